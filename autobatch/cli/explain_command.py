@@ -86,7 +86,7 @@ def one_line_errors() -> Iterator[list[str]]:
         trace = error.__traceback__
         while trace is not None and trace.tb_next is not None:
             trace = trace.tb_next
-        own = trace is not None and not isinstance(error, ImportError | AttributeError)
+        own = trace is not None and not isinstance(error, ImportError | AttributeError | SyntaxError)
         where = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace is not None and own else ""
         text = " ".join(str(error).split()) or type(error).__name__
         notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))

@@ -79,7 +79,10 @@ def object_named(name: str) -> Any:
     if not module or not path:
         raise OptionError(f"{name!r}; expected MODULE:NAME, such as models.tree:logits")
     if module.endswith(".py"):
-        module = module.removesuffix(".py").replace("/", ".").replace(os.sep, ".")
+        parts = os.path.relpath(module).removesuffix(".py").split(os.sep)
+        if os.pardir in parts:
+            raise OptionError(f"{module} lies outside of the current folder, from which modules are imported: go there")
+        module = ".".join(parts)
     return functools.reduce(getattr, path.split("."), importlib.import_module(module))
 
 

@@ -155,8 +155,10 @@ def _array(value: Any, path: tuple[Any, ...]) -> np.ndarray:
 def _tensor_file(arrays: dict[str, np.ndarray]) -> bytes:
     stored = {}
     for name, array in arrays.items():
+        if not isinstance(name, str):
+            raise UnsuitedResultError(f"the result is a dict with the key {name!r}, and no text")
         dtype = stored_dtype(array.dtype)
-        if dtype is None or not isinstance(name, str):
+        if dtype is None:
             raise UnsuitedResultError(f"safetensors has no dtype {array.dtype}, which the result at {name!r} has")
         stored[name] = array.astype(dtype, copy=False)
     memory = _MemoryFile(bytearray())

@@ -164,6 +164,8 @@ def _array_of(dtype: np.dtype | None) -> Read:
         if isinstance(value, np.ndarray):
             if dtype is not None and value.dtype != dtype:
                 raise BadValueError((), f"an array of {dtype}", f"one of {value.dtype}")
+            if value.dtype.kind not in "biufcmM":
+                raise BadValueError((), "an array of numbers", f"one of {value.dtype}")
             return value
         kinds: set[type] = set()
         shape = _shape(value, levels, kinds)

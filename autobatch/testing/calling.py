@@ -16,7 +16,7 @@ from autobatch.batches.any_batch import Batch, batch_size_of
 from autobatch.batches.data.collate import collate as collated
 from autobatch.batches.stacking import lanes_of
 from autobatch.bridges.frameworks import Framework, imported
-from autobatch.core.pytree import flatten, leaves, paths, unflatten
+from autobatch.core.pytree import children_of, flatten, is_node, leaves, paths, unflatten
 from autobatch.errors import OptionError, ShapeError, UnsupportedError
 from autobatch.testing.compared_ways import PackedArguments, corner, is_float
 
@@ -498,15 +498,10 @@ def rows(result: Any, references: Sequence[Any], is_varying: Callable[[int, int]
         return lanes_of(result, count)
     if hasattr(result, "unbind") and getattr(result, "is_nested", False):
         return list(result.unbind())
-    wanted, structure = flatten(references[0])
+    structure = flatten(references[0])[1]
     if isinstance(result, list) and len(result) == count and flatten(result[0])[1] == structure:
         return [_cut_row(each, reference, is_varying) for each, reference in zip(result, references, strict=True)]
-    found = leaves(result)
-    if len(found) != len(wanted):
-        raise ShapeError(
-            f"the batched function returned {len(found)} arrays, that of one example {len(wanted)}; expected the same "
-            "structure, each array with an axis of examples in front, or a list of one result per example"
-        )
+    found = leaves_like(result, references[0])
     for leaf in found:
         if not np.ndim(leaf) or len(leaf) != count:
             shape = tuple(getattr(leaf, "shape", ()))
@@ -522,6 +517,26 @@ def rows(result: Any, references: Sequence[Any], is_varying: Callable[[int, int]
         ]
         out.append(unflatten(structure, own))
     return out
+
+
+def leaves_like(result: Any, reference: Any) -> list[Any]:
+    """The leaves of a result in the order of a reference's, which dicts and dataclasses may have in another one.
+
+    Raises:
+        ShapeError: the structures differ; lists and tuples count as one.
+    """
+    if not is_node(result) and not is_node(reference):
+        return [result]
+    if is_node(result) and is_node(reference):
+        keys, wanted = children_of(reference)
+        found = dict(zip(*children_of(result), strict=True))
+        if found.keys() == set(keys):
+            pairs = [(found[key], each) for key, each in zip(keys, wanted, strict=True)]
+            return [leaf for pair in pairs for leaf in leaves_like(*pair)]
+    raise ShapeError(
+        f"the batched function returned {flatten(result)[1]}, that of one example {flatten(reference)[1]}; expected "
+        "the same structure, each array with an axis of examples in front, or a list of one result per example"
+    )
 
 
 def _cut_row(row: Any, reference: Any, is_varying: Callable[[int, int], bool]) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.bridges.frameworks import Framework, reachable
 from autobatch.core.pytree import flatten, leaves, map_tree, paths, unflatten
-from autobatch.testing.calling import Convention, Padding, rows
+from autobatch.testing.calling import Convention, Padding, leaves_like, rows
 from autobatch.testing.compare import Difference, coarsest, compare
 from autobatch.testing.equivalence import is_refusal
 from autobatch.testing.gradients import cotangents, fresh
@@ -119,7 +119,12 @@ class Pair:
         result = framework.call(self.batched, args, {**more, **self._keywords(framework)})
         if not examples:
             is_ours = hasattr(result, "examples") or getattr(result, "is_nested", False)
-            return [] if is_ours else leaves(map_tree(framework.numpy, result))
+            own = (
+                []
+                if is_ours or (isinstance(result, list) and not result)
+                else leaves_like(result, self.reference(self.examples[0]))
+            )
+            return [framework.numpy(x) for x in own]
         found = rows(result, references, self.is_varying)
         return [map_tree(framework.numpy, x) for x in found]
 

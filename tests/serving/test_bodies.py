@@ -153,6 +153,7 @@ def test_results_become_json():
         (NPY, np.array([None]), r"the result at \$ is a ndarray, and no array"),
         (SAFETENSORS, {"a": "x"}, r"the result at \$.a is a str, and no array"),
         (SAFETENSORS, {"a": np.array(["x"])}, r"safetensors has no dtype"),
+        (SAFETENSORS, {1: np.ones(2)}, r"the result is a dict with the key 1, and no text"),
     ],
 )
 def test_results_without_a_form_are_named(kind, value, said):

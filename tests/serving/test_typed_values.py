@@ -103,6 +103,7 @@ def test_records_may_hold_themselves():
         (npt.NDArray[np.float32], [1e300], "$: expected numbers of float32, got a number that it does not hold"),
         (npt.NDArray[np.bool_], [1], "$[0]: expected true or false, got 1"),
         (npt.NDArray[np.float32], np.ones(2), "$: expected an array of float32, got one of float64"),
+        (np.ndarray, np.array(["a"]), "$: expected an array of numbers, got one of <U1"),
         (np.float32, [1], "$: expected a number (float32), got a list of 1"),
         (list[int], {"a": 1}, "$: expected a list, got an object with 'a'"),
         (list[list[int]], [[1], [2, "x"]], "$[1][1]: expected a whole number, got the string 'x'"),

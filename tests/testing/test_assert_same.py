@@ -62,6 +62,12 @@ RIGHT = {
         lambda e: {"s": e["x"].sum(1) + e["y"][:, None]},
         [{"x": x, "y": np.float64(i)} for i, x in enumerate(XS)],
     ),
+    "a dict in another order": (
+        lambda x: {"sum": x.sum(0), "twice": x.sum(0) * 2},
+        lambda x: {"twice": x.sum(1) * 2, "sum": x.sum(1)},
+        XS,
+    ),
+    "a tuple in place of a list": (lambda x: [x.sum(0), (x[:1],)], lambda x: (x.sum(1), [x[:, :1]]), XS),
     "a Python number": (lambda x: float(x.sum()), lambda padded: padded.sum((1, 2)), XS),
     "ids of a table": (
         lambda ids, table: table[ids].sum(0),
@@ -136,7 +142,14 @@ WRONG = {
         "a sum over an example takes its padding in",
     ),
     "rows": (total, lambda padded: padded.sum(0), r"returned an array of shape .*the axis of examples in front"),
-    "structure": (total, lambda padded: (padded.sum(1), padded), "returned 2 arrays, that of one example 1"),
+    "structure": (total, lambda padded: (padded.sum(1), padded), r"returned \(\*, \*\), that of one example \*;"),
+    "a key": (
+        lambda x: {"sum": x.sum(0)},
+        lambda padded: {"total": padded.sum(1)},
+        r"returned \{'total': \*\}, that of one example \{'sum': \*\};",
+    ),
+    "a tuple of one": (total, lambda padded: (padded.sum(1),), r"returned \(\*,\), that of one example \*;"),
+    "no examples, and nothing": (total, lambda padded: padded.sum(1) if len(padded) else (), r"returned \(\), that of"),
     "no examples": (total, lambda padded: np.stack([x.sum(0) for x in padded]), "a batch of no examples"),
 }
 

@@ -115,6 +115,21 @@ def test_a_function_without_a_source_is_an_error_of_one_line(capsys, name, messa
     assert sys.path == before
 
 
+def test_a_module_is_named_by_its_file_too(capsys, tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "by_file.py").write_text("def f(x):\n    return x\n")
+    (tmp_path / "broken_file.py").write_text("\ndef f(:\n")
+    monkeypatch.chdir(tmp_path)
+    for name in ("sub/by_file.py", "./sub/by_file.py", str(tmp_path / "sub" / "by_file.py"), "sub.by_file"):
+        assert main(["source", f"{name}:f"]) == 0
+        assert "return x" in capsys.readouterr().out
+    assert main(["source", "broken_file.py:f"]) == 1
+    assert capsys.readouterr().err.endswith("(broken_file.py, line 2)\n")
+    monkeypatch.chdir(tmp_path / "sub")
+    assert main(["source", "../broken_file.py:f"]) == 1
+    assert "../broken_file.py lies outside of the current folder" in capsys.readouterr().err
+
+
 MODELS = """
 import numpy as np
 w = np.array([1.0, 2.0])
