@@ -142,7 +142,8 @@ def _reduced(function: Callable[[Any], Any], x: Any, by: str) -> Any:
     x = _merge_levels(x)
     if isinstance(x, Batched | Packed):
         return function(function(x).data)
-    return function(np.stack([function(_elements(each)) for each in _examples(x)]))
+    found = [function(_elements(each)) for each in _examples(x)]
+    return function(np.stack(found) if found else np.zeros(0))
 
 
 def _check_by(by: Any) -> None:

@@ -20,6 +20,7 @@ from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import lanes_of
+from autobatch.core.abstract_eval import is_subclass
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import WayName, options
 from autobatch.core.current_region import Example, example
@@ -227,6 +228,8 @@ class LockStep(Way):
         first = arrays[0]
         if scalar is None and not all(isinstance(x, np.ndarray | np.generic) for x in column):
             raise Unfit(f"an argument has leaves of type {type(column[0]).__name__}; lock-step takes arrays")
+        if any(map(is_subclass, column)):
+            raise Unfit(f"an argument is a {type(column[0]).__name__}, of which a batch would hold only the numbers")
         if first.dtype.kind not in "biufc":
             raise Unfit(f"an argument has dtype {first.dtype}")
         if any(x.dtype != first.dtype or x.ndim != first.ndim for x in arrays):
@@ -284,7 +287,7 @@ class _PackedLayout:
 
     def __init__(self, arrays: list[np.ndarray]) -> None:
         self.offsets = np.cumsum([0, *(len(x) for x in arrays)])
-        self.data = np.concatenate(arrays)
+        self.data = np.concatenate(arrays, dtype=arrays[0].dtype)  # of their byte order, too
 
     def box(self, data: Any) -> PackedBatch:
         return PackedBatch(data, self.offsets)

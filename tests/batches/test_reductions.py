@@ -108,6 +108,14 @@ def test_inside_of_a_batched_function_it_is_of_one_example():
     np.testing.assert_allclose(ab.map(f, xs), [f(x) for x in xs])
 
 
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_list_of_no_examples_is_a_batch_of_none(name):
+    for by in ("element", "example"):
+        got = outcome(functools.partial(getattr(ab, name), [], by=by))
+        same(got, outcome(lambda: FUNCTIONS[name](np.zeros(0))))
+        same(got, outcome(functools.partial(getattr(ab, name), ab.MaskedBatch(np.zeros((0, 3))), by=by)))
+
+
 def test_what_is_no_batch_is_refused():
     with pytest.raises(ab.errors.UnsupportedError, match=r"a dict is neither a batch .*; reduce each of its batches"):
         ab.mean({"loss": ab.MaskedBatch([1.0])})

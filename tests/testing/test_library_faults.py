@@ -214,6 +214,32 @@ def test_examples_that_are_no_arrays_are_compared_on_the_fly_only():
     assert set(report.skipped) == {way.name for way in default_ways()} - {"ab.map"}
 
 
+class Halved(np.ndarray):
+    def sum(self, *args, **kwargs):
+        return np.asarray(self).sum() / 2
+
+
+@pytest.mark.parametrize(
+    "examples",
+    [
+        [np.ma.array([1.0, 2.0], mask=[False, True]), np.ma.array([3.0], mask=[False])],
+        [np.ones(2).view(Halved), np.ones(3).view(Halved)],
+    ],
+    ids=["masked", "own"],
+)
+def test_arrays_of_a_class_of_their_own_are_compared_on_the_fly_only(examples):
+    report = assert_equivalent(lambda x, w: x.sum() * w, examples, w=2.0)
+    assert "ab.map" in report.ways
+    assert "of which a batch would hold only the numbers" in report.skipped["lock-step on MaskedBatch"]
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", ">i4"])
+def test_arrays_of_another_byte_order_are_compared_by_every_way(dtype):
+    xs = [np.arange(n).astype(dtype) for n in (3, 0, 2)]
+    report = assert_equivalent(lambda x, w: (x * w).sum(), xs, w=2.0)
+    assert {"lock-step on MaskedBatch", "lock-step on PackedBatch", "ab.map"} <= set(report.ways)
+
+
 def test_trees_of_arrays_and_numbers_run_in_lock_step():
     def model(example, scale):
         return {"y": example["x"] * example["k"] * scale, "k": example["k"] + 1}

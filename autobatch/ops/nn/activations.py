@@ -77,10 +77,10 @@ def relu(x: ArrayLike) -> NDArray[Any]:
     """max(x, 0), elementwise; the derivative at 0 is 0.
 
     Args:
-        x: an array of any shape; integers become float64.
+        x: an array of any shape.
 
     Returns:
-        An array of x's shape, of its floating dtype.
+        An array of x's shape, of the dtype of `np.maximum(x, 0)`: integers stay integers.
 
     >>> relu(np.array([-1.0, 2.0])).tolist()
     [0.0, 2.0]
