@@ -8,6 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.checkpoint.files import Lock
+from autobatch.core.pytree import map_tree
 from autobatch.errors import OptionError, StructureError
 from autobatch.ray.maps import row_groups
 
@@ -80,6 +81,35 @@ def test_forms_of_data_and_results(files):
         plain = [f(each) for each in ids]
         plain = [each[0] if isinstance(each, tuple) else each for each in plain]
         assert values == [each.tolist() if isinstance(each, np.ndarray) else each for each in plain]
+
+
+RESULTS = {
+    "a list": lambda x: x.tolist(),
+    "a list of arrays": lambda x: [x, x * 2],
+    "arrays of any length": lambda x: np.ones(3 - len(x)),
+    "a dict of a list and numbers": lambda x: {"list": x.tolist(), "sum": x.sum(), "array": x},
+    "a tuple of a list and a number": lambda x: (x.tolist(), len(x)),
+    "keys in any order": lambda x: {"a": [1] * len(x), "b": 2} if len(x) else {"b": 2, "a": []},
+    "constants": lambda x: {"name": "é", "none": None, "sum": x.sum(), "names": ["a", "b"]},
+    "records in lists": lambda x: [{"a": each} for each in x.tolist()],
+}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("name", RESULTS)
+def test_the_columns_are_the_same_whatever_rows_come_together(tmp_path, name, rows):
+    f, xs = RESULTS[name], [[1.0, 2.0], [], [3.0], [4.0, 5.0], [6.0, 7.0]]
+    xs = [x for x in xs if x] if rows == 1 else xs  # a list without an element has no type of its own
+    pq.write_table(pa.table({"x": pa.array(xs, pa.list_(pa.float64()))}), tmp_path / "in.parquet", row_group_size=rows)
+    ab.ray.map(f, tmp_path / "in.parquet", columns="x", out=tmp_path / "out", workers=0)
+    expected = [f(np.array(x)) for x in xs]
+    if isinstance(expected[0], tuple):
+        expected = [{str(i): each for i, each in enumerate(value)} for value in expected]
+    if not isinstance(expected[0], dict):
+        expected = [{"result": value} for value in expected]
+    assert pq.read_table(tmp_path / "out").to_pylist() == map_tree(
+        lambda x: x.tolist() if hasattr(x, "tolist") else x, expected
+    )
 
 
 def test_a_map_goes_on_where_it_was_left(files, monkeypatch):

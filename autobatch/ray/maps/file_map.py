@@ -68,7 +68,7 @@ def map(
 
     Args:
         f: a function of one example: `f(*columns, **shared)`. Its result becomes the column "result"; a dict becomes
-            columns by its keys; a tuple, columns "0", "1", …
+            columns by its keys; a tuple, columns "0", "1", …; a list, one column of lists.
         data: a glob such as "clicks/*.parquet", a folder, a list of files, or a `pyarrow.dataset`.
         columns: the names of the columns that are the function's arguments, in order.
         out: a folder for the results: empty, or that of an earlier call with the same input.

@@ -1,16 +1,17 @@
 """`Mapper`: turns a function of one example into a function of a table (Arrow, pandas, polars, a dict of arrays)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.api.batch import batch as batched
-from autobatch.batches.any_batch import Batch
+from autobatch.batches.any_batch import Batch, batch_size_of
 from autobatch.batches.data.collate import collate
+from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import examples
 from autobatch.core.config import options
-from autobatch.core.pytree import flatten, paths
+from autobatch.core.pytree import children_of, is_node, step_to
 from autobatch.errors import OptionError, StructureError
 from autobatch.ray.key_columns import path_name
 
@@ -88,7 +89,7 @@ class Mapper:
         if not count:
             return kept, {}
         try:
-            results = _columns_of(self._run(found, 0, count))
+            results = _columns_of(self._run(found, 0, count), count)
         except Exception as error:
             failed = self._first_failing(found, count)
             if failed is None:  # no row fails by itself
@@ -146,22 +147,46 @@ def _column(table: Any, name: str) -> Any:
     return column
 
 
-def _columns_of(results: Any) -> dict[str, Any]:
-    """A tree of batches as columns, each leaf named by its path; a result that is not a container is "result"."""
-    leaves, structure = flatten(results)
+def _columns_of(results: Any, count: int) -> dict[str, Any]:
+    """A tree of batches as columns, each part named by its path; a result that is not a container is "result"."""
     found = {}
-    for path, leaf in zip(paths(structure), leaves, strict=True):
-        found[path_name(path, ".", "result")] = leaf if isinstance(leaf, Batch) else examples(leaf)
+    for path, part in _parts_of(results, ""):
+        same = batch_size_of(part) is None  # for all rows: a string, or a list of them
+        column = [part] * count if same else part if isinstance(part, Batch) else examples(part)
+        found[path_name(path, ".", "result")] = column
     return found
 
 
+def _parts_of(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The paths and parts of a tree; a list is one part, as its length may be another in the next row."""
+    if isinstance(tree, ObjectBatch) and tree.batch_size:  # of trees whose lists differ in length, for example
+        values = tree.examples()
+        kinds = {(type(x), frozenset(children_of(x)[0]) if is_node(x) else None) for x in values}
+        if len(kinds) == 1 and is_node(values[0]) and not isinstance(values[0], list):
+            rows = [dict(zip(*children_of(x), strict=True)) for x in values]
+            for key in rows[0]:
+                yield from _parts_of(ObjectBatch([row[key] for row in rows]), path + step_to(type(values[0]), key))
+            return
+    if isinstance(tree, list) or not is_node(tree):
+        yield path, tree
+        return
+    for key, part in zip(*children_of(tree), strict=True):
+        yield from _parts_of(part, path + step_to(type(tree), key))
+
+
 def arrow_column(column: Any) -> Any:
-    """A column of results as a `pyarrow.Array`."""
+    """A column of results as a `pyarrow.Array`, of a type that does not depend on the lengths of these rows' lists."""
     import pyarrow as pa  # noqa: PLC0415
 
-    if isinstance(column, Batch):
-        return column.to_arrow()
-    return pa.array(column)
+    def of_any_length(kind: Any) -> Any:
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+            return pa.large_list(of_any_length(kind.value_type))
+        if pa.types.is_struct(kind):
+            return pa.struct([field.with_type(of_any_length(field.type)) for field in kind])
+        return kind
+
+    found = column.to_arrow() if isinstance(column, Batch) else pa.array(column)
+    return found.cast(of_any_length(found.type))
 
 
 def _as_input_type(table: Any, kept: dict[str, Any], results: dict[str, Any]) -> Any:
