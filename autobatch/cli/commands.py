@@ -106,7 +106,7 @@ def _parser() -> argparse.ArgumentParser:
         "  autobatch cache size\n  autobatch cache list\n  autobatch cache clear --older 30",
     )
     cache.add_argument("what", choices=("list", "size", "clear"), nargs="?", default="size")
-    cache.add_argument("--older", type=float, default=0.0, metavar="DAYS", help="clear: only those older than this")
+    cache.add_argument("--older", type=_days, default=0.0, metavar="DAYS", help="clear: only those older than this")
 
     _command(commands, "doctor", _doctor, "versions, threads, BLAS, cache, compiler: what is slow, and why", "")
     return parser
@@ -159,6 +159,13 @@ def _bench(options: argparse.Namespace) -> int:
         times = (f"{seconds * 1e3:9.3f} ms" for seconds in (each.first, each.warm))
         print(f"{each.way:<28} {' '.join(times)} {each.warm / count * 1e6:9.1f} µs  {share}")
     return 1 if wrong else 0
+
+
+def _days(text: str) -> float:
+    days = float(text)
+    if not days >= 0:  # NaN, too
+        raise argparse.ArgumentTypeError(f"{text} days; expected 0 or more")
+    return days
 
 
 def _cache(options: argparse.Namespace) -> int:

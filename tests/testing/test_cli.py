@@ -271,6 +271,11 @@ def test_the_cache_is_listed_measured_and_cleared(tmp_path, monkeypatch, capsys)
     assert [row.split()[0] for row in listed[:-1]] == [names[1], names[0]]
     assert main(["cache", "clear", "--older", "10"]) == 0
     assert capsys.readouterr().out == f"removed 1 kernels, 2.0 kB, in {tmp_path}\n"
+    for days in ("-1", "nan", "x"):  # a slip removes nothing
+        with pytest.raises(SystemExit, match="2"):
+            main(["cache", "clear", "--older", days])
+        assert "--older" in capsys.readouterr().err
+        assert len(list(tmp_path.iterdir())) == 2
     assert main(["cache", "clear"]) == 0
     assert [path.name for path in tmp_path.iterdir()] == [f"mine{SUFFIX}"]
     monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path / "missing"))
