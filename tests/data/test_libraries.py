@@ -370,6 +370,16 @@ BATCHES = {
 }
 
 
+@pytest.mark.parametrize("shape", [(3, 0), (2, 3, 0), (2, 0, 3), (2, 0, 0), (0, 3)])
+@pytest.mark.parametrize("form", ["arrow", "polars"])
+def test_arrays_without_elements_keep_their_number(form, shape):
+    pytest.importorskip("polars")
+    pytest.importorskip("pyarrow")
+    batch = ab.MaskedBatch(np.zeros(shape, np.float32))
+    found = getattr(batch, f"to_{form}")()
+    assert (found.to_pylist() if form == "arrow" else found.to_list()) == batch.data.tolist()
+
+
 @pytest.mark.parametrize("form", ["arrow", "awkward", "polars", "torch", "pandas"])
 @pytest.mark.parametrize("name", BATCHES)
 def test_round_trips(name, form):

@@ -3,6 +3,7 @@
 Each library is imported when a user asks for its form.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -52,20 +53,37 @@ def to_arrow(batch: Any) -> Any:
         return pa.array(batch.values)
     values, levels = _layout(batch)
     out = pa.array(np.ascontiguousarray(values).reshape(-1))
-    for level in reversed(levels):
-        if isinstance(level, int):
-            empty = None if level else pa.array([[]] * len(values), pa.list_(out.type, 0))
-            out = pa.FixedSizeListArray.from_arrays(out, level) if empty is None else empty
-        else:
-            out = pa.LargeListArray.from_arrays(pa.array(level), out)
+    for axis in range(values.ndim - 1, 0, -1):
+        if width := values.shape[axis]:
+            out = pa.FixedSizeListArray.from_arrays(out, width)
+        else:  # which says nothing of how many there are
+            out = pa.array([[]] * math.prod(values.shape[:axis]), pa.list_(out.type, 0))
+    for offsets in reversed(levels[: len(levels) - values.ndim + 1]):
+        out = pa.LargeListArray.from_arrays(pa.array(offsets), out)
     return out
+
+
+def with_any_lengths(array: Any) -> Any:
+    """An Arrow array with lists of any length in place of those whose type says their length."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    def of_any_length(kind: Any) -> Any:
+        if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+            return pa.large_list(of_any_length(kind.value_type))
+        if pa.types.is_struct(kind):
+            return pa.struct([field.with_type(of_any_length(field.type)) for field in kind])
+        return kind
+
+    return array.cast(of_any_length(array.type))
 
 
 def to_polars(batch: Any) -> Any:
     """The implementation of `Batch.to_polars`."""
     import polars as pl  # noqa: PLC0415
 
-    return pl.Series(values=pl.from_arrow(to_arrow(batch)))
+    found = to_arrow(batch)
+    empty = isinstance(batch, Batched) and 0 in batch.sizes  # polars cannot read Arrow's lists of length 0
+    return pl.Series(values=pl.from_arrow(with_any_lengths(found) if empty else found))
 
 
 def to_awkward(batch: Any) -> Any:

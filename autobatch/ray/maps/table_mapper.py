@@ -8,6 +8,7 @@ import numpy as np
 from autobatch.api.batch import batch as batched
 from autobatch.batches.any_batch import Batch, batch_size_of
 from autobatch.batches.data.collate import collate
+from autobatch.batches.data.exports import with_any_lengths
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import examples
 from autobatch.core.config import options
@@ -178,15 +179,7 @@ def arrow_column(column: Any) -> Any:
     """A column of results as a `pyarrow.Array`, of a type that does not depend on the lengths of these rows' lists."""
     import pyarrow as pa  # noqa: PLC0415
 
-    def of_any_length(kind: Any) -> Any:
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-            return pa.large_list(of_any_length(kind.value_type))
-        if pa.types.is_struct(kind):
-            return pa.struct([field.with_type(of_any_length(field.type)) for field in kind])
-        return kind
-
-    found = column.to_arrow() if isinstance(column, Batch) else pa.array(column)
-    return found.cast(of_any_length(found.type))
+    return with_any_lengths(column.to_arrow() if isinstance(column, Batch) else pa.array(column))
 
 
 def _as_input_type(table: Any, kept: dict[str, Any], results: dict[str, Any]) -> Any:
