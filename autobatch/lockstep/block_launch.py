@@ -121,7 +121,6 @@ class _Unreadable:
         raise TypeError(f"{name} of an input that a block cannot read")
 
 
-_UNREADABLE = _Unreadable()
 _CONSTANT_LEAVES = frozenset((bool, int, str, type(None), np.dtype))  # a float is an operand: it may change often
 _NOT_READ = (("u",), None)  # the signature of a leaf that a block cannot read
 
@@ -211,7 +210,7 @@ class Site:
         count = len(self.static)
 
         def body(*operands: Any) -> Any:
-            arguments = [value if i < count else _UNREADABLE for i, value in enumerate(values)]
+            arguments = [value if i < count else _Unreadable() for i, value in enumerate(values)]
             for i, operand in zip(places, operands, strict=True):
                 arguments[i] = operand
             for i in [i for i in range(count, len(values)) if key[i][0] == "c"]:
