@@ -403,11 +403,14 @@ def main() -> int:
     drawn = draw(asked.count, asked.seed, asked.under)
     source = {mutant.path: (ROOT / mutant.path).read_bytes() for mutant in drawn}
     diffs = {mutant: mutant.diff(source[mutant.path]) for mutant in drawn}
+    keys = {
+        mutant: re.sub(r"^@@.*\n", "", diff, flags=re.MULTILINE) for mutant, diff in diffs.items()
+    }  # wherever it is
     if asked.list:
         print("\n".join(diffs.values()))
         return 0
     seen: dict[str, str] = json.loads(asked.resume.read_text()) if asked.resume and asked.resume.exists() else {}
-    verdicts = {mutant: seen[diff] for mutant, diff in diffs.items() if diff in seen}
+    verdicts = {mutant: seen[key] for mutant, key in keys.items() if key in seen}
     rest = [mutant for mutant in drawn if mutant not in verdicts]
 
     def tell(mutant: Mutant, test: str, seconds: float) -> None:
@@ -416,7 +419,7 @@ def main() -> int:
         said = {"": "SURVIVED", "?": "not known in time"}.get(test, f"seen by {test}")
         print(f"{len(verdicts):4d} {mutant.path}:{line} ({mutant.kind}, {seconds:.0f} s) {said}", flush=True)
         if asked.resume and test not in ("", "?"):
-            seen[diffs[mutant]] = test
+            seen[keys[mutant]] = test
             asked.resume.write_text(json.dumps(seen))
 
     try_all(rest, asked, tell)
