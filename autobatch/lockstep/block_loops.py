@@ -206,7 +206,8 @@ class ScanSite:
             found: Any = None
             if type(item) is MaskedBatch:
                 ids = rows_of(item, region.root)
-                if ids is not None and not item.sizes and item.region is region and _is_table(table):
+                is_id = not item.sizes and item.data.dtype.kind in "iu"
+                if ids is not None and is_id and item.region is region and _is_table(table):
                     found = LookedUpRows(table, ids)
             elif type(item) is int and item == loop.step and type(table) is MaskedBatch and table.sizes:
                 found = _rows_by_number(loop, table)

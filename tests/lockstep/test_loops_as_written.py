@@ -288,6 +288,40 @@ def test_numbers_of_steps_that_are_not_those_of_rows():
                 equals_loop_either_way(f, rows, p=PARAMS)
 
 
+def test_in_branches_and_in_loops():
+    def f(xs, ys, p):
+        h, total = np.zeros(4), np.float64(0)
+        if len(xs) > 2:
+            for t in range(len(xs)):
+                h = cell(xs[t], h, p)
+        elif len(xs):
+            for y in ys:
+                h = cell(p["emb"][y], h, p)
+        for k in range(2):
+            for t in range(len(xs)):
+                x, y = xs[t], ys[t]
+                h = cell(x * (k + 1.0), h, p)
+                total += ab.nn.cross_entropy(scores(h, p["out"]), y)
+            if total > 12:
+                break
+        return h, total
+
+    for _ in range(3):
+        agrees(f, ROWS, LABELS, p=PARAMS)
+        agrees(f, ROWS[::-1], LABELS[::-1], p=PARAMS)
+
+
+def test_items_that_are_flags():
+    def f(flags, p):
+        h = np.zeros(4)
+        for flag in flags:
+            h = np.tanh(h @ p["u"] + p["b"][int(flag)] + p["emb"][flag].sum())
+        return h
+
+    for _ in range(3):
+        equals_loop_either_way(f, [ys > 2 for ys in LABELS], p=PARAMS)
+
+
 def test_rows_that_end_before_the_loop():
     def f(xs, ys, p):
         h = np.zeros(4)
