@@ -283,7 +283,7 @@ def split_off_arrays(tree: ast.FunctionDef, scope: Scope, recorded: bool = True)
     """Split off array expressions in the body of a function, so that they can join the block before them.
 
     Args:
-        recorded: True on the fly; in lock-step, only what is appended to a list is split off.
+        recorded: True on the fly; in lock-step, only what is appended to a list or stored in an array is split off.
     """
     own = frozenset(parameters(tree) | bound_names(tree.body)) | scope.local
     _ArraySplitter(scope, own, _lists(tree), recorded).bodies(tree)
@@ -313,7 +313,11 @@ class _ArraySplitter:
                 continue
             if isinstance(each, ast.Expr) and self._appends(each.value):
                 args = each.value.args  # type: ignore[attr-defined]
-                out += self._split_off(self._converted(args[0]) or (args, 0))
+                lines = self._split_off(self._converted(args[0]) or (args, 0))
+                at = len(out) if self.recorded else self._before_appends(out, lines)
+                out[at:at] = lines
+            elif not self.recorded and isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Subscript):
+                out += self._split_off((each, "value")) if self._is_array(each.value) else []
             elif self.recorded and isinstance(each, ast.Assign | ast.Return):
                 out += self._split_off(self._converted(each.value))
             elif self.recorded and isinstance(each, ast.If):
@@ -333,6 +337,17 @@ class _ArraySplitter:
             case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[_], keywords=[]):
                 return name in self.lists
         return False
+
+    def _before_appends(self, statements: Sequence[ast.stmt], lines: Sequence[ast.stmt]) -> int:
+        """The place before the last statements that append to lists which the lines do not read."""
+        read = {node.id for line in lines for node in ast.walk(line) if isinstance(node, ast.Name)}
+        at = len(statements)
+        while at:
+            call = getattr(statements[at - 1], "value", None)
+            if not isinstance(statements[at - 1], ast.Expr) or not self._appends(call) or call.func.value.id in read:  # type: ignore[union-attr]
+                break
+            at -= 1
+        return at
 
     def _converted(self, node: Any) -> Any:
         """The place of the argument that a call converts to Python numbers; None for any other call."""

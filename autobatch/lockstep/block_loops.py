@@ -11,8 +11,10 @@ import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.blocks.launch import is_plain
 from autobatch.blocks.program import Hoisted, Program, hoisted
 from autobatch.blocks.scan import Scan, Stepped, Test
+from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
 from autobatch.lockstep.block_launch import BlockRun, Site, as_batch, launch_without_warnings
@@ -20,7 +22,9 @@ from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
 from autobatch.lockstep.regions.region import Prefix
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import Enumerated, Ranges, RowSequence, SharedSequence, Zipped, rows_of
-from autobatch.ops.rules.row_gather import rows_between
+from autobatch.ops.rules.aliasing import write
+from autobatch.ops.rules.row_gather import put_rows_p, rows_between
+from autobatch.ops.rules.sizes import lane_lengths
 from autobatch.tables.table import EmbeddingTable
 
 _FEWEST = 3  # minimum number of remaining steps
@@ -58,9 +62,11 @@ class ScanSite:
             `bases`, keys); a key is `("attr", name)` or `("item", key)`.
         reads: for inputs `table[item]`: (index of the input, index of the table in `bases`, keys, index of the item
             in `bases`).
+        stores: for statements `out[item] = value` after the block: (index of the block's output, index of the array in
+            `bases`, index of the item in `bases`).
     """
 
-    __slots__ = ("body", "carried", "hoists", "items", "listed", "paths", "reads", "states", "test", "tested")
+    __slots__ = ("body", "carried", "hoists", "items", "listed", "paths", "reads", "states", "stores", "test", "tested")
 
     def __init__(
         self,
@@ -73,6 +79,7 @@ class ScanSite:
         listed: Sequence[int],
         paths: Sequence[tuple[bool, int, int, tuple[tuple[str, Any], ...]]],
         reads: Sequence[tuple[int, int, tuple[tuple[str, Any], ...], int]],
+        stores: Sequence[tuple[int, int, int]],
     ) -> None:
         self.body = body
         self.hoists: dict[Any, Hoisted | None] = {}
@@ -84,6 +91,7 @@ class ScanSite:
         self.listed = tuple(listed)
         self.paths = tuple(paths)
         self.reads = tuple(reads)
+        self.stores = tuple(stores)
 
     def __call__(
         self,
@@ -166,7 +174,7 @@ class ScanSite:
         if len({*map(id, lists)}) < len(lists) or not all(x.last.region is region for x in rows.values()):
             return None
         rows |= {place: found for place, found in self._read(loop, region, bases) if found is not None}
-        if rows.keys() != self.items:
+        if rows.keys() != self.items or not all(_takes_rows(run, loop, region, bases, store) for store in self.stores):
             return None
         first = loop.step + 1
         counts = list(loop.counts[first : first + max(_MOST_ROWS // max(region.count, 1), 1)])
@@ -176,7 +184,8 @@ class ScanSite:
         if each is None:
             return None
         steps = Stepped(counts, [0, *np.cumsum(counts).tolist()])
-        scan = Scan(each.program, self._states(each), each.rows, each.stepped, sorted({*self.listed}), steps)
+        listed_outputs = sorted({*self.listed, *[output for output, _, _ in self.stores]})
+        scan = Scan(each.program, self._states(each), each.rows, each.stepped, listed_outputs, steps)
         found = _run(scan, states, each.data)
         if found is None:
             return None
@@ -188,6 +197,8 @@ class ScanSite:
         for output, one in zip(self.listed, lists, strict=True):
             kind, made = run.outputs[output], outputs[output]
             one.append_steps(as_batch(made, kind, None), _items(kind, made, steps, regions), regions)
+        for output, base, _ in self.stores:
+            _store_rows(bases[base], outputs[output], first, steps)
         out = self._batches(run, last, region)
         if lists:
             for each in out:
@@ -274,6 +285,30 @@ def _is_table(table: Any) -> bool:
     return type(table) in (np.ndarray, EmbeddingTable) or (
         type(table) is TapeArray and type(table._ab_value) in (np.ndarray, EmbeddingTable)
     )
+
+
+def _takes_rows(run: BlockRun, loop: Any, region: Any, bases: Sequence[Any], store: tuple[int, int, int]) -> bool:
+    """True if the remaining steps store rows of the array's own kind, each under the number of its step."""
+    output, base, at = store
+    out, item, kind = bases[base], bases[at], run.outputs[output]
+    assert run.program is not None
+    if type(out) is not MaskedBatch or out.region is not region or out.scalar is not None or out._view is not None:
+        return False
+    if type(item) is not int or item != loop.step or not _counts_steps(loop.sequence) or not is_plain(out.data):
+        return False
+    if not out.sizes or out.sizes[1:] != kind[0] or out.data.dtype != run.program.results[output].dtype:
+        return False
+    steps = np.searchsorted(-np.array(loop.counts), -np.arange(region.count))  # of each lane
+    return bool(np.all(lane_lengths(out.sizes[0], region.count) >= steps))
+
+
+def _store_rows(out: MaskedBatch, rows: Any, first: int, steps: Stepped) -> None:
+    """Store the rows of all steps, from step `first` on, in an array per lane."""
+    lanes, width = out.data.shape[:2]
+    places = [np.arange(count) * width + first + step for step, count in enumerate(steps.counts)]
+    flat = np.reshape(out.data, (lanes * width, *out.data.shape[2:]))
+    data = np.reshape(put_rows_p(flat, rows, np.concatenate(places), unique=True), out.data.shape)
+    write(out, MaskedBatch.in_region(Batched(data, out.sizes), out.region))
 
 
 def _rows_by_number(loop: Any, source: MaskedBatch) -> RowSequence | None:

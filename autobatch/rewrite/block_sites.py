@@ -149,7 +149,7 @@ def scan_lines(
 
     Args:
         body: the rewritten body, each block a call of its site; test: the same for the condition of a `while`.
-        states: the variables that the loop carries or that are read after it.
+        states: the variables that the loop carries, writes into or that are read after it.
         targets: the variables that hold the loop's items.
     """
     if blocks is None or not states:
@@ -167,7 +167,6 @@ class _Scan:
         self, blocks: Any, body: list[ast.stmt], test: list[ast.stmt] | None, states: list[str], targets: set[str]
     ) -> None:
         self.blocks = blocks
-        self.states = states
         self.targets = set(targets)
         self.reads: dict[str, ast.Subscript] = {}
         while body and (read := _read_by_item(body[0], targets)):
@@ -181,10 +180,16 @@ class _Scan:
         self.looked_up: list[Any] = []
         targets = targets | {*self.reads}
         outputs, assigned = self.block.outputs, self.block.assigned
-        if not set(states) <= set(outputs) or targets & assigned:
+        after = [line for line in body if not hasattr(line, "block")]
+        found = [(line, _stored_item(line, targets)) for line in after]
+        self.stores = [each for _, each in found if each is not None]
+        self.states = [each for each in states if all(each != stored for stored, _, _ in self.stores)]
+        if not set(self.states) <= set(outputs) or targets & assigned or not self.states:
             raise _NotAScan
-        self.appends = [_append(line) for line in body if not hasattr(line, "block")]
-        for each, value in self.appends:
+        self.appends = [_append(line) for line, store in found if store is None]
+        if len({each for each, _, _ in self.stores}) < len(self.stores):
+            raise _NotAScan
+        for each, value in [*self.appends, *[(each, value) for each, _, value in self.stores]]:
             if value not in outputs or each in assigned | targets or any(each == key for key, _ in self.block.inputs):
                 raise _NotAScan
 
@@ -205,6 +210,7 @@ class _Scan:
             [outputs.index(value) for _, value in self.appends],
             self.paths,
             self.looked_up,
+            [(outputs.index(value), self._base(each), self._base(item)) for each, item, value in self.stores],
         )
         call = expression(
             "SITE(LOOP, STATES, VALUES, TESTED, BASES, LISTS)", self.at, SITE=site, LOOP=loop,
@@ -258,9 +264,13 @@ class _Scan:
             node = node.value
         if node.id in self.block.assigned or (node.id in self.targets and not items):
             raise _NotAScan
-        if node.id not in self.bases:
-            self.bases.append(node.id)
-        return self.bases.index(node.id), tuple(keys[::-1])
+        return self._base(node.id), tuple(keys[::-1])
+
+    def _base(self, root: str) -> int:
+        """The index of a name in `bases`."""
+        if root not in self.bases:
+            self.bases.append(root)
+        return self.bases.index(root)
 
 
 def _the_block(body: list[ast.stmt]) -> Any:
@@ -284,6 +294,14 @@ def _read_by_item(line: ast.stmt, targets: set[str]) -> dict[str, ast.Subscript]
         if read is not None and line.targets[0].id not in targets:
             return {line.targets[0].id: read}
     return {}
+
+
+def _stored_item(line: ast.stmt, targets: set[str]) -> tuple[str, str, str] | None:
+    """The names (array, item, value) in `out[t] = value`, with an item of the loop; None for any other statement."""
+    match line:
+        case ast.Assign([ast.Subscript(ast.Name(array), ast.Name(item))], ast.Name(value)) if item in targets:
+            return array, item, value
+    return None
 
 
 def _append(line: ast.stmt) -> tuple[str, str]:

@@ -8,11 +8,14 @@ red:
     - blocks of one statement: in `BlockSites.one_by_one`, `return lines`.
 """
 
+import warnings
+
 import numpy as np
 import pytest
 
 import autobatch as ab
 from autobatch import batch
+from autobatch.errors import FallbackWarning
 from tests.law import agrees, batch_of, equals_loop_either_way, every_way_equals_loop, loop, ragged, run_again
 
 RNG = np.random.default_rng(5)
@@ -163,7 +166,37 @@ def a_number_of_times(xs, ys, p):
     return h.sum()
 
 
+def appended_in_turns(xs, ys, p):
+    h, states, found, twice = np.zeros(4), [], [], []
+    for x in xs:
+        h = np.tanh(x @ p["w"] + h @ p["u"])
+        states.append(h)
+        found.append(scores(h, p["out"]) * 2.0)
+        twice.append(h @ p["u"])
+    return np.stack(found).sum() + (np.stack(states) * np.stack(twice)).sum() if found else 0.0 * h.sum()
+
+
+def stored(xs, ys, p):
+    h, out, norms = np.zeros(4), np.zeros((len(xs), 5)), np.zeros(len(xs) + 1)
+    for t, x in enumerate(xs):
+        h = cell(x, h, p)
+        norm = np.sum(h * h)
+        out[t] = ab.nn.log_softmax(scores(h, p["out"]))
+        norms[t] = norm
+    return out.sum() + norms.sum() * norms[0]
+
+
+def stored_by_numbers(xs, ys, p):
+    states = np.zeros((len(xs), 4))
+    h = np.zeros(4)
+    for t in range(len(xs)):
+        h = cell(xs[t], h, p)
+        states[t] = h
+    return (states * np.tanh(states)).sum()
+
+
 WRITTEN = [
+    appended_in_turns, stored, stored_by_numbers,
     by_ids, by_ids_within, by_numbers, by_numbers_and_ids, a_number_of_times, by_a_cell, by_two_results,
     backwards_too, in_layers, counted, appended, losses_appended, losses_added, from_a_python_number,
 ]  # fmt: skip
@@ -286,6 +319,132 @@ def test_numbers_of_steps_that_are_not_those_of_rows():
         for rows in (ROWS, ragged(6, 6, 6, width=3)):
             for _ in range(3):
                 equals_loop_either_way(f, rows, p=PARAMS)
+
+
+def test_stores_that_are_not_of_whole_rows_in_order():
+    def in_another_dtype(xs, p):
+        h, out = np.zeros(4), np.zeros((len(xs), 4), np.float32)
+        for t, x in enumerate(xs):
+            h = cell(x, h, p)
+            out[t] = h
+        return out
+
+    def broadcast(xs, p):
+        h, out = np.zeros(4), np.zeros((len(xs), 3, 4))
+        for t, x in enumerate(xs):
+            h = cell(x, h, p)
+            out[t] = h
+        return out
+
+    def from_behind(xs, p):
+        h, out = np.zeros(4), np.zeros((len(xs), 4))
+        for t in range(len(xs) - 1, -1, -1):
+            h = cell(xs[t], h, p)
+            out[t] = h
+        return out
+
+    def one_later(xs, p):
+        h, out = np.zeros(4), np.zeros((len(xs) + 1, 4))
+        for t in range(1, len(xs) + 1):
+            h = cell(xs[t - 1], h, p)
+            out[t] = h
+        return out
+
+    def that_are_read(xs, p):
+        h, out = np.zeros(4), np.ones((len(xs) + 1, 4))
+        for t, x in enumerate(xs):
+            h = cell(x, h, p) + out[t] + out[0]
+            out[t] = h
+        return out
+
+    def twice(xs, p):
+        h, out = np.zeros(4), np.zeros((len(xs) + 1, 4))
+        for t, x in enumerate(xs):
+            h = cell(x, h, p)
+            c = h * 2.0
+            out[t] = h
+            out[t] = c
+        return out
+
+    def under_another_name(xs, p):
+        h, out = np.zeros(4), np.zeros((len(xs), 4))
+        view, same = out[1:], out
+        for t, x in enumerate(xs):
+            h = cell(x, h, p)
+            out[t] = h
+        return view, same
+
+    def into_a_view(xs, p):
+        h, out = np.zeros(4), np.zeros((len(xs) + 2, 4))
+        part = out[1:]
+        for t, x in enumerate(xs):
+            h = cell(x, h, p)
+            part[t] = h
+        return out
+
+    def what_leaves_in_the_loop(xs, p):
+        h, out = np.zeros(4), np.full((len(xs), 4), 7.0)
+        for t, x in enumerate(xs):
+            h = cell(x, h, p)
+            out[t] = h
+            if h.sum() > 1.5:
+                break
+        return out, h
+
+    def from_inner_loops(xs, p):
+        out = np.zeros((3, len(xs), 4))
+        for k in range(3):
+            h, own = np.zeros(4), np.zeros((len(xs), 4))
+            for t, x in enumerate(xs):
+                h = cell(x * (k + 1.0), h, p)
+                own[t] = h
+            out[k] = own
+        return out
+
+    for f in (
+        in_another_dtype, broadcast, from_behind, one_later, that_are_read, twice, under_another_name, into_a_view,
+        what_leaves_in_the_loop, from_inner_loops,
+    ):  # fmt: skip
+        for rows in (ROWS, ragged(6, 6, 6, width=3)):
+            for _ in range(3):
+                equals_loop_either_way(f, [each.copy() for each in rows], p=PARAMS)
+
+
+def test_stores_into_an_examples_own_array():
+    def f(xs, own, p):
+        h = np.zeros(3)
+        for t, x in enumerate(xs):
+            h = np.tanh(x @ p["w"])[:3] + h
+            own[t] = h
+        return own.sum(0)
+
+    for rows in (ROWS, ROWS, ragged(6, 6, 6, width=3), ragged(6, 6, 6, width=3)):
+        plain, mine = [each.copy() for each in rows], batch_of(rows)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)
+            found = ab.examples(batch(f)(batch_of(rows), mine, PARAMS))
+        for one, wanted in zip(found, loop(f, rows, plain, p=PARAMS), strict=True):
+            np.testing.assert_allclose(one, wanted)
+        for one, wanted in zip(mine.examples(), plain, strict=True):
+            np.testing.assert_allclose(one, wanted)
+
+
+def test_stores_behind_the_end():
+    def f(xs, ys, p):
+        h, out = np.zeros(4), np.zeros((len(ys), 4))
+        for t, x in enumerate(xs):
+            h = cell(x, h, p)
+            out[t] = h
+        return out
+
+    longer = [np.append(ys, 1) for ys in LABELS]
+    for _ in range(3):
+        agrees(f, ROWS, longer, p=PARAMS)
+    shorter = [*LABELS[:3], LABELS[3][:-1], *LABELS[4:]]
+    for _ in range(3):
+        with pytest.raises(IndexError, match="index 8 is out of bounds") as caught:
+            batch(f)(batch_of(ROWS), batch_of(shorter), PARAMS)
+        assert any("example 3" in note for note in caught.value.__notes__)
 
 
 def test_in_branches_and_in_loops():
