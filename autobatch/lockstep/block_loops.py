@@ -220,7 +220,7 @@ class ScanSite:
                 is_id = not item.sizes and item.data.dtype.kind in "iu"
                 if ids is not None and is_id and item.region is region and _is_table(table):
                     found = LookedUpRows(table, ids)
-            elif type(item) is int and item == loop.step and type(table) is MaskedBatch and table.sizes:
+            elif type(item) is int and type(table) is MaskedBatch and table.sizes:
                 found = _rows_by_number(loop, table)
             yield place, found
 
@@ -292,9 +292,9 @@ def _takes_rows(run: BlockRun, loop: Any, region: Any, bases: Sequence[Any], sto
     output, base, at = store
     out, item, kind = bases[base], bases[at], run.outputs[output]
     assert run.program is not None
-    if type(out) is not MaskedBatch or out.region is not region or out.scalar is not None or out._view is not None:
+    if type(out) is not MaskedBatch or out.region is not region or out.scalar is not None:
         return False
-    if type(item) is not int or item != loop.step or not _counts_steps(loop.sequence) or not is_plain(out.data):
+    if type(item) is not int or not _counts_steps(loop.sequence) or not is_plain(out.data):
         return False
     if not out.sizes or out.sizes[1:] != kind[0] or out.data.dtype != run.program.results[output].dtype:
         return False

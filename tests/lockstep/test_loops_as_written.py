@@ -410,6 +410,45 @@ def test_stores_that_are_not_of_whole_rows_in_order():
                 equals_loop_either_way(f, [each.copy() for each in rows], p=PARAMS)
 
 
+def test_numbers_that_only_begin_like_those_of_the_steps():
+    """With a state per example from the start, a loop may run as one op from its first step on."""
+
+    def start(xs):
+        return np.tanh(np.concatenate([xs.sum(0), [1.0]]))
+
+    def reads_every_second(xs, p):
+        h = start(xs)
+        for t in range(0, len(xs), 2):
+            h = cell(xs[t], h, p)
+        return h
+
+    def stores_in_every_second(xs, p):
+        h, out = start(xs), np.zeros((2 * len(xs), 4))
+        for t in range(0, 2 * len(xs), 2):
+            h = np.tanh(h @ p["u"] + p["b"])
+            out[t] = h
+        return out
+
+    def stores_one_later(xs, p):
+        h, out = start(xs), np.zeros((len(xs) + 1, 4))
+        for t, x in enumerate(xs, 1):
+            h = cell(x, h, p)
+            out[t] = h
+        return out
+
+    def stores_a_number_of_times(xs, p):
+        h, out = start(xs), np.zeros((9, 4)) + xs.sum()
+        for t in range(0, 8, 2):
+            h = np.tanh(h @ p["u"] + p["b"])
+            out[t] = h
+        return out
+
+    for f in (reads_every_second, stores_in_every_second, stores_one_later, stores_a_number_of_times):
+        for rows in (ROWS, ragged(6, 6, 6, width=3)):
+            for _ in range(5):
+                equals_loop_either_way(f, rows, p=PARAMS)
+
+
 def test_stores_into_an_examples_own_array():
     def f(xs, own, p):
         h = np.zeros(3)
