@@ -342,9 +342,8 @@ class _ArraySplitter:
         """The place before the last statements that append to lists which the lines do not read."""
         read = {node.id for line in lines for node in ast.walk(line) if isinstance(node, ast.Name)}
         at = len(statements)
-        while at:
-            call = getattr(statements[at - 1], "value", None)
-            if not isinstance(statements[at - 1], ast.Expr) or not self._appends(call) or call.func.value.id in read:  # type: ignore[union-attr]
+        while at and isinstance(statement := statements[at - 1], ast.Expr) and self._appends(statement.value):
+            if statement.value.func.value.id in read:  # type: ignore[attr-defined]
                 break
             at -= 1
         return at
