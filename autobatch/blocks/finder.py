@@ -30,11 +30,12 @@ jump gets no copy, since nothing follows it. A statement moves only if it reads 
 import ast
 import copy
 import itertools
+import types
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.blocks.block_expressions import LEAST, BlockForm, Names, Refused, Scope, is_pure
+from autobatch.blocks.block_expressions import LEAST, METHODS, BlockForm, Names, Refused, Scope, is_pure
 from autobatch.blocks.block_inputs import Guard
 from autobatch.syntax.quote import located, placed, substituted
 from autobatch.syntax.scopes import binds, bound_names, captured, parameters, path_of, reads, target_names
@@ -339,14 +340,31 @@ class _ArraySplitter:
         return False
 
     def _before_appends(self, statements: Sequence[ast.stmt], lines: Sequence[ast.stmt]) -> int:
-        """The place before the last statements that append to lists which the lines do not read."""
-        read = {node.id for line in lines for node in ast.walk(line) if isinstance(node, ast.Name)}
+        """The place before the appends at the end whose lists these lines do not read, if the lines only compute."""
+        nodes = [node for line in lines for node in ast.walk(line)]
+        read = {node.id for node in nodes if isinstance(node, ast.Name)}
         at = len(statements)
+        if not all(map(self._only_computes, nodes)):
+            return at
         while at and isinstance(statement := statements[at - 1], ast.Expr) and self._appends(statement.value):
             if statement.value.func.value.id in read:  # type: ignore[attr-defined]
                 break
             at -= 1
         return at
+
+    def _only_computes(self, node: ast.AST) -> bool:
+        """True unless a node binds a name, calls what may do more than compute, or reads an attribute of an object."""
+        if isinstance(node, ast.Attribute):
+            return node.attr in METHODS or node.attr == "T" or self._is_numpy(node) or self._is_module(node)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            known = node.func.id not in self.own
+            return known and self.scope.helper(self.scope.binding(node.func.id)) is not None
+        return not isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
+
+    def _is_module(self, node: ast.Attribute) -> bool:
+        found = path_of(node)
+        value: Any = None if found is None or found[0] in self.own else self.scope.binding(found[0])
+        return isinstance(value, types.ModuleType)
 
     def _converted(self, node: Any) -> Any:
         """The place of the argument that a call converts to Python numbers; None for any other call."""

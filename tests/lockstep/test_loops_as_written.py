@@ -410,6 +410,45 @@ def test_stores_that_are_not_of_whole_rows_in_order():
                 equals_loop_either_way(f, [each.copy() for each in rows], p=PARAMS)
 
 
+def test_what_is_appended_is_computed_in_turn():
+    """What an appended expression does beside computing is seen by what was appended before."""
+
+    def by_binding(xs, p):
+        h, states, found = np.zeros(4), [], []
+        for x in xs:
+            h = np.tanh(x @ p["w"] + h @ p["u"])
+            states.append(h)
+            found.append((h := h * 0.5) @ p["u"])
+        return np.stack(states).sum() + np.stack(found).sum() if found else h.sum()
+
+    def by_a_call(xs, p):
+        states, found = [], []
+
+        def kept(x):
+            states.append(x * 2.0)
+            return x
+
+        h = np.zeros(4)
+        for x in xs:
+            h = np.tanh(x @ p["w"] + h @ p["u"])
+            states.append(h)
+            found.append(kept(h) @ p["u"])
+        return np.stack(states) if found else h
+
+    def by_its_length(xs, p):
+        h, states, found = np.zeros(4), [], []
+        for x in xs:
+            h = np.tanh(x @ p["w"] + h @ p["u"])
+            states.append(h)
+            found.append(h @ p["u"] * len(states))
+        return np.stack(found) if found else h
+
+    for f in (by_binding, by_a_call, by_its_length):
+        for rows in (ROWS, ragged(6, 6, 6, width=3)):
+            for _ in range(3):
+                equals_loop_either_way(f, rows, p=PARAMS)
+
+
 def test_numbers_that_only_begin_like_those_of_the_steps():
     """With a state per example from the start, a loop may run as one op from its first step on."""
 
