@@ -22,7 +22,7 @@ from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
 from autobatch.lockstep.regions.region import Prefix
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import Enumerated, Ranges, RowSequence, SharedSequence, Zipped, rows_of
-from autobatch.ops.rules.aliasing import write
+from autobatch.ops.rules.aliasing import has_views, write
 from autobatch.ops.rules.row_gather import put_rows_p, rows_between
 from autobatch.ops.rules.sizes import lane_lengths
 from autobatch.tables.table import EmbeddingTable
@@ -174,7 +174,7 @@ class ScanSite:
         if len({*map(id, lists)}) < len(lists) or not all(x.last.region is region for x in rows.values()):
             return None
         rows |= {place: found for place, found in self._read(loop, region, bases) if found is not None}
-        if rows.keys() != self.items or not all(_takes_rows(run, loop, region, bases, store) for store in self.stores):
+        if rows.keys() != self.items or not all(_takes_rows(run, loop, values, bases, store) for store in self.stores):
             return None
         first = loop.step + 1
         counts = list(loop.counts[first : first + max(_MOST_ROWS // max(region.count, 1), 1)])
@@ -287,12 +287,20 @@ def _is_table(table: Any) -> bool:
     )
 
 
-def _takes_rows(run: BlockRun, loop: Any, region: Any, bases: Sequence[Any], store: tuple[int, int, int]) -> bool:
-    """True if the remaining steps store rows of the array's own kind, each under the number of its step."""
+def _takes_rows(
+    run: BlockRun, loop: Any, values: Sequence[Any], bases: Sequence[Any], store: tuple[int, int, int]
+) -> bool:
+    """True if the remaining steps store rows of the array's own kind, each under the number of its step.
+
+    Nothing that the block reads may be the array, or a view of it: each step would change it.
+    """
     output, base, at = store
+    region: Any = current_region()
     out, item, kind = bases[base], bases[at], run.outputs[output]
     assert run.program is not None
     if type(out) is not MaskedBatch or out.region is not region or out.scalar is not None:
+        return False
+    if has_views(out) or any(value is out for value in values):
         return False
     if type(item) is not int or not _counts_steps(loop.sequence) or not is_plain(out.data):
         return False
