@@ -1,7 +1,7 @@
 """Loops that store a row in each step into an array that they also read under another name: no step may be skipped.
 
-Mutations that must turn this file red; each was made by hand and seen red: in `block_loops._takes_rows`, no `has_views`;
-no comparison of the array with the block's values.
+Mutations that must turn this file red; each was made by hand and seen red: in `block_loops._takes_rows`, no
+`has_views`; no comparison of the array with the block's values.
 """
 
 import numpy as np
