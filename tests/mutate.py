@@ -22,6 +22,7 @@ and the numbers that the code is tuned by (`_LEAST_ELEMENTS = 4096`), which by t
 import argparse
 import ast
 import collections
+import concurrent.futures
 import contextlib
 import dataclasses
 import difflib
@@ -31,11 +32,13 @@ import itertools
 import json
 import os
 import pathlib
+import queue
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -383,10 +386,20 @@ def try_all(drawn: list[Mutant], asked: argparse.Namespace, tell: Callable[[Muta
             )  # fmt: skip
             copy.collected(driver)
             numbers -= driver.untried
-        copy = Copy(pathlib.Path(folder, "one"))
-        for number in sorted({*range(len(drawn))} - numbers):
-            start = time.monotonic()
-            tell(drawn[number], copy.verdict(drawn[number], asked.limit), time.monotonic() - start)
+        copies = queue.SimpleQueue[Copy]()
+        for job in range(asked.jobs):
+            copies.put(Copy(pathlib.Path(folder, f"one{job}")))
+
+        def try_one(mutant: Mutant) -> None:
+            start, copy = time.monotonic(), copies.get()
+            verdict = copy.verdict(mutant, asked.limit)
+            copies.put(copy)
+            with telling:
+                tell(mutant, verdict, time.monotonic() - start)
+
+        telling = threading.Lock()
+        with concurrent.futures.ThreadPoolExecutor(asked.jobs) as threads:
+            list(threads.map(try_one, [drawn[number] for number in sorted({*range(len(drawn))} - numbers)]))
 
 
 def main() -> int:

@@ -154,6 +154,18 @@ def test_a_reduction_of_padded_data_that_carries_gradients_warns(name):
         ab.grad(lambda w: getattr(np, name)(ab.batch(lambda x, w: x * w)(X, w).data))(2.0)
 
 
+def test_padded_data_that_carries_gradients_says_its_shape_and_dtype():
+    said = []
+
+    def loss(w):
+        data = (X.astype(np.float32) * w).data
+        said.append((data.shape, data.ndim, data.size, data.dtype, len(data)))
+        return (data * X.mask).sum()
+
+    ab.grad(loss)(np.float32(2.0))
+    assert said == [((2, 2), 2, 4, np.float32, 2)]
+
+
 def test_what_does_not_count_padding_is_silent():
     assert X.data.sum(where=X.mask) == 6.0
     assert (X.data * X.mask).sum() == 6.0

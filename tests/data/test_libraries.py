@@ -101,6 +101,13 @@ def test_missing_values_are_dropped_or_stood_for_alike(kind):
             ab.collate(data)
 
 
+def test_lists_of_a_part_of_an_array_with_missing_values():
+    pa = pytest.importorskip("pyarrow")
+    part = pa.array([9, 9, 9, 1, None, 3, 4, None, None, 7])[3:]  # the lists start behind the part's own start
+    assert examples(pa.ListArray.from_arrays([1, 3, 3, 7], part), nulls=-7) == [[-7, 3], [], [4, -7, -7, 7]]
+    assert examples(pa.ListArray.from_arrays([1, 3, 3, 7], part)[1:], nulls="drop") == [[], [4, 7]]
+
+
 def test_the_message_names_the_example():
     pa, ak = (pytest.importorskip(name) for name in ("pyarrow", "awkward"))
     data = [[[1], [2]], [[3]], [[4], [5, None]]]
