@@ -154,7 +154,7 @@ def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where:
             return Tuple(tuple(kind_of_value(program, call, each, f"{where}[{i}]") for i, each in enumerate(value)))
         if type(value) is dict and all(isinstance(name, str) for name in value):
             items = [kind_of_value(program, call, each, f"{where}[{name!r}]") for name, each in value.items()]
-            return Struct(dict, tuple(value), tuple(items), True)
+            return Struct(tuple(items), dict, tuple(value), True)
         raise Mismatch(f"a {type(value).__name__} of what is each example's own and what is shared")
     return type_of(program, [value], where, FIXED)
 

@@ -116,7 +116,7 @@ def type_of(
                 type_of(program, [getattr(value, name) for value in own], f"{where}.{name}", given, held)
                 for name in names
             ]
-            out = join(out, Struct(cls, names, tuple(items), True))
+            out = join(out, Struct(tuple(items), cls, names, True))
         else:
             raise Mismatch(f"a {cls.__qualname__}")
     return out
@@ -165,7 +165,7 @@ def _dict_type(
             raise Mismatch("dicts of several sets of keys")
         columns = [(name, [value[name] for value in own]) for name in names]
         items = [type_of(program, column, f"{where}[{name!r}]", given, around) for name, column in columns]
-        return Struct(dict, names, tuple(items), True)
+        return Struct(tuple(items), dict, names, True)
     site = program.site((where, "Dict"), 2, given=given)
     site.container = Dict
     keys = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}{{}}", given, around)

@@ -401,6 +401,49 @@ def test_structures_without_an_end_have_no_type(make, why):
         assert ab.map(sum_of_kids, examples) == [sum_of_kids(each) for each in examples]
 
 
+@dataclasses.dataclass
+class Link:
+    value: int
+    behind: object = None
+
+
+def chain_of_pairs(n):
+    head, total = None, 0
+    for i in range(n):
+        head = (i, head)
+    while head is not None:
+        value, head = head
+        total += value
+    return total
+
+
+def chain_of_objects(n):
+    head, total = None, 0
+    for i in range(n):
+        head = Link(i, head)
+    while head is not None:
+        total, head = total + head.value, head.behind
+    return total
+
+
+def pairs_of_pairs(n):
+    pair, depth = None, 0
+    for _ in range(n):
+        pair = (pair, pair)
+    while pair is not None:
+        pair, depth = pair[0], depth + 1
+    return depth
+
+
+@pytest.mark.parametrize("function", [chain_of_pairs, chain_of_objects, pairs_of_pairs])
+def test_what_holds_itself_a_level_deeper_in_each_step_is_soon_refused(function):
+    # read level by level without an end, the type of the last one doubles in each step
+    with pytest.raises(NotCompiled, match="`.*`: (tuples|structs) within each other, "):
+        compiled_map(function, [[3, 1, 4, 0]], {})
+    with ab.options(way="compiled", warn=False):
+        assert ab.map(function, [3, 1, 4, 0]) == [function(n) for n in (3, 1, 4, 0)]
+
+
 def test_syntax_alone_refuses():
     assert "an import" in refusal(imports)
     assert refusal(power) is None

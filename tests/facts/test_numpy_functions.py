@@ -142,29 +142,34 @@ def run(effect, function, receiver=None):
                 continue
             if out is None and not effect.always_writes:
                 continue
+            parameters = parameters_of(called)
             for name, value in itertools.product(SWITCHES, (True, False)):
                 called, args, extra = given()
                 seen.call(effect, called, args, {name: value}, extra)
                 called, args, extra = given()
-                if (filled := up_to(name, called, args, extra)) is not None:
+                if (filled := up_to(name, parameters, args, extra)) is not None:
                     seen.call(effect, called, (*filled, value), {}, extra)
             if isinstance(out, np.ndarray | np.generic):
                 called, args, extra = given()
                 seen.call(effect, called, args, {"out": other(out)}, extra)
                 called, args, extra = given()
-                if (filled := up_to("out", called, args, extra)) is not None:
+                if (filled := up_to("out", parameters, args, extra)) is not None:
                     seen.call(effect, called, (*filled, other(out)), {}, extra)
                 elif effect.name.startswith("conj"):  # which has a positional argument that it does not tell
                     seen.call(effect, called, (*args, other(out)), {}, extra)
     return seen
 
 
-def up_to(name, function, args, extra):
-    """The arguments, and the defaults of those up to one that is to be given by its position; None if it has none."""
+def parameters_of(function):
+    """The parameters of a function, in order; none where it does not tell them."""
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        return list(inspect.signature(function).parameters.values())
     except ValueError:
-        return None
+        return []
+
+
+def up_to(name, parameters, args, extra):
+    """The arguments, and the defaults of those up to one that is to be given by its position; None if it has none."""
     names = [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     given = len(args) - len(extra)
     if name not in names or names.index(name) < given:

@@ -141,7 +141,7 @@ def struct_of(reader: Any, cls: type, names: Sequence[str], values: Sequence[Val
     if any(isinstance(value.kind, Static) for value in held):
         raise reader.refuse(f"a {cls.__name__} that holds functions", node)
     text = f"({''.join(value.text + ', ' for value in held)})"
-    return reader.temp(text, Struct(cls, tuple(names), tuple(value.kind for value in held)))
+    return reader.temp(text, Struct(tuple(value.kind for value in held), cls, tuple(names)))
 
 
 def dict_literal(reader: Any, node: ast.Dict) -> Value:

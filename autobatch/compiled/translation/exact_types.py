@@ -89,23 +89,46 @@ class Text:
 STR = Text()
 
 
+_MOST_LEVELS, _MOST_PARTS = 32, 4000
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tuple:
-    """A tuple with items of these types."""
+class _Nested:
+    """What holds values of these types, and has an end: `node = (value, node)` in a loop would hold itself for ever.
+
+    Raises:
+        Mismatch: at more levels within each other, or more parts in all, than anybody writes down.
+    """
 
     items: tuple[Any, ...]
+    levels: int = dataclasses.field(init=False, compare=False, repr=False)
+    parts: int = dataclasses.field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        inside = [item.inner if isinstance(item, Maybe) else item for item in self.items]
+        nested = [item for item in inside if isinstance(item, _Nested)]
+        levels = 1 + max([item.levels for item in nested], default=0)
+        parts = len(inside) + sum(item.parts for item in nested)
+        if levels > _MOST_LEVELS or parts > _MOST_PARTS:
+            raise Mismatch(f"{type(self).__name__.lower()}s within each other, {levels} levels with {parts} parts")
+        object.__setattr__(self, "levels", levels)
+        object.__setattr__(self, "parts", parts)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tuple(_Nested):
+    """A tuple with items of these types."""
 
     def __str__(self) -> str:
         return f"tuple ({', '.join(map(str, self.items))})"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Struct:
+class Struct(_Nested):
     """An object with named parts: a dict of string keys, a dataclass or a named tuple; `given`: it is an argument's."""
 
     cls: type
     names: tuple[str, ...]
-    items: tuple[Any, ...]
     given: bool = False
 
     def __str__(self) -> str:
@@ -328,7 +351,7 @@ def join(a: Type, b: Type) -> Type:
     if isinstance(a, Tuple) and isinstance(b, Tuple) and len(a.items) == len(b.items):
         return Tuple(tuple(map(join, a.items, b.items)))
     if isinstance(a, Struct) and isinstance(b, Struct) and (a.cls, a.names) == (b.cls, b.names):
-        return Struct(a.cls, a.names, tuple(map(join, a.items, b.items)), a.given or b.given)
+        return Struct(tuple(map(join, a.items, b.items)), a.cls, a.names, a.given or b.given)
     if isinstance(a, _Container) and type(a) is type(b):
         a.site.merge(b.site)
         return a
