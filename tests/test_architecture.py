@@ -3,6 +3,7 @@
 import ast
 import collections
 import doctest
+import functools
 import inspect
 import json
 import pathlib
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
@@ -122,15 +124,45 @@ def layer(module: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
-def imports(tree: ast.AST) -> list[tuple[ast.stmt, str]]:
-    """Every import statement and what it imports, in full."""
-    found: list[tuple[ast.stmt, str]] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found += [(node, alias.name) for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            base = "." * node.level + (node.module or "")
-            found += [(node, f"{base}.{alias.name}" if base == "autobatch" else base) for alias in node.names]
+def imports(node: ast.AST) -> list[tuple[int, str]]:
+    """The line of an import statement, and what it imports, in full; nothing of another node."""
+    if isinstance(node, ast.Import):
+        return [(node.lineno, alias.name) for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    base = "." * node.level + (node.module or "")
+    return [(node.lineno, f"{base}.{alias.name}" if base == "autobatch" else base) for alias in node.names]
+
+
+class Read(NamedTuple):
+    """What the tests ask of a file: the tree itself would fill the memory that other tests look at."""
+
+    docstring: str
+    imports: list[tuple[int, str]]
+    late_imports: set[tuple[int, str]]  # inside of functions
+    taken: list[tuple[str, str]]  # modules, and the names that are imported from them
+    classes: list[str]
+    undocumented: list[tuple[int, str]]  # functions and classes of the module itself
+
+
+@functools.cache
+def read(path: pathlib.Path) -> Read:
+    tree = parse(path)
+    found = Read(ast.get_docstring(tree) or "", [], set(), [], [], [])
+    late = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+    waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
+    while waiting:
+        node, inside = waiting.pop()
+        found.imports.extend(imports(node))
+        if inside:
+            found.late_imports.update(imports(node))
+        if isinstance(node, ast.ImportFrom):
+            found.taken.extend((node.module or "", alias.name) for alias in node.names)
+        if isinstance(node, ast.ClassDef):
+            found.classes.append(node.name)
+        waiting += [(child, inside or isinstance(node, late)) for child in ast.iter_child_nodes(node)]
+    named = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    found.undocumented.extend((node.lineno, node.name) for node in named if not says_what_it_is(node))
     return found
 
 
@@ -156,20 +188,20 @@ def test_layers_import_one_way():
         own = layer(name)
         if own not in LEVEL:  # autobatch itself and autobatch.__main__ stand above all layers
             continue
-        for node, imported in imports(parse(path)):
+        for line, imported in read(path).imports:
             other = layer(imported)
             if not imported.startswith("autobatch") or other == own:
                 continue
             if LEVEL.get(other, len(LAYERS)) >= LEVEL[own]:
-                wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} imports {imported}")
+                wrong.append(f"{path.relative_to(ROOT)}:{line} imports {imported}")
     assert not wrong, "\n".join(wrong)
 
 
 def test_imports_are_absolute():
     wrong = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
+        f"{path.relative_to(ROOT)}:{line}"
         for path in SOURCES
-        for node, imported in imports(parse(path))
+        for line, imported in read(path).imports
         if imported.startswith(".")
     ]
     assert not wrong, "\n".join(wrong)
@@ -181,15 +213,13 @@ def test_tests_see_the_package_from_outside():
     seen = collections.defaultdict(set)
     for path in (ROOT / "tests").glob("*/**/*.py"):
         folder = path.relative_to(ROOT / "tests").parts[0]
-        for node in ast.walk(parse(path)):
-            if not isinstance(node, ast.ImportFrom):
-                continue
-            for name in (f"{node.module}.{name.name}" for name in node.names):
-                module = name if (ROOT / f"{name.replace('.', '/')}.py").exists() else name.rpartition(".")[0]
-                own = layer(module)
-                internal = module.startswith("autobatch.") and module not in public
-                if internal and folder not in (own, TESTED_IN.get(own)) and own not in ("core", "testing"):
-                    seen[module].add(path.name)
+        for base, name in read(path).taken:
+            inner = (ROOT / base.replace(".", "/") / f"{name}.py").exists()
+            module = f"{base}.{name}" if inner else base
+            own = layer(module)
+            internal = module.startswith("autobatch.") and module not in public
+            if internal and folder not in (own, TESTED_IN.get(own)) and own not in ("core", "testing"):
+                seen[module].add(path.name)
     assert len(seen) <= MOST_MODULES_SEEN_FROM_ELSEWHERE, dict(seen)
 
 
@@ -197,14 +227,11 @@ def test_imports_inside_functions_have_a_reason():
     wrong = []
     used = set()
     for path in [*MODULES, ROOT / "_autobatch_pytest.py"]:
-        for function in ast.walk(parse(path)):
-            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-                continue
-            for node, imported in imports(function):
-                key = (module_name(path), imported.split(".")[0])
-                used.add(key)
-                if key not in LATE_IMPORTS:
-                    wrong.append(f"{path.relative_to(ROOT)}:{node.lineno} imports {imported} inside a function")
+        for line, imported in read(path).late_imports:
+            key = (module_name(path), imported.split(".")[0])
+            used.add(key)
+            if key not in LATE_IMPORTS:
+                wrong.append(f"{path.relative_to(ROOT)}:{line} imports {imported} inside a function")
     assert not wrong, "\n".join(sorted(set(wrong)))
     assert set(LATE_IMPORTS) == used, "a reason that nothing needs"
 
@@ -232,7 +259,7 @@ def test_the_first_line_of_a_module_says_its_concept():
     """A sentence that is whole on its line, not a title that only repeats the file's name."""
     wrong = []
     for path in MODULES:
-        first = (ast.get_docstring(parse(path)) or "").partition("\n")[0]
+        first = read(path).docstring.partition("\n")[0]
         if not re.search(r"[.:?](\s|$)", first) or len(first.split()) < 3:
             wrong.append(f"{path.relative_to(ROOT)}: {first!r}")
     assert not wrong, "\n".join(wrong)
@@ -270,9 +297,8 @@ def test_a_name_of_a_file_has_one_meaning():
 def test_a_name_of_a_class_has_one_meaning():
     found = collections.defaultdict(list)
     for path in MODULES:
-        for node in ast.walk(parse(path)):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(str(path.relative_to(PACKAGE)))
+        for name in read(path).classes:
+            found[name].append(str(path.relative_to(PACKAGE)))
     assert not {name: paths for name, paths in found.items() if len(paths) > 1}
 
 
@@ -291,21 +317,14 @@ def says_what_it_is(node: ast.FunctionDef | ast.ClassDef) -> bool:
 
 
 def test_every_module_and_each_name_for_others_has_a_docstring():
-    trees = {path: parse(path) for path in MODULES}
-    taken = collections.defaultdict(set)
-    for tree in trees.values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom):
-                taken[node.module] |= {alias.name for alias in node.names}
-    wrong = []
-    for path, tree in trees.items():
-        where = path.relative_to(ROOT)
-        if not ast.get_docstring(tree):
-            wrong.append(f"{where}: module")
-        for node in tree.body:
-            for_others = isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in taken[module_name(path)]
-            if for_others and not says_what_it_is(node):
-                wrong.append(f"{where}:{node.lineno} {node.name}")
+    taken = {pair for path in MODULES for pair in read(path).taken}
+    wrong = [f"{path.relative_to(ROOT)}: module" for path in MODULES if not read(path).docstring]
+    wrong += [
+        f"{path.relative_to(ROOT)}:{line} {name}"
+        for path in MODULES
+        for line, name in read(path).undocumented
+        if (module_name(path), name) in taken
+    ]
     assert not wrong, "\n".join(wrong)
 
 
