@@ -37,7 +37,7 @@ class Outcome:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.demo", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", nargs="?", help="Python sources (default: the standard library)")
-    parser.add_argument("--quick", action="store_true", help="one epoch on at most 200 functions")
+    parser.add_argument("--quick", action="store_true", help="one epoch on at most 200 functions, little timing")
     parser.add_argument("--seed", type=int, default=0, help="of the split, the weights and the order (default: 0)")
     parser.add_argument("--validation", type=int, metavar="N", help="judge by files chosen among the training files")
     options = parser.parse_args(arguments)
@@ -48,11 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     describe(task, time.perf_counter() - start)
-    models = MODELS
+    models, timing = MODELS, 4.0
     if options.quick:
+        timing = 0.5
         task = dataclasses.replace(task, train=task.train[:200], held_out=task.held_out[:50])
         models = tuple(dataclasses.replace(model, epochs=1, batch_size=16) for model in MODELS)
-    outcomes = [run(model, task, options.seed) for model in models]
+    outcomes = [run(model, task, options.seed, timing) for model in models]
     majority = task.majority()
     print()
     print(table(outcomes, majority))
@@ -77,8 +78,8 @@ def describe(task: Task, seconds: float) -> None:
     )
 
 
-def run(model: Model, task: Task, seed: int) -> Outcome:
-    """Prove, train and time one model; which way its calls take is left to the library."""
+def run(model: Model, task: Task, seed: int, timing: float) -> Outcome:
+    """Prove, train and time one model, for so many seconds; which way its calls take is left to the library."""
     start = time.perf_counter()
     few = sorted(task.train, key=lambda example: len(example.tokens))[:: max(1, len(task.train) // 6)][:6]
     params = model.init(np.random.default_rng(seed), len(task.symbols), len(task.labels))
@@ -86,7 +87,7 @@ def run(model: Model, task: Task, seed: int) -> Outcome:
     report = ab.testing.assert_equivalent(model.loss, *zip(*xs, strict=True), labels, params=params)
     print(f"{model.name}: {report.examples} functions give the loop's values and gradients: {', '.join(report.ways)}")
     params = fit(model, task, seed=seed)
-    speed = measure_speed(model, task, seed=seed)  # of what the training has set up
+    speed = measure_speed(model, task, seconds=timing, seed=seed)  # of what the training has set up
     return Outcome(model, params, accuracy(model, task.held_out, params), speed, time.perf_counter() - start)
 
 
