@@ -16,10 +16,9 @@ from tests.compiled.law import outcome, same
 from tests.compiled.numeric_programs import PROGRAMS
 
 _AT_ONCE = (
-    "levenshtein", "best_pair", "longest_increasing", "kalman", "dijkstra", "energy", "scatter", "newton",
+    "levenshtein", "best_pair", "longest_increasing", "kalman", "dijkstra", "energy", "newton",
     "lcs_memo", "nested_nonlocal", "handler_of_another_type", "match_tuples", "insertion_sort", "write_list_arg",
-    "fancy_assign", "adjacency", "gillespie", "views", "np_reduce", "dc_new",
-    "dicts_of_lists",
+    "fancy_assign", "views", "dc_new", "dicts_of_lists",
 )  # fmt: skip
 
 
