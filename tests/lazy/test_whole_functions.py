@@ -257,6 +257,32 @@ def test_an_index_of_another_type_or_out_of_range(word):
     agrees(nested, [*TREES[:3], (1, word), *TREES[3:]], p=weights())
 
 
+def test_an_item_of_an_array_of_the_functions_surroundings():
+    after = np.array([3, 1, 0, 2])
+
+    def following(word, p):
+        return np.tanh(p["emb"][after[word]] @ p["w"])
+
+    words = [0, 1, 2, 3, -1, 1, 0, 2]
+    recorded(following, words, p=weights())
+    assert recorded(following, words, p=weights()) == len(words)
+    after[:] = after[::-1].copy()
+    assert recorded(following, words, p=weights()) == len(words)
+    for odd in (np.int32(2), np.array([1, 2]), 4, "a"):
+        agrees(following, [*words, odd, 3], p=weights())
+
+
+def test_the_length_of_a_shared_array():
+    def scaled(word, p):
+        return np.tanh(p["emb"][word] / len(p["emb"]))
+
+    words = [4, 0, 2, 2, 1, 3, 7, 5]
+    recorded(scaled, words, p=weights())
+    assert recorded(scaled, words, p=weights()) == len(words)
+    short = weights() | {"emb": weights()["emb"][:9]}
+    assert recorded(scaled, words, p=short) == len(words)
+
+
 @pytest.mark.parametrize("factor", [2, np.float32(2), True, 1j, np.float64(2), -0.0, np.nan, "a", None, np.ones(6)])
 def test_a_number_of_another_type(factor):
     xs = forks(6)

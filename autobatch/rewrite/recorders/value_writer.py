@@ -357,7 +357,7 @@ class ValueWriter(BlockWriter):
                 base = Term(kind, self.written.named(kind.number))
             base, index = self.check(base), self.check(index)
             return Term(PLAIN, f"{base.text}[{self.text(index)}]", seen=_item_seen(base.seen, at))
-        if isinstance(kind, Const) and type(kind.value) is np.ndarray and at is PLAIN:  # a row of an array
+        if isinstance(kind, Const) and type(kind.value) is np.ndarray:  # a row of an array
             index = self.let(self.check(index))
             self.emit(f"if _ab_type({index.text}) not in _ab_keys: raise _ab_misfit")
             return self.let(Term(PLAIN, f"{self.written.named(kind.number)}[{index.text}]"))
