@@ -1,5 +1,6 @@
 """`EmbeddingVariable`s in checkpoints: rows, slots, versions and counts of one instant, by what changed."""
 
+import ctypes
 import itertools
 import warnings
 
@@ -346,6 +347,20 @@ def test_a_mapped_variable_opens_without_reading_its_rows(folder):
         mapped = saver.restore(mapped=True).params
         assert sum(reads) < 10_000
         assert (mapped[[-1000, 6, 7]] == users[[-1000, 6, 7]]).all()
+
+
+def test_rows_of_a_mapped_variable_have_addresses(folder):
+    users = variable()
+    users.insert([5, 3, -2])
+    with ab.Checkpoints(folder) as saver:
+        saver.save(1, users)
+        mapped = saver.restore(mapped=True).params
+    addresses = mapped.row_addresses([3, -2, 5, -2]).tolist()
+    assert b"".join(ctypes.string_at(each, mapped.row_bytes) for each in addresses) == users[[3, -2, 5, -2]].tobytes()
+    with pytest.raises(BadIdError, match="key 4 is not there and has no address"):
+        mapped.row_addresses([-2, 4])
+    assert mapped[[-2, 3, 4, 5]].shape == (4, 3)
+    assert mapped.report().hit_rate == 0.75
 
 
 def test_what_is_mapped_can_be_saved(folder, tmp_path):
