@@ -12,7 +12,9 @@ import autobatch as ab
 from autobatch.errors import OptionError, UnsupportedError
 from autobatch.kernels import hash_table as kernels
 from autobatch.kernels.hash_table import EMPTY_KEY
+from autobatch.tables.keyed import variable
 from autobatch.tables.stored import StoredBlock, StoredTable
+from autobatch.testing import inspect
 from tests.faults import Left, left_at, without_memory_at
 
 MAX, MIN = 2**63 - 1, -(2**63)
@@ -457,7 +459,9 @@ def test_of_rows_that_are_written_twice_the_last_stays(count):
     mark = users.mark()
     keys = np.concatenate([np.arange(count), np.arange(count)[::-1], [0]])
     rows = np.arange(2.0 * len(keys), dtype=np.float32).reshape(-1, 2)
-    users.assign(keys, rows)
+    with inspect.watched(variable, "first_seen") as numbered:
+        users.assign(keys, rows)
+    assert not numbered  # rows that are all there are written as they come, repeats and all
     np.testing.assert_array_equal(users[np.arange(1, count)], rows[count : 2 * count - 1][::-1])
     np.testing.assert_array_equal(users[0], rows[-1])
     assert users.changed_since(mark).total == count
