@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.report.graph import svg_graph
+from autobatch.report.line_profile import LaunchNode
 from autobatch.report.timeline import svg_timeline
 from tests.law import normal
 from tests.report import tagger
@@ -138,6 +140,15 @@ def test_the_graph_of_lines():
     assert ("for row in y:", "w = np.tanh(row + w)") in edges
     assert ("w = np.tanh(row + w)", "return w.sum() + y.sum()") in edges
     assert ("y = x @ w", "return w.sum() + y.sum()") in edges
+
+
+def test_a_name_that_fits_into_its_box_is_shown_whole(report):
+    """A box is as wide as 33 letters where nothing is beside it."""
+    pytest.importorskip("networkx")
+    names = ["a" * 32, "b" * 33, "c" * 34]
+    nodes = [LaunchNode(name, ("f.py", at), 1, 0.1, (at - 1,) if at else ()) for at, name in enumerate(names)]
+    text = svg_graph(dataclasses.replace(report, nodes=tuple(nodes)))
+    assert re.findall(r'class="name">(.*?)<', text) == [names[0], names[1], "c" * 32 + "…"]
 
 
 def test_nothing_to_show(tmp_path):
