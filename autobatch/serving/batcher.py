@@ -354,7 +354,7 @@ class Batcher:
         quiet = options(warn=False)  # a round that becomes a loop is counted, not warned of, as for a single call
         pure = self._is_pure(model, kinds)
         ways = self._ways(model, requests) if pure else [AS_MAP]
-        way = ways[0] if len(ways) == 1 else self._costs.choose(len(requests), ways)
+        way = self._costs.choose(len(requests), ways)
         running = Round(model, requests, pure, more, self._deliver, way)
         self.metrics.running = running.requests
         try:

@@ -203,7 +203,7 @@ class Costs:
         size = count.bit_length()
         known = {way: self._seconds[size, way] for way in ways}
         untried = min(ways, key=lambda way: len(known[way]))
-        if len(known[untried]) < _TRIES or len(ways) == 1:
+        if len(known[untried]) < _TRIES:
             return untried
         cost = {way: min(known[way]) for way in ways}
         best = min(ways, key=cost.__getitem__)
