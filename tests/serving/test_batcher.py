@@ -14,7 +14,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError
-from autobatch.serving.request_rounds import Model, Request, Round
+from autobatch.serving.request_rounds import MAP_WAYS, Model, Request, Round
 from tests.law import assert_same
 from tests.serving.models import Tree, decode, random_tree, tagger, tree_lstm, weights
 
@@ -102,6 +102,39 @@ async def test_calls_of_one_moment_are_one_batch():
         await asyncio.gather(*[batcher(each) for each in sentences(40)])
         await asyncio.gather(*[batcher(each) for each in sentences(40)])
     assert (batcher.metrics.batches.count, batcher.metrics.batches.total) == (2, 80)
+
+
+@in_loop
+async def test_no_batch_begins_in_the_turn_in_which_calls_come():
+    ran = threading.Event()
+
+    def f(x):
+        ran.set()
+        return x
+
+    async with ab.Batcher(f, max_wait=5.0) as batcher:
+
+        async def ask(x):
+            assert not ran.wait(0.02)  # the loop stands still, and the batcher's thread has time to begin
+            return await batcher(x)
+
+        assert await asyncio.gather(*[ask(x) for x in range(3)]) == [0, 1, 2]
+    assert (batcher.metrics.batches.count, batcher.metrics.batches.total) == (1, 3)
+
+
+@in_loop
+async def test_a_turn_that_does_not_end_does_not_hold_its_calls_up():
+    ran = threading.Event()
+
+    def f(x):
+        ran.set()
+        return x
+
+    async with ab.Batcher(f) as batcher:
+        asking = asyncio.ensure_future(batcher(1))
+        await asyncio.sleep(0)
+        assert ran.wait(30.0)  # in the same turn as the call
+        assert await asking == 1
 
 
 def test_no_more_run_at_once_than_allowed():
@@ -309,6 +342,25 @@ async def test_effects_happen_once_for_each_request():
     assert sorted(seen) == [0, 1, 2, 3, 4, 5]
     assert [type(each) for each in answers].count(KeyError) == 1
     assert answers[5] == 10.0
+
+
+@in_loop
+async def test_only_rounds_that_can_run_in_several_ways_are_tries_of_a_way():
+    seen = []
+
+    def noting(x, w):
+        seen.append(x)
+        return float((np.full(2, x) @ w).sum())
+
+    def quiet(x, w):
+        return float((np.full(2, x) @ w).sum())
+
+    with ab.options(way="auto"):
+        batchers = [ab.Batcher(f, max_wait=5.0, w=np.eye(2)) for f in (noting, quiet)]
+    for batcher, next_way in zip(batchers, MAP_WAYS, strict=True):
+        async with batcher:
+            await asyncio.gather(*[batcher(x) for x in range(4)])
+        assert batcher._costs.choose(4, MAP_WAYS) == next_way
 
 
 @in_loop
