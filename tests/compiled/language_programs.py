@@ -805,3 +805,9 @@ def laid_out(x, y, at):
 @program(lambda rng: (float(rng.normal()), np.sort(floats(rng, 0, 4)), floats(rng, 0, 4)))
 def interpolated(at, xs, ys):
     return np.interp(at, xs, ys)
+
+
+@program(lambda rng: (float(rng.normal()),))
+def of_nothing(x):
+    kept = [] if x > -9.0 else [x]
+    return np.sum([]), np.sort([]), np.cumsum([]) + x, kept

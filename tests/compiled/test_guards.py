@@ -334,6 +334,10 @@ def counts_outside_by_another():
     return counted
 
 
+def rounds(x):
+    return round(x)
+
+
 @pytest.mark.parametrize("make", [counts_outside, counts_outside_by_another])
 def test_what_binds_a_variable_around_it_is_never_tried(make):
     counted = make()
@@ -352,6 +356,7 @@ def test_what_binds_a_variable_around_it_is_never_tried(make):
         (changes_what_is_shared, 1.0, "shared[0]", "it writes into what examples share"),
         (calls_another_library, np.ones(2), "np.fft.fft(x)", "fft"),
         (loops_over_a_set, np.ones(2), "int(u) for u in x", "a loop over a set"),
+        (rounds, np.int32(5), "round(x)", "round of a np.int32"),  # which stays one
     ],
 )
 def test_a_refusal_names_the_line(function, value, line, why):
