@@ -7,6 +7,7 @@ import pytest
 
 from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, prepared, wait_until_compiled
+from tests.compiled.interpreted import interpreted
 from tests.compiled.law import same
 from tests.law import assert_same
 
@@ -48,6 +49,23 @@ def test_what_another_example_would_see_is_left_to_the_loop():
         with pytest.raises(NotCompiled, match="written into"):
             compiled_map(scaled, [xs, by], {})
         assert same(xs, before)
+
+
+def added_at(totals, places, weights):
+    for place in places:
+        totals[place] += weights[place]
+    return totals.sum()
+
+
+def test_what_is_only_read_may_be_read_only_and_overlap():
+    places, weights = np.arange(5), np.arange(5.0)
+    places.flags.writeable = weights.flags.writeable = False
+    columns = [[np.zeros(5) for _ in range(3)], [places, places[1:], places[:3]]]
+    loops = copy.deepcopy(columns)
+    expected = [added_at(*row, weights) for row in zip(*loops, strict=True)]
+    with interpreted():
+        assert same(compiled_map(added_at, columns, {"weights": weights}), expected)
+    assert same(columns, loops)
 
 
 def spread(items, x):
