@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import linecache
 import re
 import warnings
 
@@ -241,6 +242,17 @@ def several_starts(s):
 
 
 def test_what_only_python_has_a_form_for_is_not_mistaken():
+def test_each_of_many_handlers_is_its_own():
+    lines = ["def f(x, n):", " try:", "  try: return x[n] / (1 // n)", "  except ZeroDivisionError: return -1.0"]
+    lines += [*[" except KeyError: return -2.0"] * 16, " except IndexError: return -3.0"]
+    linecache.cache["<handlers>"] = 0, None, [f"{line}\n" for line in lines], "<handlers>"
+    names = {}
+    exec(compile("\n".join(lines), "<handlers>", "exec"), names)
+    columns = [[np.ones(3), np.ones(1), np.ones(0), np.ones(2)], [1, 1, 0, 0]]
+    with interpreted():
+        assert compiled_map(names["f"], columns, {}) == [names["f"](*row) for row in zip(*columns, strict=True)]
+
+
     """The first results are compared with Python's: what differs is among the others."""
     with interpreted():
         words = ["x", "abc", "c", "ba", "x"]

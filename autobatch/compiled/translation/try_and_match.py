@@ -38,8 +38,8 @@ def try_statement(reader: Any, node: ast.Try) -> None:
     """`try`, with its handlers, `else` and `finally`."""
     if node.finalbody and any(isinstance(x, _LEAVES) for each in _bodies(node) for x in ast.walk(each)):
         raise reader.refuse("a `finally` that is reached from elsewhere than the end", node)
-    reader.count += 1
-    first = 10 + 16 * reader.count
+    first = 10 + reader.count
+    reader.count += len(node.handlers)
     handlers = Handlers([_caught_classes(reader, each) for each in node.handlers], len(reader.loops), first)
     reader.emit("leave = 0")
     reader.loops.append(None)
