@@ -171,9 +171,9 @@ def constructor(kind: Type) -> str:
 
 def convert(text: str, kind: Type, to: Type) -> str:
     """The text of a value as another type holds it; `to` is a type joined from `kind`, so nothing is lost."""
-    if rep(kind) == rep(to):
-        return text
     match kind, to:
+        case _ if rep(kind) == rep(to):
+            pass
         case _, Maybe():
             if kind == NONE:
                 return dummy(to)
