@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.compiled.translation import iteration
-from autobatch.compiled.translation.calls import methods
+from autobatch.compiled.translation.calls import METHODS, methods
 from autobatch.compiled.translation.exact_types import (
     BOOL,
     FIXED,
@@ -566,7 +566,7 @@ def contains(reader: Any, value: Value, holder: Value, node: Any) -> Value:
     if isinstance(kind, Tuple):
         return _any_of(reader, value, parts_of(holder), node)
     if isinstance(kind, Text) and isinstance(value.kind, Text):
-        return reader.temp(f"is_substring({value.text}, {holder.text})", BOOL)
+        return Value(BOOL, f"({METHODS[Text, 'find'](reader, node, holder, value).text} >= 0)")
     if isinstance(kind, List):
         found = reader.temp("False", BOOL)
         value = reader.once(value)

@@ -238,15 +238,6 @@ def compare_strings(a, b):
 
 
 @jit
-def is_substring(part, whole):
-    """True if the string `part` occurs in `whole`."""
-    for start in range(whole.size - part.size + 1):  # noqa: SIM110
-        if equal_strings(part, whole[start : start + part.size]):
-            return True
-    return False
-
-
-@jit
 def stable_argsort(keys, backwards):
     """The indices that sort a list, by a stable merge sort; descending if `backwards`."""
     count = len(keys)
