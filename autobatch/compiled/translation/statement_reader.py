@@ -381,11 +381,10 @@ class StatementReader:
 
     def tuple_of(self, items: Sequence[Value]) -> Value:
         """A tuple of values."""
-        for item in items:
-            if isinstance(item.kind, Static):
-                return Value(Static(tuple(each.constant for each in items)), "0", parts=list(items))
         constant = tuple(item.constant for item in items)
         known = NO_CONSTANT if any(each is NO_CONSTANT for each in constant) else constant
+        if any(isinstance(item.kind, Static) for item in items):
+            return Value(Static(constant), "0", known, parts=list(items))
         text = f"({''.join(item.text + ', ' for item in items)})"
         return Value(Tuple(tuple(item.kind for item in items)), text, known, parts=list(items))
 
