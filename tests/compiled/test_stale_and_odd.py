@@ -1,10 +1,12 @@
 """What compiled code took for granted when it was written is checked at each call; odd numbers are Python's."""
 
+import collections
 import dataclasses
 import enum
 import functools
 import math
 import sys
+import typing
 
 import numpy as np
 import pytest
@@ -180,10 +182,64 @@ def known_angle(n):
     return math.acos(n * 1.0) if n == 2 else float(n)
 
 
+class Pair(typing.NamedTuple):
+    left: int
+    right: int
+
+
+def equals_a_named_tuple(n):
+    plain = (7, 1)
+    return plain == Pair(n, 1)
+
+
+def equals_counts(n):
+    return collections.Counter([n]) == {7: 1}
+
+
+def equals_a_dict_with_a_default(n):
+    counts = collections.defaultdict(int)
+    counts[n] += 1
+    return counts == {7: 1}
+
+
+def equals_with_a_number_of_its_own(n):
+    return (ODD, n) == (3, 7)
+
+
+def is_among_what_may_be_none(n):
+    return (7, 1) in [None, (n, 1)]
+
+
+def range_as_a_sequence(n):
+    match range(n):
+        case (0, 1, 2, 3, 4, 5, _):
+            return True
+    return False
+
+
+def class_and_number(n):
+    match (int, n):
+        case (_, 7):
+            return True
+    return False
+
+
 FLOATS = [1.0, 2.0, 0.0, -0.0, math.nan, 3.0]
 RARE = [
     (member_of_some, [1, 2, 7, 3], False),
     (own_operator_of_some, [1, 2, 7, 3], False),
+    *(
+        (function, [1, 2, 7, 3], False)
+        for function in (
+            equals_a_named_tuple,
+            equals_counts,
+            equals_a_dict_with_a_default,
+            equals_with_a_number_of_its_own,
+            is_among_what_may_be_none,
+            range_as_a_sequence,
+            class_and_number,
+        )
+    ),
     (counted_members, [[1, 2], [], [0, 1, 1], [2]], True),
     (key_of_zero, FLOATS, True),
     (own_key, FLOATS, True),

@@ -19,6 +19,8 @@ from autobatch.compiled.translation.exact_types import (
     Deque,
     Dict,
     List,
+    LookedUp,
+    Maybe,
     Range,
     Scalar,
     Set,
@@ -514,13 +516,14 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         return reader.temp(f"compare_strings({a.text}, {b.text}) {COMPARISONS[op].symbol} 0", BOOL)
     if isinstance(a.kind, Tuple) and isinstance(b.kind, Tuple):
         return _compared_tuples(reader, op, parts_of(a), parts_of(b), node)
-    if op in ("Eq", "NotEq") and type(a.kind) is not type(b.kind) and not isinstance(a.kind, Struct):
+    kinds = {Dict if isinstance(each.kind, Dict) else type(each.kind) for each in (a, b)}
+    if op in ("Eq", "NotEq") and len(kinds) == 2 and not kinds & {Struct, Static, Maybe, LookedUp}:
         return reader.constant(op == "NotEq", node)
     if isinstance(a.kind, List) and isinstance(b.kind, List) and op in ("Eq", "NotEq"):
-        kinds = {a.kind.elem, b.kind.elem} - {None}
-        elem = next(iter(kinds), None)
+        elems = {a.kind.elem, b.kind.elem} - {None}
+        elem = next(iter(elems), None)
         whole = isinstance(elem, Scalar) and elem.kind in "biu"
-        if len(kinds) == 1 and hashable(elem) and (a.kind == b.kind or (whole and a.kind.elem == b.kind.elem)):
+        if len(elems) == 1 and hashable(elem) and (a.kind == b.kind or (whole and a.kind.elem == b.kind.elem)):
             boxed = a.kind.site.find().boxed != b.kind.site.find().boxed  # to Numba, lists of two kinds are unequal
             texts = [f"[x for x in {each.text}]" if boxed else each.text for each in (a, b)]
             return reader.temp(f"{texts[0]} {COMPARISONS[op].symbol} {texts[1]}", BOOL)

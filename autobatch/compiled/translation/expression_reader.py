@@ -329,7 +329,7 @@ class ExpressionReader(StatementReader):
         a, b = self.as_number(a, node), self.as_number(b, node)
         if all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
             return lift(self, lambda x, y: compare(self, op, x, y), a, b)
-        if op in ("Eq", "NotEq") and all(isinstance(value.constant, np.dtype | type) for value in (a, b)):
+        if op in ("Eq", "NotEq") and all(isinstance(value.constant, np.dtype | type | str) for value in (a, b)):
             return self.constant((a.constant == b.constant) == (op == "Eq"), node)
         if any(isinstance(value.kind, Array) for value in (a, b)):
             return arrays.operator(self, op, a, b, node)

@@ -21,6 +21,7 @@ from autobatch.compiled.translation.exact_types import (
     Maybe,
     Range,
     Scalar,
+    Static,
     Struct,
     Text,
     Tuple,
@@ -191,7 +192,7 @@ def _any(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: Any) 
 def _sequence(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: Any) -> Value:
     kind = value.kind
     stars = [place for place, each in enumerate(patterns) if isinstance(each, ast.MatchStar)]
-    if isinstance(kind, Union | Maybe) or (stars and not isinstance(kind, Tuple)):
+    if isinstance(kind, Union | Maybe | Static | Range) or (stars and not isinstance(kind, Tuple)):
         raise reader.refuse(f"a pattern of a {kind}", node)
     if isinstance(kind, Tuple) or (isinstance(kind, Struct) and issubclass(kind.cls, tuple)):
         parts = parts_of(value)
