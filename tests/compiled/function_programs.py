@@ -107,5 +107,64 @@ def added_at_places_and_ranges(places, values, k):
     return sums, counts, grid, len(steps), list(steps), len(down), list(down), len(range(k)), sum(range(1, 9, 3))
 
 
+@program(lambda rng: (floats(rng, 0, 4), floats(rng, 0, 4), float(rng.normal())))
+def interpolated_or_refused(places, values, x):
+    try:
+        return np.interp(x, np.sort(places), values)
+    except ValueError:
+        return -1.0
+
+
+@program(lambda rng: ("".join(rng.choice(list("ab"), rng.integers(0, 6))), int(rng.integers(-4, 7))))
+def texts_within_texts(s, k):
+    return "ab" in s, s in "abba", "" in s, "c" not in s, s.find("", k), s.find("b", k), s.find(s), s.find("aba" + s)
+
+
+@program(lambda rng: (floats(rng, 0, 4),))
+def loops_left_by_what_is_raised(x):
+    total = 0.0
+    try:
+        for v in x:
+            for w in x:
+                if v + w > 1.0:
+                    raise ValueError
+                total += v * w
+            total += 10.0
+        total += 100.0
+    except ValueError:
+        total = -total
+    return total
+
+
+@program(lambda rng: (floats(rng, 0, 3), int(rng.integers(-1, 3)), int(rng.integers(0, 2))))
+def classes_in_a_tuple(x, i, n):
+    found, kinds = (IndexError, ZeroDivisionError), (int, bool)
+    try:
+        total = x[i] + 1 // n
+    except found:
+        total = x.sum() if isinstance(n, kinds) else 2.0
+    try:
+        total += x[n]
+    except (KeyError, IndexError):
+        total += i if isinstance(total, (int, str)) else 5
+    return total
+
+
+@program(lambda rng: (floats(rng),))
+def ignored_flags_and_named_dtypes(x):
+    with np.errstate(divide="ignore", invalid="ignore"), np.errstate(all="ignore"):
+        y = np.log(1.0 + x * x)
+    return y, x.dtype == "float64", x.dtype != "int64"
+
+
+@program(lambda rng: (ints(rng, 0, 9, 1, 7).tolist(), floats(rng, 1, 5).tolist()))
+def slices_that_take_other_numbers(a, x):
+    part, back, rest = a[1:], x[::-1], a[:2]
+    part.append(0.5)
+    back += [len(a), True]
+    rest.append(7)
+    return part, back, rest, a[:2], [v + 1 for v in part], back[-2] * 2
+
+
 FUNCTIONS = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import linecache
 import re
+import threading
 import warnings
 
 import numpy as np
@@ -241,7 +242,6 @@ def several_starts(s):
     return s.startswith(("a", "b")), s.endswith("c")
 
 
-def test_what_only_python_has_a_form_for_is_not_mistaken():
 def test_each_of_many_handlers_is_its_own():
     lines = ["def f(x, n):", " try:", "  try: return x[n] / (1 // n)", "  except ZeroDivisionError: return -1.0"]
     lines += [*[" except KeyError: return -2.0"] * 16, " except IndexError: return -3.0"]
@@ -253,6 +253,7 @@ def test_each_of_many_handlers_is_its_own():
         assert compiled_map(names["f"], columns, {}) == [names["f"](*row) for row in zip(*columns, strict=True)]
 
 
+def test_what_only_python_has_a_form_for_is_not_mistaken():
     """The first results are compared with Python's: what differs is among the others."""
     with interpreted():
         words = ["x", "abc", "c", "ba", "x"]
@@ -321,6 +322,19 @@ def loops_over_a_set(x):
     return out
 
 
+def asks_for_an_error(x):
+    with np.errstate(all="raise"):
+        return x * 2.0
+
+
+LOCK = threading.Lock()
+
+
+def holds_a_lock(x):
+    with LOCK:
+        return x * 2.0
+
+
 def counts_outside():
     count = 0.0
 
@@ -369,6 +383,8 @@ def test_what_binds_a_variable_around_it_is_never_tried(make):
         (calls_another_library, np.ones(2), "np.fft.fft(x)", "fft"),
         (loops_over_a_set, np.ones(2), "int(u) for u in x", "a loop over a set"),
         (rounds, np.int32(5), "round(x)", "round of a np.int32"),  # which stays one
+        (asks_for_an_error, 1.0, "np.errstate(all=", "asks for underflow to be reported"),
+        (holds_a_lock, 1.0, "with LOCK:", "a `with` block"),
     ],
 )
 def test_a_refusal_names_the_line(function, value, line, why):
@@ -455,7 +471,7 @@ def pairs_of_pairs(n):
 @pytest.mark.parametrize("function", [chain_of_pairs, chain_of_objects, pairs_of_pairs])
 def test_what_holds_itself_a_level_deeper_in_each_step_is_soon_refused(function):
     # read level by level without an end, the type of the last one doubles in each step
-    with pytest.raises(NotCompiled, match="`.*`: (tuples|structs) within each other, "):
+    with pytest.raises(NotCompiled, match=r"`.*`: (tuples|structs) within each other, "):
         compiled_map(function, [[3, 1, 4, 0]], {})
     with ab.options(way="compiled", warn=False):
         assert ab.map(function, [3, 1, 4, 0]) == [function(n) for n in (3, 1, 4, 0)]
