@@ -155,6 +155,22 @@ def test_matrices_of_kinds_over_sequences_of_any_length():
         np.testing.assert_allclose(np.asarray(found[name]), np.asarray(value), rtol=1e-9, atol=1e-12)
 
 
+def test_calls_of_kinds_that_have_no_rule_for_several_lengths():
+    @ab.batch
+    def f(x, kind, p):
+        y = np.tanh(x @ p[f"u_{kind}"] + x[0] @ p[f"v_{kind}"] + p[f"b_{kind}"])
+        return (y * np.broadcast_to(p["gain"], y.shape)).sum(0)  # of shared values alone, as long as each example
+
+    p = weights() | {f"v_{kind}": normal(D, D, seed=30 + kind, dtype=np.float64) for kind in range(KINDS)}
+    p["gain"] = normal(D, seed=40, dtype=np.float64)
+    xs, kinds = [normal(n, D, seed=i, dtype=np.float64) for i, n in enumerate((2, 2, D, D, 6, 6))], [0, 1] * 3
+    found = ab.grad(lambda given: total(ab.map(f, given[0], kinds, p=given[1])))((xs, p))
+    want = ab.grad(lambda given: total([f.__wrapped__(x, k, given[1]) for x, k in zip(given[0], kinds, strict=True)]))(
+        (xs, p)
+    )
+    assert_same(found, want)
+
+
 def test_sequences_of_one_length_are_one_launch():
     @ab.batch
     def f(x, kind, p):
