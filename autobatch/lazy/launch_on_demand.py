@@ -196,7 +196,6 @@ class OpenSegment(GraphSegment):
             np.array(wanted, np.int64), self._outs_at, self._out_pools, self._used, self._places, self._script,
         )  # fmt: skip
         script = self._script[:length].tolist()
-        errors = np.geterr()
         clock = time.perf_counter
         operands = _RoundOperands(self, script)
         before = clock()
@@ -205,11 +204,7 @@ class OpenSegment(GraphSegment):
             launch, count = self._launches[script[at]], script[at + 1]
             operands.where, operands.count = at + 2, count
             at += 2 + launch.arity
-            if launch.sig.errors == errors:
-                outs = launch.outputs(operands, stats)
-            else:
-                with np.errstate(**launch.sig.errors):
-                    outs = launch.outputs(operands, stats)
+            outs = launch.outputs(operands, stats)  # recorders run under the error state of the map, as this does
             for out, aval in zip(outs, launch.outs, strict=True):
                 if type(out) is not np.ndarray or out.shape[1:] != aval.shape or out.dtype != aval.dtype:
                     raise NeedsLoop("a value of another interpreter in a round")
