@@ -173,9 +173,9 @@ class Contributions:
         if not sparse:
             return self.dense
         if self.dense is None:
-            kind = type(sparse[0])
-            if all(type(part) is kind for part in sparse):
-                return sparse[0] if len(sparse) == 1 else kind.combine(sparse[::-1])  # in the order of the reads
+            kinds: set[Any] = set(map(type, sparse))
+            if len(kinds) == 1:
+                return kinds.pop().combine(sparse[::-1])  # in the order of the reads
             sparse = _gathered(sparse)
             return _add_all(sparse[0].to_dense(), sparse[1:], owned=True)
         return _add_all(self.dense, _gathered(sparse), owned=self.owned)
