@@ -319,7 +319,7 @@ def _matmul_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
         return None
     layout = left.layout
     if type(right) is Unpadded:
-        if len(operands[0].sizes) > 1 or len(operands[1].sizes) != 2 or right.layout is not layout:
+        if len(operands[1].sizes) != 2 or right.layout is not layout:
             return None
         return segment_sums(np.expand_dims(left.values, 1) * right.values, layout)
     if len(operands[0].sizes) != 2 or operands[1].sizes != operands[0].sizes[1:]:
