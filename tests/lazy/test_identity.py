@@ -11,7 +11,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.testing.inspect import noted_fallbacks
-from tests.law import assert_same, loop, vectors
+from tests.law import assert_same, loop, map_equals_loop, vectors
 
 
 @dataclasses.dataclass(eq=False)
@@ -126,6 +126,16 @@ def test_gradients_of_examples_that_are_shared():
     with noted_fallbacks():
         slopes = ab.grad(total)(ARRAYS, ab.map)
     assert_same(slopes, ab.grad(total)(ARRAYS, loop))
+
+
+def test_two_arguments_that_may_be_one_memory():
+    def f(x, y):
+        return x * (2.0 if np.shares_memory(x, y) else 3.0)
+
+    base = np.arange(12.0)
+    map_equals_loop(f, [base[:4], base[4:8]], [base[4:8], base[8:]])
+    with noted_fallbacks():  # the loop compares the arrays themselves
+        map_equals_loop(f, [base[:4], base[4:8]], [base[2:6], base[8:]])
 
 
 def test_what_has_one_side_stays_on_the_fly():
