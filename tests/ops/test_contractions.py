@@ -154,6 +154,13 @@ def test_a_shared_weight_makes_one_tall_product():
     assert calls == [((20, 4), (4, 3))]
 
 
+def test_an_einsum_that_is_a_product_of_matrices_is_computed_as_one():
+    x, y = as_operands((lanes(lambda t, s: (t, 4)), lanes(lambda t, s: (s, 4), seed=1)), 0)
+    with inspect.watched(np, "matmul", before=lambda x, y, **_: (np.shape(x), np.shape(y))) as calls:
+        np.einsum("ti,si->st", x, y)
+    assert calls == [((4, 5, 4), (4, 4, 4))]
+
+
 def test_a_batch_of_no_examples():
     none = MaskedBatch(np.zeros((0, 4, 3)), lengths=np.zeros(0, int))
     w = np.ones((3, 2))
