@@ -99,3 +99,5 @@ def test_quantiles_out_of_range_are_numpys_errors(f):
     for way in ("lockstep", "fly", "compiled"):
         with ab.options(way=way, warn=False), pytest.raises(ValueError, match=re.escape(str(expected.value))):
             ab.batch(f)(ab.MaskedBatch.from_examples(xs))
+    with pytest.raises(ValueError, match=re.escape(str(expected.value))):
+        ab.grad(f)(xs[0])
