@@ -98,6 +98,7 @@ UNARY = {
     "moveaxis": lambda x: np.moveaxis(x, 0, -1),
     "swapaxes": lambda x: np.swapaxes(x, 0, -1),
     "broadcast_arrays": lambda x: np.broadcast_arrays(x, x[None])[0],
+    "broadcast_arrays_of_three": lambda x: np.broadcast_arrays(x[:1], x, 2.0)[0],
     "fix": lambda x: np.fix(x) + x,
     "round": lambda x: np.round(x, 2) + x,
     "split": lambda x: np.array_split(x, 2)[0],

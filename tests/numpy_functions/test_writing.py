@@ -125,6 +125,7 @@ WRITES = {
     "list": (put([0, -1]), ROWS, ROW),
     "list_each": (put([0, 0]), ROWS, normals((2, 4), (2, 4), (2, 4))),
     "leading_ones": (put(0), ROWS, Shared(np.ones((1, 1, 4)))),
+    "leading_one_each": (put(0), ROWS, [row[None] for row in ROW_EACH]),
     "lane_int": (write(at), ROWS, [2, 0, -1], ROW_EACH),
     "lane_ids": (write(at), ROWS, IDS, LIKE_IDS),
     "lane_ids_scalar": (write(at), ROWS, IDS, SCALARS),
