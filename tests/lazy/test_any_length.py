@@ -212,6 +212,28 @@ def test_two_arrays_that_have_to_be_of_one_length():
         ab.map(f, examples(LENGTHS), [*ys[:-1], ys[0]], p=PARAMS)
 
 
+CUT = [  # the first, second, third and fourth length that a call depends on, near the shortest and the longest
+    lambda a, b, c, d: np.tanh(a[3:]) * 2,
+    lambda a, b, c, d: np.tanh(a[:510]) * 2,
+    lambda a, b, c, d: a.max(0) * np.tanh(b[3:]),
+    lambda a, b, c, d: a.max(0) * np.tanh(b[:510]),
+    lambda a, b, c, d: a.max(0) * b.max(0) * np.tanh(c[3:]),
+    lambda a, b, c, d: a.max(0) * b.max(0) * np.tanh(c[:510]),
+    lambda a, b, c, d: a.max(0) * b.max(0) * c.max(0) * np.tanh(d[3:]),
+    lambda a, b, c, d: a.max(0) * b.max(0) * c.max(0) * np.tanh(d[:510]),
+]
+
+
+@pytest.mark.parametrize("f", CUT)
+def test_rows_that_only_the_shortest_or_the_longest_lack(f):
+    batched = ab.batch(f)
+    for seed in range(2):
+        columns = [examples([2, 3, 511, 5, 512], 9 * seed + place) for place in range(4)]
+        results, stats = map_with_stats(batched, *columns)
+        assert_same(results, loop(f, *columns))
+        assert stats.looped is None
+
+
 def test_ids_out_of_range_are_errors_of_their_example():
     batched = ab.batch(of_rows)
     xs = ids_of(LENGTHS)

@@ -20,10 +20,11 @@ from autobatch.lazy.grouping.ragged import NoRaggedRule, Sizes, run_ragged, run_
 
 SHORTEST, LONGEST = 2, 512  # lengths recorded this way; NumPy broadcasts length 1, and warns for length 0
 SAMPLES = (
-    (68, LONGEST + 1, SHORTEST, 131), (74, LONGEST + 10, 3, 140), (91, LONGEST + 3, 4, 158), (83, LONGEST + 18, 7, 122)
+    (68, LONGEST + 1, SHORTEST, 131), (74, LONGEST + 10, SHORTEST, 140),
+    (91, LONGEST + 3, SHORTEST, 158), (83, LONGEST + 18, SHORTEST, 122),
 )  # fmt: skip
-"""Sample lengths for up to four independent lengths, one tuple each: even and odd, the shortest and the longest;
-no two tuples differ by a constant."""
+"""Sample lengths for up to four independent lengths, one tuple each: even and odd, the shortest and a longer one than
+the longest, so that a size with a bend in between is no linear function; no two tuples differ by a constant."""
 Column = tuple[int, ...]
 
 
