@@ -91,7 +91,7 @@ LATE_IMPORTS = {
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
 MOST_FILES = 338
-MOST_LINES = 85_454
+MOST_LINES = 85_452
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 27

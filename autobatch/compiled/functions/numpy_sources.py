@@ -50,10 +50,7 @@ def append(arr, values):
 
 @implements(np.stack, np.vstack)
 def stack(arrays):
-    rows = []
-    for row in arrays:
-        rows.append(row)
-    return np.array(rows)
+    return np.array(list(arrays))
 
 
 @implements(np.round, np.around)

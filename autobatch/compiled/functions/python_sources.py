@@ -549,12 +549,8 @@ def replace(s, old, new):
 @method(Text, "join")
 def join(s, parts):
     out = ""
-    first = True
-    for part in parts:
-        if not first:
-            out += s
-        out += part
-        first = False
+    for i, part in enumerate(parts):
+        out += s + part if i else part
     return out
 
 

@@ -89,29 +89,21 @@ class Text:
 STR = Text()
 
 
-_MOST_LEVELS, _MOST_PARTS = 32, 4000
+_MOST_PARTS = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Nested:
-    """What holds values of these types, and has an end: `node = (value, node)` in a loop would hold itself for ever.
-
-    Raises:
-        Mismatch: at more levels within each other, or more parts in all, than anybody writes down.
-    """
+    """What holds values of these types; a `Mismatch` where it has no end, as of `node = (value, node)` in a loop."""
 
     items: tuple[Any, ...]
-    levels: int = dataclasses.field(init=False, compare=False, repr=False)
-    parts: int = dataclasses.field(init=False, compare=False, repr=False)
+    parts: int = dataclasses.field(init=False, compare=False, repr=False)  # each twice as much a level further in
 
     def __post_init__(self) -> None:
         inside = [item.inner if isinstance(item, Maybe) else item for item in self.items]
-        nested = [item for item in inside if isinstance(item, _Nested)]
-        levels = 1 + max([item.levels for item in nested], default=0)
-        parts = len(inside) + sum(item.parts for item in nested)
-        if levels > _MOST_LEVELS or parts > _MOST_PARTS:
-            raise Mismatch(f"{type(self).__name__.lower()}s within each other, {levels} levels with {parts} parts")
-        object.__setattr__(self, "levels", levels)
+        parts = len(inside) + 2 * sum(item.parts for item in inside if isinstance(item, _Nested))
+        if parts > _MOST_PARTS:
+            raise Mismatch(f"{type(self).__name__.lower()}s within each other without an end")
         object.__setattr__(self, "parts", parts)
 
 
