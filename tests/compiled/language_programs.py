@@ -776,38 +776,3 @@ def draws(seed, n):
 
 LANGUAGE = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""
-
-
-@program(lambda rng: (ints(rng, 0, 5).tolist(), "".join(rng.choice(list("ab,"), rng.integers(0, 5)))))
-def found_and_joined(items, s):
-    at = items.index(2) if 2 in items else -1
-    if 3 in items:
-        items.remove(3)
-    words = [str(item) for item in items]
-    return at, items, ", ".join(words), "".join(words), s.join(words), s.index("a") if "a" in s else -1
-
-
-@program(lambda rng: (ints(rng, 0, 5).tolist(), int(rng.integers(-7, 8))))
-def turned(items, by):
-    waiting = deque(items)
-    waiting.rotate(by)
-    once = list(waiting)
-    waiting.rotate()
-    return once, list(waiting), pow(by, 2), pow(2.0, by)
-
-
-@program(lambda rng: (floats(rng, 0, 4), floats(rng, 0, 4), floats(rng, 1, 3)))
-def laid_out(x, y, at):
-    both = np.stack([at, at + 1.0])
-    return np.repeat(x, 3), both, np.array_equal(x, y), np.array_equal(x, x.copy()), np.array_equal(x, x[:0])
-
-
-@program(lambda rng: (float(rng.normal()), np.sort(floats(rng, 0, 4)), floats(rng, 0, 4)))
-def interpolated(at, xs, ys):
-    return np.interp(at, xs, ys)
-
-
-@program(lambda rng: (float(rng.normal()),))
-def of_nothing(x):
-    kept = [] if x > -9.0 else [x]
-    return np.sum([]), np.sort([]), np.cumsum([]) + x, kept
