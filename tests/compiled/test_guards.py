@@ -16,6 +16,7 @@ from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, refusal, wait_until_compiled
 from tests.compiled.interpreted import interpreted
 from tests.compiled.law import outcome, same
+from tests.programs.containers import linked_list
 
 
 def power(x, n):
@@ -440,16 +441,6 @@ class Link:
     behind: object = None
 
 
-def chain_of_pairs(n):
-    head, total = None, 0
-    for i in range(n):
-        head = (i, head)
-    while head is not None:
-        value, head = head
-        total += value
-    return total
-
-
 def chain_of_objects(n):
     head, total = None, 0
     for i in range(n):
@@ -468,7 +459,7 @@ def pairs_of_pairs(n):
     return depth
 
 
-@pytest.mark.parametrize("function", [chain_of_pairs, chain_of_objects, pairs_of_pairs])
+@pytest.mark.parametrize("function", [linked_list, chain_of_objects, pairs_of_pairs])
 def test_what_holds_itself_a_level_deeper_in_each_step_is_soon_refused(function):
     # read level by level without an end, the type of the last one doubles in each step
     with pytest.raises(NotCompiled, match=r"`.*`: (tuples|structs) within each other without an end"):

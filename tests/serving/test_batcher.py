@@ -104,14 +104,20 @@ async def test_calls_of_one_moment_are_one_batch():
     assert (batcher.metrics.batches.count, batcher.metrics.batches.total) == (2, 80)
 
 
-@in_loop
-async def test_no_batch_begins_in_the_turn_in_which_calls_come():
+def noting():
+    """A function that notes that it runs, and the note."""
     ran = threading.Event()
 
     def f(x):
         ran.set()
         return x
 
+    return f, ran
+
+
+@in_loop
+async def test_no_batch_begins_in_the_turn_in_which_calls_come():
+    f, ran = noting()
     async with ab.Batcher(f, max_wait=5.0) as batcher:
 
         async def ask(x):
@@ -124,12 +130,7 @@ async def test_no_batch_begins_in_the_turn_in_which_calls_come():
 
 @in_loop
 async def test_a_turn_that_does_not_end_does_not_hold_its_calls_up():
-    ran = threading.Event()
-
-    def f(x):
-        ran.set()
-        return x
-
+    f, ran = noting()
     async with ab.Batcher(f) as batcher:
         asking = asyncio.ensure_future(batcher(1))
         await asyncio.sleep(0)
