@@ -651,6 +651,16 @@ def captures_of_what_fails(n, x):
     return c, d, x, n
 
 
+@program(lambda rng: (int(rng.integers(0, 3)), [0.5]))
+def captures_of_what_may_be_none(n, x):
+    match (x if n else None, n):
+        case (found, 0 | 1):
+            return found is None, round(n), round(True)
+        case (found, _) if found is not None:
+            return found is None, round(-n), round(False)
+    return True, n, n
+
+
 @program(lambda rng: (int(rng.integers(0, 9)), floats(rng, 2, 4)))
 def operands_that_a_call_binds_again(n, x):
     total, i = 1, 0

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 
+from tests.law import equals_loop as stays_in_lock_step
 from tests.law import equals_loop_either_way as equals_loop
 from tests.law import ragged
 
@@ -124,6 +125,20 @@ def a_class_inside(n):
 @pytest.mark.parametrize("chosen", CHOSEN)
 def test_functions_and_classes(f, chosen):
     equals_loop(f, NUMBERS[chosen])
+
+
+class Halved:
+    def __call__(self, x):
+        return x * 0.5 if x.sum() > 0 else x
+
+
+def or_else(y, x):
+    return x if x.sum() > 0 else y
+
+
+@pytest.mark.parametrize("f", [Halved(), functools.partial(or_else, np.zeros(2))], ids=["an object", "a partial"])
+def test_what_is_no_function_is_called_in_lock_step(f):
+    stays_in_lock_step(lambda x: f(x) + 1, [np.ones(2), -np.ones(2), np.zeros(2)])
 
 
 def test_methods_on_arrays():
