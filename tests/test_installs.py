@@ -91,6 +91,7 @@ def test_from_a_zip_file(tmp_path):
     assert "package.zip" in run(path=tmp_path / "package.zip", cwd=tmp_path)
 
 
+@pytest.mark.slow  # all kernels are compiled anew
 def test_as_byte_code_alone(tmp_path):
     shutil.copytree(PACKAGE, tmp_path / "lib/autobatch", ignore=shutil.ignore_patterns("__pycache__"))
     assert compileall.compile_dir(tmp_path / "lib", legacy=True, quiet=2)

@@ -112,7 +112,9 @@ def test_random_chains(seed):
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("seed", [*range(40, 55), 3005])
+@pytest.mark.parametrize(
+    "seed", [*range(40, 46), 3005, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(46, 55))]
+)
 def test_gradients_of_random_chains(seed):
     memory_chains.check(seed, grad=True)
 
@@ -268,12 +270,15 @@ DONE_TO = {
 }
 
 
-@pytest.mark.parametrize("laid_out", LAID_OUT)
+@pytest.mark.parametrize(
+    "laid_out",
+    [pytest.param([*LAID_OUT], id="all"), *(pytest.param([x], id=x, marks=pytest.mark.slow) for x in LAID_OUT)],
+)
 @pytest.mark.parametrize("done", DONE_TO)
 def test_elements_lie_in_numpys_order(done, laid_out):
     def raveled(x, w):
-        out = DONE_TO[done](LAID_OUT[laid_out](x * w))
-        return out.ravel("K"), out.flatten("K")
+        out = [DONE_TO[done](LAID_OUT[each](x * w)) for each in laid_out]
+        return [(each.ravel("K"), each.flatten("K")) for each in out]
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

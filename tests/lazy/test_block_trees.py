@@ -8,6 +8,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.rewrite.recorders.generated_recorders import forget_recorders
+from autobatch.testing.compared_ways import LockStep, OnTheFly
+from autobatch.testing.equivalence import check_equivalence
 from autobatch.testing.inspect import map_with_stats
 from tests.law import assert_same, loop
 from tests.programs.registry import PROGRAMS, weights
@@ -19,10 +21,13 @@ for _kind in ("sequences", "branches", "control", "loops", "shapes", "trees"):
 @pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_without_blocks(name):
-    """With blocks they are in tests/test_programs.py."""
+    """With blocks, and in every way, they are in tests/test_programs.py."""
     program = PROGRAMS[name]
     with ab.options(blocks=False):
-        ab.testing.assert_equivalent(program.f, *program.examples, grad=program.grad, **program.shared)
+        check_equivalence(
+            program.f, program.examples, program.shared, grad=program.grad, ways=[LockStep(poison="high"), OnTheFly()],
+            central_differences=False,
+        )  # fmt: skip
 
 
 @dataclasses.dataclass(eq=False)

@@ -122,9 +122,8 @@ def tame(columns):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", REDUCTIONS)
 def test_what_reduces_or_combines(name, dtype):
-    for seed in range(3):
-        column = examples(dtype, seed, 4)
-        check(REDUCTIONS[name], [tame(column) if name in ORDER_MATTERS else column], loose=name in ORDER_MATTERS)
+    column = examples(dtype, 0, 4)
+    check(REDUCTIONS[name], [tame(column) if name in ORDER_MATTERS else column], loose=name in ORDER_MATTERS)
     whole = [x.reshape(-1, 4)[:, :1] for x in column]
     check(REDUCTIONS[name], [tame(whole) if name in ORDER_MATTERS else whole], loose=name in ORDER_MATTERS)
 

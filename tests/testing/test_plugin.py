@@ -1,6 +1,7 @@
 """The pytest plugin: a user's test is one line, and a project that does not use it does not pay for it."""
 
 import pathlib
+import re
 import subprocess
 import sys
 import tomllib
@@ -24,39 +25,70 @@ def run_pytest(folder, *args):
 
 @pytest.fixture
 def project(tmp_path):
-    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
-    return tmp_path
+    return project_in(tmp_path)
 
 
-def test_one_line_proves_a_model(project):
-    (project / "test_model.py").write_text(
-        "import numpy as np\n"
-        "def model(x, w):\n"
-        "    return (x * w).sum()\n"
-        "def test_model(equivalent):\n"
-        "    equivalent(model, [np.ones(2), np.ones(3)], w=np.float64(2))\n"
-    )
-    run = run_pytest(project, "--junit-xml=report.xml")
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "1 passed" in run.stdout
-    assert "lock-step on MaskedBatch: equal" in (project / "report.xml").read_text()
+def project_in(folder):
+    (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    return folder
 
 
-def test_a_wrong_model_fails_with_its_message(project):
-    (project / "test_model.py").write_text(
-        "import numpy as np\n"
-        "calls = []\n"
-        "def model(x):\n"
-        "    calls.append(0)\n"
-        "    return x + len(calls)\n"
-        "def test_model(equivalent):\n"
-        "    equivalent(model, [np.ones(2), np.ones(3)])\n"
-    )
-    run = run_pytest(project)
-    assert run.returncode == 1
-    assert "differs from the loop over the examples" in run.stdout
-    assert "called again with this example" in run.stdout
-    assert "check_equivalence" not in run.stdout  # none of the library's own frames
+PROVED = """
+import numpy as np
+
+calls = []
+ragged = [np.ones((2, 3)), np.ones((4, 3))]
+
+def model(x, w):
+    return (x * w).sum()
+
+def counts(x):
+    calls.append(0)
+    return x + len(calls)
+
+def test_model(equivalent):
+    equivalent(model, [np.ones(2), np.ones(3)], w=np.float64(2))
+
+def test_wrong_model(equivalent):
+    equivalent(counts, [np.ones(2), np.ones(3)])
+
+def test_right(same):
+    same(lambda x: x.sum(0), lambda padded: padded.sum(1), ragged)
+
+def test_wrong(same):
+    same(lambda x: x.mean(0), lambda padded: padded.mean(1), ragged)
+"""
+
+
+@pytest.fixture(scope="module")
+def proved(tmp_path_factory):
+    """What pytest said of two right models and two wrong ones: all, of each wrong one, and the report in XML."""
+    folder = project_in(tmp_path_factory.mktemp("proved"))
+    (folder / "test_model.py").write_text(PROVED)
+    run = run_pytest(folder, "--junit-xml=report.xml")
+    assert run.returncode == 1, run.stdout + run.stderr
+    said = dict(re.findall(r"^_+ (test_\w+) _+$(.*?)(?=^[_=]{9})", run.stdout, re.MULTILINE | re.DOTALL))
+    return run.stdout, said, (folder / "report.xml").read_text()
+
+
+def test_one_line_proves_a_model(proved):
+    out, said, report = proved
+    assert "2 failed, 2 passed" in out
+    assert said.keys() == {"test_wrong_model", "test_wrong"}
+    assert "lock-step on MaskedBatch: equal" in report
+
+
+def test_a_wrong_model_fails_with_its_message(proved):
+    _, said, _ = proved
+    assert "differs from the loop over the examples" in said["test_wrong_model"]
+    assert "called again with this example" in said["test_wrong_model"]
+    assert "check_equivalence" not in said["test_wrong_model"]  # none of the library's own frames
+
+
+def test_one_line_proves_a_batched_function_of_ones_own(proved):
+    _, said, _ = proved
+    assert "it divides by the padded length" in said["test_wrong"]
+    assert "def _check" not in said["test_wrong"]  # none of the library's own frames
 
 
 def test_a_project_that_does_not_use_it_imports_nothing(project):
@@ -102,18 +134,3 @@ def test_calls_are_explained_on_request(project):
     assert "costs most:\n" in explained
     assert "  test_model.py:" in explained
     assert "test_no_call" not in explained
-
-
-def test_one_line_proves_a_batched_function_of_ones_own(project):
-    (project / "test_model.py").write_text(
-        "import numpy as np\n"
-        "xs = [np.ones((2, 3)), np.ones((4, 3))]\n"
-        "def test_right(same):\n"
-        "    same(lambda x: x.sum(0), lambda padded: padded.sum(1), xs)\n"
-        "def test_wrong(same):\n"
-        "    same(lambda x: x.mean(0), lambda padded: padded.mean(1), xs)\n"
-    )
-    run = run_pytest(project)
-    assert "1 failed, 1 passed" in run.stdout, run.stdout + run.stderr
-    assert "it divides by the padded length" in run.stdout
-    assert "def _check" not in run.stdout  # none of the library's own frames
