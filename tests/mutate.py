@@ -308,21 +308,8 @@ class Copy:
 
     @contextlib.contextmanager
     def mutated(self, mutant: Mutant) -> Iterator[None]:
-        """The mutant in place. Compiled code has the kernels that it calls in itself: none is kept beside a mutant of
-        one, and what was compiled before comes back after it."""
+        """The mutant in place. What is compiled and kept on disk is named after the text of all kernels."""
         source = (ROOT / mutant.path).read_bytes()
-        aside = self.folder / ".compiled"
-        inlined = "kernels" in mutant.path
-
-        def move(start: pathlib.Path, end: pathlib.Path) -> None:
-            for compiled in start.rglob("*.nb[ic]"):
-                if start is aside or aside not in compiled.parents:
-                    place = end / compiled.relative_to(start)
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    compiled.replace(place)
-
-        if inlined:
-            move(self.folder, aside)
         self.write(mutant.path, mutant.applied(source))
         try:
             yield
@@ -330,11 +317,6 @@ class Copy:
             (self.folder / mutant.path).write_bytes(source)
             original = (ROOT / mutant.path).stat()
             os.utime(self.folder / mutant.path, ns=(original.st_atime_ns, original.st_mtime_ns))
-            if inlined:
-                for compiled in self.folder.rglob("*.nb[ic]"):
-                    if aside not in compiled.parents:
-                        compiled.unlink()
-                move(aside, self.folder)
 
     def failing(self, tests: list[str], limit: float, **settings: str) -> str | None:
         """The first test that fails or does not come to an end, with these environment variables; None if all pass.
