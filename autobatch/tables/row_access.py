@@ -128,8 +128,8 @@ def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> L
 
 def row_layout(format: str, dim: int, static: bool, table: tuple[int, int], total_bytes: int) -> VectorLayout:
     """The vector layout for rows of `dim` elements, where `table` is (address, stride)."""
-    address, stride = table
-    return lane_layout(format, dim, static, address % _LINE, stride % _LINE, far=total_bytes > _NEAR)
+    far = None if total_bytes <= _CACHED else total_bytes > _NEAR
+    return lane_layout(format, dim, static, table[0] % _LINE, table[1] % _LINE, far=far)
 
 
 def run_layout(format: str, dim: int) -> VectorLayout:
@@ -141,15 +141,15 @@ def run_layout(format: str, dim: int) -> VectorLayout:
 
 @functools.lru_cache(maxsize=4096)
 def lane_layout(
-    format: str, dim: int, static: bool, past: int = 0, step: int = 0, widest: int = _WIDEST, far: bool = False
+    format: str, dim: int, static: bool, past: int = 0, step: int = 0, widest: int = _WIDEST, far: bool | None = False
 ) -> VectorLayout:
     """The vector layout that covers `dim` columns: the whole row if short and even, or `static`; else a power of two.
 
     Args:
         past: the first row's offset from a cache line, in bytes; step: the stride of rows modulo the cache line.
         widest: the maximum width in bytes.
-        far: prefetched rows may arrive late. A row of one cache line is then read faster in two halves; a row of two
-            cache lines always is.
+        far: prefetched rows may arrive late (None: none are prefetched). A row of one cache line is then read faster in
+            two halves; a row of two cache lines always is.
 
     >>> lane_layout("f4", 100, False).n, lane_layout("f4", 99, False).n, lane_layout("f4", 99, True).n
     (100, 64, 99)
@@ -182,7 +182,7 @@ def lane_layout(
         lead = -past % _LINE // size
     span, between = n * size, math.gcd(step, _LINE)  # offsets of rows in a line are multiples of it
     last = past % between + _LINE - between + span
-    across = format[1:] == str(size) and last > -(-span // _LINE) * _LINE
+    across = far is not None and format[1:] == str(size) and last > -(-span // _LINE) * _LINE
     halves = format != "u1" and dim * size <= 2 * _LINE and (far or dim * size > _LINE)
     return VectorLayout(format, n, lead, across, REGISTER // 2 if halves else REGISTER)
 

@@ -10,7 +10,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.kernels.simd_rows import computed_dtype
-from autobatch.tables.row_access import lane_layout
+from autobatch.tables.row_access import lane_layout, row_layout
 
 RANDOM = np.random.default_rng(11)
 
@@ -193,6 +193,17 @@ def test_s0_28_a_static_dim_takes_the_fewest_passes_over_a_bag_at_every_dim(form
         fewer += static < dynamic
     assert fewer > 20
     assert lane_layout(format, 100, True).n == lane_layout(format, 100, False).n == 100 or format == "f8"
+
+
+def test_a_small_table_takes_one_layout_wherever_it_lies():
+    """What is prefetched is all that depends on it, and rows of a small table are not: no kernel for each place."""
+
+    def compiled_for(dim, size):
+        return {row_layout("f4", dim, False, (place, 4 * dim), size)._numba_type_ for place in range(0, 64, 16)}
+
+    assert [len(compiled_for(dim, 1 << 18)) for dim in (5, 8, 16)] == [1, 1, 1]
+    assert [len(compiled_for(dim, 1 << 19)) for dim in (8, 16)] == [2, 2]
+    assert len(compiled_for(64, 1 << 18)) == 4  # whole vectors of the cache's lines
 
 
 def test_s0_33_a_thin_wrapper_of_the_array():
