@@ -44,9 +44,11 @@ def _same_errors():
 
 
 @pytest.fixture(autouse=True)
-def _compiled_is_compared(monkeypatch):
+def _compiled_is_compared():
     """However long the compiler takes: what a proof compares does not depend on how busy the machine is."""
-    monkeypatch.setattr(compared_ways, "PATIENCE", 120.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compared_ways, "PATIENCE", 120.0)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -11,6 +11,8 @@ from tests.compiled.interpreted import interpreted
 from tests.compiled.law import same
 from tests.law import assert_same
 
+pytestmark = pytest.mark.usefixtures("as_text")
+
 
 def scaled(x, by):
     for i in range(len(x)):
@@ -57,6 +59,7 @@ def added_at(totals, places, weights):
     return totals.sum()
 
 
+@pytest.mark.machine_code
 def test_what_is_only_read_may_be_read_only_and_overlap():
     places, weights = np.arange(5), np.arange(5.0)
     places.flags.writeable = weights.flags.writeable = False
@@ -147,6 +150,7 @@ def passed_on(n, inner=None):
     return passed_on(n + 1, own)
 
 
+@pytest.mark.machine_code
 def test_a_nested_function_is_not_called_in_another_call_than_its_own():
     with pytest.raises(NotCompiled, match="is given to a function") as caught:
         compiled_map(passed_on, [[1, 2]], {})

@@ -20,6 +20,8 @@ from autobatch.testing.inspect import ran_ways
 from tests.compiled.gradient_programs import GRADIENTS
 from tests.compiled.interpreted import interpreted
 
+pytestmark = pytest.mark.usefixtures("as_text")
+
 FEW = {"soft_dtw", "of_the_second_only"}
 NAMES = [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in GRADIENTS]
 
@@ -176,6 +178,7 @@ def _exp(x):
     return np.exp(-x[0]) * 1.0
 
 
+@pytest.mark.machine_code
 def test_a_root_at_zero_and_what_nothing_depends_on():
     def guarded(x, y):
         root = math.sqrt(x)
@@ -213,6 +216,7 @@ def _constant_for_some(x, w):
     return w * x if x > 0.0 else 0.5
 
 
+@pytest.mark.machine_code
 def test_what_does_not_depend_on_it_is_a_number():
     def loss(w, xs, place):
         results = ab.map(_constant_for_some, xs, w=w)
@@ -247,6 +251,7 @@ def _mixed(x, w, m):
     return total * total
 
 
+@pytest.mark.machine_code
 def test_a_tape_grows_and_is_bounded():
     xs = [np.linspace(0.1, 1.0, 3000), np.ones(3), np.zeros(0)]
     gradient = ab.grad(_weigh)
@@ -270,6 +275,7 @@ def test_text_of_a_gradient(name, budget):
 
 
 @pytest.mark.parametrize("budget", [1 << 14, 1 << 17])
+@pytest.mark.machine_code
 def test_what_a_tape_has_no_room_for_is_computed_again(budget):
     """Windows of 146 and 1,170 nodes, of which arrays are operations of 20; the example needs 1,700."""
     rng = np.random.default_rng(0)

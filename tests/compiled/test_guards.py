@@ -18,6 +18,8 @@ from tests.compiled.interpreted import interpreted
 from tests.compiled.law import outcome, same
 from tests.programs.containers import linked_list
 
+pytestmark = pytest.mark.usefixtures("as_text")
+
 
 def power(x, n):
     out = 1
@@ -159,6 +161,7 @@ def test_failing_examples_run_in_python(function, examples):
     assert {str(each.message) for each in heard} == {str(each.message) for each in said}
 
 
+@pytest.mark.machine_code
 def test_an_example_that_fails_does_not_stop_the_others():
     wait_until_compiled(power, [[2] * 50, list(range(50, 100))], {})
     call, form = run.prepared(power, [[2] * 50, list(range(50, 100))], {}, None)
@@ -168,6 +171,7 @@ def test_an_example_that_fails_does_not_stop_the_others():
     assert call.count == 50
 
 
+@pytest.mark.machine_code
 def test_a_batch_is_read_where_it_is():
     examples = [np.arange(n, dtype=float) for n in (3, 0, 5)]
     for batch in (ab.PackedBatch.from_examples(examples), ab.MaskedBatch.from_examples(examples)):
@@ -200,6 +204,7 @@ def reads_a_global(x):
     return x * SCALE
 
 
+@pytest.mark.machine_code
 def test_a_global_that_changes_is_read_again(monkeypatch):
     wait_until_compiled(reads_a_global, [[1.0]], {})
     assert compiled_map(reads_a_global, [[1.0]], {}) == [2.0]
@@ -267,6 +272,7 @@ def first_or_new(x):
     return x
 
 
+@pytest.mark.machine_code
 def test_an_argument_that_is_returned_is_that_argument():
     columns = [[np.ones(2), -np.ones(2)]]
     wait_until_compiled(first_or_new, columns, {})
@@ -275,6 +281,7 @@ def test_an_argument_that_is_returned_is_that_argument():
     assert same_one is columns[0][1]
 
 
+@pytest.mark.machine_code
 def test_no_examples_need_no_form():
     assert compiled_map(power, [[], []], {}) == []
 
@@ -474,6 +481,7 @@ def test_syntax_alone_refuses():
     assert refusal(len) == "builtin_function_or_method is no plain function"
 
 
+@pytest.mark.machine_code
 def test_nothing_happens_before_it_is_compiled():
     seen = []
 
@@ -486,6 +494,7 @@ def test_nothing_happens_before_it_is_compiled():
     assert seen == []
 
 
+@pytest.mark.machine_code
 def test_what_is_not_there_yet_is_pending(monkeypatch):
     monkeypatch.setattr(run, "kernel_of", lambda text: run.CachedKernel(text))
     monkeypatch.setattr(run.CachedKernel, "poll", lambda self, wait=True: False)
@@ -494,6 +503,7 @@ def test_what_is_not_there_yet_is_pending(monkeypatch):
     assert caught.value.pending
 
 
+@pytest.mark.machine_code
 def test_a_wrong_form_is_given_up(monkeypatch):
     """The first results of a form are compared with Python's."""
     columns = [[3.0, 4.0]]

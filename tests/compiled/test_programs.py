@@ -16,9 +16,8 @@ from tests.compiled.law import outcome, same
 from tests.compiled.numeric_programs import PROGRAMS
 
 _AT_ONCE = (
-    "levenshtein", "best_pair", "longest_increasing", "kalman", "dijkstra", "energy", "newton",
-    "lcs_memo", "nested_nonlocal", "handler_of_another_type", "match_tuples", "insertion_sort", "write_list_arg",
-    "fancy_assign", "views", "dc_new", "dicts_of_lists",
+    "levenshtein", "best_pair", "longest_increasing", "kalman", "dijkstra", "energy", "newton", "match_tuples",
+    "handler_of_another_type", "insertion_sort", "write_list_arg", "dc_new",
 )  # fmt: skip
 
 

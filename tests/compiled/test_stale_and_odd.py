@@ -16,6 +16,8 @@ from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
 from tests.compiled.law import outcome, same
 
+pytestmark = pytest.mark.usefixtures("as_text")
+
 NUMBERS = np.array([1.0, 2.0, 3.0])
 
 
@@ -267,6 +269,7 @@ def test_what_only_an_example_in_the_middle_meets(function, values, compiles):
         assert same(outcome(lambda: ab.map(function, values)), expected)
 
 
+@pytest.mark.machine_code
 def test_the_zero_that_a_memo_knows_is_the_one_that_came_first():
     memo_of.cache_clear()
     negated = functools.cache(lambda v: -v)
@@ -280,6 +283,7 @@ def test_the_zero_that_a_memo_knows_is_the_one_that_came_first():
     assert list(map(repr, found)) == [repr(negated(v)) for v in [1.0, 0.0, -0.0, 2.0]]
 
 
+@pytest.mark.machine_code
 def test_calls_nest_as_deep_as_the_limit_says_on_whatever_stack():
     def deep(n, a, b):
         return a + b if n == 0 else deep(n - 1, b, a) + 1.0
