@@ -192,3 +192,19 @@ def interpreted() -> Iterator[None]:
         InterpretedKernel.errors.clear()
         yield
     assert not InterpretedKernel.errors, InterpretedKernel.errors
+
+
+def each_as_text(names: tuple[str, ...], cases: list[Any], compiled: set[str]) -> pytest.MarkDecorator:
+    """Cases whose text Python runs, and that are also compiled: those of these names always, the others under `slow`.
+
+    A case begins with a function; its name is that of the function, and its place where functions come again.
+    """
+    functions = [case[0].__name__ for case in cases]
+    made = []
+    for place, (case, name) in enumerate(zip(cases, functions, strict=True)):
+        name = name if functions.count(name) == 1 else f"{name}-{place}"
+        made.append(pytest.param(*case, "text", id=f"{name}-text"))
+        made.append(pytest.param(*case, "compiled", id=name, marks=() if name in compiled else pytest.mark.slow))
+    unknown = compiled - {each.id for each in made}
+    assert not unknown, unknown
+    return pytest.mark.parametrize((*names, "text_or_compiled"), made, indirect=["text_or_compiled"])

@@ -7,11 +7,9 @@ import pytest
 
 from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, prepared, wait_until_compiled
-from tests.compiled.interpreted import interpreted
+from tests.compiled.interpreted import each_as_text, interpreted
 from tests.compiled.law import same
 from tests.law import assert_same
-
-pytestmark = pytest.mark.usefixtures("as_text")
 
 
 def scaled(x, by):
@@ -59,7 +57,6 @@ def added_at(totals, places, weights):
     return totals.sum()
 
 
-@pytest.mark.machine_code
 def test_what_is_only_read_may_be_read_only_and_overlap():
     places, weights = np.arange(5), np.arange(5.0)
     places.flags.writeable = weights.flags.writeable = False
@@ -78,7 +75,7 @@ def spread(items, x):
     return items, x
 
 
-def test_arguments_themselves_are_returned():
+def test_arguments_themselves_are_returned(text_or_compiled):
     rows = [([1.0, 2.0], np.arange(3.0)), ([5.0], np.ones(1)), ([0.5], np.ones((4, 2))[:, 0])]
     columns = [list(column) for column in zip(*rows, strict=True)]
     wait_until_compiled(spread, columns, {})
@@ -121,14 +118,14 @@ def first_of_all(x):
     return x[:3]
 
 
-@pytest.mark.parametrize(
-    ("function", "own"),
-    [
-        (whole_slice, []), (itself_by_names, []), (itself_or_slice, [0, 1, 0, 1]), (slice_of_slice, []),
-        (transposed, []), (flattened, []), (first_of_all, []),
-    ],
-)  # fmt: skip
-def test_a_view_of_a_whole_argument_is_not_the_argument(function, own):
+VIEWS = [
+    (whole_slice, []), (itself_by_names, []), (itself_or_slice, [0, 1, 0, 1]), (slice_of_slice, []),
+    (transposed, []), (flattened, []), (first_of_all, []),
+]  # fmt: skip
+
+
+@each_as_text(("function", "own"), VIEWS, compiled={"itself_or_slice"})
+def test_a_view_of_a_whole_argument_is_not_the_argument(function, own, text_or_compiled):
     xs = [np.arange(float(n)) for n in (4, 3, 0, 1)]
     columns = [xs, own] if own else [xs]
     wait_until_compiled(function, columns, {})
@@ -150,7 +147,6 @@ def passed_on(n, inner=None):
     return passed_on(n + 1, own)
 
 
-@pytest.mark.machine_code
 def test_a_nested_function_is_not_called_in_another_call_than_its_own():
     with pytest.raises(NotCompiled, match="is given to a function") as caught:
         compiled_map(passed_on, [[1, 2]], {})
@@ -172,8 +168,8 @@ def a_part_of_rows_is_written(rows, k):
     return sorted(rows[0])
 
 
-@pytest.mark.parametrize("f", [sorted_rows_are_written, a_part_of_rows_is_written])
-def test_rows_written_through_a_list_that_nobody_reads_again(f):
+@each_as_text(("f",), [(sorted_rows_are_written,), (a_part_of_rows_is_written,)], compiled={"sorted_rows_are_written"})
+def test_rows_written_through_a_list_that_nobody_reads_again(f, text_or_compiled):
     """Numba drops such a write from a function in which there is a comprehension; the text of one has none."""
     rows, places = [np.arange(6.0).reshape(2, 3)[::-1].copy(), np.ones((1, 3)), np.full((4, 3), 2.0)], [1, 0, 3]
     mine = copy.deepcopy(rows)

@@ -18,11 +18,9 @@ from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepar
 from autobatch.kernels.compiled_code.gradient_tape import sign_of
 from autobatch.testing.inspect import ran_ways
 from tests.compiled.gradient_programs import GRADIENTS
-from tests.compiled.interpreted import interpreted
+from tests.compiled.interpreted import each_as_text, interpreted
 
-pytestmark = pytest.mark.usefixtures("as_text")
-
-FEW = {"soft_dtw", "of_the_second_only"}
+FEW = {"scan_with_if", "recursion"}
 NAMES = [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in GRADIENTS]
 
 
@@ -113,7 +111,7 @@ weigh = ab.batch(_weigh)
 
 
 @pytest.mark.parametrize("count", [4, 150])  # 64 at a time are added up
-def test_a_step_on_a_batch_and_on_a_map(count):
+def test_a_step_on_a_batch_and_on_a_map(count, text_or_compiled):
     xs = [np.linspace(-1.0, 1.0, n) for n in np.resize((3, 1, 4, 2), count)]
     batches = [ab.MaskedBatch.from_examples(xs), ab.PackedBatch.from_examples(xs)]
     for loss in (
@@ -178,8 +176,7 @@ def _exp(x):
     return np.exp(-x[0]) * 1.0
 
 
-@pytest.mark.machine_code
-def test_a_root_at_zero_and_what_nothing_depends_on():
+def test_a_root_at_zero_and_what_nothing_depends_on(text_or_compiled):
     def guarded(x, y):
         root = math.sqrt(x)
         return root * 0.0 + y if y > 0 else root
@@ -198,7 +195,7 @@ def _with_aux(x):
     return total, (len(x), x * 2.0)
 
 
-def test_auxiliary_results_and_types():
+def test_auxiliary_results_and_types(text_or_compiled):
     xs = [np.arange(3.0), np.arange(1.0)]
     with ab.options(way="compiled"):
         _close(
@@ -216,8 +213,7 @@ def _constant_for_some(x, w):
     return w * x if x > 0.0 else 0.5
 
 
-@pytest.mark.machine_code
-def test_what_does_not_depend_on_it_is_a_number():
+def test_what_does_not_depend_on_it_is_a_number(text_or_compiled):
     def loss(w, xs, place):
         results = ab.map(_constant_for_some, xs, w=w)
         assert float(results[place]) == 0.5
@@ -251,7 +247,6 @@ def _mixed(x, w, m):
     return total * total
 
 
-@pytest.mark.machine_code
 def test_a_tape_grows_and_is_bounded():
     xs = [np.linspace(0.1, 1.0, 3000), np.ones(3), np.zeros(0)]
     gradient = ab.grad(_weigh)
@@ -274,13 +269,21 @@ def test_text_of_a_gradient(name, budget):
         _close(compiled_gradient_map(wrapper._ab_differentiated, wrapper, columns, {}), expected)
 
 
+def _sums(x, w):
+    total = w
+    for v in x:
+        total = total * 0.9 + np.sum(x * v) * w
+    return total * total
+
+
 @pytest.mark.parametrize("budget", [1 << 14, 1 << 17])
-@pytest.mark.machine_code
-def test_what_a_tape_has_no_room_for_is_computed_again(budget):
-    """Windows of 146 and 1,170 nodes, of which arrays are operations of 20; the example needs 1,700."""
+@each_as_text(("function", "size"), [(_mixed, 20), (_sums, 40)], compiled={"_sums"})
+def test_what_a_tape_has_no_room_for_is_computed_again(function, size, budget, text_or_compiled):
+    """Windows of 146 and 1,170 nodes, of which arrays are operations of 20 or 40; the example needs 1,700 or more."""
     rng = np.random.default_rng(0)
-    columns = [rng.normal(size=20), rng.normal(size=3), np.ones(5)], [0.1, 0.2, 0.3], list(rng.normal(size=(3, 2, 3)))
-    gradient = ab.value_and_grad(_mixed, argnums=(0, 1, 2))
+    columns = [rng.normal(size=size), rng.normal(size=3), np.ones(5)], [0.1, 0.2, 0.3], list(rng.normal(size=(3, 2, 3)))
+    columns = columns[: function.__code__.co_argcount]
+    gradient = ab.value_and_grad(function, argnums=tuple(range(len(columns))))
     with ab.options(way="compiled", memory_budget=budget):
         got = ab.map(gradient, *columns)
         taped = prepared_gradient(gradient._ab_differentiated, columns, {}, None)[2]

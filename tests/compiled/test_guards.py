@@ -14,11 +14,9 @@ import autobatch as ab
 from autobatch.compiled import compiled_map as run
 from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, refusal, wait_until_compiled
-from tests.compiled.interpreted import interpreted
+from tests.compiled.interpreted import each_as_text, interpreted
 from tests.compiled.law import outcome, same
 from tests.programs.containers import linked_list
-
-pytestmark = pytest.mark.usefixtures("as_text")
 
 
 def power(x, n):
@@ -145,8 +143,15 @@ def looped(function, examples):
     return out
 
 
-@pytest.mark.parametrize(("function", "examples"), CASES, ids=[f"{f.__name__}-{i}" for i, (f, _) in enumerate(CASES)])
-def test_failing_examples_run_in_python(function, examples):
+COMPILED = {
+    "power", "quotient-2", "quotient-5", "quotient-6", "at-7", "at-8", "never_bound", "chosen_type-11",
+    "half_precision-14", "deep-18", "deep-19", "overflowing", "popped-23", "popped-24",
+    "checked-25", "checked-26", "checked-27",
+}  # fmt: skip
+
+
+@each_as_text(("function", "examples"), CASES, COMPILED)
+def test_failing_examples_run_in_python(function, examples, text_or_compiled):
     columns = [list(column) for column in zip(*examples, strict=True)]
     wait_until_compiled(function, columns, {})
     with warnings.catch_warnings(record=True) as said:
@@ -161,7 +166,6 @@ def test_failing_examples_run_in_python(function, examples):
     assert {str(each.message) for each in heard} == {str(each.message) for each in said}
 
 
-@pytest.mark.machine_code
 def test_an_example_that_fails_does_not_stop_the_others():
     wait_until_compiled(power, [[2] * 50, list(range(50, 100))], {})
     call, form = run.prepared(power, [[2] * 50, list(range(50, 100))], {}, None)
@@ -171,7 +175,6 @@ def test_an_example_that_fails_does_not_stop_the_others():
     assert call.count == 50
 
 
-@pytest.mark.machine_code
 def test_a_batch_is_read_where_it_is():
     examples = [np.arange(n, dtype=float) for n in (3, 0, 5)]
     for batch in (ab.PackedBatch.from_examples(examples), ab.MaskedBatch.from_examples(examples)):
@@ -204,8 +207,7 @@ def reads_a_global(x):
     return x * SCALE
 
 
-@pytest.mark.machine_code
-def test_a_global_that_changes_is_read_again(monkeypatch):
+def test_a_global_that_changes_is_read_again(monkeypatch, text_or_compiled):
     wait_until_compiled(reads_a_global, [[1.0]], {})
     assert compiled_map(reads_a_global, [[1.0]], {}) == [2.0]
     monkeypatch.setitem(globals(), "SCALE", 3)
@@ -272,8 +274,7 @@ def first_or_new(x):
     return x
 
 
-@pytest.mark.machine_code
-def test_an_argument_that_is_returned_is_that_argument():
+def test_an_argument_that_is_returned_is_that_argument(text_or_compiled):
     columns = [[np.ones(2), -np.ones(2)]]
     wait_until_compiled(first_or_new, columns, {})
     new, same_one = compiled_map(first_or_new, columns, {})
@@ -281,7 +282,6 @@ def test_an_argument_that_is_returned_is_that_argument():
     assert same_one is columns[0][1]
 
 
-@pytest.mark.machine_code
 def test_no_examples_need_no_form():
     assert compiled_map(power, [[], []], {}) == []
 
@@ -481,7 +481,6 @@ def test_syntax_alone_refuses():
     assert refusal(len) == "builtin_function_or_method is no plain function"
 
 
-@pytest.mark.machine_code
 def test_nothing_happens_before_it_is_compiled():
     seen = []
 
@@ -494,7 +493,6 @@ def test_nothing_happens_before_it_is_compiled():
     assert seen == []
 
 
-@pytest.mark.machine_code
 def test_what_is_not_there_yet_is_pending(monkeypatch):
     monkeypatch.setattr(run, "kernel_of", lambda text: run.CachedKernel(text))
     monkeypatch.setattr(run.CachedKernel, "poll", lambda self, wait=True: False)
@@ -503,7 +501,6 @@ def test_what_is_not_there_yet_is_pending(monkeypatch):
     assert caught.value.pending
 
 
-@pytest.mark.machine_code
 def test_a_wrong_form_is_given_up(monkeypatch):
     """The first results of a form are compared with Python's."""
     columns = [[3.0, 4.0]]

@@ -60,7 +60,7 @@ def of_helpers(x):
 other = doubled
 
 
-def test_a_helper_whose_code_is_replaced_and_a_second_name_of_one_are_seen(monkeypatch):
+def test_a_helper_whose_code_is_replaced_and_a_second_name_of_one_are_seen(monkeypatch, text_or_compiled):
     with ab.options(way="compiled", warn=False):
         for code in (doubled.__code__, shifted.__code__):
             monkeypatch.setattr(doubled, "__code__", code)

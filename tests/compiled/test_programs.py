@@ -16,8 +16,8 @@ from tests.compiled.law import outcome, same
 from tests.compiled.numeric_programs import PROGRAMS
 
 _AT_ONCE = (
-    "levenshtein", "best_pair", "longest_increasing", "kalman", "dijkstra", "energy", "newton", "match_tuples",
-    "handler_of_another_type", "insertion_sort", "write_list_arg", "dc_new",
+    "levenshtein", "longest_increasing", "kalman", "dijkstra", "energy", "newton", "nested_nonlocal",
+    "handler_of_another_type", "match_tuples", "write_list_arg",
 )  # fmt: skip
 
 

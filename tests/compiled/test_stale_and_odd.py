@@ -14,9 +14,8 @@ import pytest
 import autobatch as ab
 from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from tests.compiled.interpreted import each_as_text
 from tests.compiled.law import outcome, same
-
-pytestmark = pytest.mark.usefixtures("as_text")
 
 NUMBERS = np.array([1.0, 2.0, 3.0])
 
@@ -93,8 +92,8 @@ STALE = [
 ]
 
 
-@pytest.mark.parametrize(("function", "change"), STALE, ids=[f.__name__ for f, _ in STALE])
-def test_what_changes_after_a_call_is_seen(monkeypatch, function, change):
+@each_as_text(("function", "change"), STALE, compiled={"by_module-3", "by_array-5", "by_array-6"})
+def test_what_changes_after_a_call_is_seen(monkeypatch, function, change, text_or_compiled):
     memo_of.cache_clear()
     values = [0.5, 1.5, -2.5, 4.0]
     with ab.options(way="compiled"):
@@ -255,8 +254,12 @@ RARE = [
 ]
 
 
-@pytest.mark.parametrize(("function", "values", "compiles"), RARE, ids=[f.__name__ for f, *_ in RARE])
-def test_what_only_an_example_in_the_middle_meets(function, values, compiles):
+@each_as_text(
+    ("function", "values", "compiles"),
+    RARE,
+    compiled={"key_of_zero", "own_item", "memoised_zero", "known_logarithm", "known_root"},
+)
+def test_what_only_an_example_in_the_middle_meets(function, values, compiles, text_or_compiled):
     """The first results and the last are compared with Python's: what differs is among the others."""
     expected = outcome(lambda: [function(v) for v in values])
     if compiles:
@@ -269,7 +272,6 @@ def test_what_only_an_example_in_the_middle_meets(function, values, compiles):
         assert same(outcome(lambda: ab.map(function, values)), expected)
 
 
-@pytest.mark.machine_code
 def test_the_zero_that_a_memo_knows_is_the_one_that_came_first():
     memo_of.cache_clear()
     negated = functools.cache(lambda v: -v)
@@ -283,7 +285,6 @@ def test_the_zero_that_a_memo_knows_is_the_one_that_came_first():
     assert list(map(repr, found)) == [repr(negated(v)) for v in [1.0, 0.0, -0.0, 2.0]]
 
 
-@pytest.mark.machine_code
 def test_calls_nest_as_deep_as_the_limit_says_on_whatever_stack():
     def deep(n, a, b):
         return a + b if n == 0 else deep(n - 1, b, a) + 1.0
