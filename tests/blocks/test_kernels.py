@@ -28,17 +28,34 @@ def operands_of(size, width, dtype=np.float32):
     return [RNG.standard_normal(shape).astype(dtype) for shape in shapes]
 
 
+@pytest.fixture(scope="module")
+def shared_compiler():
+    own = kernel_cache._Compiler()
+    yield own
+    process = own._process
+    if process is not None:
+        process.stdin.close()
+        process.wait(240)
+
+
 @pytest.fixture
-def compiler(monkeypatch, tmp_path):
-    """A process of its own for this test, and an empty folder."""
+def compiler(monkeypatch, tmp_path, shared_compiler):
+    """The process of this file's tests, and an empty folder."""
     monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(kernel_cache, "_known", {})
+    monkeypatch.setattr(kernel_cache, "_compiler", shared_compiler)
+    return shared_compiler
+
+
+@pytest.fixture
+def no_process_yet(monkeypatch, compiler):
+    """No process was started."""
     own = kernel_cache._Compiler()
     monkeypatch.setattr(kernel_cache, "_compiler", own)
     yield own
     process = own._process
     if process is not None:
-        process.stdin.close()
+        process.kill()
         process.wait(240)
 
 
@@ -148,22 +165,22 @@ def test_a_kernel_that_does_not_compile(compiler, tmp_path):
     assert kernel.failed
 
 
-def test_without_a_python_to_start_there_are_no_kernels(compiler, monkeypatch):
+def test_without_a_python_to_start_there_are_no_kernels(no_process_yet, monkeypatch):
     monkeypatch.setattr(sys, "executable", "")
     operands = operands_of(3, 9)
     program = traced(cell, operands, BATCHED)
     close(run_some(program, operands), calls(program, boxed(operands, BATCHED)), "without kernels")
 
 
-def test_a_kernel_is_asked_for_only_after_some_runs(compiler, tmp_path):
+def test_a_kernel_is_asked_for_only_after_some_runs(no_process_yet):
     operands = operands_of(3, 9)
     program = traced(cell, operands, BATCHED)
     run_some(program, operands, 2)
     assert program.forms == {(tuple(BATCHED), ()): 2}
     run_some(program, operands, 3)
-    assert compiler._process is None
+    assert no_process_yet._process is None
     run_some(program, operands, 1)
-    assert compiler._process is not None
+    assert no_process_yet._process is not None
 
 
 def test_the_cache_folder_is_the_user_s(monkeypatch, tmp_path):
