@@ -53,16 +53,6 @@ def same(found, expected):
     np.testing.assert_allclose(np.stack(found), np.stack(expected))
 """
 
-SPAWN = """
-if __name__ == "__main__":
-    assert pickle.loads(pickle.dumps(f)) is f
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        same(pool.map(f, xs), [f(x) for x in xs])
-        same(pool.apply(f, (batch,)), f(batch))
-        same(pool.map(Model(), xs), [Model()(x) for x in xs])
-    print("sent")
-"""
-
 JOBLIB = """
 if __name__ == "__main__":
     from joblib import Parallel, delayed
@@ -128,25 +118,40 @@ def there(function, xs):
         found = ab.map(function, xs)
     return found, len(asked)
 
-if __name__ == "__main__":
-    xs = [3.0, 100.0, 7.5]
-    functions = [steps, *GIVEN]
+def are_found(functions, send):
+    numbers = [3.0, 100.0, 7.5]
     for function in functions:
         with ab.options(way="compiled"):
-            ab.map(function, xs)
+            ab.map(function, numbers)
     assert kernel_cache.wait_for_kernels()
-    SENT
-    for (found, asked), function in zip(answers, functions):
-        assert found == [function(x) for x in xs], found
+    for (found, asked), function in zip(send(functions, numbers), functions):
+        assert found == [function(x) for x in numbers], found
         assert asked == 0, "a kernel that is on disk was compiled again"
+"""
+
+SPAWN = (
+    KERNELS
+    + """
+if __name__ == "__main__":
+    assert pickle.loads(pickle.dumps(f)) is f
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        same(pool.map(f, xs), [f(x) for x in xs])
+        same(pool.apply(f, (batch,)), f(batch))
+        same(pool.map(Model(), xs), [Model()(x) for x in xs])
+        are_found([steps], lambda functions, numbers: [pool.apply(there, (each, numbers)) for each in functions])
     print("sent")
 """
-KERNELS_BY_SPAWN = KERNELS.replace("*GIVEN", "").replace(
-    "SENT", "answers = [multiprocessing.get_context('spawn').Pool(1).apply(there, (f, xs)) for f in functions]"
 )
-KERNELS_BY_JOBLIB = KERNELS.replace("*GIVEN", "closed_over(2.0)").replace(
-    "SENT",
-    "from joblib import Parallel, delayed; answers = Parallel(n_jobs=2)(delayed(there)(f, xs) for f in functions)",
+
+KERNELS_BY_JOBLIB = (
+    KERNELS
+    + """
+if __name__ == "__main__":
+    from joblib import Parallel, delayed
+    functions = [steps, closed_over(2.0)]
+    are_found(functions, lambda given, numbers: Parallel(n_jobs=2)(delayed(there)(each, numbers) for each in given))
+    print("sent")
+"""
 )
 
 
@@ -156,10 +161,9 @@ KERNELS_BY_JOBLIB = KERNELS.replace("*GIVEN", "closed_over(2.0)").replace(
         (SPAWN, "multiprocessing"),
         (JOBLIB, "joblib"),
         (CELL, "cloudpickle"),
-        (KERNELS_BY_SPAWN, "multiprocessing"),
         pytest.param(KERNELS_BY_JOBLIB, "joblib", marks=pytest.mark.slow),
     ],
-    ids=["spawn", "joblib", "cell", "kernels by spawn", "kernels by joblib"],
+    ids=["spawn", "joblib", "cell", "kernels by joblib"],
 )
 def test_functions_of_a_script(script, needs, tmp_path):
     pytest.importorskip(needs)
