@@ -1,5 +1,6 @@
 """Derivatives of gradients, by `ab.grad` and `ab.jvp`, against differences of the loop's gradient, in every way."""
 
+import itertools
 import math
 
 import numpy as np
@@ -90,9 +91,17 @@ def inner_gradients(f):
     return of_map, of_batch, in_map, in_batch
 
 
+CHOSEN = [
+    pytest.param(f, "chosen", marks=() if f in (recurrent, losses, numbers) else pytest.mark.slow) for f in FUNCTIONS
+]
+
+
 @pytest.mark.chosen
-@pytest.mark.parametrize("way", ["chosen", "loop", "lockstep", "fly", "compiled"])
-@pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    ("f", "way"),
+    [*itertools.product(FUNCTIONS, ["loop", "lockstep", "fly", "compiled"]), *CHOSEN],
+    ids=lambda value: getattr(value, "__name__", value),
+)
 def test_in_every_way(f, way):
     gradient = ab.grad(lambda p: sum(f(x, p) for x in ROWS))
     ends = [gradient(moved(step)) for step in (1e-5, -1e-5)]
