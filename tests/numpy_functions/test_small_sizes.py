@@ -267,10 +267,17 @@ def as_lane(value):
     return [as_lane(part) for part in value] if isinstance(value, list | tuple) else np.asarray(value)
 
 
-def failures(name):
+def dtypes_of(rank, number, whole):
+    """The dtypes of a call of a function: of vectors all, of more dimensions two; by turns where not the `whole`."""
+    if rank == 1:
+        return DTYPES if whole else [*DTYPES[:2], DTYPES[2 + number % 4]]
+    return DTYPES[:2] if whole else [DTYPES[(rank + number) % 2]]
+
+
+def failures(name, whole):
     for number, call in enumerate(calls_of(name, CASES[name])):
         for rank, shapes in SHAPES.items():
-            for dtype in DTYPES if rank == 1 else DTYPES[:2]:
+            for dtype in dtypes_of(rank, number, whole):
                 columns = [[example(shape, dtype, seed) for shape in shapes] for seed in (0, 1)]
                 wants = [outcome(call, x, y) for x, y in zip(*columns, strict=True)]
                 fine = [i for i, want in enumerate(wants) if not isinstance(want, Exception)]
@@ -286,8 +293,9 @@ def failures(name):
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in IGNORED])
-def test_small_sizes(name):
+@pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["turns", "whole"])
+def test_small_sizes(name, whole):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FallbackWarning)
-        found = list(failures(name))
+        found = list(failures(name, whole))
     assert not found, f"{len(found)} of np.{name}\n" + "\n".join(found[:12])
