@@ -22,13 +22,12 @@ def run(workers=1, shards=None, steps=4, parts=4, data=None, optimizer=ADAM, giv
 @pytest.mark.parametrize(
     "optimizer",
     [
-        ab.optim.SGD(0.1, momentum=0.9),
-        ab.optim.Adagrad(0.1),
-        ab.optim.RowWiseAdagrad(0.1),
-        ab.optim.Adam(lambda step: 0.1 / (1 + step), weight_decay=0.01),
-        ab.optim.FTRL(0.1, clip_value=0.5),
+        pytest.param(ab.optim.SGD(0.1, momentum=0.9), id="SGD", marks=pytest.mark.slow),
+        pytest.param(ab.optim.Adagrad(0.1), id="Adagrad"),
+        pytest.param(ab.optim.RowWiseAdagrad(0.1), id="RowWiseAdagrad"),  # one number for each row
+        pytest.param(ab.optim.Adam(lambda step: 0.1 / (1 + step), weight_decay=0.01), id="Adam"),  # two slots, the step
+        pytest.param(ab.optim.FTRL(0.1, clip_value=0.5), id="FTRL", marks=pytest.mark.slow),
     ],
-    ids=lambda optimizer: type(optimizer).__name__,
 )
 def test_one_part_is_the_plain_loop_to_the_bit(optimizer):
     with ab.options(way="lockstep", kernels=False):
