@@ -26,6 +26,9 @@ OPTIMIZERS = [
 ]  # fmt: skip
 
 
+FEW = [OPTIMIZERS[0], OPTIMIZERS[3], OPTIMIZERS[4]]  # without slots, with a number for each row, with two slots
+
+
 class FailingFiles(Files):
     """Files of which any operation that changes the disk may fail, with probability `risk`."""
 
@@ -109,8 +112,9 @@ def copied(value, rows_only=False):
 class Run:
     """A training and its saver; by step, `saved` has a copy of all that was saved, and `known` the optimiser."""
 
-    def __init__(self, folder, seed):
+    def __init__(self, folder, seed, optimizers=OPTIMIZERS):
         self.rng = rng = np.random.default_rng(seed)
+        self.optimizers = optimizers
         self.files = FailingFiles(np.random.default_rng(seed))
         self.options = {
             "keep": int(rng.choice([1, 2, 5])), "full_every": int(rng.choice([1, 2, 3, 100])),
@@ -134,7 +138,7 @@ class Run:
         self.state = self.optimizer.init(self.tables())
 
     def other_optimizer(self):
-        self.optimizer = OPTIMIZERS[self.rng.integers(len(OPTIMIZERS))]
+        self.optimizer = self.optimizers[self.rng.integers(len(self.optimizers))]
         self.init()
 
     def other_variable(self):
@@ -240,9 +244,9 @@ class Run:
 
 
 @pytest.mark.filterwarnings("ignore:old checkpoints stay:autobatch.errors.CheckpointWarning")
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 def test_every_save_comes_back_to_the_bit(tmp_path, seed):
-    Run(tmp_path / "run", seed).go(30)
+    Run(tmp_path / "run", seed, FEW).go(30)
 
 
 @pytest.mark.slow
