@@ -19,7 +19,7 @@ def folder(tmp_path_factory):
     for i in range(16):
         text = ""
         for j, (verb, end) in enumerate(ends.items()):
-            steps = "".join(f"    y{k} = x.part{i}{j}(z{k}, w{i})\n" for k in range(1 + (i + j) % 4))
+            steps = "".join(f"    y{k} = x.part{i}{j}(w{i})\n" for k in range(1 + (i + j) % 3))
             text += f"def {verb}_{i}(self, x):\n{steps}    {end}\n"
         (root / f"f{i}.py").write_text(text)
     return root
