@@ -17,22 +17,22 @@ def rows(*lengths, width=4, seed=0):
     return [rng.normal(size=(n, width)).astype(np.float32) for n in lengths]
 
 
-IMAGES = [rows(n, width=m * 2)[0].reshape(n, m, 2) for n, m in ((4, 5), (3, 2), (6, 3), (5, 5))]
+IMAGES = [rows(n, width=m * 2)[0].reshape(n, m, 2) for n, m in ((4, 5), (3, 2), (5, 5))]
 
 LAYERS = {
-    "linear": (lambda: nn.Linear(4, 3, seed=0), rows(3, 1, 5, 0)),
+    "linear": (lambda: nn.Linear(4, 3, seed=0), rows(5, 1, 0)),
     "linear without bias": (lambda: nn.Linear(4, 3, bias=False, seed=0), rows(3, 1)),
-    "layer norm": (lambda: nn.LayerNorm(4), rows(3, 1, 5, 0)),
-    "convolution": (lambda: nn.Conv1d(4, 3, 3, seed=0), rows(3, 1, 5, 0)),
+    "layer norm": (lambda: nn.LayerNorm(4), rows(5, 1, 0)),
+    "convolution": (lambda: nn.Conv1d(4, 3, 3, seed=0), rows(5, 1, 0)),
     "same convolution": (lambda: nn.Conv1d(4, 3, 4, padding="same", seed=0), rows(3, 1, 5)),
     "causal convolution": (lambda: nn.Conv1d(4, 3, 3, padding="causal", bias=False, seed=0), rows(3, 1, 5)),
-    "full convolution": (lambda: nn.Conv1d(4, 3, 4, padding="full", seed=0), rows(3, 1, 5, 0)),
+    "full convolution": (lambda: nn.Conv1d(4, 3, 4, padding="full", seed=0), rows(5, 1, 0)),
     "convolution in two dimensions": (lambda: nn.Conv2d(2, 3, (3, 2), seed=0), IMAGES),
     "same convolution in two dimensions": (lambda: nn.Conv2d(2, 3, (3, 2), padding="same", seed=0), IMAGES),
     "full convolution in two dimensions": (lambda: nn.Conv2d(2, 3, 3, padding="full", bias=False, seed=0), IMAGES),
     "attention": (lambda: nn.MultiHeadAttention(4, 2, seed=0), rows(3, 1, 5)),
-    "lstm": (lambda: nn.LSTM(4, 3, seed=0), rows(3, 1, 5, 0)),
-    "gru": (lambda: nn.GRU(4, 3, seed=0), rows(3, 1, 5, 0)),
+    "lstm": (lambda: nn.LSTM(4, 3, seed=0), rows(5, 1, 0)),
+    "gru": (lambda: nn.GRU(4, 3, seed=0), rows(5, 1, 0)),
     "embedding": (lambda: nn.Embedding(9, 3, seed=0), [np.array([1, 8, 1]), np.zeros(0, np.int64), np.array([0])]),
 }
 
