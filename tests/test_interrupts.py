@@ -121,8 +121,13 @@ def gradient_of_what_is_written_later():
     return ab.grad(f)(np.zeros(2)).tolist()
 
 
-@pytest.mark.parametrize("name", CALLS)
-def test_an_exception_at_any_line(name):
+EVERY = [pytest.param(name, 11 if name == "map" else 3, id=name) for name in CALLS]
+EVERY += [pytest.param(name, 1, id=f"{name}, each", marks=pytest.mark.slow) for name in CALLS]
+
+
+@pytest.mark.parametrize(("name", "apart"), EVERY)
+def test_an_exception_at_any_line(name, apart):
+    """By default one line in a few: so many apart."""
     call, arrays = CALLS[name]
     after = copy.deepcopy(arrays)
     call(*after)
@@ -130,7 +135,7 @@ def test_an_exception_at_any_line(name):
     states = seen(arrays), seen(after)
     assert states[0] != states[1]
     found = set()
-    for line in itertools.count(1, 3):  # each third line, by time
+    for line in itertools.count(1, apart):
         mine = copy.deepcopy(arrays)
         where = "tables" if "Parallel" in name else ""  # not where threads hold locks
         before = current()
