@@ -188,7 +188,7 @@ def defined_and_dropped(number: int) -> "weakref.ref[Any]":
 
 def functions_without_end(scale: float) -> str:
     """10,000 functions defined, run in every way, differentiated and dropped: what is held does not grow."""
-    count = max(int(1e4 * scale), 60)
+    count = max(int(1e4 * scale), 30)
     for number in range(count // 2):  # what is kept of a bounded number is there by then
         defined_and_dropped(number)
     gc.collect()
