@@ -128,7 +128,7 @@ def test_grouping_positions_by_row(n):
         np.testing.assert_array_equal(positions[starts[k] : starts[k + 1]], np.flatnonzero(inverse == k))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [pytest.param(np.float32, marks=pytest.mark.slow), np.float64])
 @pytest.mark.parametrize("factors", [False, True])
 def test_rows_that_are_not_repeated(dtype, factors):
     sources, of = make((3, 4), dtype), np.array([2, 0, 2, 1, 1])

@@ -24,21 +24,39 @@ def make(shape, dtype=np.float64):
 
 @st.composite
 def problems(draw):
-    dim = draw(st.one_of(st.integers(0, 257), st.sampled_from([1, 15, 16, 17, 63, 64, 65, 128, 257])))
     rows = draw(st.integers(1, 40))
     lengths = draw(st.lists(st.integers(0, 9), max_size=8))
     seed = draw(st.integers(0, 2**32 - 1))
-    return dim, rows, lengths, seed
+    return rows, lengths, seed
 
 
-@settings(max_examples=40, deadline=None)
-@given(problems(), st.sampled_from([np.float32, np.float64]), st.sampled_from(MODES), st.booleans())
-def test_s1_03_s1_11_any_dims_bags_and_repeated_ids(problem, dtype, mode, strided):
-    dim, rows, lengths, seed = problem
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("dtype", "dim"),  # nothing; a number; less than a vector, one; several and a rest; more than are held at a time
+    [(np.float32, 0), (np.float32, 1), (np.float32, 3), (np.float64, 2), (np.float64, 33), (np.float32, 130)],
+)
+@settings(max_examples=5, deadline=None)
+@given(problem=problems(), strided=st.booleans())
+def test_s1_03_s1_11_any_dims_bags_and_repeated_ids(dtype, dim, mode, problem, strided):
+    are_the_loop(dtype, dim, mode, problem, strided, [np.int64])
+
+
+@pytest.mark.slow
+@settings(max_examples=200, deadline=None)
+@given(
+    st.sampled_from([np.float32, np.float64]), st.integers(0, 257), st.sampled_from(MODES), problems(), st.booleans()
+)
+def test_s1_03_s1_11_every_dim(dtype, dim, mode, problem, strided):
+    """As above; each dim, and each dtype of ids, compiles kernels."""
+    are_the_loop(dtype, dim, mode, problem, strided, [np.int32, np.int64])
+
+
+def are_the_loop(dtype, dim, mode, problem, strided, of_ids):
+    rows, lengths, seed = problem
     random = np.random.default_rng(seed)
     table = random.standard_normal((rows, dim)).astype(dtype)
-    ids = random.integers(0, rows, sum(lengths)).astype(random.choice([np.int32, np.int64]))
-    offsets = np.cumsum([0, *lengths]).astype(random.choice([np.int32, np.int64]))
+    ids = random.integers(0, rows, sum(lengths)).astype(random.choice(of_ids))
+    offsets = np.cumsum([0, *lengths]).astype(random.choice(of_ids))
     given_table = np.asfortranarray(table) if strided else table
     found = ab.embedding_bag(ids, given_table, offsets, mode=mode, include_last_offset=True)
     np.testing.assert_allclose(found, naive.bags(table, ids, offsets, mode), rtol=1e-4, atol=1e-5)
@@ -46,7 +64,7 @@ def test_s1_03_s1_11_any_dims_bags_and_repeated_ids(problem, dtype, mode, stride
 
 
 @pytest.mark.parametrize("rows", [0, 3])
-@pytest.mark.parametrize("dim", [0, 4])
+@pytest.mark.parametrize("dim", [0, 3])
 @pytest.mark.parametrize("mode", MODES)
 def test_s1_11_no_rows_no_columns_no_ids(rows, dim, mode):
     table = make((rows, dim))
@@ -69,11 +87,11 @@ def test_s1_04_ids_and_offsets_of_every_integer_dtype(dtype):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.int8, np.uint8, np.int16, np.uint32, np.int64])
 def test_s0_07_s1_04_tables_of_any_number(dtype):
-    table, ids, offsets = (20 * make((5, 19))).astype(dtype), np.array([1, 4, 4, 0]), np.array([0, 1, 1, 4])
+    table, ids, offsets = (20 * make((5, 5))).astype(dtype), np.array([1, 4, 4, 0]), np.array([0, 1, 1, 4])
     for mode in ("sum", "max", "min", "mean") if dtype == np.float16 else ("sum", "max", "min"):
         found = ab.embedding_bag(ids, table, offsets[:-1], mode=mode)
         expected = [
-            getattr(table[ids[a:b]].astype(np.float64), mode)(0) if b > a else np.zeros(19)
+            getattr(table[ids[a:b]].astype(np.float64), mode)(0) if b > a else np.zeros(5)
             for a, b in itertools.pairwise(offsets)
         ]
         assert found.dtype == dtype
@@ -84,14 +102,14 @@ def test_s0_07_s1_04_tables_of_any_number(dtype):
 
 
 def test_float16_is_added_up_in_float32():
-    table = np.ones((1, 1), np.float16)
-    assert ab.embedding_bag(np.zeros(3000, int), table, [0], mode="sum")[0, 0] == 3000
+    table = np.ones((1, 3), np.float16)
+    assert ab.embedding_bag(np.zeros(3000, int), table, [0], mode="sum").tolist() == [[3000] * 3]
 
 
 @pytest.mark.parametrize("several", [("sum", "mean"), ("max", "sum", "min", "sqrtn", "mean"), ["max"]])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_several_modes_in_one_pass_are_the_single_ones(several, dtype):
-    table, ids, offsets = make((6, 21), dtype), np.array([1, 4, 4, 0, 5]), [0, 2, 2]
+    table, ids, offsets = make((6, 5), dtype), np.array([1, 4, 4, 0, 5]), [0, 2, 2]
     found = ab.embedding_bag(ids, table, offsets, mode=several)
     assert isinstance(found, tuple)
     for part, mode in zip(found, several, strict=True):
@@ -336,7 +354,7 @@ def test_bad_input(arguments, options, error, match):
 def test_tables_of_different_dims_go_together(mode):
     """S1.02: each example has a table of its own; nothing is a loop over the examples."""
     random = np.random.default_rng(3)
-    tables = [random.standard_normal(shape) for shape in ((4, 3), (5, 2), (3, 4))]
+    tables = [random.standard_normal(shape) for shape in ((4, 3), (5, 2), (3, 3))]
     ids = [np.array([0, 1, 2]), np.array([4, 0]), np.array([2, 2, 1, 0])]
     offsets = [np.array([0, 1]), np.array([0]), np.array([0, 2])]
 

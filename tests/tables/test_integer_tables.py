@@ -25,7 +25,7 @@ REDUCTIONS = {
 
 
 def table(dtype):
-    values = np.random.default_rng(0).integers(100, 127, (6, 4))
+    values = np.random.default_rng(0).integers(100, 127, (6, 5))
     return (values > 105) if dtype == "?" else values.astype(dtype)
 
 

@@ -50,7 +50,7 @@ def test_s0_15_s0_16_preallocation_is_the_concatenation(free):
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_s0_14_s0_17_threads_change_nothing(threads):
-    some = [RANDOM.standard_normal((3000, 66), np.float32) for _ in range(5)]  # of no alignment that would compile more
+    some = [RANDOM.standard_normal((3000, 60), np.float32) for _ in range(5)]  # of no alignment that would compile more
     ids = [RANDOM.integers(0, 3000, (4000, 8)) for _ in some]
     expected = ab.maplookup(some, ids)
     with ab.options(threads=threads):

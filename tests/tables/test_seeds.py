@@ -101,7 +101,7 @@ def test_s1_18_rows_are_added_up_in_vector_registers():
 def test_s1_19_y_plus_a_x(dtype, step, n):
     """S1.19: y += a * x for rows of any stride, one row too; float16 is added up in float32."""
     whole = RANDOM.standard_normal((6, 14)).astype(dtype)
-    table = whole[:, ::step][:, :7]
+    table = whole[:, ::step][:, :3]
     ids, factors = RANDOM.integers(0, 6, n), RANDOM.standard_normal(n).astype(dtype)
     found = ab.embedding_bag(ids, table, [0], mode="sum", per_sample_weights=factors)
     wide = np.float32 if dtype == np.float16 else dtype

@@ -38,7 +38,7 @@ def cases(n):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("shape", [(), (3,), (2, 2), (0,)])
+@pytest.mark.parametrize("shape", [(), (3,), (3, 1), (0,), pytest.param((2, 2), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mode", MODES)
 def test_s3_12_the_whole_product(mode, shape, fused, weighted):  # S3.12, S3.15-S3.20, S3.22
     for n in (0, 1, 9):
@@ -213,9 +213,9 @@ def test_where_weights_sum_to_nothing_ieee_decides():
 @hypothesis.settings(max_examples=120, deadline=None)
 @hypothesis.given(st.data())
 def test_grid(data):
-    """Dims 1 to 257, empty segments, repeated ids, zero rows and columns."""
+    """No columns, one, less than a vector, one, many; empty segments, repeated ids, zero rows and columns."""
     mode = data.draw(st.sampled_from(MODES))
-    n, dim = data.draw(st.integers(0, 30)), data.draw(st.sampled_from([0, 1, 2, 3, 15, 16, 17, 64, 100, 257]))
+    n, dim = data.draw(st.integers(0, 30)), data.draw(st.sampled_from([0, 1, 3, 4, 257]))
     count, fused = data.draw(st.integers(1, 12)), data.draw(st.booleans())
     random = np.random.default_rng(data.draw(st.integers(0, 1000)))
     table = random.integers(-4, 5, (7 if fused else n, dim)).astype(np.float32)

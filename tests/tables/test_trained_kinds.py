@@ -45,12 +45,20 @@ def numeric(table, v):
     return naive.numeric_gradient(loss, table)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", TRAINED)
-def test_s0_19_s0_20_s0_27_trained_as_its_array(kind, way):
+NUMBER = len(OPTIMISERS)
+THESE = [  # each kind in each way, and each kind or way with each optimiser; or all three together
+    pytest.param(kind, way, chosen, marks=[] if len(chosen) == 3 else [pytest.mark.slow])
+    for i, kind in enumerate(TRAINED)
+    for j, way in enumerate(WAYS)
+    for chosen in ([OPTIMISERS[(i + 3 * j + k) % NUMBER] for k in range(3)], OPTIMISERS)
+]
+
+
+@pytest.mark.parametrize(("kind", "way", "optimisers"), THESE)
+def test_s0_19_s0_20_s0_27_trained_as_its_array(kind, way, optimisers):
     """S0.19, S0.20, S0.27: the step that a dense array would take, of the rows that were read, and of no other."""
     v = np.random.default_rng(5).standard_normal(5)
-    for opt in OPTIMISERS:
+    for opt in optimisers:
         table, dense = KINDS[kind](0.1 * weights()), 0.1 * weights()
         params, plain = {"emb": table, "v": v.copy()}, {"emb": ab.EmbeddingTable(dense), "v": v.copy()}
         state, plain_state = opt.init(params), opt.init(plain)

@@ -59,7 +59,7 @@ def test_s1_09_s1_12_any_ids_and_offsets(ids, offsets, closed, mode):
 
 
 @settings(max_examples=80, deadline=None)
-@given(arrays(5, 8), st.integers(0, 40), st.booleans())
+@given(arrays(5, 8), st.sampled_from([0, 1, 3, 33]), st.booleans())
 def test_out_is_all_that_is_written(ids, dim, summed):
     table = RANDOM.standard_normal((5, dim)).astype(np.float32)
     whole = np.full((len(ids) + 2, dim + 2), 77, np.float32)
@@ -77,7 +77,7 @@ def test_out_is_all_that_is_written(ids, dim, summed):
 
 
 def large():
-    table = np.random.default_rng(1).standard_normal((5000, 64), np.float32)
+    table = np.random.default_rng(1).standard_normal((5000, 60), np.float32)  # wherever it starts, the kernels are one
     lengths = np.random.default_rng(2).integers(0, 60, 4000)
     ids = np.random.default_rng(3).integers(0, 5000, lengths.sum())
     return ids, table, np.cumsum([0, *lengths])

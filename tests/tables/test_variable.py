@@ -65,8 +65,14 @@ def stream(count, steps=100, keys=300, seed=0):
     return names, places
 
 
-@pytest.mark.parametrize("insert_on", ["update", "lookup"])
-@pytest.mark.parametrize("function", [looped, bagged, mixed])
+@pytest.mark.parametrize(
+    ("function", "insert_on"),
+    [
+        *((function, "update") for function in (looped, bagged, mixed)),
+        (mixed, "lookup"),
+        *(pytest.param(function, "lookup", marks=pytest.mark.slow) for function in (looped, bagged)),
+    ],
+)
 def test_a_batch_of_look_ups_by_keys_is_the_loop(function, insert_on):
     table = ab.EmbeddingVariable(5, dtype=np.float64, insert_on=insert_on)
     v = np.random.default_rng(2).standard_normal(5)
@@ -77,8 +83,14 @@ def test_a_batch_of_look_ups_by_keys_is_the_loop(function, insert_on):
     assert len(table) == 4
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+TRAINED = [  # each optimiser in one dtype, each dtype with those of a state and of none; others compile kernels alone
+    pytest.param(dtype, name, marks=[] if dtype is np.float32 or name in ("SGD", "Adam") else [pytest.mark.slow])
+    for dtype in (np.float32, np.float64, np.float16)
+    for name in OPTIMIZERS
+]
+
+
+@pytest.mark.parametrize(("dtype", "name"), TRAINED)
 def test_training_is_that_of_a_dense_table_of_all_keys_to_the_bit(name, dtype):
     names, steps = stream(40, steps=100 if dtype == np.float32 else 10)
     users = ab.EmbeddingVariable(6, dtype=dtype, seed=3)

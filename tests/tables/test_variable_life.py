@@ -182,8 +182,17 @@ def test_changes_at_random_agree_with_a_dictionary(monkeypatch, slowly):
     assert (moving > 5) == slowly
 
 
-@pytest.mark.parametrize("parts", [1, 2, 7])
-@pytest.mark.parametrize("admission", [None, ab.admission.count(2)], ids=["all", "count"])
+@pytest.mark.parametrize(
+    ("parts", "admission"),
+    [
+        (1, None),
+        (2, ab.admission.count(2)),
+        (7, None),
+        pytest.param(1, ab.admission.count(2), marks=pytest.mark.slow),
+        pytest.param(2, None, marks=pytest.mark.slow),
+        pytest.param(7, ab.admission.count(2), marks=pytest.mark.slow),
+    ],
+)
 def test_results_do_not_depend_on_the_number_of_partitions(parts, admission):
     random = np.random.default_rng(2)
     names = random.integers(MIN, MAX, 200)

@@ -312,11 +312,13 @@ def every(table):
     return [seen(part, {"step": 0}) for part in getattr(table, "parts", [table])]
 
 
+@pytest.mark.parametrize("lines", [4, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     ("change", "parts"),
     [*((name, n) for name in CHANGES for n in (1, 3)), *((name, 1) for name in OF_ONE)],
 )
-def test_an_exception_at_any_line_of_other_changes(change, parts):
+def test_an_exception_at_any_line_of_other_changes(change, parts, lines):
+    """At each fourth line, or at each, of which there are as many as there are parts."""
     call = (CHANGES | OF_ONE)[change]
     users, _, _ = prepared(6 if parts == 1 else 60)
     users = users if parts == 1 else users.partition(parts)
@@ -331,11 +333,11 @@ def test_an_exception_at_any_line_of_other_changes(change, parts):
         reached = left_at(line, lambda m=mine: call(m))
         assert every(mine) in (old, new), f"between, at line event {line}"
         found.add(every(mine) == new)
-        if line % 5 == 0:
+        if line // (lines * parts) % 5 == 0:
             call(mine)  # it goes on
             if change not in ("look-up", "slot"):
                 assert every(mine) == new
-        line += parts  # by time
+        line += lines * parts
     assert found == {False, True}
 
 
