@@ -53,10 +53,11 @@ def same(users, others):
 
 
 KINDS = [{}, {"dtype": np.float16}, {"key_dtype": np.uint64}, {"dtype": np.float64}]
-SLOTS = [  # each optimiser, and of each kind of keys and rows one or two
-    pytest.param(name, kind, marks=[pytest.mark.slow] * (bool(kind) and (i + j) % 4 > 0))
-    for i, name in enumerate(OPTIMIZERS)
-    for j, kind in enumerate(KINDS)
+BESIDE = {"momentum": KINDS[2], "Adagrad": KINDS[3], "RowWiseAdagrad": KINDS[1]}
+SLOTS = [  # each optimiser, and each kind of keys and rows with one of them
+    pytest.param(name, kind, marks=[pytest.mark.slow] * (bool(kind) and BESIDE.get(name) is not kind))
+    for name in OPTIMIZERS
+    for kind in KINDS
 ]
 
 
