@@ -107,6 +107,7 @@ REDUCTIONS = {
     "root": lambda x: np.sqrt(np.abs(x)) + np.log1p(np.abs(x)),
     "diff": lambda x: np.diff(x, axis=0),
     "median": lambda x: np.median(x, axis=-1),
+    "quantile": lambda x: np.quantile(x, 0.3, axis=-1),
 }
 ORDER_MATTERS = {"sum", "mean", "var", "cumsum", "layer_norm", "norm", "nansum", "softmax", "log_softmax", "logsumexp"}
 

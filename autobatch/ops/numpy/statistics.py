@@ -344,7 +344,7 @@ def median(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
     def middle(n: Any, at: Callable[[Any], Any]) -> Any:
         low, high = at((n - 1) // 2).astype(wide), at(n // 2).astype(wide)  # the sum would overflow in int8 or float16
-        return np.where(_beside(n % 2 == 1, low), low * 1.0, (low + high) / 2.0)
+        return np.where(_beside(n % 2 == 1, low), low + 0.0, (low + high + 0.0) / 2.0)  # a mean has no -0.0
 
     return _order_statistic(a, axis, keepdims, middle)
 
@@ -369,7 +369,7 @@ def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
         place = (n - 1) * float(q)
         below = np.floor(place).astype(np.int64)
         low, high = at(below), at(np.minimum(below + 1, n - 1))
-        part, gap = _beside(place - below, low), high - low
+        part, gap = _beside(place - below + (n == 1), low), high - low  # of one number NumPy takes it from above
         above, beneath = (cast(share, dtype_of(a)) for share in (part, 1 - part))  # as Python floats, in NumPy
         return np.where(part >= 0.5, high - gap * beneath, low + gap * above)
 
