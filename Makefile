@@ -9,11 +9,13 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
-.PHONY: test test-slow test-kernels lint demo bench docs clean
+.PHONY: test test-all test-slow test-kernels lint demo bench docs clean
 .DELETE_ON_ERROR:
 
 test: $(VENV)/.test
-	$(MAKE) --no-print-directory --jobs=2 lint test-kernels
+	$(MAKE) --no-print-directory --jobs=2 lint test-all
+
+test-all: $(VENV)/.test test-kernels
 	$(PYTEST)
 
 # kernels as plain Python: what the compiler would hide, such as a read out of bounds, is an error there

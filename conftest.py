@@ -10,9 +10,11 @@ from autobatch.testing import inspect
 
 
 def pytest_collection_finish():
-    """What was imported and collected lives until the end: no collection of garbage looks through it again."""
+    """What was imported and collected lives until the end: no collection of garbage looks through it again, and those
+    of what tests make are rarer, since caches are most of it."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -45,7 +45,7 @@ def test_sums_of_runs_of_every_length(format, weighted):
 @pytest.mark.parametrize(
     ("dim", "n", "weighted"),
     [
-        *((dim, n, weighted) for dim, n in ((4, 4), (16, 16), (21, 16)) for weighted in (False, True)),
+        *((dim, n, weighted) for dim, n in ((2, 2), (16, 16), (21, 16)) for weighted in (False, True)),
         *((dim, 256, False) for dim in (300, 512)),
         *(pytest.param(dim, 256, True, marks=pytest.mark.slow) for dim in (300, 512)),
     ],
@@ -56,7 +56,7 @@ def test_sums_of_runs_of_rows(dim, n, weighted):
     weights = RANDOM.random(len(x)) if weighted else None
     place, lanes, runs = (x.ctypes.data, x.strides[0]), VectorLayout("f8", n), (1, len(LENGTHS))
     for norm, over in ((SUM, lambda count: 1), (MEAN, lambda count: count), (SQRTN, np.sqrt)):
-        beside = 0 if dim == 4 else 3
+        beside = 0 if dim == 2 else 3
         whole = np.full((len(LENGTHS), dim + 2 * beside), 77.0)
         out = whole[:, beside : beside + dim]
         sum_rows(place, bounds, weights, norm, out, runs, dim, lanes)

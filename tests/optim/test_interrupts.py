@@ -45,10 +45,9 @@ def seen(params, state):
 
 
 LEFT = [
-    pytest.param(each, threads, marks=[] if usual else [pytest.mark.slow])
+    pytest.param(each, threads, marks=[] if isinstance(each, Adam) else [pytest.mark.slow])
     for each in OPTIMIZERS
     for threads in (1, 2)
-    for usual in [isinstance(each, Adam) or (isinstance(each, RowWiseAdagrad) and threads == 1)]
 ]
 
 

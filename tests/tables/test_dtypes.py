@@ -72,8 +72,8 @@ def test_bfloat16(name):
     ("mode", "dim", "of_id"),
     [
         *((mode, 3, "i8") for mode in ("sum", "mean", "max", "min", "sqrtn", ("sum", "max"))),  # less than a register
-        *((mode, 130, "i8") for mode in ("sum", "mean", "max")),  # more than one tile
-        *(pytest.param(mode, 130, "i8", marks=pytest.mark.slow) for mode in ("min", "sqrtn", ("sum", "max"))),
+        *((mode, 130, "i8") for mode in ("mean", "max")),  # more than one tile
+        *(pytest.param(mode, 130, "i8", marks=pytest.mark.slow) for mode in ("sum", "min", "sqrtn", ("sum", "max"))),
         *(pytest.param(mode, 3, "i4", marks=pytest.mark.slow) for mode in ("sum", "mean", "max", "min")),
     ],
 )

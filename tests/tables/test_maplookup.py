@@ -11,11 +11,11 @@ STRATEGIES = ab.strategies
 
 
 def tables(dtype=np.float32):
-    made = [RANDOM.standard_normal((rows, dim)).astype(dtype) for rows, dim in ((9, 4), (5, 1), (30, 33))]
+    made = [RANDOM.standard_normal((rows, dim)).astype(dtype) for rows, dim in ((9, 5), (5, 1), (30, 33))]
     return [ab.EmbeddingTable(made[0]), made[1], ab.SplitTable.from_array(made[2], 7)]
 
 
-MIXED = [np.array([8, 0, 8]), np.array([[1, 4], [0, 0], [3, 3]], np.int32), np.array([29, 3, 3])]
+MIXED = [np.array([8, 0, 8], np.int32), np.array([[1, 4], [0, 0], [3, 3]]), np.array([29, 3, 3])]
 
 
 def test_seed_s0_12_the_example():
@@ -41,7 +41,7 @@ def test_s0_15_s0_16_preallocation_is_the_concatenation(free):
     found = ab.maplookup(some, MIXED, STRATEGIES.Preallocation(prepend_rows=free))
     np.testing.assert_array_equal(found[:, free:], np.concatenate(ab.maplookup(some, MIXED), axis=1))
     np.testing.assert_array_equal(found[:, :free], 0)
-    out = np.full((5, 38 + free + 2), 77, np.float32)
+    out = np.full((5, 39 + free + 2), 77, np.float32)
     assert ab.maplookup(some, MIXED, STRATEGIES.Preallocation(free), out=out[1:4, 1:-1]) is not None
     np.testing.assert_array_equal(out[1:4, 1 + free : -1], found[:, free:])
     out[1:4, 1 + free : -1] = 77

@@ -19,7 +19,7 @@ def test_s0_01_a_model_with_tables_is_trained_by_autodiff_and_an_optimiser():
     """S0.01: forward, backward, sparse update, in a loop, until the loss is gone."""
     words = [np.array([0, 2]), np.array([1]), np.array([2, 2, 3])]
     targets = np.array([1.0, -1.0, 0.5])
-    params = {"emb": ab.EmbeddingTable(0.1 * RANDOM.standard_normal((5, 4))), "v": RANDOM.standard_normal(4)}
+    params = {"emb": ab.EmbeddingTable(0.1 * RANDOM.standard_normal((5, 5))), "v": RANDOM.standard_normal(5)}
     untouched = params["emb"].weights[4].copy()
     opt = ab.optim.Adagrad(0.3)
     state, losses = opt.init(params), []
@@ -51,7 +51,7 @@ def test_s0_02_four_functions():
             np.testing.assert_allclose(got, want)
 
 
-@pytest.mark.parametrize("dim", [1, 5, 16, 33])
+@pytest.mark.parametrize("dim", [1, 2, 5, 33])
 def test_s0_03_s0_04_the_two_formulas(dim):
     """S0.03: O[i] = A[ids[i]]. S0.04: O[i] = the sum over j of A[ids[i, j]]; rows that are empty lists are zero."""
     table = RANDOM.standard_normal((6, dim)).astype(np.float32)
@@ -100,7 +100,7 @@ def test_s1_18_rows_are_added_up_in_vector_registers():
 @pytest.mark.parametrize("n", [0, 1, 5])
 def test_s1_19_y_plus_a_x(dtype, step, n):
     """S1.19: y += a * x for rows of any stride, one row too; float16 is added up in float32."""
-    whole = RANDOM.standard_normal((6, 14)).astype(dtype)
+    whole = RANDOM.standard_normal((6, 13)).astype(dtype)
     table = whole[:, ::step][:, :3]
     ids, factors = RANDOM.integers(0, 6, n), RANDOM.standard_normal(n).astype(dtype)
     found = ab.embedding_bag(ids, table, [0], mode="sum", per_sample_weights=factors)

@@ -32,7 +32,7 @@ def long_way(mode, data, form, value, count):
 @settings(deadline=None, max_examples=60)
 @given(st.data())
 def test_s3_12_to_s3_19_any_width_and_lengths(data):
-    width = data.draw(st.sampled_from([0, 1, 4]))
+    width = data.draw(st.sampled_from([0, 1, 2]))
     lengths = data.draw(st.lists(st.one_of(st.integers(0, 5), st.just(70)), min_size=1, max_size=6))
     mode = data.draw(st.sampled_from(["sum", "mean", "sqrtn"]))
     dtype = data.draw(st.sampled_from([np.float32, np.float64]))

@@ -215,7 +215,7 @@ def test_where_weights_sum_to_nothing_ieee_decides():
 def test_grid(data):
     """No columns, one, less than a vector, one, many; empty segments, repeated ids, zero rows and columns."""
     mode = data.draw(st.sampled_from(MODES))
-    n, dim = data.draw(st.integers(0, 30)), data.draw(st.sampled_from([0, 1, 3, 4, 257]))
+    n, dim = data.draw(st.integers(0, 30)), data.draw(st.sampled_from([0, 1, 3, 257]))
     count, fused = data.draw(st.integers(1, 12)), data.draw(st.booleans())
     random = np.random.default_rng(data.draw(st.integers(0, 1000)))
     table = random.integers(-4, 5, (7 if fused else n, dim)).astype(np.float32)

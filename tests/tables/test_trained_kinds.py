@@ -77,7 +77,7 @@ def test_s0_19_s0_20_s0_27_trained_as_its_array(kind, way, optimisers):
 def test_s0_30_an_update_says_that_it_is_one():
     """S0.30: rows are asked for with `UPDATE` before they are written."""
     table = KINDS["scattered"](weights())
-    opt = ab.optim.Adagrad(0.1)
+    opt = ab.optim.SGD(0.1)
     state = opt.init(table)
     table.contexts.clear()
     opt.update(table, ab.SparseRows([3, 1, 3], np.ones((3, 5)), 7), state)

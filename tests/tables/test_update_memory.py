@@ -153,12 +153,13 @@ def test_s0_20_sums_that_stay_in_the_cache_change_nothing(weighted):
         loss = ab.grad(lambda t: (ab.embedding_bag(ids, t, np.arange(0, 200, 4), **bags) * ct).sum())
         grad = loss(ab.EmbeddingTable(table))
     found = []
+    optimizers = [ab.optim.Adagrad(lr=0.1)] if weighted is not True else []  # each compiles a kernel for each gradient
+    optimizers += [ab.optim.SGD(lr=0.1, clip_norm=0.5, clip_value=0.1)] if weighted is not False else []
     for cached in (steps_module._CACHED, 0):
-        for optimizer in (ab.optim.Adagrad(lr=0.1), ab.optim.SGD(lr=0.1, clip_norm=0.5, clip_value=0.1)):
+        for optimizer in optimizers:
             params = {"t": ab.EmbeddingTable(table.copy())}
             with inspect.replaced(steps_module, _CACHED=cached):
                 optimizer.update(params, {"t": grad}, optimizer.init(params))
             found.append(np.asarray(params["t"]))
-    np.testing.assert_array_equal(found[0], found[2])
-    np.testing.assert_array_equal(found[1], found[3])
+    np.testing.assert_array_equal(found[: len(optimizers)], found[len(optimizers) :])
     assert not np.array_equal(found[0], table)

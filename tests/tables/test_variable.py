@@ -83,7 +83,7 @@ def test_a_batch_of_look_ups_by_keys_is_the_loop(function, insert_on):
     assert len(table) == 4
 
 
-TRAINED = [  # each optimiser in one dtype, each dtype with those of a state and of none; others compile kernels alone
+TRAINED = [  # each optimiser in one dtype, one with a state and one without in each; each compiles kernels
     pytest.param(dtype, name, marks=[] if dtype is np.float32 or name in ("SGD", "Adam") else [pytest.mark.slow])
     for dtype in (np.float32, np.float64, np.float16)
     for name in OPTIMIZERS

@@ -355,7 +355,7 @@ def test_a_vocabulary_that_is_left_at_any_line_goes_on():
 
 
 def test_look_ups_beside_updates_see_a_row_before_or_after_a_step():
-    dim, count = 64, 2000
+    dim, count = 60, 2000
     users, opt = ab.EmbeddingVariable(dim, initializer=ab.nn.init.zeros()), ab.optim.SGD(1.0)
     keys, state, wrong, stop = np.arange(count), opt.init(users), [], threading.Event()
 
