@@ -9,6 +9,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.hash_table import EMPTY_KEY
+from tests.law import assert_same
 
 MAX, MIN = 2**63 - 1, -(2**63)
 SENTENCES = [np.array(x, np.int64) for x in ([-7, 4, -7], [MIN], [5, EMPTY_KEY, 2, 3], [6, 6], [])]
@@ -81,6 +82,31 @@ def test_a_batch_of_look_ups_by_keys_is_the_loop(function, insert_on):
     table.insert([4, 5, -7, EMPTY_KEY])
     ab.testing.assert_equivalent(function, SENTENCES, table=table, v=v)
     assert len(table) == 4
+
+
+def items_in_a_loop(words, table):
+    h = 0.0
+    for word in words:
+        h = h * 0.5 + table[word]
+    return h
+
+
+def look_ups_in_a_loop(words, table):
+    h = 0.0
+    for word in words:
+        h = h * 0.5 + ab.lookup(table, np.array([word]))[0]
+    return h
+
+
+@pytest.mark.parametrize("f", [items_in_a_loop, look_ups_in_a_loop])
+def test_a_function_met_first_inserts_the_keys_of_the_loop_alone(f):
+    """None that is tried to find out what a look-up gives."""
+    for way in ("fly", "lockstep", "compiled", "auto"):
+        ours, theirs = (ab.EmbeddingVariable(5, insert_on="lookup") for _ in range(2))
+        expected = [f(words, theirs) for words in SENTENCES]
+        with ab.options(way=way, warn=False):
+            assert_same(ab.map(f, SENTENCES, table=ours), expected)
+        np.testing.assert_array_equal(np.sort(ours.export()[0]), np.sort(theirs.export()[0]), err_msg=way)
 
 
 TRAINED = [  # each optimiser in one dtype, one with a state and one without in each; each compiles kernels

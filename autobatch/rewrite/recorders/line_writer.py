@@ -339,6 +339,9 @@ class LineWriter:
         Raises:
             NotCovered: it fails, or its result is no array.
         """
+        tables = [k.value.source for k in kinds if isinstance(k, Const) and type(k.value) is LazyArray]
+        if any(getattr(table, "insert_on", "") == "lookup" for table in tables):
+            raise NotCovered("a look-up that inserts its key")
         trace, lengths = self.written.trace, itertools.repeat(2)
         segment = trace.segment
         nodes, refs = len(segment.sigs), len(segment.refs)

@@ -301,8 +301,7 @@ class ValueWriter(BlockWriter):
                 self.literal(None) if each is None else self.expr(each)
                 for each in (node.slice.lower, node.slice.upper, node.slice.step)
             ]
-            constants = constants_of(bounds)
-            if constants is not None:
+            if (constants := constants_of(bounds)) is not None:
                 at = slice(*[each.value for each in constants])
                 if isinstance(base.kind, RecordedNode | RaggedNode):
                     return self.apply(operator.itemgetter(at), [base], ("slice", at.start, at.stop, at.step))
@@ -312,8 +311,7 @@ class ValueWriter(BlockWriter):
             texts = [self.text(each) for each in map(self.check, bounds)]
             if base.kind is PLAIN or isinstance(base.kind, ListKind):
                 base = self.check(base)
-                out = Term(base.kind, f"{base.text}[{' : '.join(texts)}]")
-                return self.let(out)
+                return self.let(Term(base.kind, f"{base.text}[{' : '.join(texts)}]"))
             raise NotCovered("a slice")
         return self.item(base, self.expr(node.slice))
 
@@ -339,8 +337,7 @@ class ValueWriter(BlockWriter):
         if isinstance(kind, Const) and type(kind.value) is LazyArray and at is PLAIN:
             if is_ids(index.seen.value):
                 return self.rows(kind, index)
-            row = rows_signature(self.written.trace, kind.value, np.int64(0))
-            if row is not None:
+            if (row := rows_signature(self.written.trace, kind.value, np.int64(0))) is not None:
                 return self.row(kind, index, row.out)
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
         if isinstance(kind, DictKind) and isinstance(at, Parts):
