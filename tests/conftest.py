@@ -44,11 +44,9 @@ def _same_errors():
 
 
 @pytest.fixture(autouse=True)
-def _compiled_is_compared():
+def _compiled_is_compared(monkeypatch):
     """However long the compiler takes: what a proof compares does not depend on how busy the machine is."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compared_ways, "PATIENCE", 120.0)
-        yield
+    monkeypatch.setattr(compared_ways, "PATIENCE", 120.0)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -340,8 +340,8 @@ class LineWriter:
             NotCovered: it fails, or its result is no array.
         """
         tables = [k.value.source for k in kinds if isinstance(k, Const) and type(k.value) is LazyArray]
-        if any(getattr(table, "insert_on", "") == "lookup" for table in tables):
-            raise NotCovered("a look-up that inserts its key")
+        if any(getattr(table, "_ab_ids", None) is not None for table in tables):
+            raise NotCovered("a look-up by a key: it counts, and may insert the key")
         trace, lengths = self.written.trace, itertools.repeat(2)
         segment = trace.segment
         nodes, refs = len(segment.sigs), len(segment.refs)
