@@ -24,10 +24,11 @@ def test_programs_without_blocks(name):
     """With blocks, and in every way, they are in tests/test_programs.py."""
     program = PROGRAMS[name]
     with ab.options(blocks=False):
-        check_equivalence(
+        report = check_equivalence(
             program.f, program.examples, program.shared, grad=program.grad, ways=[LockStep(poison="high"), OnTheFly()],
             central_differences=False,
         )  # fmt: skip
+    assert "ab.map" in report.ways
 
 
 @dataclasses.dataclass(eq=False)
