@@ -8,7 +8,7 @@ import gc
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 if TYPE_CHECKING:
     from autobatch.public import *  # noqa: F403

@@ -171,7 +171,7 @@ def test_wheel_and_source_distribution_in_an_empty_environment(tmp_path):
         f"{sys.executable} -m venv {tmp_path}/env",
         f"{python} -m pip install --quiet build",
         f"{python} -m build --outdir {tmp_path}/dist {tmp_path}/source",  # the wheel is made from the sdist
-        f"{python} -m pip install --quiet --find-links {tmp_path}/dist autobatch=={autobatch.__version__}",
+        f"{python} -m pip install --quiet --find-links {tmp_path}/dist autobatch-numpy=={autobatch.__version__}",
     ):
         subprocess.run(line.split(), cwd=tmp_path, check=True, capture_output=True, timeout=PATIENCE)
     file = tmp_path / "smoke.py"

@@ -34,7 +34,7 @@ def ray_session(workers: int | None = None) -> Any:
         import ray  # noqa: PLC0415
     except ImportError as error:
         raise UnsupportedError(
-            "ab.ray needs Ray: pip install autobatch[ray]. In this process, without it: ab.ray.map(..., workers=0), "
+            "ab.ray needs Ray: pip install ray pyarrow tqdm. In this process, without it: ab.ray.map(..., workers=0), "
             "ab.ray.train(..., communicator=ab.ray.LocalCommunicator(2))"
         ) from error
     if ray.is_initialized():
