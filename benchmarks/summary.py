@@ -1,7 +1,6 @@
 """The figures of a whole run as tables in Markdown: `python -m benchmarks.summary FILE.json` prints them.
 
-Of `benchmarks/measured.json` docs/figures.md holds all, and the README ten rows, each between two markers; `--write`
-puts them there.
+docs/figures.md holds those of `benchmarks/measured.json`, between two markers; `--write` puts them there.
 """
 
 import argparse
@@ -16,10 +15,9 @@ from typing import Any
 from benchmarks.declare import OURS
 from benchmarks.startup import BAR
 
-README = Path(__file__).resolve().parent.parent / "README.md"
-PAGE = README.parent / "docs" / "figures.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "figures.md"
 MEASURED = Path(__file__).resolve().parent / "measured.json"
-MARKERS = ("<!-- figures: python -m benchmarks.summary --write -->\n", "<!-- end of figures -->\n")
+MARKERS = ("<!-- figures -->\n", "<!-- end of figures -->\n")
 
 _SIZE = re.compile(r"(?: of | )?(?:H=|10\^)?\d+(?![\d.^])")
 _OWN = ("loop",)
@@ -29,18 +27,6 @@ _PEERS = {
     "torch": ("torch",),
     "DyNet": ("DyNet",),
     "JAX": ("JAX",),
-}
-_SHORT = {
-    "LSTM over sentences, training": ("lstm", "H=128 training"),
-    "tagger with characters, training": ("tagger", "H=64 training"),
-    "transformer, training": ("transformer", "H=128 training"),
-    "attention, forward": ("attention", "H=64 forward"),
-    "loop with an exit, forward": ("halting", "H=64 forward"),
-    "Tree-LSTM, training": ("tree_lstm", "H=64 training"),
-    "child-sum Tree-LSTM, training": ("child_sum", "H=64 training"),
-    "transition parser, training": ("parser", "H=64 training"),
-    "bags of 64 floats, training": ("bags", "64 sum, memory, Zipf, training"),
-    "sparse Adagrad, 64 floats": ("updates", "Adagrad 64, each id 10 times"),
 }
 
 
@@ -74,29 +60,6 @@ def table(measured: dict[str, Any]) -> str:
         peers = [_several([_fastest(row, ways) for row in rows]) for ways in _PEERS.values()]
         lines.append(_line([f"{workload}: {name}", sizes, _ends(own), *peers, *both]))
     return "\n".join([*lines, "", _bars(measured), ""])
-
-
-def short_table(measured: dict[str, Any]) -> str:
-    """Ten kinds of work on one core: our time, the loop's, the best of other libraries."""
-    rows = {(row["workload"], row["case"]): row["timings"] for row in measured["rows"] if row["cores"] == 1}
-    lines = [_line(["work", "autobatch", "the loop", "the fastest other"]), _line(["---", *["---:"] * 3])]
-    for name, place in _SHORT.items():
-        times = {way: timing["median"] for way, timing in rows[place].items() if timing["median"]}
-        others = tuple(prefix for peer, ways in _PEERS.items() if peer not in _OWN for prefix in ways)
-        best = min((way for way in times if way.startswith(others)), key=times.__getitem__)
-        loop = _seconds(times["loop"]) if "loop" in times else ""
-        own = _seconds(times[OURS])
-        lines.append(
-            _line(
-                [
-                    f"{name} ({place[1].split()[0]})" if "H=" in place[1] else name,
-                    own,
-                    loop,
-                    f"{_seconds(times[best])} {best}",
-                ]
-            )
-        )
-    return "\n".join([*lines, ""])
 
 
 def _machine(about: dict[str, Any]) -> str:
@@ -204,14 +167,13 @@ def between(text: str, part: str | None = None) -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.summary", description=__doc__)
     parser.add_argument("file", nargs="?", type=Path, default=MEASURED, help="what --json of the benchmarks wrote")
-    parser.add_argument("--write", action="store_true", help="put them into README.md and docs/figures.md")
+    parser.add_argument("--write", action="store_true", help="put them into docs/figures.md")
     options = parser.parse_args(arguments)
     measured = json.loads(options.file.read_text(encoding="utf-8"))
-    for page, text in ((README, short_table(measured)), (PAGE, table(measured))):
-        if options.write:
-            page.write_text(between(page.read_text(encoding="utf-8"), text), encoding="utf-8")
-        else:
-            print(text)
+    if options.write:
+        PAGE.write_text(between(PAGE.read_text(encoding="utf-8"), table(measured)), encoding="utf-8")
+    else:
+        print(table(measured))
     return 0
 
 

@@ -9,6 +9,7 @@ import importlib.util
 import linecache
 import pathlib
 import re
+import tomllib
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ import autobatch
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-LINKED = [*PAGES, *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "tests/README.md"))]
+PROJECT = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md", "tests/README.md")
+LINKED = [*PAGES, *(ROOT / name for name in PROJECT)]
+REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
 BLOCK = re.compile(r"^(?:<!-- needs (?P<needs>[\w, ]+) -->\n+)?```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"^(?P<code>[^#\n]*?\S)\s+# -> (?P<value>.+)$")
 FENCED = re.compile(r"^(?P<fence>```+)(?P<kind>[^\n]*)\n.*?^(?P=fence)\s*$", re.MULTILINE | re.DOTALL)
@@ -92,7 +95,7 @@ def test_every_block_says_what_it_is(page):
 
 def test_the_readme_runs():
     text = PAGES[0].read_text(encoding="utf-8")
-    assert len(text.encode()) <= 7000
+    assert len(text.encode()) <= 6000
     assert len(list(BLOCK.finditer(text))) > 1
 
 
@@ -116,13 +119,15 @@ def anchors(text: str) -> set[str]:
 
 
 def broken(page: pathlib.Path) -> list[str]:
-    """The links of a page to files of ours that lead nowhere."""
+    """The links of a page to files of ours that lead nowhere; those into our repository are read here."""
     found = []
     for first, second in LINK.findall(FENCED.sub("", page.read_text(encoding="utf-8"))):
         target, _, anchor = (first or second).partition("#")
-        if re.match(r"[a-z]+:", target):
+        kept = re.fullmatch(rf"{re.escape(REPOSITORY)}/(?:blob|raw)/main/(.+)", target)
+        if re.match(r"[a-z]+:", target) and not kept:
             continue
-        file = (page.parent / target).resolve() if target else page
+        folder = ROOT if kept else page.parent
+        file = (folder / (kept[1] if kept else target)).resolve() if target else page
         inside = not page.is_relative_to(DOCS) or file.is_relative_to(DOCS)  # the site has no other files
         if not file.is_file() or not inside or (anchor and anchor not in anchors(file.read_text(encoding="utf-8"))):
             found.append(first or second)
@@ -139,6 +144,42 @@ def test_a_broken_link_is_noticed(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("[a](there.md) [b](there.md#a-title-with-marks) [c](there.md#no) ![d](no.svg) [e](https://x.y)\n")
     assert broken(page) == ["there.md#no", "no.svg"]
+
+
+def test_the_readme_can_be_read_elsewhere():
+    """A package index shows it without the files beside it."""
+    links = LINK.findall(FENCED.sub("", PAGES[0].read_text(encoding="utf-8")))
+    assert [first or second for first, second in links if not (first or second).startswith("https://")] == []
+
+
+def test_no_page_installs_another_project():
+    """The name `autobatch` is not ours in the package index: pages install a folder, or `autobatch-numpy`."""
+    files = [*LINKED, *(ROOT / ".github").rglob("*.yml"), *(ROOT / "autobatch").rglob("*.py")]
+    wrong = [
+        f"{named(path)}: {line.strip()}"
+        for path in files
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if re.search(r"""\binstall\b.*[\s"'`]autobatch(?![-/\w.])""", line)
+    ]
+    assert wrong == []
+
+
+def test_the_changelog_is_for_users():
+    """Short enough to read; the repository's history has the rest."""
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    lines = {each.partition("\n")[0]: len(each.rstrip().splitlines()) for each in sections}
+    assert lines.pop("[Unreleased]") <= 60
+    assert {name: count for name, count in lines.items() if count > 40} == {}
+
+
+def test_the_version_is_the_same_everywhere():
+    """That of the package is the newest in the changelog, and the one to cite, with its date."""
+    released = re.search(r"^## \[(\d\S*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert released
+    assert released.groups() == (autobatch.__version__, re.search(r"^date-released: (\S+)$", citation, re.MULTILINE)[1])
+    assert f"\nversion: {autobatch.__version__}\n" in citation
 
 
 def test_the_site_has_every_page():
