@@ -9,6 +9,7 @@ function of its own, and only its header stays in the enclosing body. A string k
 """
 
 import ast
+import functools
 import keyword
 import re
 import sysconfig
@@ -61,6 +62,7 @@ def source_files(folder: Path) -> list[Path]:
     return sorted(path for path in found if LEFT_OUT.isdisjoint(path.relative_to(folder).parts[:-1]))
 
 
+@functools.cache
 def words_of(name: str) -> tuple[str, ...]:
     """The words of a name written in snake_case or CamelCase, lower case.
 

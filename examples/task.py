@@ -16,6 +16,8 @@ token and its pair with the one before; a node of a tree its own words and their
 are cut: to the first `MAX_TOKENS` tokens, `MAX_WORDS` distinct tokens and pairs, and `MAX_NODES` nodes in pre-order.
 """
 
+import functools
+import gc
 import itertools
 import random
 from collections import Counter
@@ -161,7 +163,20 @@ def load(
 
 
 def _read(root: Path, num_words: int) -> tuple[int, list[SourceFunction]]:
-    """How many functions there are, and those with the most frequent first words (the others cannot become labels)."""
+    """How many functions there are, and those with the most frequent first words (the others cannot become labels).
+
+    Millions of nodes of syntax trees live until all are counted: garbage collections in between find nothing.
+    """
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _read_all(root, num_words)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _read_all(root: Path, num_words: int) -> tuple[int, list[SourceFunction]]:
     found = [(node, file, around) for file, module in parse_files(root) for node, around in definitions(module)]
     counts = Counter(words_of(node.name)[:1] for node, _, _ in found)
     frequent = {word for word, _ in counts.most_common(num_words)}
@@ -185,6 +200,7 @@ def hide_answer(function: SourceFunction) -> SourceFunction:
     )
 
 
+@functools.cache
 def _repeats(symbol: Symbol, answer: str) -> bool:
     return isinstance(symbol, tuple) and any(word.startswith(answer) for word in symbol)
 

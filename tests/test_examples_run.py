@@ -28,9 +28,9 @@ def test_the_demo_runs_on_another_folder():
     run = run_demo(str(SOURCES), "--quick")
     assert run.returncode == 0, run.stderr[-3000:]
     for model in ("bag of words", "bidirectional GRU", "Tree-LSTM"):
-        assert f"{model}: 6 functions give the loop's values and gradients" in run.stdout
+        assert f"\n{model[0].upper()}{model[1:]}\n  proof     values and gradients of 6 functions" in run.stdout
     assert "held-out" in run.stdout
-    assert "truth" in run.stdout
+    assert max(map(len, run.stdout.splitlines())) <= 80
 
 
 def test_the_demo_says_what_is_wrong_with_a_folder(tmp_path):

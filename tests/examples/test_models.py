@@ -83,8 +83,9 @@ def test_a_thinned_input_keeps_its_shape_and_one_row():
 def test_the_demo_runs_on_another_folder(folder, capsys):
     assert main([str(folder), "--quick"]) == 0
     out = capsys.readouterr().out
-    assert all(name in out for name in NAMES)
-    assert "held-out function" in out
+    assert all(f"{name[0].upper()}{name[1:]}\n" in out for name in NAMES)
+    assert "a held-out function" in out
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_the_demo_says_what_is_wrong_with_a_folder(tmp_path, capsys):
