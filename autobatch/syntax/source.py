@@ -3,7 +3,8 @@
 The tree is found by compiling the source again and searching the result for the function's own code object: code
 objects compare by value, line numbers included. So a file edited after its import can never make other code run, and
 the right one of two lambdas on a line is found. The file's statement that contains the function is tried first, then
-the whole file, because parsing a large file takes longer than running a batch.
+the whole file, because parsing a large file takes longer than running a batch; at last what notebooks and prompts
+compile by itself, because CPython compiles `m.f()` differently if the same compilation imports `m`.
 """
 
 import __future__
@@ -100,27 +101,24 @@ def written_lines(code: CodeType) -> list[str]:
     lines = linecache.getlines(code.co_filename)
     if lines or not code.co_filename.startswith("<"):
         return lines
-    place = code.co_name, code.co_firstlineno
-    for typed in _interactive_sources(code):
-        with contextlib.suppress(SyntaxError, ValueError):
-            codes = _codes("".join(typed), code.co_filename, code.co_flags & _FUTURE_FLAGS)
-            if any(_same(other, code) for other in codes.get(place, ())):
-                return typed
-    return []
+    return next((typed for typed in _interactive_sources(code) if _find_in(typed, code)), [])
 
 
 def _interactive_sources(code: CodeType) -> Iterator[list[str]]:
     """Candidate sources of code that is in no file: the program of `python -c`, or a statement at the prompt.
 
-    Python 3.13 keeps both. Before, the program is among the interpreter's arguments, and the prompt's statements are
-    in its history, yielded latest first; the caller compiles each to find the right one.
+    Python 3.13 keeps both, from 3.14 on by the code. Before, the program is among the interpreter's arguments, and the
+    prompt's statements are in its history, yielded latest first; the caller compiles each to find the right one.
     """
+    kept = getattr(linecache, "_getlines_from_code", None)
+    if kept is not None:
+        yield kept(code)
     if code.co_filename == "<string>" and "-c" in sys.orig_argv[1:-1]:
         program = sys.orig_argv[sys.orig_argv.index("-c") + 1]
         yield textwrap.dedent(program).splitlines(keepends=True)
         yield program.splitlines(keepends=True)
     readline = sys.modules.get("readline")
-    if code.co_filename == "<stdin>" and readline is not None:
+    if code.co_filename in ("<stdin>", "<console>") and readline is not None:
         count = readline.get_current_history_length()
         typed = [f"{readline.get_history_item(at) or ''}\n" for at in range(max(1, count - _HISTORY), count + 1)]
         for start in range(len(typed) - 1, -1, -1):
@@ -172,7 +170,8 @@ def is_rewritten(function: FunctionType) -> bool:
 
 
 def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
-    return _found_in(_statement_around(lines, code.co_firstlineno), code) or _found_in("".join(lines), code)
+    line, whole = code.co_firstlineno, "".join(lines)
+    return _found_in(_statement_around(lines, line), code) or _found_in(whole, code) or _found_in(whole, code, line)
 
 
 def _statement_around(lines: list[str], line: int) -> str:
@@ -195,10 +194,10 @@ _NO_STATEMENT = " \t\r\n\f#)]}"  # first characters of lines that continue a sta
 _IMPORT = re.compile(r"import\s+[\w.]+\s*(as\s|,|$)|from\s+[\w.]+\s+import\s")
 
 
-def _found_in(text: str, code: CodeType) -> tuple[FunctionNode, str | None] | None:
+def _found_in(text: str, code: CodeType, alone_at: int = 0) -> tuple[FunctionNode, str | None] | None:
     flags = code.co_flags & _FUTURE_FLAGS
     try:
-        codes = _codes(text, code.co_filename, flags)
+        codes = _codes(text, code.co_filename, flags, alone_at)
     except (SyntaxError, ValueError):
         return None
     if not any(_same(other, code) for other in codes.get((code.co_name, code.co_firstlineno), ())):
@@ -236,12 +235,35 @@ def _autoreloaded(lines: list[str], code: CodeType) -> tuple[FunctionNode, str |
 
 
 @functools.lru_cache(maxsize=64)
-def _codes(text: str, filename: str, flags: int) -> dict[tuple[str, int], list[CodeType]]:
-    """{(name, first line): code objects} of a file."""
+def _codes(text: str, filename: str, flags: int, alone_at: int) -> dict[tuple[str, int], list[CodeType]]:
+    """{(name, first line): code objects} of a file; with `alone_at`, of what is compiled alone there."""
     out: dict[tuple[str, int], list[CodeType]] = {}
-    for code in inner_codes(compile(text, filename, "exec", flags=flags, dont_inherit=True)):
-        out.setdefault((code.co_name, code.co_firstlineno), []).append(code)
+    for unit in _compiled_alone(text, alone_at) if alone_at else [text]:
+        with contextlib.suppress(SyntaxError, ValueError):
+            for code in inner_codes(compile(unit, filename, "exec", flags=flags, dont_inherit=True)):
+                out.setdefault((code.co_name, code.co_firstlineno), []).append(code)
     return out
+
+
+def _compiled_alone(text: str, line: int) -> Iterator[ast.Module]:
+    """What tools compile by itself of the top-level statements on a line: the statement, as IPython and Python's own
+    prompt do; in a marimo notebook run as a script, a function without its decorator, or the block of a cell."""
+    for node in parse(text).body:
+        if _first_line(node) <= line <= (node.end_lineno or line):
+            yield ast.Module([node], [])
+            if getattr(node, "decorator_list", ()):
+                node.decorator_list = []  # type: ignore[attr-defined]
+                yield ast.Module([node], [])
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.With):
+                before = _first_line(node.body[0]) - 1
+                block = textwrap.dedent("".join(text.splitlines(keepends=True)[before : node.end_lineno]))
+                with contextlib.suppress(SyntaxError):  # a text in it stands further left
+                    body = parse("\n" * before + block).body
+                    yield ast.Module([each for each in body if not isinstance(each, ast.Return)], [])
+
+
+def _first_line(node: ast.stmt) -> int:
+    return min(each.lineno for each in (node, *getattr(node, "decorator_list", ())))
 
 
 def _same(compiled: CodeType, running: CodeType) -> bool:
@@ -270,8 +292,8 @@ def _functions(text: str) -> dict[tuple[str, int], list[tuple[FunctionNode, str 
             if isinstance(node, ast.Lambda):
                 out.setdefault(("<lambda>", node.lineno), []).append((node, owner))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                first = node.decorator_list[0] if node.decorator_list else node
-                out.setdefault((node.name, first.lineno), []).append((node, owner))
+                for line in {node.lineno, _first_line(node)}:  # the first is that of a decorator taken off
+                    out.setdefault((node.name, line), []).append((node, owner))
             stack.append((node, node.name if isinstance(node, ast.ClassDef) else owner))
     return out
 

@@ -2,6 +2,7 @@
 
 import ast
 import importlib.util
+import linecache
 import textwrap
 
 import pytest
@@ -123,6 +124,111 @@ def test_only_the_statement_is_read(module, name, monkeypatch):
     source.find(FUNCTIONS[name](module))
     (text,) = read
     assert "never" not in text
+
+
+def by_statement(text, filename):
+    """What a cell defines, run as IPython does it: the imports are not in the unit of the functions."""
+    names = {}
+    linecache.cache[filename] = len(text), None, text.splitlines(keepends=True), filename
+    for statement in ast.parse(text).body:
+        exec(compile(ast.Module([statement], []), filename, "exec", dont_inherit=True), names)
+    return names
+
+
+CELL = """
+import math, math as m, json
+from os import path; import sys; joined = lambda x: sys.intern(x)
+def plain(x):
+    return m.sqrt(x) + math.sin(x)
+def same(f):
+    return f
+@same
+# between
+@same
+def decorated(x): return math.floor(x)
+class Model:
+    @same
+    def method(self, x):
+        return math.exp(x) * self.__scale()
+    def __scale(self):
+        return math.e
+first, second = lambda x: math.sin(x), lambda x: math.sin(x) + 1
+if m:
+    def under_if(x):
+        return json.dumps(x)
+def outer(x):
+    def inner(y):
+        import sys
+        return m.sqrt(y) + x + sys.getsizeof(y)
+    return inner
+try: import json as j
+except ImportError: pass
+def of_an_import_that_is_tried(x): return j.dumps(x)
+async def coroutine(x): return m.sqrt(x)
+"""
+OF_A_CELL = {
+    "joined": lambda names: names["joined"],
+    "plain": lambda names: names["plain"],
+    "decorated": lambda names: names["decorated"],
+    "method": lambda names: names["Model"].method,
+    "private": lambda names: names["Model"]._Model__scale,
+    "lambda": lambda names: names["first"],
+    "second lambda of the line": lambda names: names["second"],
+    "under if": lambda names: names["under_if"],
+    "inner": lambda names: names["outer"](1.0),
+    "an import that is tried": lambda names: names["of_an_import_that_is_tried"],
+    "coroutine": lambda names: names["coroutine"],
+}
+
+
+@pytest.mark.parametrize("name", OF_A_CELL)
+def test_a_cell_that_is_compiled_statement_by_statement(name):
+    """CPython compiles `m.sqrt(x)` differently if the same compilation imports `m`."""
+    alone = OF_A_CELL[name](by_statement(CELL, "<by statement>"))
+    whole = {}
+    exec(compile(CELL, "<by statement>", "exec"), whole)
+    found, owner = source.find(alone)
+    expected, of = source.find(OF_A_CELL[name](whole))
+    assert ast.dump(found, include_attributes=True) == ast.dump(expected, include_attributes=True)
+    assert owner == of
+
+
+def test_a_changed_cell_is_not_taken_for_the_code_that_runs():
+    older = by_statement(CELL, "<edited>")["plain"]
+    by_statement(CELL.replace("math.sin(x)", "math.cos(x)"), "<edited>")
+    with pytest.raises(source.NoSourceError, match="the source of plain in <edited> changed since it was imported"):
+        source.find(older)
+
+
+def test_the_cells_of_a_marimo_script():
+    """The block of a function is compiled at the left, in its place in the file; functions of the top without their
+    decorator."""
+    text = """
+        @app.cell
+        def _(
+            helper,
+        ):
+            import math
+
+            @helper
+            def f(x):
+                return math.sqrt(x) + helper(x)
+            f(1.0)
+            return
+
+        @app.function
+        def alone(x):
+            return math.sqrt(x)
+    """
+    text = textwrap.dedent(text)
+    lines = text.splitlines(keepends=True)
+    linecache.cache["<marimo>"] = len(text), None, lines, "<marimo>"
+    names = {"helper": lambda f: f}
+    for cell in (slice(5, 11), slice(14, 16)):
+        made = ast.parse("\n" * cell.start + textwrap.dedent("".join(lines[cell])))
+        exec(compile(made, "<marimo>", "exec", dont_inherit=True), names)
+    assert ast.unparse(source.own_tree(names["f"])) == "def f(x):\n    return math.sqrt(x) + helper(x)"
+    assert ast.unparse(source.own_tree(names["alone"])) == "def alone(x):\n    return math.sqrt(x)"
 
 
 def test_no_lines_have_no_tree():

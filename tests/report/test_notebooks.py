@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -179,14 +180,32 @@ def test_a_table_of_keys_and_a_gradient_in_a_notebook():
     ab.grad(loss)(ab.EmbeddingTable(np.ones((2, 2))))
 
 
+def executed(notebook, folder):
+    """Run by a real kernel, from top to bottom; the outputs are in its cells."""
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    client = nbclient.NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(folder)}})
+    client.execute(env={**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(folder)})
+
+
+def test_the_readme_pasted_into_one_cell_is_batched(tmp_path):
+    """A kernel compiles each statement of a cell by itself, and so without the imports above it."""
+    nbformat = pytest.importorskip("nbformat")
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)[1]
+    assert block.startswith("import numpy as np\nimport autobatch as ab\n\n@ab.batch\ndef sentiment(")
+    block += "with ab.options(strict=True):\n    scores = sentiment(batch, params)\nscores.batch_size"
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(block)])
+    executed(notebook, tmp_path)
+    (shown,) = notebook.cells[0].outputs
+    assert shown["data"]["text/plain"] == "4"
+
+
 def test_the_tutorial_runs(tmp_path):
     """As a reader runs it: in a kernel, from top to bottom, and each result is there."""
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
+    nbformat = pytest.importorskip("nbformat")
     notebook = nbformat.read(ROOT / "docs" / "tutorial.ipynb", as_version=4)
     nbformat.validate(notebook)
-    client = nbclient.NotebookClient(notebook, timeout=200, resources={"metadata": {"path": str(tmp_path)}})
-    client.execute(env={**os.environ, "PYTHONPATH": str(ROOT), "IPYTHONDIR": str(tmp_path)})
+    executed(notebook, tmp_path)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert len(code) >= 10
     errors = [out for cell in code for out in cell.outputs if out.output_type == "error"]
