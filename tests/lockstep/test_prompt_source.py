@@ -62,7 +62,7 @@ def test_the_prompt_of_python_3_14_keeps_sources_by_the_code(monkeypatch):
     for statement in ast.parse(block).body:
         exec(compile(ast.Module([statement], []), "<python-input-7>", "exec"), names)
     kept = {("<python-input-7>", "f", 2): block.splitlines(keepends=True)}
-    by_code = lambda code: kept.get((code.co_filename, code.co_qualname, code.co_firstlineno), [])  # noqa: E731
+    by_code = lambda code: kept.get((code.co_filename, code.co_qualname, code.co_firstlineno), [])
     monkeypatch.setattr(linecache, "_getlines_from_code", by_code, raising=False)
     assert written_lines(names["f"].__code__) == block.splitlines(keepends=True)
     assert find(names["f"])[0].name == "f"
