@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.core.config import with_options
-from autobatch.core.current_region import as_first_example, current_region, in_example
+from autobatch.core.config import config, with_options
+from autobatch.core.current_region import as_example, current_region, in_example
 from autobatch.core.diagnostics import hide_frames
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
 from autobatch.core.snapshot import cell_value
@@ -160,7 +160,7 @@ class BatchFunction(Generic[P, R_co]):
             if in_example():
                 return function(*args, **kwargs)
             try:
-                return as_first_example(function, args, kwargs)
+                return as_example(function, args, kwargs, config.numbering)
             except Exception as error:
                 _note_lists(error, function, (*args, *kwargs.values()))
                 note_foreign(error, args, kwargs)

@@ -41,7 +41,7 @@ from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepar
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
 from autobatch.core.batched import limited_padding
 from autobatch.core.config import config, current
-from autobatch.core.current_region import clock, current_region, in_example, with_deadline
+from autobatch.core.current_region import clock, current_region, in_example, numbered, with_deadline
 from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
@@ -67,6 +67,14 @@ NOT_NEEDED = "lock-step has a form for it"  # the reason that on the fly is refu
 
 def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function of one example on batches; returns its batched result."""
+    numbering = current().numbering
+    if numbering is None:
+        return _run_batch(function, args, kwargs)
+    with numbered(numbering, read_call(args, kwargs, [])[0].batch_size):
+        return _run_batch(function, args, kwargs)
+
+
+def _run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     options = current()
     way: str = options.way
     if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
@@ -333,6 +341,21 @@ def run_map(
         fixed: by position, arguments that are the same for all examples; `sequences` fill the other positions.
         joining: gives more examples while these run on the fly, as for `map_with_stats`; their results come last.
     """
+    numbering = current().numbering
+    if numbering is None:
+        return _run_map(function, sequences, shared, fixed, joining)
+    sequences = [examples_in(each) for each in sequences]
+    with numbered(numbering, common_length(sequences)):
+        return _run_map(function, sequences, shared, fixed, joining)
+
+
+def _run_map(
+    function: Any,
+    sequences: Sequence[Any],
+    shared: dict[str, Any],
+    fixed: dict[int, Any] | None,
+    joining: Joining | None,
+) -> tuple[list[Any], Stats]:
     options = current()
     way: str = options.way
     fixed = fixed or {}

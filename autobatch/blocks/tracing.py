@@ -193,7 +193,7 @@ class _NoExample(Example):
         super().__init__()
         self._tracer = tracer
 
-    def next_key(self, seed: int | None) -> Any:
+    def next_key(self, seed: Any) -> Any:
         self._tracer.fail("random numbers")
 
 

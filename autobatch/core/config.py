@@ -8,9 +8,11 @@ import contextvars
 import dataclasses
 import numbers
 import os
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any, Literal, TypedDict, TypeVar, Unpack, cast, get_args
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack, cast, get_args
 
+from autobatch.core.current_region import Numbering
 from autobatch.errors import UnsupportedError
 
 Scheduler = Literal["depth", "agenda", "frontier", "auto"]
@@ -29,7 +31,8 @@ class Config:
         memory_budget: bytes of recorded results after which a lazy graph is launched as one segment; of the tape of an
             example's compiled gradient.
         scheduler: how recorded ops are grouped: "depth", "agenda", "frontier" or "auto".
-        seed: key of the per-example random streams (`ab.nn.dropout`); None: every run draws other numbers.
+        seed: key of the per-example random streams (`ab.nn.dropout`), an integer or a tuple of integers such as
+            (step, part); the calls of one `with` block draw on. None: every run draws other numbers.
         strict: a fallback to the loop is an error instead of a warning.
         threads: how many threads a look-up or bag over a large batch may use; 0 is one for each core.
         traceback: "user" leaves the library's frames out of tracebacks; "full" shows all. The default is that of the
@@ -44,12 +47,13 @@ class Config:
     kernels: bool = True
     memory_budget: int = 1 << 30
     scheduler: Scheduler = "auto"
-    seed: int | None = None
+    seed: int | tuple[int, ...] | None = None
     strict: bool = False
     threads: int = 0
     traceback: Traceback = "full" if os.environ.get("AUTOBATCH_TRACEBACK") == "full" else "user"
     warn: bool = True
     way: WayName = "auto"
+    numbering: ClassVar[Numbering | None] = None  # of the examples in the block that set the seed; see `options`
 
 
 class OptionValues(TypedDict, total=False):
@@ -59,7 +63,7 @@ class OptionValues(TypedDict, total=False):
     kernels: bool
     memory_budget: int
     scheduler: Scheduler
-    seed: int | None
+    seed: int | tuple[int, ...] | None
     strict: bool
     threads: int
     traceback: Traceback
@@ -133,12 +137,22 @@ def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
         if expected:
             raise UnsupportedError(f"{name}={value!r}; expected {expected}")
     before = _current.get()
+    made = dataclasses.replace(before, **changes)
+    numbering = before.numbering
+    if "seed" in changes:
+        block = sys._getframe(1)  # of contextlib, which the user's block has called
+        while block.f_back is not None and block.f_code.co_filename == contextlib.__file__:
+            block = block.f_back
+        numbering = None if made.seed is None else Numbering(block)
+    object.__setattr__(made, "numbering", numbering)
     try:
         try:
-            _current.set(dataclasses.replace(before, **changes))
-            yield _current.get()
+            _current.set(made)
+            yield made
         finally:
             _current.set(before)
+            if numbering is not None and numbering is not before.numbering:
+                numbering.end()
     except BaseException:  # an interrupt may have come inside the `finally` block
         _current.set(before)
         raise
@@ -157,8 +171,8 @@ def with_options(call: Callable[[], Result], **changes: Unpack[OptionValues]) ->
 
 @contextlib.contextmanager
 def seeded() -> Iterator[None]:
-    """Run a block with some fixed seed, so that code run twice inside it draws the same numbers."""
-    with options(seed=config.seed or 0):
+    """Run a block with some fixed seed, so that code run in two such blocks draws the same numbers."""
+    with options(seed=0 if config.seed is None else config.seed):
         yield
 
 
@@ -170,5 +184,7 @@ def _expected(name: str, value: Any) -> str:
         return "" if isinstance(value, bool) else "True or False"
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if name == "seed":
-        return "" if whole or value is None else "an integer, or None"
+        parts = value if isinstance(value, tuple) and value else [value]
+        whole = all(isinstance(part, numbers.Integral) and not isinstance(part, bool) for part in parts)
+        return "" if whole or value is None else "an integer, a tuple of integers, or None"
     return "" if whole and value >= 0 else "how many, or 0 for one for each core" if name == "threads" else "bytes"

@@ -9,14 +9,19 @@ that no handler catches it. Work that a step has cached (such as rewritten code)
 
 import contextlib
 import contextvars
+import inspect
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FrameType, ModuleType
 from typing import Any, Protocol
 
 import numpy as np
 
+from autobatch.core.op import is_boxed
+from autobatch.core.pytree import leaves
 from autobatch.errors import OverTime
 
 _ALL_BITS = (1 << 64) - 1
@@ -35,30 +40,129 @@ class Example:
     Attributes:
         index: the example's place in its batch; in lock-step an array, one per lane.
         calls: how many random calls it has made; in lock-step an array, one per lane.
+        taken: how many examples its own maps and batched calls have run.
     """
 
-    __slots__ = ("_own_seed", "calls", "index")
+    __slots__ = ("_own_seed", "calls", "index", "taken")
 
     def __init__(self, index: Any = 0, calls: Any = 0) -> None:
         self.index = index
         self.calls = calls
+        self.taken = 0
         self._own_seed: int | None = None
 
-    def next_key(self, seed: int | None) -> Any:
+    def next_key(self, seed: Any) -> Any:
         """The key of the next random call: a uint64 (subclasses in lock-step: one per lane)."""
-        key = random_key(self.seed_of(seed), self.index, self.calls)
+        key = random_key(self.seed_of(seed), self.index + _numbers.get()[1], self.calls)
         self.calls += 1
         return key
 
-    def seed_of(self, seed: int | None) -> Any:
-        """The given seed; if None, a number unique to this run."""
+    def seed_of(self, seed: Any) -> Any:
+        """The given seed (that of this run, if it runs inside an example); if None, a number unique to this run."""
         if seed is not None:
+            salt = _numbers.get()[0]
+            for part in (*(seed if isinstance(seed, tuple) else ()), *(() if salt is None else (salt,))):
+                seed = random_key(len(seed) if isinstance(seed, tuple) else seed, part, 0)
             return seed
         if self._own_seed is None:
             self._own_seed = next(_fresh_seeds)
         return self._own_seed
 
+    def take(self, count: int) -> tuple[Any, int]:
+        """Number the examples of a run inside this example: what to mix into their seed, and the first one's number."""
+        salt, first = _numbers.get()
+        self.taken += count
+        return random_key(0 if salt is None else salt, self.index + first, 0), self.taken - count
 
+
+class Numbering:
+    """Numbers the examples that run in one block `with ab.options(seed=...)`, so that random numbers go on from call to
+    call: a batched call or map takes as many numbers as it has examples, and each plain call one.
+
+    The library does not see where the plain call of an undecorated function begins. It takes for one the outermost call
+    below the block that is given an example: anything but a batch, a function, a whole number or a text. Lambdas that
+    are written in the block, and functions that are given only what `ab.grad` differentiates, count as part of the
+    block unless the random call is in them.
+    """
+
+    __slots__ = ("_block", "_code", "_example", "_frame", "_line", "taken")
+
+    def __init__(self, block: FrameType) -> None:
+        self._block, self._code, self._line = id(block), block.f_code, block.f_lineno
+        self._frame: FrameType | None = None  # of the last undecorated call that was found, and its example
+        self._example = Example()
+        self.taken = 0
+
+    def take(self, count: int) -> tuple[None, int]:
+        """As `Example.take`."""
+        self.taken += count
+        return None, self.taken - count
+
+    def next(self) -> Example:
+        """The next example: a plain call, or a random call of the block itself."""
+        return Example(self.take(1)[1])
+
+    def undecorated(self, drawing: bool) -> Example | None:
+        """The running plain call of an undecorated function; None if the block's own code runs.
+
+        Args:
+            drawing: it makes a random call.
+        """
+        found = second = None  # the outermost one, and the outermost of what is part of the block unless it draws
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and id(frame) != self._block:
+            given = _given(frame) if _is_users(frame) else ()
+            if given and self._is_written_in_block(frame.f_code):
+                second = second or frame
+            elif given and all(any(map(is_boxed, leaves(each))) for each in given):
+                second = frame
+            elif given:
+                found = frame
+            frame = frame.f_back
+        found = found or (second if drawing else None)
+        if found is not None and self._frame is not found:
+            self._frame, self._example = found, self.next()  # the frame is kept, so that no later one is at its address
+        return None if found is None else self._example
+
+    def _is_written_in_block(self, code: CodeType) -> bool:
+        if code.co_name != "<lambda>" or code.co_firstlineno < self._line or code.co_filename != self._code.co_filename:
+            return False
+        inner = [self._code]
+        for each in inner:  # the list grows meanwhile
+            inner += [const for const in each.co_consts if isinstance(const, CodeType)]
+        # by name and line, since the code that runs may be a rewritten form
+        return any((each.co_name, each.co_firstlineno) == (code.co_name, code.co_firstlineno) for each in inner)
+
+    def end(self) -> None:
+        """Release the last call's variables."""
+        self._frame = None
+
+
+def _is_users(frame: FrameType) -> bool:
+    name = frame.f_globals.get("__name__") or ""
+    root = name.partition(".")[0]
+    if root == "autobatch":
+        return bool(name.startswith("autobatch.nn."))
+    return root != "numpy" and root not in sys.stdlib_module_names
+
+
+def _given(frame: FrameType) -> list[Any]:
+    """The arguments of a call that may be an example's; none if it is given a batch."""
+    code = frame.f_code
+    if code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
+        return []
+    named, args, kwargs, values = inspect.getargvalues(frame)
+    given = [values[name] for name in named if name in values and name not in ("self", "cls")]
+    given += [*values.get(args or "", ()), *values.get(kwargs or "", {}).values()]
+    if any(hasattr(type(value), "batch_size") for value in given):
+        return []
+    if any(map(callable, given)):  # as `map(function, examples)`
+        given = [value for value in given if not isinstance(value, list | tuple)]
+    given = [value for value in given if not (callable(value) or isinstance(value, _NO_EXAMPLE))]
+    return [value for value in given if type(value) not in (float, complex)] or given
+
+
+_NO_EXAMPLE = (int, str, bytes, ModuleType, type(None))
 _fresh_seeds = itertools.count(1 << 63)  # far from the seeds that users choose
 
 
@@ -70,7 +174,8 @@ def random_key(seed: Any, index: Any, call: Any) -> np.ndarray:
     """
     z: Any = np.uint64(0)
     with np.errstate(over="ignore"):
-        for part in (seed & _ALL_BITS if isinstance(seed, int) else seed, index, call):
+        for part in (seed, index, call):
+            part = part & _ALL_BITS if isinstance(part, int) else part
             z = (z ^ np.asarray(part).astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
             z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
             z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -80,8 +185,11 @@ def random_key(seed: Any, index: Any, call: Any) -> np.ndarray:
 
 _region: contextvars.ContextVar[Region | None] = contextvars.ContextVar("autobatch_region", default=None)
 _example: contextvars.ContextVar[Example | None] = contextvars.ContextVar("autobatch_example", default=None)
+# What is mixed into the seed of the running examples, and added to their places
+_numbers: contextvars.ContextVar[tuple[Any, int]] = contextvars.ContextVar("autobatch_numbers", default=(None, 0))
 
 current_region = _region.get
+numbers = _numbers.get
 set_example, reset_example = _example.set, _example.reset
 set_region = _region.set
 
@@ -100,9 +208,24 @@ def freeze_dicts(tree: Any) -> None:
                 freeze_dicts(part)
 
 
-def current_example() -> Example:
-    """The running example; outside of every run a fresh example 0, so that repeated plain calls draw the same."""
-    return _example.get() or Example()
+def current_example(numbering: Numbering | None = None) -> Example:
+    """The running example, whose random number is drawn; in plain code the next one of the block with a seed
+    (`numbering`), and outside of such a block a fresh example 0."""
+    running = _example.get()
+    if running is None and numbering is not None:
+        running = numbering.undecorated(drawing=True) or numbering.next()
+    return running or Example()
+
+
+@contextlib.contextmanager
+def numbered(numbering: Numbering, count: int) -> Iterator[None]:
+    """Give `count` examples that run in this block the next numbers: of the running example, or of the block."""
+    running = _example.get() or numbering.undecorated(drawing=False) or numbering
+    token = _numbers.set(running.take(count))
+    try:
+        yield
+    finally:
+        _numbers.reset(token)
 
 
 def in_example() -> bool:
@@ -110,9 +233,13 @@ def in_example() -> bool:
     return _example.get() is not None
 
 
-def as_first_example(function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-    """Call a function as example 0, so that its random calls are counted."""
-    token = _example.set(Example())  # `with example(...)` would cost more than a small function
+def as_example(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], numbering: Numbering | None = None
+) -> Any:
+    """Call a function as an example, so that its random calls are counted: as the next of `numbering`, else as example
+    0; inside the plain call of an undecorated function it is part of that example."""
+    running = Example() if numbering is None else numbering.undecorated(drawing=False) or numbering.next()
+    token = _example.set(running)  # `with example(...)` would cost more than a small function
     try:
         return function(*args, **kwargs)
     finally:

@@ -300,14 +300,21 @@ class _LoopExample(Example):
 
     def __init__(self, first: int) -> None:
         self.index = self._first = self._at = first  # as `Example.__init__`, inlined since most loops are short
-        self.calls, self._own_seed = 0, None
+        self.calls, self.taken, self._own_seed = 0, 0, None
         self.results: list[Any] = []
 
-    def next_key(self, seed: int | None) -> Any:
+    def next_key(self, seed: Any) -> Any:
+        self._find_place()
+        return super().next_key(seed)
+
+    def take(self, count: int) -> tuple[Any, int]:
+        self._find_place()
+        return super().take(count)
+
+    def _find_place(self) -> None:
         self.index = self._first + len(self.results)
         if self.index != self._at:
-            self._at, self.calls = self.index, 0
-        return super().next_key(seed)
+            self._at, self.calls, self.taken = self.index, 0, 0
 
 
 def run_loop(

@@ -232,7 +232,7 @@ class TrainingWorker:
     def _gradient_of(self, params: Any, batch: Any, step: int, part: int, weight: float) -> Values:
         """A part's gradient times its share of the batch, by "loss", a dense leaf's number or a variable's name."""
         seed = current().seed
-        with options(seed=None if seed is None else (seed * 1_000_003 + step) * self.plan.parts + part):
+        with options(seed=None if seed is None else (*(seed if isinstance(seed, tuple) else (seed,)), step, part)):
             value, grads = self._gradient(params, batch)
         found = list(parameter_trees.like_leaves(self.plan.structure, grads, "the gradient"))
         out: Values = {"loss": np.array([float(value) * weight])}

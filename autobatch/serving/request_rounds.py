@@ -27,7 +27,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import examples
 from autobatch.core.config import options
-from autobatch.core.current_region import as_first_example
+from autobatch.core.current_region import as_example
 from autobatch.core.pytree import leaves_of_kind
 from autobatch.errors import OverTime
 
@@ -136,7 +136,7 @@ class Model:
     def call(self, request: Request) -> None:
         """Run one request as a plain call; its exception becomes the request's error."""
         try:
-            self.answer(request, as_first_example(self.function, request.example, self.shared))
+            self.answer(request, as_example(self.function, request.example, self.shared))
         except BaseException as error:  # of any kind: it is the request's, and must not end the thread
             request.error = error
 
@@ -147,7 +147,7 @@ class Model:
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(*example: Any, **shared: Any) -> tuple[bool, Any]:
         try:
-            return True, as_first_example(function, example, shared)
+            return True, as_example(function, example, shared)
         except (greenlet.GreenletExit, OverTime):
             raise
         except BaseException as error:

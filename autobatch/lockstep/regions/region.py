@@ -20,7 +20,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import prefix_lanes, stack_results, take_lanes
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.current_region import Example, current_region, random_key
+from autobatch.core.current_region import Example, current_region, numbers, random_key
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
@@ -362,15 +362,18 @@ class LaneExample(Example):
         super().__init__(np.arange(first, first + batch_size), np.zeros(batch_size, np.int64))
         self.batch_of = batch_of
 
-    def next_key(self, seed: int | None) -> Any:
+    def next_key(self, seed: Any) -> Any:
         region = current_region()
         assert region is not None
         if is_boxed(seed):
             raise NeedsLoop("a seed that differs by example")
         lanes = region.lanes()  # type: ignore[attr-defined]
-        keys = random_key(self.seed_of(seed), self.index[lanes], self.calls[lanes])
+        keys = random_key(self.seed_of(seed), self.index[lanes] + numbers()[1], self.calls[lanes])
         self.calls[lanes] += 1
         return self.batch_of(keys)
+
+    def take(self, count: int) -> tuple[Any, int]:
+        raise NeedsLoop("a map or batched call inside an example, whose random numbers are its own")
 
 
 def register_made(value: Any) -> Any:

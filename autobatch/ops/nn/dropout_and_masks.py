@@ -94,7 +94,7 @@ def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, trai
         return x
     if not (seed is None or is_boxed(seed) or hasattr(seed, "__index__")):
         raise UnsupportedError(f"dropout: seed={seed!r}; expected an integer, or None")
-    key = current_example().next_key(config.seed if seed is None else seed)
+    key = current_example(config.numbering).next_key(config.seed if seed is None else seed)
     kept = random_uniform(key, x) >= rate
     return np.where(kept, x / (1.0 - rate), np.zeros((), dtype_of(x)))
 
