@@ -56,7 +56,7 @@ from autobatch.lockstep.lockstep_call import NoLockStep, batch_size_error, in_lo
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.lockstep_forms import convert
 from autobatch.rewrite.recorders.generated_recorders import recorders_of
-from autobatch.rewrite.taped_forms import per_example_form, taped_form
+from autobatch.rewrite.taped_forms import call_form, per_example_form, taped_form
 
 _NOTHING = Stats()  # of calls that launched nothing on the fly
 NOT_NEEDED = "lock-step has a form for it"  # the reason that on the fly is refused for a batched call
@@ -652,10 +652,11 @@ def _on_the_fly(
     joining: Joining | None = None,
 ) -> tuple[list[Any], Stats]:
     plain = per_example_form(function)
-    form = block_form(function) if config.blocks else plain
+    by_op = call_form(function)
+    form = block_form(function) if config.blocks else by_op
     recorders = functools.partial(_recorders, function, arguments_of)
     with with_deadline(limit):
-        return map_with_stats(plain, form, columns, shared, arguments_of, _forget, first, joining, recorders)
+        return map_with_stats(plain, form, by_op, columns, shared, arguments_of, _forget, first, joining, recorders)
 
 
 def _recorders(function: Any, arguments_of: Arguments | None, shared: dict[str, Any]) -> Recorders | None:
@@ -667,3 +668,4 @@ def _forget() -> None:
     """Drop the rewritten forms that a map has made, since they keep the user's closures alive."""
     forget_forms()
     taped_form.forget()
+    call_form.forget()

@@ -20,13 +20,15 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
 
 from autobatch.facts import methods, numpy_functions, python_functions
-from autobatch.facts.python_functions import COMPUTING_LIBRARIES
+from autobatch.facts.python_functions import COMPUTING_LIBRARIES, PASSING_MODULES, READERS
+from autobatch.facts.types import SCALARS
+from autobatch.syntax.source import is_library
 
 T = TypeVar("T")
 _ENTRY = re.compile(r"([!&]*)([\w.]+)(?:\(([^)]*)\))?")
@@ -222,6 +224,42 @@ def may_act(f: Any) -> bool:
     package = (getattr(function, "__module__", None) or "").partition(".")[0]
     known = package in sys.stdlib_module_names or package in COMPUTING_LIBRARIES or package == "autobatch"
     return isinstance(function, FunctionType) and not known
+
+
+def reads_values(f: Any) -> bool:
+    """True if a callee of Python's library or of another may read memory or classes of what it gets, as C code does.
+
+    False for those that keep or pass on what they get, or use its operators and methods; and for the user's own.
+
+    >>> import json
+    >>> [reads_values(each) for each in (json.dumps, float.hex, "a".join, zip, [].append, sum, np.sum)]
+    [True, True, True, False, False, False, False]
+    """
+    kind = type(f)
+    if kind is MethodType:
+        return reads_values(f.__func__)
+    if kind is FunctionType:
+        return _reads(f.__globals__.get("__name__"), f.__code__.co_filename) or f.__globals__ is vars(functools)
+    holder: Any = getattr(f, "__objclass__", None)
+    if holder is None:
+        holder = getattr(f, "__self__", None)
+        if holder is None or type(holder) is ModuleType:
+            if kind.__hash__ is not None and f in READERS:
+                return True
+            called = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
+            if type(called) is FunctionType:
+                return reads_values(called)
+            return _reads(getattr(f, "__module__", None))
+        holder = holder if isinstance(holder, type) else type(holder)
+    return holder in SCALARS or holder in READERS or _reads(holder.__module__)
+
+
+@functools.lru_cache(maxsize=4096)
+def _reads(module: Any, filename: str | None = None) -> bool:
+    """True for the functions and classes of a library's module that is not in `PASSING_MODULES`."""
+    package = module.lstrip("_").partition(".")[0] if isinstance(module, str) else ""
+    filename = getattr(sys.modules.get(module), "__file__", None) if filename is None else filename
+    return package not in PASSING_MODULES and (package in sys.stdlib_module_names or is_library(filename or ""))
 
 
 def _of_class(kind: Any) -> Effect | None:

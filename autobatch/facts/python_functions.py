@@ -83,6 +83,14 @@ ACTING_MODULES = frozenset(_ACTING.split())
 """Modules whose functions draw random numbers, or read or change state outside the call."""
 COMPUTING_LIBRARIES = frozenset(("array_api_compat", "einops", "numpy", "scipy"))
 """Packages whose Python functions only compute; the functions of all other packages may do anything."""
+_PASSING = """
+    autobatch bisect builtins cmath collections contextlib copy dataclasses functools heapq itertools math operator types
+    typing
+"""
+PASSING_MODULES = COMPUTING_LIBRARIES | frozenset(_PASSING.split())
+"""Modules and packages whose functions and classes keep or pass on what they get, or use its operators and methods."""
+READERS = frozenset((bytes, bytearray, memoryview, operator.concat, operator.iconcat))
+"""Those in `PASSING_MODULES` that read the memory or the class of what they get."""
 FRAME_READERS = frozenset(("locals", "globals", "vars", "dir", "eval", "exec"))
 """Builtins that access the caller's variables."""
 PAUSES = frozenset(("breakpoint", "set_trace"))

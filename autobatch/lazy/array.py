@@ -274,8 +274,9 @@ class LazyArray(AbstractArray, ArrayMixin):
         raise TypeError("unhashable type: 'numpy.ndarray'")
 
     def __contains__(self, item: Any) -> bool:
-        keys = getattr(self, "_ab_ids", None)
-        return bool((self == item).any()) if keys is None else item in keys.__self__  # a table of keys
+        if self.aval.scalar:
+            raise TypeError(f"argument of type 'numpy.{self.aval.dtype.name}' is not iterable")
+        return super().__contains__(item)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         value = self.trace.value(self)
@@ -293,8 +294,14 @@ class LazyArray(AbstractArray, ArrayMixin):
         self.expose()
         return out if self.trace.park is None else self.trace.inputs.lend(value)
 
-    def __reduce__(self) -> Any:
-        return np.array, (np.asarray(self),)
+    @property
+    def _ab_value_outside(self) -> Any:
+        """The value as it is outside of the trace: an array, a scalar, or what is on a tape."""
+        value = self.trace.value(self)
+        return value if self.aval.scalar or is_boxed(value) else np.asarray(self)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self._ab_value_outside.__reduce_ex__(protocol)
 
     def __repr__(self) -> str:
         """Like NumPy's; while recording by hand (`ab.lazy`) a description, so that printing launches nothing."""
@@ -303,4 +310,11 @@ class LazyArray(AbstractArray, ArrayMixin):
         return repr(self.trace.value(self))
 
 
+def _from_value(name: str) -> property:
+    return property(lambda self: getattr(self._ab_value_outside, name))
+
+
+for _name in {*dir(np.ndarray), *dir(np.float64), *dir(np.complex128)}.difference(dir(LazyArray)):
+    if not _name.startswith("_"):
+        setattr(LazyArray, _name, _from_value(_name))
 LazyArray.__name__ = "numpy.ndarray"  # shown in Python's own error messages, which an example may catch and read

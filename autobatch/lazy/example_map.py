@@ -32,6 +32,7 @@ Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[
 def map_with_stats(
     function: Callable[..., Any],
     form: Callable[..., Any],
+    by_op: Callable[..., Any],
     example_sequences: Sequence[Any],
     shared: dict[str, Any],
     arguments_of: Arguments | None,
@@ -43,7 +44,7 @@ def map_with_stats(
     """`[function(x, **shared) for x in examples]`, and the statistics of the launches.
 
     Args:
-        form: the callable used while examples are recorded: `function`, or its form with blocks.
+        form: the form of the function that is called while examples are recorded; by_op: that without blocks.
         arguments_of: maps (values of an example, shared arguments) to (args, kwargs) of its call; None: the values
             by position, the shared arguments by keyword.
         forget: releases the functions met during the run; called when the map has run.
@@ -65,7 +66,7 @@ def map_with_stats(
         return [run_plain(form, columns, index, shared, arguments_of, first) for index in range(count)], outer.stats
     if count == 0:
         return [], Stats()
-    run = _Map(function, form, columns, shared, arguments_of, forget, first)
+    run = _Map(function, form, by_op, columns, shared, arguments_of, forget, first)
     stats = run.trace.stats
     if run.shows_order():
         run.trace.close()
@@ -103,6 +104,7 @@ class _Map:
 
     _function: Callable[..., Any]
     _form: Callable[..., Any]
+    _by_op: Callable[..., Any]
     columns: list[list[Any]]
     _shared: dict[str, Any]
     _arguments_of: Arguments | None
@@ -205,7 +207,7 @@ class _Map:
         trace, arguments = self.trace, self._arguments
         values = wrap_example(trace, [column[index] for column in self.columns], self.state.copies)
         positional, named = (values, arguments) if self._arguments_of is None else self._arguments_of(values, arguments)
-        return record_lookups(trace, (self._form if trace.inputs.in_order else self._function)(*positional, **named))
+        return record_lookups(trace, (self._form if trace.inputs.in_order else self._by_op)(*positional, **named))
 
     def _admit(self, values: Sequence[Any]) -> None:
         for column, value in zip(self.columns, values, strict=True):

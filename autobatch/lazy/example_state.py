@@ -135,14 +135,7 @@ class ExampleState:
         """Store changes in the original containers, and replace recorded arrays in all changed state by values."""
         if self._shared_copies is None:
             return
-        containers = self._containers
-        own = {id(copy): original for original, copy, *_ in containers}
-        own |= {id(b): a for *_, old, new in containers for a, b in zip(old, new, strict=True) if a is not b}
-
-        given = functools.partial(_given, own, finished)
-        stored = [each for each in containers if _is_changed(each)]
-        for each in stored:
-            _store(each[0], each[1], given)
+        given, stored = store_changes(self._containers, finished)
         if stored or self.shared.changed():
             Snapshot(self.shared.roots).settle(given)
         for roots, state in zip(self._roots, self._states, strict=True):
@@ -176,6 +169,21 @@ def _hold_callables(values: Iterable[Any], names: Collection[str]) -> bool:
             return True
         waiting += parts.values()
     return False
+
+
+def store_changes(copies: Sequence[_Copy], finished: Callable[[Any], Any]) -> tuple[Callable[[Any], Any], bool]:
+    """Store the changes of copied containers in the originals.
+
+    Returns:
+        What gives the original of a copy, or of a part of one, and of other values `finished`; True if any was changed.
+    """
+    own = {id(copy): original for original, copy, *_ in copies}
+    own |= {id(b): a for *_, old, new in copies for a, b in zip(old, new, strict=True) if a is not b}
+    given = functools.partial(_given, own, finished)
+    changed = list(filter(_is_changed, copies))
+    for each in changed:
+        _store(each[0], each[1], given)
+    return given, bool(changed)
 
 
 def _given(own: dict[int, Any], finished: Callable[[Any], Any], value: Any) -> Any:

@@ -1,6 +1,12 @@
 """Fibers: each example that runs as Python runs in its own greenlet, which parks (suspends) where it needs a value."""
 
+import abc
+import collections
 import contextvars
+import itertools
+import sys
+import types
+import typing
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -9,10 +15,12 @@ import numpy as np
 
 from autobatch.core.current_region import Example, check_time, set_example
 from autobatch.core.diagnostics import user_filters
-from autobatch.core.pytree import leaves
+from autobatch.core.pytree import PLAIN, leaves, leaves_of_kind, replace_leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.types import SCALARS
+from autobatch.lazy.array import LazyArray
 from autobatch.lazy.example_recorder import NO_ROOM, NOT_RECORDED, WAITS, ExampleRecorder
+from autobatch.lazy.example_state import store_changes
 from autobatch.lazy.trace import Trace
 
 _active: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("autobatch_trace", default=None)
@@ -21,6 +29,12 @@ active_trace = _active.get
 _PARK, _URGENT = object(), object()
 _ROWS = (int, np.int64, np.ndarray)
 _PLAIN = (np.generic, *SCALARS)
+_READ = PLAIN | {np.ndarray, type}
+_ITERATORS = frozenset((types.GeneratorType, map, filter, zip, itertools.chain, itertools.islice, type(iter([]))))
+_GATHERED = frozenset((set, frozenset, collections.deque))
+_BY_CLASS = frozenset(
+    kind.__instancecheck__ for kind in (type, abc.ABCMeta, type(typing.SupportsInt), type(typing.Sized))
+)
 
 
 # Containers given to a map by keyword are wrapped for its examples. Objects, closures and globals are not: their
@@ -38,6 +52,71 @@ def shared_handle(value: Any, least: int = 1) -> Any:
 def shared_item(base: Any, index: Any) -> Any:
     """`base[index]`; recorded if it reads rows of an array that all examples share."""
     return (shared_handle(base, 2) if type(index) in _ROWS else base)[index]
+
+
+def _value(x: Any) -> Any:
+    return x._ab_value_outside if type(x) is LazyArray else x
+
+
+def _leaf_value(x: Any) -> Any:
+    kind = type(x)
+    if kind in _ITERATORS:
+        return map(_value, x)
+    is_gathered = kind in _GATHERED and any(type(each) is LazyArray for each in x)
+    return kind(map(_value, x)) if is_gathered else _value(x)
+
+
+def with_values(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that may read what it gets (`facts.call_effects.reads_values`): it gets the examples' values.
+
+    Containers of recorded arrays are copied for the call; what it changes in them is stored back.
+    """
+    if not kwargs and _READ.issuperset(map(type, args)):
+        return function(*args)
+    found = leaves_of_kind([args, kwargs], LazyArray)
+    for each in found:
+        each.trace.place(each)  # all waiting is done before anything is copied
+    copies: list[Any] = []
+    given, named = replace_leaves((args, kwargs), _leaf_value, copies=copies)
+    if not found:
+        return function(*given, **named)
+    before = [sys.getrefcount(each[1]) for each in copies]
+    try:
+        result = function(*given, **named)
+    except (BufferError, TypeError, ValueError) as error:
+        if "read-only" in str(error) or "writable" in str(error):
+            found[0]._ab_refuse(NeedsLoop("a function that may have to write into an array of an example"))
+        raise
+    finally:
+        original, _ = store_changes(copies, lambda value: value)
+    result = original(result)
+    if before != [sys.getrefcount(each[1]) for each in copies]:
+        found[0]._ab_refuse(NeedsLoop("a function keeps a container of arrays"))
+    return result
+
+
+def _specimen(x: Any) -> Any:
+    """For a recorded array a value of its class, without waiting for its own; anything else unchanged."""
+    return (x.source if x.aval.shared else x.aval.dummy()) if type(x) is LazyArray else x
+
+
+def is_instance(x: Any, classes: Any) -> bool:
+    """`isinstance`, for which a recorded array is of the class of its value only."""
+    each = classes if type(classes) is tuple else typing.get_args(classes)
+    by_class = type(x) is not LazyArray or all(type(one).__instancecheck__ in _BY_CLASS for one in each or [classes])
+    return isinstance(_specimen(x) if by_class else _value(x), classes)
+
+
+def has_attribute(x: Any, name: Any) -> bool:
+    """`hasattr`, for which a recorded array has the attributes of its value only."""
+    return hasattr(_specimen(x), name)
+
+
+def get_attribute(x: Any, name: Any, *default: Any) -> Any:
+    """`getattr`, likewise."""
+    if type(x) is LazyArray and not (has_attribute(x, name) and hasattr(LazyArray, name)):
+        return getattr(_value(x), name, *default)
+    return getattr(x, name, *default)
 
 
 class LaunchError(Exception):

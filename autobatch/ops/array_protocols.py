@@ -16,7 +16,7 @@ from autobatch.core.diagnostics import hide_frames, hiding_frames
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import NeedsLoop
-from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY
+from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY, Binary
 from autobatch.ops.numpy.cumulative_and_sorting import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of
 from autobatch.ops.numpy.function_table import like_function, unsupported_reason
@@ -130,13 +130,31 @@ def _repeat_list(count: Any, items: list[Any] | tuple[Any, ...]) -> Any:
     return NotImplemented  # Python then calls list.__mul__, which calls count.__index__
 
 
-def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """The methods of a ufunc's operator: (forward, reflected, in-place)."""
+_OPERANDS = (int, float, complex, list, tuple, np.generic, np.ndarray)
+
+
+def _is_of_values(ufunc: Any, self: Any, other: Any) -> bool:
+    """True for an operator of recorded values by which Python asks an operand that is no array, as of `Decimal`."""
+    kind = type(other)
+    if kind is not float and kind is not int and not isinstance(other, _OPERANDS) and not hasattr(kind, "__array__"):
+        return hasattr(type(self), "_ab_waits")
+    return ufunc is np.matmul and is_scalar(self) and hasattr(type(self), "_ab_waits")
+
+
+def _of_values(native: Callable[..., Any], *operands: Any) -> Any:
+    return native(*[x._ab_read(native.__name__) if hasattr(type(x), "_ab_waits") else x for x in operands])
+
+
+def _binary(which: Binary) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """The methods of an operator: (forward, reflected, in-place)."""
+    ufunc, native = which.ufunc, which.function
     op = _op_of(ufunc)
 
     def forward(self: Any, other: Any) -> Any:
         if getattr(other, "__array_ufunc__", self) is None:
             return NotImplemented
+        if _is_of_values(ufunc, self, other):
+            return _of_values(native, self, other)
         try:
             if ufunc is np.multiply and isinstance(other, list | tuple) and is_scalar(self):
                 return _repeat_list(self, other)
@@ -146,6 +164,8 @@ def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callabl
             raise
 
     def reflected(self: Any, other: Any) -> Any:
+        if _is_of_values(ufunc, self, other):
+            return _of_values(native, other, self)
         try:
             if ufunc is np.multiply and isinstance(other, list | tuple) and is_scalar(self):
                 return _repeat_list(self, other)
@@ -157,6 +177,9 @@ def _binary(ufunc: Any) -> tuple[Callable[..., Any], Callable[..., Any], Callabl
     def inplace(self: Any, other: Any) -> Any:
         if is_scalar(self):  # immutable: `x += y` rebinds the name
             return forward(self, other)
+        if _is_of_values(ufunc, self, other):
+            write(self, which.inplace(np.array(self._ab_read("copy")), other))
+            return self
         write(self, cast_for_write(op(self, other), self, ufunc))
         return self
 
@@ -168,8 +191,8 @@ def _unary(ufunc: Any) -> Callable[[Any], Any]:
     return lambda self: op(self)
 
 
-def _equality(ufunc: Any) -> Callable[[Any, Any], Any]:
-    op = _op_of(ufunc)
+def _equality(which: Binary) -> Callable[[Any, Any], Any]:
+    ufunc, forward = which.ufunc, _binary(which)[0]
 
     def compare(self: Any, other: Any) -> Any:
         if other is None or isinstance(other, str):
@@ -177,7 +200,7 @@ def _equality(ufunc: Any) -> Callable[[Any, Any], Any]:
             if is_scalar(self):
                 return differs if other is None else np.bool_(differs)
             return np.full_like(self, differs, dtype=bool)
-        return op(self, other)
+        return forward(self, other)
 
     return compare
 
@@ -377,12 +400,12 @@ _FUNCTION_METHODS = (
 for _function in _FUNCTION_METHODS:
     setattr(ArrayMixin, _function.__name__, _method(_function))
 for _each in ARITHMETIC:
-    _forward, _reflected, _inplace = _binary(_each.ufunc)
+    _forward, _reflected, _inplace = _binary(_each)
     setattr(ArrayMixin, _each.method, _power(_forward) if _each.name == "pow" else _forward)
     setattr(ArrayMixin, _each.reflected, _reflected)
     setattr(ArrayMixin, _each.inplace_method, _inplace)
 for _each in COMPARISONS:
-    _compare = _equality(_each.ufunc) if _each.symbol in ("==", "!=") else _binary(_each.ufunc)[0]
+    _compare = _equality(_each) if _each.symbol in ("==", "!=") else _binary(_each)[0]
     setattr(ArrayMixin, _each.method, _compare)
 for _one in UNARY:
     setattr(ArrayMixin, f"__{_one.name}__", _unary(_one.ufunc))

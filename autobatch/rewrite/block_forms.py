@@ -32,7 +32,7 @@ from autobatch.facts.types import forget_classes
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.fibers import shared_item
 from autobatch.lazy.trace import plain_parts
-from autobatch.rewrite.callees import FORM, FRAME_NAME_READERS, ID, KNOWN, Forms, function_of, helper, through_form
+from autobatch.rewrite.callees import FRAME_NAME_READERS, Forms, function_of, helper, through_form
 from autobatch.rewrite.taped_forms import CELLS, mark
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.syntax.liveness import annotate
@@ -67,13 +67,7 @@ class _BlockForm:
         self.tree: ast.FunctionDef | None = None
         self.plain: ast.FunctionDef | None = None  # the user's own tree, if the function stays unchanged
         self.blocks: dict[str, Block] = {}
-        self.cells: dict[str, CellType] = {
-            FORM: CellType(block_form),
-            KNOWN: CellType(block_form.known),
-            ID: CellType(id),
-            _ITEM: CellType(shared_item),
-            **CELLS,
-        }
+        self.cells: dict[str, CellType] = {**block_form.cells, _ITEM: CellType(shared_item), **CELLS}
 
 
 _forms: BoundedDict[tuple[int, int], _BlockForm] = BoundedDict(MOST_FUNCTIONS)
@@ -108,9 +102,9 @@ def block_source(function: Any) -> str:
         raise UnsupportedError(str(error)) from None
 
 
-def _decorated(function: Any) -> Any:
+def _decorated(forms: Forms, function: Any) -> Any:
     """Form of a decorated function: runs the block form, or lock-step if an argument holds a batch."""
-    inner = block_form(function.__wrapped__)
+    inner = forms(function.__wrapped__)
     if type(inner) is not FunctionType:
         return function
     harmless, checked = _leaf_types, _batch_free
@@ -169,7 +163,7 @@ def _form_of(function: FunctionType) -> _BlockForm | None:
     return made
 
 
-def _form(function: FunctionType) -> FunctionType:
+def _form(forms: Forms, function: FunctionType) -> FunctionType:
     made = _form_of(function)
     return function if made is None or made.code is None else function_of(function, made.code, made.cells)
 

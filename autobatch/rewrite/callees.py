@@ -1,12 +1,13 @@
 """Decides which calls may reach user functions, which of those a block may call, and the form to call instead."""
 
 import ast
+import collections
 import functools
 import importlib
 import sys
 import types
 from collections.abc import Callable, Hashable, Mapping
-from types import CellType, CodeType, FunctionType, MappingProxyType, MethodType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MappingProxyType, MethodDescriptorType, MethodType
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,10 @@ import numpy as np
 from autobatch.blocks.block_expressions import Names, Scope
 from autobatch.blocks.block_inputs import Guard
 from autobatch.blocks.finder import guards_of_helper
+from autobatch.core.abstract_eval import type_of
+from autobatch.facts.call_effects import effect_of, reads_values
 from autobatch.facts.python_functions import FRAME_READERS
+from autobatch.lazy.fibers import get_attribute, has_attribute, is_instance, with_values
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.numpy.python_math import OF_NUMBERS
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
@@ -26,24 +30,26 @@ from autobatch.syntax.source import PARSING, NoSourceError, as_function, find, i
 FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # makes the form of a function; {id of function: form}
 _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "values"})  # called in every loop
 _MISSING = object()
+CHECKS = {type: type_of, isinstance: is_instance, hasattr: has_attribute, getattr: get_attribute}
+"""Builtins that ask what an array is, with the forms in which a recorded array is what it stands for."""
+_KEEPING = (functools.partial, collections.defaultdict)  # these call what they are given when they are called themselves
+_FUNCTIONS = frozenset((FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, functools.partial, type))
 _NO_PLAIN_CODE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, asynchronous generator
 _NUMBERS = (int, float, bool, type(None), str)
 _relied: BoundedDict[tuple[int, int], tuple[types.CodeType, Any, list[Guard] | None]] = BoundedDict(MOST_FUNCTIONS)
 _ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
 
 
-def through_form(function: ast.expr, scope: Scope, classes: bool = False) -> ast.expr:
-    """The expression to call instead: the form of a function that may be the user's, or with `classes` of a class."""
+def through_form(function: ast.expr, scope: Scope) -> ast.expr:
+    """The expression to call instead: the form of a function or class that may be the user's, or has one here."""
     found = path_of(function)
     if found is not None and found[0] not in scope.local:
         value = scope.binding(found[0])
         for how, name in found[1]:
             value = vars(value).get(name, _MISSING) if how == "attr" and isinstance(value, types.ModuleType) else None
-        if value is type:
-            return expression("_ab_class", function)
         if isinstance(value, Hashable) and value in OF_NUMBERS:
             return expression("_ab_number(F)", function, F=function)
-        if value is not None and not is_users(value) and not (classes and isinstance(value, type)):
+        if value is not None and not is_users(value) and not _has_form(value):
             return _of_numpy(function, value)
     elif isinstance(function, ast.Attribute) and function.attr in _OF_CONTAINERS:
         return function
@@ -59,6 +65,21 @@ def _of_numpy(function: ast.expr, value: Any) -> ast.expr:
     if hasattr(function, "maker"):
         return expression("_ab_total(F)" if hasattr(function, "total") else "_ab_maker(F)", function, F=function)
     return expression("_ab_listed(F)", function, F=function) if hasattr(function, "listed") else function
+
+
+def _has_form(value: Any) -> bool:
+    """True if a function or class that is not the user's, or a class of the user's, may have a form."""
+    if isinstance(value, type) and type(value.__init__) is FunctionType:
+        return True
+    return (isinstance(value, Hashable) and value in CHECKS) or reads_values(value) or _calls_others(value)
+
+
+def _calls_others(function: Any) -> bool:
+    """True for functions of Python's that call one of their arguments before they, or what they return, are used up."""
+    effect = effect_of(function)
+    return (effect is not None and bool(effect.calls) and function not in _KEEPING) or (
+        type(function) is BuiltinFunctionType and function.__name__ == "sort"
+    )
 
 
 def is_users(value: Any) -> bool:
@@ -117,28 +138,26 @@ class Forms:
     """Maps functions to their forms, which are cached while a run lasts.
 
     Args:
-        of_function: makes the form of a function written in Python; returns the function itself if it has none.
-        of_decorated: makes the form of a function with the decorator.
-        of_class: makes what is called instead of a class; None: classes are called as they are.
+        of_function: given these forms, makes that of a function of the user's; the function itself if it has none.
+        of_decorated: given these forms, makes that of a function with the decorator.
         given: forms of Python's own functions, which are never dropped.
 
     Attributes:
-        known: {id of function: form}.
+        known: {id of function: form}. cells: the closure cells by which rewritten code finds the forms.
     """
 
     def __init__(
         self,
-        of_function: Callable[[FunctionType], Any],
-        of_decorated: Callable[[Any], Any],
-        of_class: Callable[[Any], Any] | None = None,
+        of_function: Callable[["Forms", FunctionType], Any],
+        of_decorated: Callable[["Forms", Any], Any],
         given: Mapping[Any, Any] = MappingProxyType({}),
     ) -> None:
-        self._given = {id(function): form for function, form in given.items()}
+        self._given = {id(function): form for function, form in (CHECKS | dict(given)).items()}
         self.known: dict[int, Any] = dict(self._given)
+        self.cells = {FORM: CellType(self), KNOWN: CellType(self.known), ID: CellType(id)}
         self._kept: dict[Any, Any] = {}
         self._of_function = of_function
         self._of_decorated = of_decorated
-        self._of_class = of_class
 
     def __reduce__(self) -> Any:
         """Pickle by module and name; the other process has its own forms."""
@@ -152,21 +171,50 @@ class Forms:
             return found
         kind = type(function)
         if kind is FunctionType:
-            return self._keep(function, self._of_function)
+            is_own = not is_library(function.__code__.co_filename)
+            return self._keep(function, functools.partial(self._of_function, self) if is_own else self._library)
         if kind is MethodType:
             inner = self(function.__func__)
             return function if inner is function.__func__ else MethodType(inner, function.__self__)
         if isinstance(function, type):
-            return function if self._of_class is None else self._keep(function, self._of_class)
+            return self._keep(function, self._class)
         if hasattr(kind, "_ab_batch"):
-            return self._keep(function, self._of_decorated)
+            return self._keep(function, functools.partial(self._of_decorated, self))
         if kind is functools.partial:
             inner = self(function.func)
             return function if inner is function.func else functools.partial(inner, *function.args, **function.keywords)
         call: Any = getattr(kind, "__call__", None)  # noqa: B004  (reads the method; a callable() test is not enough)
         if (type(call) is FunctionType or hasattr(type(call), "_ab_batch")) and is_users(call):
             return MethodType(self(call), function)
-        return function
+        return self._library(function)
+
+    def _class(self, cls: Any) -> Any:
+        """What to call instead of a class, so that `__init__` runs in its form; the class if nothing changes."""
+        start = cls.__init__
+        plain = type(cls) is not type or cls.__new__ is not object.__new__ or type(start) is not FunctionType
+        if plain or reads_values(cls):
+            return self._library(cls)
+        inner = self(start)
+        if inner is start:
+            return cls
+
+        def make(*args: Any, **kwargs: Any) -> Any:
+            out: Any = object.__new__(cls)
+            inner(out, *args, **kwargs)
+            return out
+
+        return make
+
+    def _library(self, function: Any) -> Any:
+        """The form of what is not the user's: it gets values if it reads them, or calls functions in their forms."""
+        if reads_values(function):
+            return functools.partial(with_values, function)
+        return functools.partial(self._calling, function) if _calls_others(function) else function
+
+    def _calling(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call a function of Python's with the forms of the functions among its arguments."""
+        args = tuple([self(each) if type(each) in _FUNCTIONS else each for each in args])
+        return function(*args, **{key: self(each) if callable(each) else each for key, each in kwargs.items()})
 
     def _keep(self, function: Any, make: Callable[[Any], Any]) -> Any:
         with PARSING:  # no thread may cache the id of a function that another thread has just released

@@ -23,7 +23,6 @@ import numpy as np
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import has_batch
 from autobatch.blocks.block_expressions import Scope
-from autobatch.core.abstract_eval import type_of
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import functions_of
 from autobatch.facts.syntax_effects import Reader, usual_meaning
@@ -31,7 +30,7 @@ from autobatch.lazy.fibers import active_trace
 from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.numpy.python_math import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
-from autobatch.rewrite.callees import FORM, FRAME_NAME_READERS, ID, KNOWN, Forms, function_of, through_form
+from autobatch.rewrite.callees import FRAME_NAME_READERS, Forms, function_of, through_form
 from autobatch.rewrite.in_place_writes import Ownership, is_fresh, is_maker, stored_names
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.syntax.quote import expression
@@ -183,7 +182,6 @@ def _as_array(arg: Any, place: int) -> Any:
 
 
 CELLS = {
-    "_ab_class": CellType(type_of),
     "_ab_made": CellType(made),
     "_ab_maker": CellType(maker),
     "_ab_total": CellType(total_maker),
@@ -199,7 +197,7 @@ _forms: BoundedDict[tuple[int, int], tuple[CodeType, dict[str, Any], CodeType | 
 _generated: CodeCache[None] = CodeCache()
 
 
-def _form(function: FunctionType) -> FunctionType:
+def _form(forms: Forms, function: FunctionType) -> FunctionType:
     code = function.__code__
     key = id(code), id(function.__globals__)
     found = _forms.get(key)
@@ -208,12 +206,12 @@ def _form(function: FunctionType) -> FunctionType:
             return function
         found = code, function.__globals__, None if is_library(code.co_filename) else _make(function)
         _forms[key] = found
-    return function if found[2] is None else function_of(function, found[2], _CELLS)
+    return function if found[2] is None else function_of(function, found[2], forms.cells | CELLS)
 
 
-def _decorated(function: Any) -> Any:
-    """Form of a decorated function: runs its form for gradients, or lock-step if an argument holds a batch."""
-    inner = taped_form(function.__wrapped__)
+def _decorated(forms: Forms, function: Any) -> Any:
+    """Form of a decorated function: runs its form, or lock-step if an argument holds a batch."""
+    inner = forms(function.__wrapped__)
     if inner is function.__wrapped__:
         return function
     plain = type(function)(inner)
@@ -224,33 +222,15 @@ def _decorated(function: Any) -> Any:
     return call
 
 
-def _class(cls: Any) -> Any:
-    """What to call instead of a class, so that `__init__` runs in its form; the class if nothing changes."""
-    start = cls.__init__
-    if type(cls) is not type or cls.__new__ is not object.__new__ or type(start) is not FunctionType:
-        return cls
-    inner = taped_form(start)
-    if inner is start:
-        return cls
-
-    def make(*args: Any, **kwargs: Any) -> Any:
-        out: Any = object.__new__(cls)
-        inner(out, *args, **kwargs)
-        return out
-
-    return make
-
-
-taped_form = Forms(_form, _decorated, _class, {each: number(each) for each in OF_NUMBERS})
+taped_form = Forms(_form, _decorated, {each: number(each) for each in OF_NUMBERS})
 """Maps a function to the form to call while it is differentiated."""
+call_form = Forms(_form, _decorated)
+"""Maps a function to the form to call while its examples are recorded op by op, without blocks."""
 
 
 def per_example_form(function: Any) -> Any:
     """The function to call per example in a loop: under a gradient its form for gradients, else the function."""
     return function if active_tape() is None else taped_form(function)
-
-
-_CELLS = {FORM: CellType(taped_form), KNOWN: CellType(taped_form.known), ID: CellType(id), **CELLS}
 
 
 def _make(function: FunctionType) -> CodeType | None:
@@ -263,7 +243,7 @@ def _make(function: FunctionType) -> CodeType | None:
         _Calls(tree, function).visit(tree)
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(tree)):
             return None
-        made = compiled(tree, code, _CELLS)
+        made = compiled(tree, code, taped_form.cells | CELLS)
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError):
         return None
     remember(made, code)
@@ -293,5 +273,5 @@ class _Calls(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
         if not (isinstance(node.func, ast.Name) and node.func.id == "super"):
-            node.func = through_form(node.func, self.scope, classes=True)
+            node.func = through_form(node.func, self.scope)
         return node

@@ -41,7 +41,7 @@ from autobatch.syntax.source import NoSourceError
 
 _OF_PLAIN = frozenset((
     len, isinstance, int, float, bool, str, abs, min, max, sum, sorted, range, zip, enumerate, reversed, tuple, list,
-    any, all, divmod, round, ord, chr, type,
+    any, all, divmod, round, ord, chr,
 ))  # fmt: skip
 _EXHAUSTING = (min, max, sum, sorted, tuple, list)  # these read all items of a generator before any other code runs
 _READERS = method_names(list, dict, str, tuple) - mutators(list, dict) - {"format", "format_map"}
@@ -65,8 +65,6 @@ class CallWriter(ValueWriter):
                 return self.call(called, node, of_lists=True)
             case ast.Call(func=ast.Name(id="_ab_maker" | "_ab_total")):
                 raise NotCovered("an array that is made to be written to")
-            case ast.Name(id="_ab_class"):
-                raise NotCovered("type()")
         return self.call(function, node)
 
     def _arguments(self, node: ast.Call) -> tuple[list[Term], dict[str, Term]]:
