@@ -167,9 +167,13 @@ def listed(function: Any) -> Callable[..., Any]:
     return functools.wraps(function)(join if function in _JOINING else compute if ours is None else create)
 
 
+def _if_taped(wrap: Callable[[Any], Any], function: Any) -> Any:
+    return function if active_tape() is None else wrap(function)
+
+
 def of_tape(function: Any) -> Any:
     """Wrap a function of Python numbers so that under a gradient it takes numbers that carry one."""
-    return function if active_tape() is None else number(function)
+    return _if_taped(number, function)
 
 
 _JOINING = {np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column_stack}
@@ -206,7 +210,7 @@ def _form(forms: Forms, function: FunctionType) -> FunctionType:
             return function
         found = code, function.__globals__, None if is_library(code.co_filename) else _make(function)
         _forms[key] = found
-    return function if found[2] is None else function_of(function, found[2], forms.cells | CELLS)
+    return function if found[2] is None else function_of(function, found[2], CELLS | forms.cells)
 
 
 def _decorated(forms: Forms, function: Any) -> Any:
@@ -225,12 +229,14 @@ def _decorated(forms: Forms, function: Any) -> Any:
 taped_form = Forms(_form, _decorated, {each: number(each) for each in OF_NUMBERS})
 """Maps a function to the form to call while it is differentiated."""
 call_form = Forms(_form, _decorated)
+for _name, _wrap in {"_ab_listed": listed, "_ab_maker": maker, "_ab_total": total_maker}.items():
+    call_form.cells[_name] = CellType(functools.partial(_if_taped, _wrap))
 """Maps a function to the form to call while its examples are recorded op by op, without blocks."""
 
 
 def per_example_form(function: Any) -> Any:
     """The function to call per example in a loop: under a gradient its form for gradients, else the function."""
-    return function if active_tape() is None else taped_form(function)
+    return _if_taped(taped_form, function)
 
 
 def _make(function: FunctionType) -> CodeType | None:
@@ -243,7 +249,7 @@ def _make(function: FunctionType) -> CodeType | None:
         _Calls(tree, function).visit(tree)
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(tree)):
             return None
-        made = compiled(tree, code, taped_form.cells | CELLS)
+        made = compiled(tree, code, CELLS | taped_form.cells)
     except (NoSourceError, NeedsLoop, SyntaxError, RecursionError):
         return None
     remember(made, code)
