@@ -197,6 +197,11 @@ class LazyArray(AbstractArray, ArrayMixin):
         return None if source.flags.c_contiguous else source
 
     @property
+    def _ab_shared(self) -> Any:
+        """The array itself if all examples share it, so that its values are known; else this handle."""
+        return self.source if self.aval.shared and type(self.source) is np.ndarray else self
+
+    @property
     def _ab_memory(self) -> Any:
         """The caller's array, if this handle stands for the whole of it; else the handle itself."""
         return self.source if self.source is not None and self.row == -1 else self

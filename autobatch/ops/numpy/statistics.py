@@ -209,7 +209,7 @@ _count_p = looped_op("bincount", lambda x, *, least: np.bincount(x, minlength=le
 @implements(np.histogram)
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None) -> Any:
     if is_boxed(bins) or isinstance(bins, str):
-        raise Declined("np.histogram with bins that are estimated")
+        raise Declined("np.histogram with bins that are estimated, or that differ by example")
     if ndim_of(bins) == 0 and range is None:  # the edges depend on the data
         if not isinstance(bins, int):
             raise Declined("np.histogram of a number of bins that is no int")

@@ -12,6 +12,7 @@ then decides (its method `_ab_unsupported`): a batch loops over its examples, a 
 
 import functools
 import inspect
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -107,9 +108,14 @@ def _with_fallback(
             target, given, named = coverage.bind(args, kwargs, into is not None)
             result = implementation(*given, **named)
             return result if into is None or target is None else into(target, result)
-        except Declined as declined:
-            reason = declined.reason
-        return refuse(function, args, kwargs, reason)
+        except (Declined, TypeError) as declined:  # of what all examples share, the values are known
+            known = [getattr(arg, "_ab_shared", arg) for arg in args]
+            named = {key: getattr(arg, "_ab_shared", arg) for key, arg in kwargs.items()}
+            is_known = all(map(operator.is_, args, known)) and all(named[key] is arg for key, arg in kwargs.items())
+            if is_known and isinstance(declined, TypeError):
+                raise
+            reason = getattr(declined, "reason", "")
+        return refuse(function, args, kwargs, reason) if is_known else function(*known, **named)
 
     return call
 
