@@ -84,7 +84,7 @@ def with_values(function: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         result = function(*given, **named)
     except (BufferError, TypeError, ValueError) as error:
-        if "read-only" in str(error) or "writable" in str(error):
+        if any(word in str(error) for word in ("read-only", "readonly", "read-write", "writable")):
             found[0]._ab_refuse(NeedsLoop("a function that may have to write into an array of an example"))
         raise
     finally:

@@ -70,12 +70,12 @@ decimal.Decimal(2).quantize(V); fractions.Fraction(V); fractions.Fraction(1, 3) 
 datetime.timedelta(seconds=V); datetime.timedelta(1) * (V);
 datetime.datetime.fromtimestamp(V, datetime.timezone.utc); datetime.date.fromordinal(V); datetime.timedelta(V);
 statistics.mean([V, 1.0]); statistics.mean(V); statistics.fmean(V); statistics.median([V, 2.0, 3]);
-statistics.stdev([V, 2.0]); statistics.NormalDist(V, 1.0).mean; marshal.dumps(V); pickle.loads(pickle.dumps(V));
+statistics.stdev([V, 2.0]); statistics.NormalDist(V, 1.0).mean; marshal.loads(marshal.dumps(V)); pickle.loads(pickle.dumps(V));
 pickle.dumps(V, 2); copy.copy(V); copy.deepcopy(V); float.hex(V); (V).hex(); (V).is_integer();
 (V).as_integer_ratio(); (V).bit_length(); (V).conjugate(); int.bit_length(V); float.is_integer(V);
 float.as_integer_ratio(V); float.__add__(V, 1.0); int.__add__(1, V); float.__repr__(V); str.upper(V);
 str.join("-", V); ", ".join(V); str(V); repr(V); ascii(V); format(V, ".3f"); format(V); "%s" % (V,); "%.2f" % V;
-"%d" % V; "%r" % (V,); "{}".format(V); "{:.1f}".format(V); f"{V}"; f"{V!r}"; str.format("{0!r}", V); "a" * V;
+"%d" % V; "%r" % (V,); "{}".format(V); "{:.1f}".format(V); str.format("{0!r}", V); "a" * V;
 [0] * V; [1, 2, 3][V]; "abc"[V]; range(V); list(range(V)); bytes(V); bytearray(V); memoryview(V).nbytes;
 memoryview(V).format; bytes([V]); chr(V); ord(V); bin(V); hex(V); oct(V); int(V); float(V); complex(V); bool(V);
 int(V, 10); float.fromhex(V); int.from_bytes(V, "big"); hash(V); abs(V); round(V); round(V, 2); divmod(V, 2);
@@ -248,26 +248,30 @@ VALUES, CALLEES = _parts(_VALUES), _parts(_CALLEES)
 _V = re.compile(r"\bV\b")
 
 
-_WAYS = ("fly", "lockstep", "compiled")
+WAYS = ("fly", "lockstep", "compiled")
 
 
-def write(steps):
-    """The text of a function that takes each step, a callee and a value, with a handler around it."""
-    lines = ["def f(x, k, n, s, w):", "    out = []"]
-    for callee, value in steps:
+def write(steps, handled=True):
+    """The text of a function that takes each step, a callee and a value, with a handler around it if `handled`."""
+    lines = ["def f(x, k, n, s, w):"]
+    for i, (callee, value) in enumerate(steps):
         call = _V.sub(lambda _, value=value: value if value.isidentifier() else f"({value})", callee)
-        lines += ["    try:", f"        out.append({call})", "    except Exception as error:"]
-        lines += ["        out.append(type(error).__name__)"]
-    return "\n".join([*lines, "    return out", ""])
+        if handled:
+            caught = ["    except Exception as error:", f"        v{i} = type(error).__name__"]
+            lines += ["    try:", f"        v{i} = {call}", *caught]
+        else:
+            lines.append(f"    v{i} = {call}")
+    return "\n".join([*lines, f"    return [{', '.join(f'v{i}' for i in range(len(steps)))}]", ""])
 
 
 @contextlib.contextmanager
-def function_of(text, name):
-    """The function of a program; its source is there for as long as the context."""
-    filename = f"<opaque {name}>"
+def function_of(text, name, scope):
+    """The function `f` of a program; its source is there for as long as the context."""
+    filename = f"<program {name}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
-    scope = dict(globals())
-    exec(compile(text, filename, "exec"), scope)
+    scope = dict(scope)
+    with warnings.catch_warnings(action="ignore"):  # of syntax that can only raise
+        exec(compile(text, filename, "exec"), scope)
     try:
         yield scope["f"]
     finally:
@@ -275,11 +279,13 @@ def function_of(text, name):
 
 
 def examples(seed):
+    """Columns of a few examples, and what they share."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 4))
     xs = [rng.integers(-4, 9, 3) * 0.5 for _ in range(count)]
     ks = [rng.integers(0, 4, 3) for _ in range(count)]
-    return (xs, ks, [int(i) for i in rng.integers(0, 5, count)], ["7", "ab", "1.5"][:count]), rng.integers(1, 5, 3) * 1.0
+    ns = [int(i) for i in rng.integers(0, 5, count)]
+    return [xs, ks, ns, ["7", "ab", "1.5"][:count]], {"w": rng.integers(1, 5, 3) * 1.0}
 
 
 def told(value):
@@ -298,34 +304,43 @@ def told(value):
     return f"{kind} {value!r}"
 
 
-def differences(text, seed=0, ways=_WAYS):
-    """The ways in which a program differs from the loop: {way: (found, expected)}."""
-    columns, w = examples(seed)
-    with function_of(text, seed) as f, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        want = [told(f(*row, w)) for row in zip(*copy.deepcopy(columns), strict=True)]
-        out = {}
-        for way in ways:
-            with ab.options(way=way):
-                given = copy.deepcopy(columns)
-                try:
-                    if way == "lockstep":
-                        found = ab.examples(ab.batch(f)(*map(batch_of, given), w=w))
-                    else:
-                        found = ab.map(f, *given, w=w)
-                    found = [told(each) for each in found]
-                except Exception as error:
-                    found = repr(error)
-            if found != want:
-                out[way] = found, want
-        return out
+def _by(way, f, columns, shared):
+    """What the examples give, run in a way; or the class of what the first that fails raises."""
+    columns = copy.deepcopy(columns)
+    try:
+        if way == "loop":
+            found = [f(*row, **shared) for row in zip(*columns, strict=True)]
+        elif way == "lockstep":
+            found = ab.examples(ab.batch(f)(*map(batch_of, columns), **shared))
+        else:
+            found = ab.map(f, *columns, **shared)
+        return list(map(told, found))
+    except Exception as error:
+        return type(error).__name__
+
+
+def differences(f, columns, shared, ways=WAYS):
+    """The ways in which a function differs from the loop: {way: (found, expected)}."""
+    want = _by("loop", f, columns, shared)
+    out = {}
+    for way in ways:
+        with ab.options(way=way):
+            found = _by(way, f, columns, shared)
+        if found != want:
+            out[way] = found, want
+    return out
 
 
 def compare(seed):
     """Compare a program of this seed with the loop in each way; raises AssertionError."""
     choices = random.Random(seed)
-    text = write([(choices.choice(CALLEES), choices.choice(VALUES)) for _ in range(choices.randint(1, 6))])
-    different = differences(text, seed)
+    handled = choices.random() < 0.6  # lock-step and compiled code have no form for most handlers
+    steps = range(choices.randint(1, 6 if handled else 2))
+    text = write([(choices.choice(CALLEES), choices.choice(VALUES)) for _ in steps], handled)
+    columns, shared = examples(seed)
+    with function_of(text, seed, globals()) as f, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        different = differences(f, columns, shared)
     assert not different, f"{text}\n{different}"
 
 
