@@ -231,15 +231,22 @@ def _range(*bounds: Any) -> Any:
     return Ranges(*bounds) if any(isinstance(bound, Batch) for bound in bounds) else range(*bounds)
 
 
-def _isinstance(x: Any, classes: Any) -> Any:
+def _specimen(x: Any) -> Any:
+    """For values that differ by lane one of the class of each lane's value; anything else unchanged."""
     refuse_items(x)
     if isinstance(x, LaneList):
-        return issubclass(list, classes)
-    if not isinstance(x, Batch) or isinstance(x, classes):
+        return []
+    if not isinstance(x, Batch) or isinstance(x, ObjectBatch):
+        return x
+    kind = class_of_lanes(x)
+    return np.empty((0,) * x.ndim, x.dtype) if kind is np.ndarray else kind()  # type: ignore[attr-defined]
+
+
+def is_instance(x: Any, classes: Any) -> Any:
+    """`isinstance`, in each lane; of the library's classes what holds the lanes is an instance."""
+    if isinstance(classes, type) and issubclass(classes, Batch):
         return isinstance(x, classes)
-    if isinstance(x, ObjectBatch):
-        return map_lanes(isinstance, x, classes)
-    return issubclass(_type(x), classes)
+    return map_lanes(isinstance, x, classes) if isinstance(x, ObjectBatch) else isinstance(_specimen(x), classes)
 
 
 def _type(x: Any, *rest: Any) -> Any:
@@ -282,15 +289,23 @@ def _of_value(function: Callable[..., Any]) -> Callable[..., Any]:
 def _getattr(x: Any, name: Any, *default: Any) -> Any:
     if not isinstance(name, str):
         raise NeedsLoop("an attribute whose name differs by example")
+    of_lanes = _specimen(x)
+    if of_lanes is not x and not hasattr(of_lanes, name):
+        return getattr(of_lanes, name, *default)
     try:
         return getattribute(x, name)
     except AttributeError:
+        if of_lanes is not x:
+            raise NeedsLoop(f"the attribute {name!r} of what differs by example") from None
         if default:
             return default[0]
         raise
 
 
 def _hasattr(x: Any, name: Any) -> Any:
+    of_lanes = _specimen(x)
+    if of_lanes is not x:
+        return hasattr(of_lanes, name)
     value = _getattr(x, name, _MISSING)
     if isinstance(value, Batch):
         narrowed(value)  # raises if only other lanes have it
@@ -349,7 +364,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     zip: _lazy_iterable(Zipped, zip),
     enumerate: _lazy_iterable(Enumerated, enumerate),
     reversed: _lazy_iterable(in_reverse, reversed),
-    isinstance: _isinstance,
+    isinstance: is_instance,
     type: _type,
     getattr: _getattr,
     hasattr: _hasattr,

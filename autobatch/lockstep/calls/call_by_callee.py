@@ -33,7 +33,7 @@ from autobatch.facts.call_effects import (
 )
 from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import GENERATORS, IMMUTABLE, keeps_fields
-from autobatch.lockstep.calls.builtin_functions import HANDLERS, captures_lanes, is_batched_tree, unwrap
+from autobatch.lockstep.calls.builtin_functions import HANDLERS, captures_lanes, is_batched_tree, is_instance, unwrap
 from autobatch.lockstep.regions.region import (
     current_root,
     register_made,
@@ -267,7 +267,7 @@ def _call_object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call(f.func, *f.args, *args, **{**f.keywords, **kwargs})
     if isinstance(f, type):
         return _make_instance(f, args, kwargs)
-    if isinstance(f, MethodDescriptorType) and args:
+    if isinstance(f, MethodDescriptorType) and args and is_instance(args[0], f.__objclass__) is True:
         return call(getattr(args[0], f.__name__), *args[1:], **kwargs)
     if isinstance(f, Op):
         return f(*args, **kwargs)

@@ -16,6 +16,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.current_region import current_region
+from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
 from autobatch.lockstep.regions.region import current_root
@@ -80,6 +81,7 @@ def refuse_hooks(value: Any, *names: str) -> None:
 
 
 _NESTED = frozenset({tuple, list, dict})
+_OF_LANES = frozenset({MaskedBatch, PackedBatch, LaneList})
 
 
 def _binary(operator: operators.Binary) -> Callable[[Any, Any], Any]:
@@ -94,12 +96,21 @@ def _binary(operator: operators.Binary) -> Callable[[Any, Any], Any]:
         if kind not in PLAIN or type(a) not in PLAIN:
             refuse_hooks(a, forward)
             refuse_hooks(b, reflected)
+            refuse_foreign(a, b)
         if compares and (_is_nested(a) or _is_nested(b)) and (is_lane_dependent(a) or is_lane_dependent(b)):
             raise NeedsLoop("containers of values that differ by example are compared")
         return native(a, b)
 
     call.__name__ = operator.name
     return call
+
+
+def refuse_foreign(a: Any, b: Any) -> None:
+    """Raise NeedsLoop for an operator of lanes and an object of a library's that is no array, such as a `Decimal`."""
+    for lanes, other in ((a, b), (b, a)):
+        kind = type(other)
+        if type(lanes) in _OF_LANES and kind not in PLAIN and not is_boxed(other) and not hasattr(kind, "__array__"):
+            raise NeedsLoop(f"an operator of a {kind.__name__}")
 
 
 def _is_nested(value: Any) -> bool:
@@ -142,7 +153,9 @@ def getattribute(x: Any, name: str) -> Any:
     kind = type(x)
     region: Any = current_region()
     if kind in PLAIN or region is None:
-        if kind is MaskedBatch and (x.scalar is not None or name == "__class__") and region is not None:
+        if name == "__class__" and region is not None and kind in _OF_LANES:
+            return class_of_lanes(x)
+        if kind is MaskedBatch and x.scalar is not None and region is not None:
             return _number_attribute(x, name)
         return getattr(x, name)
     refuse_items(x)
@@ -167,15 +180,15 @@ def getattribute(x: Any, name: str) -> Any:
 
 
 def class_of_lanes(x: Any) -> type:
-    """The Python class of each lane's value in a batch of arrays or numbers."""
+    """The Python class of each lane's value in a batch of arrays or numbers, or in a list."""
+    if type(x) is LaneList:
+        return list
     scalar = getattr(x, "scalar", None)
     return scalar if scalar is not None else np.ndarray if x.ndim else x.dtype.type
 
 
 def _number_attribute(x: MaskedBatch, name: str) -> Any:
     """An attribute of a batch of Python numbers, which have fewer attributes than arrays."""
-    if name == "__class__":
-        return class_of_lanes(x)
     if not hasattr(x.scalar, name):
         raise AttributeError(f"{x.scalar.__name__!r} object has no attribute {name!r}")  # type: ignore[union-attr]
     return getattr(x, name) if name[0] == "_" else x.__getattr__(name)
