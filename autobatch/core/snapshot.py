@@ -306,7 +306,7 @@ class Snapshot:
     def _visit_methods(self, kinds: Iterable[type], names: set[str]) -> None:
         for kind in kinds:
             for name in names & vars(kind).keys():
-                for method in _functions_of(vars(kind)[name]):
+                for method in functions_of(vars(kind)[name]):
                     if id(method) not in self._seen and is_user_code(method):
                         self._seen[id(method)] = method
                         self.methods.append(method)
@@ -463,7 +463,7 @@ def _global_names(code: CodeType) -> set[str]:
     return found
 
 
-def _functions_of(attribute: Any) -> list[FunctionType]:
+def functions_of(attribute: Any) -> list[FunctionType]:
     """The functions behind a class attribute: itself, a property's accessors, or a wrapped function."""
     names = "fget", "fset", "fdel", "__func__", "__wrapped__"
     found = [attribute, *(getattr(attribute, name, None) for name in names)]

@@ -20,7 +20,7 @@ from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.example_recorder import ExampleRecorder, Recorders
-from autobatch.lazy.example_state import ExampleState, shows_identity, shows_order
+from autobatch.lazy.example_state import ExampleState, shows_classes, shows_identity, shows_order
 from autobatch.lazy.fibers import Fibers, Joining, LaunchError, active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.trace import Trace, finish, record_lookups, wrap_example, wrap_shared
@@ -74,6 +74,9 @@ def map_with_stats(
     if run.shows_identity():
         run.trace.close()
         return run.as_loop("NeedsLoop: it is asked whether an array that has two names is one object", True), stats
+    if shows_classes(run.state.shared, run.state.kinds):
+        run.trace.close()
+        return run.as_loop("NeedsLoop: a method that Python calls, or code without source, asks for classes", True), stats
     if run.state.may_change:
         joining = None
     try:

@@ -28,7 +28,7 @@ import itertools
 import random
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from types import BuiltinFunctionType, CodeType, FunctionType, WrapperDescriptorType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, WrapperDescriptorType
 from typing import Any
 
 import numpy as np
@@ -37,11 +37,11 @@ from autobatch.batches.any_batch import Batch
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import attributes, leaves, replace_leaves
 from autobatch.core.recorded_array import is_recorded
-from autobatch.core.snapshot import Snapshot
-from autobatch.facts.call_effects import may_act
+from autobatch.core.snapshot import Snapshot, functions_of
+from autobatch.facts.call_effects import may_act, reads_values
 from autobatch.facts.purity import ANY, may_change, meaning_of
-from autobatch.facts.python_functions import ACTING_MODULES, PAUSES
-from autobatch.facts.types import GENERATORS, SCALARS
+from autobatch.facts.python_functions import ACTING_MODULES, FRAME_READERS, PAUSES
+from autobatch.facts.types import COMPARISON_METHODS, GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
 from autobatch.syntax.scopes import is_dotted, path_of
 from autobatch.syntax.source import NoSourceError, find, inner_codes, is_library
@@ -335,6 +335,56 @@ def _compares_objects(code: CodeType) -> bool:
     if any(step == "IS_OP" and before != "LOAD_CONST" for before, step in itertools.pairwise(steps)):
         return True
     return any(_compares_objects(const) for const in code.co_consts if isinstance(const, CodeType))
+
+
+def shows_classes(state: Snapshot, kinds: Collection[type]) -> bool:
+    """True if code that runs as it is written asks for a value's class, or gives values to what reads them.
+
+    Such code is what has no form: functions without source, and methods that Python calls by itself (`__add__`).
+
+    Args:
+        state, kinds: as in `shows_order`.
+    """
+    if any(_asks(function) and not _has_form(function) for function in state.functions):
+        return True
+    held = [item for kind in {*state.classes, *kinds} for item in vars(kind).items()]
+    implicit = [
+        function
+        for name, value in held
+        if isinstance(value, property) or (name.startswith("__") and name not in _OF_PEOPLE)
+        for function in functions_of(value)
+    ]
+    return any(map(_asks, implicit))
+
+
+def _has_form(function: FunctionType) -> bool:
+    try:
+        return FRAME_READERS.isdisjoint(function.__code__.co_names) and find(function) is not None
+    except NoSourceError:
+        return False
+
+
+def _asks(function: FunctionType) -> bool:
+    """True if code of the user's names `type` or `hasattr`, other than of `self`, or what reads its arguments."""
+    known = _asked.get(function.__code__)
+    if known is None:
+        codes = [] if is_library(function.__code__.co_filename) else inner_codes(function.__code__)
+        loads = [[each for each in dis.get_instructions(code) if each.opname.startswith("LOAD")] for code in codes]
+        known = _asked[function.__code__] = any(
+            _is_asking(function, steps[at : at + 3]) for steps in loads for at in range(len(steps))
+        )
+    return known
+
+
+def _is_asking(function: FunctionType, steps: Sequence[dis.Instruction]) -> bool:
+    value = meaning_of(function, steps[0].argval) if steps[0].opname in _LOADS - _OF_OBJECTS else None
+    names = [step.argval for step in steps[1:] if step.opname in _OF_OBJECTS or step.argval == "self"]
+    value = vars(value).get(names[0]) if isinstance(value, ModuleType) and names else value
+    return ((value is type or value is hasattr) and names[:2] != ["self"]) or reads_values(value)
+
+
+_asked: weakref.WeakKeyDictionary[CodeType, bool] = weakref.WeakKeyDictionary()
+_OF_PEOPLE = frozenset((*COMPARISON_METHODS, "__init__", "__call__", "__repr__", "__str__", "__new__", "__ne__"))
 
 
 def changes_nothing(function: Any, shared: Any, kinds: Collection[type]) -> bool:
