@@ -233,10 +233,7 @@ def _looped(
     if columns is not None:
         return run_loop(per_example_form(function), columns, kwargs)
     own = own or ExampleColumns(function, args, kwargs)
-    try:
-        return _loop_over(function, own, own.values(), 0)
-    finally:
-        own.give_back()
+    return own.giving_back(_loop_over, function, own, own.values(), 0)
 
 
 def _loop_over(function: Any, own: ExampleColumns, columns: list[list[Any]], start: int) -> list[Any]:
@@ -276,14 +273,12 @@ class _BatchCall:
             return _looped(self.function, self._args, self._kwargs, self._batches, self._size, self._columns)
         if self._columns is None:
             self._columns = ExampleColumns(self.function, self._args, self._kwargs)
-        columns = self._columns.values(start, None if stop == self._size else stop)
-        try:
-            if step.way == LOOP:
-                return _loop_over(self.function, self._columns, columns, start)
-            given = columns, self._columns.shared, self._columns.arguments_of, start, step.limit
-            results, self.stats = _on_the_fly(self.function, *given)
-        finally:
-            self._columns.give_back()
+        own = self._columns
+        columns = own.values(start, None if stop == self._size else stop)
+        if step.way == LOOP:
+            return own.giving_back(_loop_over, self.function, own, columns, start)
+        given = columns, own.shared, own.arguments_of, start, step.limit
+        results, self.stats = own.giving_back(_on_the_fly, self.function, *given)
         return results
 
     def packed(self, start: int, stop: int) -> tuple[Any, ...]:

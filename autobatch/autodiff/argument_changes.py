@@ -5,13 +5,14 @@ Afterwards each copy is compared with what was put into it: entries and attribut
 removed, and arrays that were written into.
 """
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.core import pytree
-from autobatch.core.memory import overlap
+from autobatch.core.memory import overlap, run_all
 from autobatch.core.op import is_boxed
 from autobatch.core.parameter_trees import is_array_like, parts_of
 from autobatch.core.snapshot import Snapshot, refill
@@ -42,7 +43,7 @@ class ArgumentChanges:
                 self._add(part, before[key])
 
     def carry(self, arrays: Sequence[tuple[Any, Any, Any]], others: Sequence[Any], unboxed: Any) -> None:
-        """Make the changes in the caller's objects.
+        """Make the changes in the caller's objects; all of them if an interrupt comes meanwhile. May be repeated.
 
         Args:
             arrays: (the caller's array, what the function got for it, its new value or None) of each parameter.
@@ -74,11 +75,13 @@ class ArgumentChanges:
             [value for key, value in now.items() if before.get(key, now) is not value] for _, before, now in changed
         ]
         Snapshot([found], inside=True).settle(lambda part: known[id(part)] if id(part) in known else unboxed(part))
+        calls = []
         for (original, before, now), values in zip(changed, found, strict=True):
             mine, new = parts_of(original), iter(values)
-            _set_parts(original, {key: mine[key] if before.get(key, now) is now[key] else next(new) for key in now})
-        for value, new in written:
-            write(value, new) if is_boxed(value) else np.copyto(value, new)
+            parts = {key: mine[key] if before.get(key, now) is now[key] else next(new) for key in now}
+            calls.append(functools.partial(_set_parts, original, parts))
+        calls += [functools.partial(write if is_boxed(value) else np.copyto, value, new) for value, new in written]
+        run_all(calls)
 
 
 def _overlap(value: Any, other: Any) -> bool:

@@ -114,24 +114,25 @@ def value_and_grad(
             carry = functools.partial(_carry, changes, inputs if carries else (), tape, (args, kwargs), positions)
             try:
                 result = _call(f, boxed, kwargs)
-            except Exception:
+                if tape.refusals:
+                    raise tape.refusals[0]
+                result, aux = _split_aux(result) if has_aux else (result, None)
+                result = forced(result, tape)
+                _check_result(result)
+                found = iter(_backward(tape, result, [slot for slot in inputs if slot.leaf is not None]))
+                taken: set[int] = set()
+                gradients = iter([None if slot.leaf is None else slot.finish(next(found), taken) for slot in inputs])
+                trees = [pytree.unflatten(structure, gradients) for structure in structures]
+                value = unboxed(result, tape)
+                if has_aux:
+                    value = value, pytree.map_tree(lambda leaf: unboxed(forced(leaf, tape), tape), aux)
+                carry()  # after the walk back, which reads the arrays as they were
+            except BaseException:  # an interrupt, too: what else the function has changed stays
                 if not tape.refusals:  # else the function alone would not have raised
                     with contextlib.suppress(UnsupportedError):
                         carry()
                 raise
-            if tape.refusals:
-                raise tape.refusals[0]
-            result, aux = _split_aux(result) if has_aux else (result, None)
-            result = forced(result, tape)
-            _check_result(result)
-            found = iter(_backward(tape, result, [slot for slot in inputs if slot.leaf is not None]))
-            taken: set[int] = set()
-            gradients = iter([None if slot.leaf is None else slot.finish(next(found), taken) for slot in inputs])
-            trees = [pytree.unflatten(structure, gradients) for structure in structures]
-            value = unboxed(result, tape)
-            out = (value, pytree.map_tree(lambda leaf: unboxed(forced(leaf, tape), tape), aux)) if has_aux else value
-            carry()  # after the walk back, which reads the arrays as they were
-            return out, trees[0] if single else tuple(trees)
+            return value, trees[0] if single else tuple(trees)
 
     return wrapper
 

@@ -6,6 +6,7 @@ that are written into must not share memory with others, and changed containers 
 
 import dataclasses
 import itertools
+import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,7 +28,7 @@ from autobatch.compiled.translation.exact_types import (
     Type,
 )
 from autobatch.compiled.translation.source_program import SourceProgram
-from autobatch.compiled.value_layout import leaves, set_words
+from autobatch.compiled.value_layout import leaves, state_of
 
 
 @dataclasses.dataclass
@@ -157,10 +158,10 @@ def _objects(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Any, Type]]:
                 )
 
 
-def write_back(
+def writes_back(
     program: SourceProgram, kind: Type, values: Sequence[Any], arrays: Iterator[np.ndarray], wanted: Sequence[bool]
-) -> None:
-    """Copy packed arrays, as they are after a run, into the arrays and generators of these values.
+) -> Iterator[tuple[Any, ...]]:
+    """The calls, as for `call_all`, that copy packed arrays into the arrays and generators of these values.
 
     Args:
         arrays: those that `pack` gave for the values, in its order.
@@ -172,19 +173,19 @@ def write_back(
             ends = itertools.accumulate((value.size for value in values), initial=0)
             for value, (first, last), is_wanted in zip(values, itertools.pairwise(ends), wanted, strict=True):
                 if is_wanted and program.may_change(kind):
-                    value[...] = flat[first:last].reshape(value.shape)
+                    yield operator.setitem, value, ..., flat[first:last].reshape(value.shape)
         case RandomStream():
             words = next(arrays).reshape(-1, 6)
             for value, state, is_wanted in zip(values, words, wanted, strict=True):
                 if is_wanted and program.may_change(kind):
-                    set_words(value, state)
+                    yield setattr, value.bit_generator, "state", state_of(state)
         case Tuple():
             for place, item in enumerate(kind.items):
-                write_back(program, item, [value[place] for value in values], arrays, wanted)
+                yield from writes_back(program, item, [value[place] for value in values], arrays, wanted)
         case Struct():
             for name, item in zip(kind.names, kind.items, strict=True):
                 parts = [value[name] if kind.cls is dict else getattr(value, name) for value in values]
-                write_back(program, item, parts, arrays, wanted)
+                yield from writes_back(program, item, parts, arrays, wanted)
         case _:
             for _ in leaves(kind):
                 next(arrays)

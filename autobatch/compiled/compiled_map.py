@@ -9,6 +9,7 @@ import copy
 import dataclasses
 import functools
 import itertools
+import operator
 import sys
 import threading
 import time
@@ -20,7 +21,7 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
-from autobatch.compiled.changed_arguments import check_independent, returned, write_back
+from autobatch.compiled.changed_arguments import check_independent, returned, writes_back
 from autobatch.compiled.compiled_call import (
     Arguments,
     ColumnPlace,
@@ -38,6 +39,7 @@ from autobatch.compiled.translation.source_program import SourceProgram, Unreada
 from autobatch.compiled.ufunc_loops import table_of
 from autobatch.compiled.value_layout import batch_of, unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored
+from autobatch.core.memory import call_all, run_all
 from autobatch.core.pytree import has_more_parts
 from autobatch.core.snapshot import cell_value
 from autobatch.core.threads import run_together, thread_count
@@ -376,20 +378,21 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
     def put(first: int, last: int) -> None:
         if not program.writes or first == last:
             return
+        calls: list[tuple[Any, ...]] = []
         for start, end, arrays in packed:
             wanted = [first <= index < last and index not in bad for index in range(start, end)]
             given = iter(arrays)
             for value, kind in zip(call.values, kinds, strict=True):
                 varying = isinstance(value, ColumnPlace)  # nothing is written into shared arguments
                 examples = call.examples(value.column)[start:end] if varying else [value]
-                write_back(program, kind, examples, given, wanted if varying else [False])
+                calls += writes_back(program, kind, examples, given, wanted if varying else [False])
         for index in range(first, last):
             for value, content in contents[index] if contents and index not in bad else ():
                 if isinstance(value, list):
-                    value[:] = content
+                    calls.append((operator.setitem, value, slice(None), content))
                 else:
-                    value.clear()
-                    value.update(content)
+                    calls += [(value.clear,), (value.update, content)]
+        call_all(calls)
 
     run = Run(results, failed, put)
     if not form.checked:
@@ -443,10 +446,12 @@ def check(call: CompiledCall, form: KernelForm, run: Run, name: str, approximate
         found = run.results[index]
         if given is not None:
             before = [copy.deepcopy(value) for value in call.example(index)]
-            run.put(index, index + 1)
-            found, expected = (found, *call.example(index)), (expected, *given)
-            found = copy.deepcopy(found)
-            _restore(call.example(index), before)
+            try:
+                run.put(index, index + 1)
+                found, expected = (found, *call.example(index)), (expected, *given)
+                found = copy.deepcopy(found)
+            finally:
+                run_all([functools.partial(_restore, call.example(index), before)])
         if not same(found, expected, approximate):
             raise form.refuse(name, found, expected)
     form.checked = bool(chosen) or form.checked

@@ -275,11 +275,11 @@ def words_of(generator: np.random.Generator) -> list[int]:
     return [*words, state["has_uint32"], state["uinteger"]]
 
 
-def set_words(generator: np.random.Generator, words: Any) -> None:
-    """Set a generator to the position that `words_of` returned."""
+def state_of(words: Any) -> dict[str, Any]:
+    """The state of a generator's bit generator, from what `words_of` returned."""
     a, b, c, d, has, left = map(int, words)
     wide = {"state": a << 64 | b, "inc": c << 64 | d}
-    generator.bit_generator.state = {"bit_generator": "PCG64", "state": wide, "has_uint32": has, "uinteger": left}
+    return {"bit_generator": "PCG64", "state": wide, "has_uint32": has, "uinteger": left}
 
 
 def count_steps(kind: Type) -> int:

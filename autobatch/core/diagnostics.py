@@ -12,9 +12,11 @@
 
 import contextlib
 import contextvars
+import dis
 import functools
 import os
 import re
+import signal
 import sys
 import threading
 import warnings
@@ -25,7 +27,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from autobatch.core.config import config
-from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
+from autobatch.errors import FallbackWarning, NeedsLoop, OverTime, UnsupportedError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -110,6 +112,42 @@ def raised_at(error: BaseException) -> tuple[str, int] | None:
             found = trace.tb_frame.f_code.co_filename, trace.tb_lineno
         trace = trace.tb_next
     return found
+
+
+_CALLING = (
+    "BEFORE_WITH", "BINARY", "COMPARE", "CONTAINS", "DELETE", "FORMAT", "FOR_ITER", "GET_ITER", "LOAD_ATTR",
+    "LOAD_METHOD", "LOAD_SPECIAL", "POP_JUMP", "SEND", "STORE_ATTR", "STORE_SUBSCR", "TO_BOOL", "UNARY", "UNPACK",
+    "WITH_EXCEPT",
+)  # fmt: skip
+
+
+def came_from_outside(error: BaseException) -> bool:
+    """True if a run was interrupted: what was raised is not what the user's code, run again, would raise.
+
+    An `Exception` counts as the code's own. So does another one, such as `SystemExit`, unless a signal's handler raised
+    it, or a function that no instruction called (a trace). A `KeyboardInterrupt` is the code's own only if a `raise`
+    statement of the user's raised it, not Ctrl-C.
+
+    >>> came_from_outside(OverTime()), came_from_outside(ValueError())
+    (True, False)
+    """
+    if isinstance(error, Exception):
+        return False
+    if isinstance(error, OverTime) or error.__traceback__ is None:
+        return True
+    handlers = [signal.getsignal(each) for each in signal.valid_signals()]
+    codes = {getattr(getattr(each, "func", each), "__code__", None) for each in handlers}
+    trace: TracebackType | None = error.__traceback__
+    called, is_ours = "CALL", False
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code in codes or not (called.startswith("CALL") or (called.startswith(_CALLING) and not is_ours)):
+            return True
+        instructions = code.co_code[trace.tb_lasti :: -2]  # an instruction is followed by its caches
+        called = next(dis.opname[each] for each in instructions if each != dis.opmap["CACHE"])
+        is_ours = is_library_file(code.co_filename)
+        trace = trace.tb_next
+    return is_ours or (isinstance(error, KeyboardInterrupt) and called not in ("RAISE_VARARGS", "RERAISE"))
 
 
 def warn_fallback(reason: str, where: tuple[str, int] | None = None, way: str = "as a loop over the examples") -> None:

@@ -19,7 +19,7 @@ import itertools
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -136,6 +136,17 @@ def write_all(writes: Iterator[tuple[Any, Any, Any]]) -> None:
     (array([1., 1.]), array([2., 0., 0.]))
     """
     collections.deque(itertools.starmap(operator.setitem, writes), maxlen=0)
+
+
+def call_all(calls: Iterable[tuple[Any, ...]]) -> None:
+    """`function(*arguments)` for each (function, *arguments); of functions of C's, no interrupt comes in between.
+
+    >>> numbers = []
+    >>> call_all([(numbers.append, 1), (numbers.extend, [2, 3])])
+    >>> numbers
+    [1, 2, 3]
+    """
+    collections.deque(itertools.starmap(operator.call, calls), maxlen=0)
 
 
 def run_all(calls: Sequence[Callable[[], Any]]) -> list[Any]:

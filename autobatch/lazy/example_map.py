@@ -13,12 +13,11 @@ import numpy as np
 from autobatch.autodiff.tape import count_refusals, forget_refusals
 from autobatch.core.current_region import Example, current_region, example, reset_example, set_example
 from autobatch.core.diagnostics import raised_at, warn_fallback
-from autobatch.core.memory import collector_paused, write_all
+from autobatch.core.memory import collector_paused, run_all, write_all
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves, leaves_of_kind
 from autobatch.core.snapshot import Snapshot
-from autobatch.errors import NeedsLoop, OverTime, ShapeError, UnsupportedError, note_example
-from autobatch.lazy.array import LazyArray
+from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.lazy.example_recorder import ExampleRecorder, Recorders
 from autobatch.lazy.example_state import ExampleState, shows_classes, shows_identity, shows_order
 from autobatch.lazy.fibers import Fibers, Joining, LaunchError, active_trace
@@ -85,12 +84,13 @@ def map_with_stats(
         run.trace.inputs.clear()
     if results is not None:
         return results, stats
-    run.restore()
     cause = run.cause
     if joining is not None:
         if cause is not None and not isinstance(cause, NeedsLoop):
             raise cause
         run.columns = [column[:count] for column in columns]
+    if cause is not None and not isinstance(cause, Exception):
+        run.raise_in_order(cause)
     return run.as_loop("a batched call failed" if cause is None else f"{type(cause).__name__}: {cause}"), stats
 
 
@@ -114,10 +114,10 @@ class _Map:
     _forget: Callable[[], Any]
     _first: int
     cause: BaseException | None = None
+    _failed: int = 0  # the first example that raised
     _line: tuple[str, int] | None = None  # the first line that waited for a value, if waiting was the problem
     _writes: Sequence[Any] = ()  # writes into the caller's arrays
     _written: Iterator[Any] | None = None  # iterator over the writes still to be made
-    _ended: bool = False  # True when all examples have ended without an error
 
     def __post_init__(self) -> None:
         self.trace = Trace()
@@ -152,6 +152,12 @@ class _Map:
             warn_fallback(why, self._line or (None if self.cause is None else raised_at(self.cause)))
         return results
 
+    def raise_in_order(self, error: BaseException) -> None:
+        """Raise what the function raises that is no `Exception`, with the changes that the loop makes until then."""
+        columns = [column[: self._failed + 1] for column in self.columns]
+        run_loop(self._function, columns, self._shared, self._arguments_of, self._first)
+        raise error
+
     def restore(self) -> None:
         """Restore all state to what it was before the run."""
         forget_refusals(self._refusals)
@@ -163,18 +169,22 @@ class _Map:
     ) -> list[Any] | None:
         """Run the examples together; returns None, and sets `cause`, if they have to run as a loop."""
         try:
-            fibers, changed = self._run(recorders_of, joining)
-            if fibers.error is None and not changed:
-                results = fibers.results
-                del fibers  # it refers to the trace
-                return self._finish_map(results)
-        except LaunchError as launch:
-            self.cause = launch.__cause__
-            return None
-        except BaseException as stop:
-            self._clean_up_after(stop)
+            fibers = None
+            try:
+                fibers, changed = self._run(recorders_of, joining)
+                if fibers.error is None and not changed:
+                    results = fibers.results
+                    fibers = None  # it refers to the trace
+                    return self._finish_map(results)
+            except LaunchError as launch:
+                self.cause = launch.__cause__
+            self.restore()
+        except BaseException:  # an interrupt, or the deadline: either all writes were made (by one C call) or none
+            if self._written is None or operator.length_hint(self._written):
+                run_all([self.restore])
             raise
-        self.cause = self._reason(fibers, changed)
+        if fibers is not None:
+            self.cause = self._reason(fibers, changed)
         return None
 
     def _run(
@@ -197,7 +207,6 @@ class _Map:
                             "an example writes into memory that it shares with other arguments"
                         )
                     self._writes = writes
-                self._ended = fibers.error is None
             finally:
                 if recorder is not None:
                     trace.stats.recorded = recorder.count
@@ -263,25 +272,13 @@ class _Map:
         left.settle(functools.partial(finish, self.trace))
         return left.functions
 
-    def _clean_up_after(self, stop: BaseException) -> None:
-        """Clean up after an interrupt or the deadline; neither comes between the writes into arguments (one C call)."""
-        is_over = type(stop) is OverTime
-        if self._written is not None and not operator.length_hint(self._written):
-            return
-        found: list[Any] = []
-        if not is_over:  # changes made by examples stay, as after a loop, unless they contain recorded arrays
-            roots = [self._function, self._shared, self.columns]
-            Snapshot(roots).settle(functools.partial(_collect_recorded, self.trace, found))
-        if found or self._ended or is_over:
-            self.restore()
-
     def _reason(self, fibers: Fibers, changed: bool) -> BaseException:
         """The reason why the examples have to run again, as a loop.
 
         Raises:
             Exception: the error of the first failing example, as the loop raises it, if nothing was changed.
         """
-        trace = self.trace
+        trace, self._failed = self.trace, fibers.failed
         if fibers.error is None:
             self._line = next(iter(trace.stats.forced), None)
             return NeedsLoop("an example changes what the examples share, and one waits for a value")
@@ -289,13 +286,6 @@ class _Map:
         if trace.failed is None and quiet:  # raises the user's error, unless only the lazy run failed
             run_plain(self._function, self.columns, fibers.failed, self._shared, self._arguments_of, self._first)
         return trace.failed or fibers.error
-
-
-def _collect_recorded(trace: Trace, found: list[Any], value: Any) -> Any:
-    """Return the value unchanged; append it to `found` if it is a recorded array of this trace."""
-    if type(value) is LazyArray and value.trace is trace:
-        found.append(value)
-    return value
 
 
 class _LoopExample(Example):

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from autobatch.core.diagnostics import handling
+from autobatch.core.diagnostics import came_from_outside, handling
 from autobatch.lazy.generator_rounds import MISFIT, WAITS, Generating, Rounds
 from autobatch.lazy.trace import Trace
 
@@ -195,7 +195,9 @@ def _recorded(trace: Trace, function: Callable[..., Any], largest: int, index: i
     trace.example = index
     try:
         result = function(*given)
-    except Exception as error:  # any error: the example runs again as Python, and raises it there
+    except BaseException as error:  # any error: the example runs again as Python, and raises it there
+        if came_from_outside(error):
+            raise
         del sigs[nodes:]
         del refs[operands:]
         trace.failed = None

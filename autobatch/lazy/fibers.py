@@ -14,7 +14,7 @@ import greenlet
 import numpy as np
 
 from autobatch.core.current_region import Example, check_time, set_example
-from autobatch.core.diagnostics import user_filters
+from autobatch.core.diagnostics import came_from_outside, user_filters
 from autobatch.core.pytree import PLAIN, leaves, leaves_of_kind, replace_leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.types import SCALARS
@@ -200,13 +200,20 @@ class Fibers:
         """
         self._trace.park = self._park
         try:
-            self._run()
-        finally:  # end all fibers, so that their `finally` blocks run now
-            self._closing = True
-            for index, fiber in list(self._fibers.items()):
-                self._end(index, fiber)
-            self._trace.park = None
-            self._trace.example = -1
+            try:
+                self._run()
+            finally:
+                self._close()
+        finally:  # again, where an interrupt came in between
+            self._close()
+
+    def _close(self) -> None:
+        """End all fibers, so that their `finally` blocks run now."""
+        self._closing = True
+        for index, fiber in list(self._fibers.items()):
+            self._end(index, fiber)
+        self._trace.park = None
+        self._trace.example = -1
 
     def _run(self) -> None:
         for index in self._waiting:
@@ -289,7 +296,9 @@ class Fibers:
                 outcome = fiber.switch()
         except LaunchError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            if came_from_outside(error):
+                raise
             del self._fibers[index]
             if self._joining is not None:
                 self._joining.on_error(index)
@@ -336,8 +345,10 @@ class Fibers:
             while not fiber.dead:
                 try:
                     fiber.throw(greenlet.GreenletExit)
-                except Exception:  # raised by a `finally` block of an example whose result is not needed any more
-                    continue
+                except BaseException as error:
+                    if came_from_outside(error):
+                        raise
+                    continue  # raised by a `finally` block of an example whose result is not needed any more
         finally:
             self._closing = closing
             self._fibers.pop(index, None)

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from autobatch.autodiff.tape import active_tape, off_tape
+from autobatch.core.diagnostics import came_from_outside
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.lazy.array import LazyArray
@@ -178,7 +179,9 @@ class Rounds:
                     with contextlib.suppress(Exception):
                         ended.append((index, form.finished(stop.value)))
                         continue
-                except Exception:  # any error: the example runs again as Python, and raises it there
+                except BaseException as error:  # any error: the example runs again as Python, and raises it there
+                    if came_from_outside(error):
+                        raise
                     generator.close()
                 misfits.append(index)
                 del sigs[nodes:]

@@ -24,7 +24,7 @@ class ExampleColumns:
     """The arguments of a call on batches: one column of per-example values for each batch, and the shared arguments.
 
     As in lock-step, the function's writes into its arguments reach the batches. An example's array cut from a padded
-    one is copied to be contiguous, as it would be alone; `give_back` writes the copy back into the batch.
+    one is copied to be contiguous, as it would be alone; `giving_back` writes the copy back into the batch.
 
     Attributes:
         batches: the distinct batches among the arguments; shared: the others, by str(position) or name.
@@ -75,11 +75,20 @@ class ExampleColumns:
             out.flags.writeable = False
         return out
 
-    def give_back(self) -> None:
-        """Write the copies back to the original arrays if the function may have changed them, and drop the copies."""
-        copies, self._copies = self._copies, []
-        if copies and may_change([self._function], []):
-            write_all((value, ..., copy) for value, copy in copies)
+    def giving_back(self, call: Callable[..., Any], *args: Any) -> Any:
+        """Run `call`; then, however it ended, write the copies back if the function may have changed them."""
+        try:
+            try:
+                return call(*args)
+            finally:
+                self._give_back()
+        finally:  # again, where an interrupt came in between
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._copies and may_change([self._function], []):
+            write_all(iter([(value, ..., copy) for value, copy in self._copies]))
+        self._copies = []
 
     def in_order(self, columns: list[list[Any]]) -> tuple[list[Any], dict[str, Any]] | None:
         """(one iterable of per-example values for each positional argument, the shared keyword arguments).

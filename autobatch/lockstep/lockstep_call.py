@@ -22,7 +22,7 @@ from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Batched, check_padding, limited_padding
 from autobatch.core.config import config
 from autobatch.core.current_region import example, region
-from autobatch.core.diagnostics import warn_fallback
+from autobatch.core.diagnostics import came_from_outside, warn_fallback
 from autobatch.core.memory import keep_freed_memory, write_all
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves, leaves_of_kind, map_tree
@@ -115,8 +115,12 @@ def in_lock_step(
         raise NoLockStep(str(error), _line_of(error, function), False) from None
     except FallbackWarning:  # under `-W error` the user asked for this exception
         raise
-    except Exception as error:
-        if (config.strict and isinstance(error, UnsupportedError)) or type(error).__name__ == "BdbQuit":  # a debugger's
+    except BaseException as error:
+        if (
+            came_from_outside(error)
+            or (config.strict and isinstance(error, UnsupportedError))
+            or type(error).__name__ == "BdbQuit"  # a debugger's
+        ):
             raise
         forget_refusals(refusals)
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
@@ -134,14 +138,13 @@ def fallback(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockSt
     columns = ExampleColumns(function, args, kwargs)
     try:
         with region(None):
-            results, together = map_columns(function, columns.values(), columns.shared, columns.arguments_of)
+            given = function, columns.values(), columns.shared, columns.arguments_of
+            results, together = columns.giving_back(map_columns, *given)
         way = _NEXT_WAY if together else _LAST_WAY
     except Exception:
         if not refused.failed:
             warn_fallback(reason, where, way)
         raise
-    finally:
-        columns.give_back()
     warn_fallback(reason, where, way)
     return normalised(stack_results(results), size, columns.batches)
 
