@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import signal
 import sys
 from collections.abc import Callable
 
@@ -13,7 +14,7 @@ from autobatch.core.memory import collector_paused
 from autobatch.errors import UnsupportedError
 from autobatch.syntax.source import PARSING
 
-_PACKAGE = str(pathlib.Path(autobatch.__file__).parent)
+PACKAGE = str(pathlib.Path(autobatch.__file__).parent)
 _ALLOCATORS = ("array", "ascontiguousarray", "concatenate", "empty", "empty_like", "full", "stack", "zeros")
 
 
@@ -35,7 +36,7 @@ def left_at(event_number: int, call: Callable[[], object], where: str = "") -> b
     def trace(frame, event, arg):
         nonlocal count
         file = frame.f_code.co_filename
-        if not file.startswith(_PACKAGE) or where not in file[len(_PACKAGE) :]:
+        if not file.startswith(PACKAGE) or where not in file[len(PACKAGE) :]:
             return None
         if event == "line":
             count += 1
@@ -54,10 +55,54 @@ def left_at(event_number: int, call: Callable[[], object], where: str = "") -> b
     except Left:
         return True
     finally:
-        for lock in (diagnostics._silent, PARSING):
-            while lock._is_owned():  # left before its `with` let go of it: other threads would wait for it without end
-                lock.release()
+        _free_locks()
     return False
+
+
+def interrupted_at(number: int, call: Callable[[], object], event: str, files: str = PACKAGE) -> bool:
+    """Run `call`, with a Ctrl-C at the so-manieth event that Python counts in these files; whether it came to that.
+
+    Args:
+        event: "line", or "call" for each call and each return, those of C's functions too.
+        files: how their paths begin.
+    """
+    count = 0
+
+    def at(frame, found, arg):
+        nonlocal count
+        if not frame.f_code.co_filename.startswith(files):
+            return None
+        if event == "call" or found == "line":
+            count += 1
+            if count == number:
+                signal.raise_signal(signal.SIGINT)
+        return at
+
+    setter, getter = (sys.settrace, sys.gettrace) if event == "line" else (sys.setprofile, sys.getprofile)
+    before, hook = getter(), sys.unraisablehook
+    ignored = []
+    try:
+        with np.errstate(), collector_paused():
+            sys.unraisablehook = ignored.append  # Python loses an interrupt in a generator that it closes
+            setter(at)
+            try:
+                call()
+            finally:
+                setter(before)
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.unraisablehook = hook
+        _free_locks()
+    assert count < number or ignored, "the interrupt was lost"
+    return False
+
+
+def _free_locks() -> None:
+    """Let go of what a trace may have left before its `with` did: other threads would wait for it without end."""
+    for lock in (diagnostics._silent, PARSING):
+        while lock._is_owned():
+            lock.release()
 
 
 def without_memory_at(number: int, call: Callable[[], object]) -> bool:
@@ -66,7 +111,7 @@ def without_memory_at(number: int, call: Callable[[], object]) -> bool:
 
     def failing(make, *args, **kwargs):
         nonlocal left
-        if sys._getframe(2).f_code.co_filename.startswith(_PACKAGE):
+        if sys._getframe(2).f_code.co_filename.startswith(PACKAGE):
             left -= 1
             if left == 0:
                 raise MemoryError

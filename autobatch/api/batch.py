@@ -20,6 +20,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 import numpy as np
 from numpy.typing import NDArray
 
+from autobatch import _import_whole
 from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.config import config, with_options
@@ -107,13 +108,13 @@ def _sources(function: Any) -> dict[str, list[str]]:
 @functools.cache
 def engines() -> types.SimpleNamespace:
     """The functions that run batches, maps and gradients; imported at first use, as they take half the import time."""
-    from autobatch.api.call_ways import run_batch, run_gradient, run_map  # noqa: PLC0415
+    ways: Any = _import_whole("autobatch.api.call_ways")
     from autobatch.lockstep.calls.call_by_callee import call  # noqa: PLC0415
-    from autobatch.rewrite.taped_forms import taped_form  # noqa: PLC0415
 
     return types.SimpleNamespace(
-        call=call, run_batch=run_batch, run_gradient=run_gradient, run_map=run_map, taped_form=taped_form
-    )
+        call=call, run_batch=ways.run_batch, run_gradient=ways.run_gradient, run_map=ways.run_map,
+        taped_form=ways.taped_form,
+    )  # fmt: skip
 
 
 P = ParamSpec("P")
