@@ -8,7 +8,7 @@ import numpy as np
 
 from autobatch.batches.any_batch import FORMS, Batch, common_size, mixed_reason, narrowed, refusal
 from autobatch.batches.packing import SCALAR_DTYPES
-from autobatch.batches.stacking import loop_over_examples, map_lanes
+from autobatch.batches.stacking import loop_over_examples, map_lanes, stack_numbers
 from autobatch.core.abstract_eval import check_operands, is_non_c_order, may_leave_c_order, ndim_of
 from autobatch.core.batched import Packed
 from autobatch.core.diagnostics import hiding_frames
@@ -38,9 +38,10 @@ def as_masked(value: Any) -> Any:
 
 
 def collated(examples: Any) -> Any:
-    """A batch of arrays from data other than a list: other libraries' columns, an array of examples, an iterator."""
+    """A batch of arrays or numbers from data other than a list: another library's column, an array, an iterator."""
     out = FORMS["collate"](examples)
-    if not isinstance(out, ArrayBatch) or getattr(out, "scalar", None) is not None:
+    are_numbers = isinstance(out, FORMS["objects"]) and stack_numbers(out.values) is not None
+    if not isinstance(out, ArrayBatch) and not are_numbers:
         raise UnsupportedError(
             f"the examples in this {type(examples).__name__} are no arrays; ab.collate gives a tree of batches"
         )

@@ -144,7 +144,9 @@ class PackedBatch(Packed, ArrayBatch):
         """
         if not isinstance(examples, list | tuple):
             out = collated(examples)
-            return out if isinstance(out, PackedBatch) else cls.from_masked(out)
+            if isinstance(out, PackedBatch):
+                return out
+            return cls.from_masked(out) if isinstance(out, MaskedBatch) else cls.from_examples(out.examples())
         if depth > 1:
             inner = cls.from_examples([item for example in examples for item in example], depth - 1)
             return cls.from_lengths(inner, [len(example) for example in examples])

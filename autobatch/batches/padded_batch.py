@@ -13,7 +13,7 @@ from autobatch.batches.array_batch import ArrayBatch, as_masked, collated
 from autobatch.batches.batch_reductions import plain_data, shown_data
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
-from autobatch.batches.stacking import broadcast, loop_over_examples, map_lanes
+from autobatch.batches.stacking import broadcast, loop_over_examples, map_lanes, stack_numbers
 from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import (
     check_operands,
@@ -138,12 +138,13 @@ class MaskedBatch(Batched, ArrayBatch):
         """Stack examples, padded with zeros to the longest.
 
         Args:
-            examples: B arrays of one rank and dtype, or nested lists of numbers; or any other data that `ab.collate`
-                takes, such as a column of Arrow or of a data frame.
+            examples: B arrays of one rank and dtype, or nested lists of numbers; Python numbers, which stay Python's;
+                or any other data that `ab.collate` takes, such as a column of Arrow or of a data frame.
             dims: one bool per example dimension; by default a dimension varies if its lengths differ.
 
         Returns:
-            A batch of B examples, of their dtype.
+            A batch of B examples, of their dtype. Python numbers of several types, or beyond int64, are an
+            `ObjectBatch`, which keeps the type of each.
 
         Raises:
             ShapeError: no examples, ranks that differ, or lengths that differ along a dimension static by `dims`.
@@ -155,6 +156,10 @@ class MaskedBatch(Batched, ArrayBatch):
         if not isinstance(examples, list | tuple):
             out: MaskedBatch = as_masked(collated(examples))
             return out if dims is None else cls.from_examples(out.examples(), dims)
+        of_numbers = stack_numbers(examples)
+        if of_numbers is not None:
+            read_dims(dims or (), 0)
+            return of_numbers
         numbers = flat_numbers(examples) if dims is None else None
         if numbers is not None and numbers[0].size:
             values, lengths = numbers

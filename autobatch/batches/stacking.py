@@ -24,7 +24,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.call_effects import effect_of
-from autobatch.ops.rules.aliasing import set_order, unclear_view, zero_d
+from autobatch.ops.rules.aliasing import is_scalar, set_order, unclear_view, zero_d
 
 Tree = TypeVar("Tree")
 _NUMBERS = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdFD")  # scalar types that determine their dtype
@@ -106,6 +106,8 @@ def broadcast(value: Any, batch_size: int) -> Any:
         return FORMS["objects"]([value] * batch_size)
     if isinstance(value, np.ndarray | np.generic) or is_boxed(value):
         out = FORMS["masked"].of(Batched(np.broadcast_to(value, (batch_size, *value.shape)), value.shape))
+        if not (isinstance(value, np.generic) or is_scalar(value)):
+            zero_d(out)
         return set_order(out, is_non_c_order(value))
     if is_node(value):
         return map_tree(lambda leaf: broadcast(leaf, batch_size), value)
@@ -139,6 +141,28 @@ def stack_results(results: Sequence[Any]) -> Any:
     if any(other != structure for other in structures[1:]):
         return FORMS["objects"](results)
     return unflatten(structure, [_stack_leaf(column) for column in zip(*columns, strict=True)])
+
+
+def stack_numbers(examples: Sequence[Any]) -> Any:
+    """Python numbers, beside others also NumPy's and 0-d arrays, as a batch that keeps the type of each.
+
+    This is the one door of such examples: a padded batch if all are of one type, which int64 holds, else an
+    `ObjectBatch`. None if there is no Python number among them, or anything else.
+
+    >>> stack_numbers([2, 0]), stack_numbers([2, 0.5]), stack_numbers([np.int64(2)])
+    (MaskedBatch(batch_size=2, example=int, examples=[2 0]), ObjectBatch([2, 0.5]), None)
+    """
+    kinds = set(map(type, examples))
+    if kinds.isdisjoint(SCALAR_DTYPES):
+        return None
+    if kinds <= SCALAR_DTYPES.keys() or all(type(x) in SCALAR_DTYPES or _is_number(x) for x in examples):
+        return _stack_leaf(examples)
+    return None
+
+
+def _is_number(x: Any) -> bool:
+    is_array = isinstance(x, np.ndarray | np.generic) or (is_boxed(x) and not isinstance(x, Batch))
+    return is_array and x.ndim == 0 and x.dtype.kind in KINDS
 
 
 def _stack_leaf(column: Sequence[Any]) -> Any:

@@ -165,8 +165,8 @@ def test_what_concat_refuses():
         ab.concat(x)
     with pytest.raises(DTypeError, match="batch 1 has examples of float64, batch 0 of int64"):
         ab.concat([x, x * 1.0])
-    with pytest.raises(DTypeError, match=r"batch 1 has examples of int64 at \['a'\], batch 0 of Python's int"):
-        ab.concat([{"a": ab.collate([1])}, {"a": ab.collate(np.array([1]))}])
+    with pytest.raises(DTypeError, match=r"batch 1 has examples of int64 at \['a'\], batch 0 of int32"):
+        ab.concat([{"a": ab.collate(np.int32([1]))}, {"a": ab.collate(np.array([1]))}])
     with pytest.raises(ShapeError, match="batch 1 has examples of 0 dimensions"):
         ab.concat([x, ab.collate(np.arange(2))])
     with pytest.raises(

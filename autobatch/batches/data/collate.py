@@ -14,6 +14,7 @@ from autobatch.batches.data.columns import Column, Columns, Place
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.packing import SCALAR_DTYPES, as_arrays, flat_numbers
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import stack_numbers
 from autobatch.core.abstract_eval import check_plain
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import is_boxed
@@ -40,7 +41,8 @@ def collate(data: Any, *, nulls: Any = "raise") -> Any:
     Returns:
         Of numbers and of arrays of one shape a `MaskedBatch`; of lists, and arrays that differ in their first dimension
         only, a `PackedBatch`, nested for lists of them; a `MaskedBatch` where more dimensions vary. Of records a tree
-        of batches, of their kind. Strings and other objects are a batch of objects.
+        of batches, of their kind. Strings, numbers of several types and other objects are a batch of objects. A Python
+        number stays Python's.
 
     Raises:
         ShapeError, DTypeError, StructureError: no examples, or such that do not go together, or a missing value; the
@@ -166,11 +168,9 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
         return columns.optional(_sequence([x for x in examples if x is not None], columns, inner), valid, place)
     first = examples[0]
     kind = type(first)
-    if len(kinds) == 1 and kind in SCALAR_DTYPES:
-        try:
-            return columns.numbers(np.array(examples, SCALAR_DTYPES[kind]), None, place, kind)
-        except OverflowError:  # an int beyond int64 stays exact
-            return columns.objects(examples, None, place)
+    numbers = stack_numbers(examples)
+    if numbers is not None:
+        return Column(numbers)
     if isinstance(first, list):
         return _lists(examples, columns, place)
     if isinstance(first, Mapping):
@@ -185,12 +185,6 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
     of_kinds = {type(x): x for x in examples}.values() if len(kinds) > 1 and kind in SCALAR_DTYPES else [first]
     if any(map(_is_array, of_kinds)):
         return _arrays(examples if kinds == {np.ndarray} else [_tensor(x) for x in examples], place)
-    if kinds <= {int, float, bool, complex}:
-        i = next(i for i, x in enumerate(examples) if type(x) is not kind)
-        raise DTypeError(
-            f"example {place.example_of(i)}{place} is {examples[i]!r}, example 0 {first!r}: numbers of one type are "
-            "expected; write [float(x) for x in examples]"
-        )
     if len(kinds) > 1 and any(issubclass(each, np.ndarray | list | dict | int | float) for each in kinds):
         i = next(i for i, x in enumerate(examples) if type(x) is not kind)
         raise StructureError(_mismatch(examples, i, place))

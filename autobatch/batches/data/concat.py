@@ -24,7 +24,8 @@ def concat(batches: Sequence[Any]) -> Any:
 
     Args:
         batches: batches, or trees of batches of one structure; `ab.Examples` too. Their examples are of one rank and
-            dtype. What is no batch in a tree is shared, and the same in all.
+            dtype; numbers, of which some are Python's, keep their types. What is no batch in a tree is shared, and the
+            same in all.
 
     Returns:
         A batch, or a tree of that structure: packed where one of them is and the others can be, else padded to the
@@ -75,10 +76,11 @@ def _joined(column: Sequence[Any], path: str) -> Any:
             )
     if len(column) == 1:
         return first
-    if any(isinstance(each, ObjectBatch) for each in column):
-        return ObjectBatch([value for each in column for value in each.examples()])
     filled = [each for each in column if not (each.batch_size == 0 and isinstance(each, Batched) and not each.sizes)]
     column = filled or column[:1]
+    numbers = all(isinstance(each, Batched) and not each.sizes for each in column)
+    if any(isinstance(each, ObjectBatch) for each in column) or (numbers and len({x.scalar for x in column}) > 1):
+        return ObjectBatch([value for each in column for value in each.examples()])
     _check(column, path)
     if all(isinstance(each, MaskedBatch) for each in column):
         return joined_lanes(column)
@@ -107,15 +109,10 @@ def _check(column: Sequence[Any], path: str) -> None:
                 f"batch {i} has examples of {each.ndim} dimensions{_name(path)}, batch 0 of {first.ndim}; expected one "
                 "number of dimensions"
             )
-        if each.dtype != first.dtype or getattr(each, "scalar", None) is not getattr(first, "scalar", None):
+        if each.dtype != first.dtype:
             raise DTypeError(
-                f"batch {i} has examples of {_kind(each)}{_name(path)}, batch 0 of {_kind(first)}; convert them first"
+                f"batch {i} has examples of {each.dtype}{_name(path)}, batch 0 of {first.dtype}; convert them first"
             )
-
-
-def _kind(batch: Any) -> str:
-    scalar = getattr(batch, "scalar", None)
-    return f"Python's {scalar.__name__}" if scalar else str(batch.dtype)
 
 
 def joined_lanes(column: Sequence[MaskedBatch]) -> MaskedBatch:
