@@ -208,7 +208,8 @@ class Batch:
         return self._unanimous(operator.index)
 
     def _unanimous(self, function: Callable[[Any], Any]) -> Any:
-        """The Python value that `function` gives for every lane; an error if the lanes differ or there are none."""
+        """In lock-step the Python value that `function` gives for every lane; an error if they differ, and outside."""
+        self._refuse_outside(f"{function.__name__}()")
         values = []
         for i, value in enumerate(narrowed(self).examples()):
             try:
@@ -217,12 +218,17 @@ class Batch:
                 note_lane(error, i)
                 raise
         if not values or any(value != values[0] for value in values[1:]):
-            raise refusal(
-                f"{function.__name__}() of a batch whose examples differ; "
-                "in converted code (@ab.batch) it is one value per example",
-                f"{function.__name__}() of a value that differs by example",
-            )
+            raise NeedsLoop(f"{function.__name__}() of a value that differs by example")
         return values[0]
+
+    def _refuse_outside(self, what: str) -> None:
+        """Raise outside of converted code, where what may be one value today need not be one tomorrow."""
+        if current_region() is None:
+            raise UnsupportedError(
+                f"{what} of a batch, which holds {self.batch_size} examples: write ab.mean(batch), or another of the "
+                "library's reductions, for one number, batch.examples() for a list, or batch.example(i) for one "
+                f"example; inside a function decorated with ab.batch, {what} is one value per example"
+            )
 
     def __hash__(self) -> int:
         raise refusal("a batch is not hashable: its examples may differ")
@@ -240,7 +246,7 @@ class Batch:
 
     def _no_iteration(self) -> UnsupportedError:
         return refusal(
-            f"iteration over {self._varies}, outside converted code (@ab.batch); .examples() lists the examples",
+            "iteration over a batch, outside converted code (@ab.batch); .examples() lists the examples",
             f"iteration over {self._varies}",
         )
 

@@ -105,6 +105,10 @@ class ArrayBatch(Batch, _Mixin):
             "is given a list of such values)",
         )
 
+    def __contains__(self, value: Any) -> bool:
+        self._refuse_outside("`in`")
+        return super().__contains__(value)
+
     @property
     def size(self) -> Any:
         """The number of elements of an example: an int if the shape is static, else an int per example."""

@@ -121,6 +121,7 @@ class ObjectBatch(Batch):
         map_lanes(operator.setitem, self, key, value)
 
     def __contains__(self, item: Any) -> bool:
+        self._refuse_outside("`in`")
         return bool(map_lanes(operator.contains, self, item))
 
     def __len__(self) -> int:

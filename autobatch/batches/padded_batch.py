@@ -62,7 +62,9 @@ class MaskedBatch(Batched, ArrayBatch):
         DTypeError: lengths are not integers, or the mask is not bool.
 
     `ndim`, `shape`, `dtype`, operators and NumPy functions are those of one example, and act on all. So `x[0]` is
-    element 0 of each example; `x.example(0)` is the first example, and `ab.Examples(x)` a sequence of the examples.
+    element 0 of each example, `x[:2]` the first two of each, and `x[0] = 1` writes into each; `x.example(0)` is the
+    first example, and `ab.Examples(x)` a sequence of the examples. `bool`, `int`, `float`, `len`, `in` and iteration,
+    which would need one value for all examples, are errors outside of functions decorated with `ab.batch`.
 
     >>> x = MaskedBatch([[1, 2, 3], [4, 0, 0]], lengths=[3, 1])
     >>> (x + 1).examples()
@@ -380,12 +382,14 @@ class MaskedBatch(Batched, ArrayBatch):
         return self.sizes[0]
 
     def __iter__(self) -> Iterator[Any]:
+        if current_region() is None:
+            raise self._no_iteration()
         if not self.sizes:
             kind = self.scalar
             raise TypeError(f"{kind.__name__!r} object is not iterable" if kind else "iteration over a 0-d array")
         here = narrowed(self)
         first = here.sizes[0]
-        if isinstance(first, Lengths) and current_region() is not None and len(first):
+        if isinstance(first, Lengths) and len(first):
             counts = first.values
             if (counts == counts[0]).all():
                 first = int(counts[0])

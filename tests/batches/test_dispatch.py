@@ -1,8 +1,11 @@
 """NumPy on batches is NumPy on each example, in every layout and with any padding; the rest is a loop."""
 
+import operator
+
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch import MaskedBatch, PackedBatch, options
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.objects import ObjectBatch
@@ -10,6 +13,7 @@ from autobatch.batches.stacking import lanes_of
 from autobatch.core import current_region
 from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.testing.inspect import Op, forget_warnings
+from tests.law import assert_same
 
 W = np.random.default_rng(0).normal(size=(3, 2))
 LENGTHS = {"mixed": [4, 0, 2], "one": [3], "equal": [3, 3, 3], "none": [0, 0], "no examples": []}
@@ -227,8 +231,18 @@ def test_a_write_for_some_of_the_lanes_asks_for_the_loop():
 @pytest.mark.parametrize(
     ("use", "batch", "outside", "inside"),
     [
-        (bool, MaskedBatch([0.0, 1.0]), r"; in converted code \(@ab\.batch\)", r"^bool\(\) of a value that differs by"),
-        (bool, ObjectBatch(["", "a"]), r"; in converted code \(@ab\.batch\)", r"^bool\(\) of a value that differs by"),
+        (
+            bool,
+            MaskedBatch([0.0, 1.0]),
+            r"decorated with ab\.batch, bool\(\) is one",
+            r"^bool\(\) of a value that differs by",
+        ),
+        (
+            bool,
+            ObjectBatch(["", "a"]),
+            r"decorated with ab\.batch, bool\(\) is one",
+            r"^bool\(\) of a value that differs by",
+        ),
         (iter, masked(arrays([2, 1])), "outside converted code", "^iteration over .* differs by example$"),
         (iter, packed(arrays([2, 1])), "outside converted code", "^iteration over .* differs by example$"),
         (iter, ObjectBatch(["", "a"]), "outside converted code", "^iteration over .* differ by example$"),
@@ -250,3 +264,49 @@ def test_what_one_value_cannot_say_is_an_error_with_advice_and_in_lock_step_asks
         use(batch)
     with current_region.region(Half()), pytest.raises(NeedsLoop, match=inside):
         use(batch)
+
+
+SAME = {
+    "int": lambda: ab.collate([1, 1]),
+    "one example": lambda: ab.collate([1]),
+    "NumPy's int": lambda: MaskedBatch(np.array([1, 1])),
+    "vector": lambda: MaskedBatch([[1], [1]]),
+    "ragged": lambda: MaskedBatch([[1], [1]], lengths=[1, 1]),
+    "packed": lambda: PackedBatch.from_examples([[1], [1]]),
+    "objects": lambda: ObjectBatch([[1], [1]]),
+    "numbers": lambda: MaskedBatch.from_examples([1, 1.0]),
+}
+
+
+@pytest.mark.parametrize("make", SAME.values(), ids=SAME)
+@pytest.mark.parametrize("convert", [bool, int, float, complex, operator.index, lambda x: 1 in x, list, len, sorted])
+def test_a_batch_is_no_one_value_even_if_its_examples_agree(make, convert):
+    batch = make()
+    before = repr(batch)
+    with pytest.raises(UnsupportedError, match=r"\.examples\(\)|\.batch_size"):
+        convert(batch)
+    assert repr(batch) == before
+    assert (batch == batch).examples()
+
+
+def test_in_converted_code_examples_that_agree_are_one_value():
+    @ab.batch(strict=True)
+    def f(x):
+        n = len(x)
+        return [bool(n), int(x[0]), float(n), complex(n), "abcd"[n], 1 in x, [v + 1 for v in x]]
+
+    for xs in ([np.array([1, 2])] * 2, [np.array([1, 2]), np.array([3])]):
+        assert_same(ab.examples(f(MaskedBatch.from_examples(xs))), [f(x) for x in xs])
+
+
+def test_items_of_a_batch_outside_are_those_of_each_example():
+    for make in (MaskedBatch, PackedBatch):
+        batch = make.from_examples([np.array([1, 2, 3]), np.array([4, 5])])
+        assert_same(batch[0].examples(), [np.int64(1), np.int64(4)])
+        assert_same(batch[-1].examples(), [np.int64(3), np.int64(5)])
+        assert_same(batch[1:].examples(), [np.array([2, 3]), np.array([5])])
+        with pytest.raises(IndexError, match="in example 1"):
+            batch[2]
+        batch[0] = 7
+        batch[1:] = -1
+        assert_same(batch.examples(), [np.array([7, -1, -1]), np.array([7, -1])])
