@@ -344,9 +344,16 @@ def lane_sum(x: Any, start: Any = 0) -> Any:
     if sizes and type(start) is int and start == 0 and x.dtype.kind in "iufc":
         first = sizes[0]
         shortest = first.values.min(initial=1) if isinstance(first, Lengths) else first
-        if shortest > 0:
-            return np.sum(x, axis=0, dtype=np.result_type(x.dtype, 0))
+        dtype = np.result_type(x.dtype, 0)
+        if shortest > 0 and (len(sizes) > 1 or dtype.kind not in "iu" or _sums_fit(x, dtype)):
+            return np.sum(x, axis=0, dtype=dtype)
     return map_lanes(sum, x, start)
+
+
+def _sums_fit(x: Any, dtype: np.dtype) -> bool:
+    """True if the sum of any items of an example fits into the integer dtype, in which an overflow is reported."""
+    sizes = np.sum(np.abs(x.astype(np.float64)), axis=0)
+    return bool((np.asarray(sizes.data) < np.iinfo(dtype).max / 2).all())
 
 
 def _differentiable(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import NeedsLoop
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY, Binary
 from autobatch.ops.numpy.cumulative_and_sorting import accumulate
-from autobatch.ops.numpy.elementwise import elementwise_of
+from autobatch.ops.numpy.elementwise import elementwise_of, operator_of
 from autobatch.ops.numpy.function_table import like_function, unsupported_reason
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
 from autobatch.ops.numpy.reductions import UFUNC_REDUCTIONS
@@ -49,6 +49,7 @@ _REDUCE = {
 }
 _ACCUMULATE = {np.add: np.cumsum, np.multiply: np.cumprod}
 _METHODS: dict[str, dict[Any, Any]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
+_FUNCTIONS = {each.ufunc: each.function for each in (*ARITHMETIC, *COMPARISONS, *UNARY)} | {np.absolute: abs}
 _UFUNC_DEFAULTS = {"where": True, "casting": "same_kind", "order": "K", "subok": True, "out": None, "dtype": None}
 
 
@@ -120,7 +121,7 @@ def _op_of(ufunc: Any) -> Callable[..., Any]:
     def undeclared(*operands: Any) -> Any:
         return refuse(ufunc, operands, {}, "")
 
-    return UFUNCS.get(ufunc, undeclared)
+    return operator_of(ufunc, _FUNCTIONS[ufunc]) or undeclared
 
 
 def _repeat_list(count: Any, items: list[Any] | tuple[Any, ...]) -> Any:

@@ -13,6 +13,7 @@ from numpy._core import umath
 from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
+from autobatch.facts.scalar_operators import DIFFERENCES, Difference
 from autobatch.ops.rules.aliasing import is_scalar, write_into
 from autobatch.ops.rules.dispatch import (
     UFUNCS,
@@ -191,6 +192,52 @@ _CONTRACTIONS = (np.matmul, np.vecdot, np.matvec, np.vecmat)
 for _ufunc in vars(umath).values():  # the list of numpy.testing.overrides, whose import takes 30 ms
     if isinstance(_ufunc, np.ufunc) and _ufunc not in UFUNCS and _ufunc not in _CONTRACTIONS:
         UNSUPPORTED[_ufunc] = "it works on strings, whose dtype depends on their length"
+
+
+def operator_of(ufunc: np.ufunc, function: Callable[..., Any]) -> Callable[..., Any]:
+    """What Python's operator `function` does with arrays: the op of its ufunc, or between NumPy scalars, for which
+    some operators differ (`facts.scalar_operators`), an op of their own.
+    """
+    op: Any = UFUNCS.get(ufunc)
+    difference = DIFFERENCES.get(ufunc)
+    if difference is None or op is None:
+        return op
+    chars = difference.chars
+    own = Op(f"scalar {op.name}", _of_scalars(ufunc, function, difference), rule=op.rule, vjp=op.vjp, kind="elementwise")
+
+    def call(*operands: Any) -> Any:
+        concerned = False
+        for x in operands:
+            if type(x) in (int, float, bool):
+                continue
+            if not (is_scalar(x) if is_boxed(x) else isinstance(x, np.generic | complex)):
+                return op(*operands)
+            concerned = concerned or dtype_of(x).char in chars
+        return (own if concerned else op)(*operands)
+
+    return call
+
+
+def _of_scalars(ufunc: np.ufunc, function: Callable[..., Any], difference: Difference) -> Callable[..., Any]:
+    """`function` of scalars, or of arrays with a scalar at each place."""
+
+    def of_scalars(*operands: Any) -> Any:
+        if np.ndarray not in map(type, operands):
+            return function(*operands)
+        if difference.quiet:
+            with np.errstate(all="ignore"):
+                out = ufunc(*operands)
+        else:
+            out = ufunc(*operands)
+        suspects = difference.suspects(out, *operands)
+        if suspects is None or not suspects.any():
+            return out
+        places = np.argwhere(suspects)
+        for place in map(tuple, places if difference.values else places[:1]):
+            out[place] = function(*[np.broadcast_to(x, out.shape)[place] if hasattr(x, "dtype") else x for x in operands])
+        return out
+
+    return of_scalars
 
 
 def _astype(x: Any, *, dtype: np.dtype) -> Any:
