@@ -33,6 +33,7 @@ def add_check(commands: Any) -> None:
     add_arguments(check)
     check.add_argument("--batched", metavar="MODULE:FUNCTION", help="your own function of a batch, to prove instead")
     check.add_argument("--no-grad", action="store_true", help="compare no gradients")
+    check.add_argument("--errors", choices=["raise"], help="run under np.errstate(all='raise'), warnings as errors")
     check.set_defaults(run=run_check)
 
 
@@ -43,13 +44,17 @@ def run_check(options: argparse.Namespace) -> int:
             function = object_named(options.function)
             batched = object_named(options.batched) if options.batched else None
             columns, keywords = examples(options), shared(options)
+            if batched and options.errors:
+                raise ValueError("--errors compares autobatch's ways; it does not go with --batched")
     except (ImportError, AttributeError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     try:
         with importing_from_cwd():
             if batched is None:
-                report = assert_equivalent(function, *columns, grad=not options.no_grad, **keywords)
+                report = assert_equivalent(
+                    function, *columns, grad=not options.no_grad, errors=options.errors, **keywords
+                )
             else:
                 rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
                 report = assert_same(function, batched, rows, grad=not options.no_grad, **keywords)

@@ -62,7 +62,7 @@ class Difference:
         chars: the characters of the dtypes that it concerns; an operand has one of them.
         suspects: `suspects(out, *operands)` is True where the operator may report or give something else than `out`, the
             result of the ufunc; None: nowhere.
-        values: results may differ there; otherwise only what is reported, which then is the same at each such place.
+        values: results other than integers may differ there; otherwise only what is reported, the same at each place.
         quiet: the ufunc reports what the operator does not, and nothing at other places.
     """
 

@@ -17,6 +17,7 @@ from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import NeedsLoop
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY, Binary
+from autobatch.facts.scalar_operators import DIFFERENCES
 from autobatch.ops.numpy.cumulative_and_sorting import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of, operator_of
 from autobatch.ops.numpy.function_table import like_function, unsupported_reason
@@ -50,6 +51,8 @@ _REDUCE = {
 _ACCUMULATE = {np.add: np.cumsum, np.multiply: np.cumprod}
 _METHODS: dict[str, dict[Any, Any]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
 _FUNCTIONS = {each.ufunc: each.function for each in (*ARITHMETIC, *COMPARISONS, *UNARY)} | {np.absolute: abs}
+# A NumPy scalar as the left operand calls the ufunc for its operator, too.
+_OF_SCALAR = {ufunc: operator_of(ufunc, _FUNCTIONS[ufunc], unclear=True) for ufunc in DIFFERENCES}
 _UFUNC_DEFAULTS = {"where": True, "casting": "same_kind", "order": "K", "subok": True, "out": None, "dtype": None}
 
 
@@ -222,7 +225,8 @@ class ArrayMixin:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         try:
-            op = UFUNCS.get(ufunc) if method == "__call__" and not kwargs else None
+            table = _OF_SCALAR if isinstance(inputs[0], np.generic) and ufunc in _OF_SCALAR else UFUNCS
+            op = table.get(ufunc) if method == "__call__" and not kwargs else None
             return self._of_ufunc(ufunc, method, inputs, kwargs) if op is None else op(*inputs)
         except Exception as error:
             hide_frames(error)

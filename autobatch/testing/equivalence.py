@@ -4,8 +4,10 @@
 different orders, and compares.
 """
 
+import contextlib
 import dataclasses
 import inspect
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -16,7 +18,7 @@ from autobatch.core.config import seeded
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.foreign_arrays import advice, library_of
 from autobatch.core.pytree import leaves
-from autobatch.errors import ForcedValueError, ShapeError, UnsupportedError
+from autobatch.errors import ForcedValueError, OptionError, ShapeError, UnsupportedError
 from autobatch.lazy.example_map import examples_in
 from autobatch.testing.compare import Difference, coarsest, compare, largest_error
 from autobatch.testing.compared_ways import Compiled, ReferenceLoop, Unfit, Way, default_ways, is_float
@@ -425,8 +427,26 @@ def _shown(error: Exception | None) -> str:
     return f"{type(error).__name__}({str(error)!r})"
 
 
+@contextlib.contextmanager
+def _reported(errors: str | None) -> Iterator[None]:
+    """The handling of NumPy's errors and of warnings that `errors` of `assert_equivalent` asks for."""
+    if errors not in (None, "raise"):
+        raise OptionError(f'errors={errors!r:.60}; expected "raise", or None to leave them as they are')
+    with contextlib.ExitStack() as stack:
+        if errors:
+            stack.enter_context(np.errstate(all="raise"))
+            stack.enter_context(warnings.catch_warnings())
+            warnings.simplefilter("error")
+        yield
+
+
 def assert_equivalent(
-    f: Callable[..., Any], *example_sequences: Any, grad: bool = True, central_differences: bool = True, **shared: Any
+    f: Callable[..., Any],
+    *example_sequences: Any,
+    grad: bool = True,
+    central_differences: bool = True,
+    errors: str | None = None,
+    **shared: Any,
 ) -> EquivalenceReport:
     """Assert that every batched way of running `f` gives what the loop over the examples gives.
 
@@ -447,6 +467,9 @@ def assert_equivalent(
         central_differences: compare the gradient with the slope of the values, too, in float64 along a random direction
             of each array: a vjp that is wrong is so in all ways alike. False for an operation whose gradient is meant
             to be another, as that of rounding in quantised training.
+        errors: "raise" runs everything, the loop too, under `np.errstate(all="raise")` and with warnings as errors: what
+            NumPy reports for an example, such as an integer that overflows, then is an exception that is compared.
+            None: as the caller has set them.
         shared: the keyword arguments of `f`.
 
     Returns:
@@ -456,14 +479,22 @@ def assert_equivalent(
         AssertionError: names the way, the example, the leaf and the first element that differ, with both values.
         ShapeError: no examples, or sequences of different lengths.
         TypeError: `f` does not take these arguments.
+        OptionError: `errors` has another value.
 
     >>> def scaled(x, w):
     ...     return w * x.sum()
     >>> report = assert_equivalent(scaled, [np.ones(3), np.ones(0), np.ones(2)], w=np.float64(2))
     >>> report.examples
     3
+
+    >>> def product(x):
+    ...     return x[0] * x[1]
+    >>> report = assert_equivalent(product, [np.array([3, 4]), np.array([2**62, 4])], errors="raise")
+    >>> report.failing  # FloatingPointError: overflow encountered in scalar multiply
+    1
     """
     ways = [*default_ways(), Compiled()]
-    return check_equivalence(
-        f, example_sequences, shared, grad=grad, ways=ways, central_differences=central_differences
-    )
+    with _reported(errors):
+        return check_equivalence(
+            f, example_sequences, shared, grad=grad, ways=ways, central_differences=central_differences
+        )

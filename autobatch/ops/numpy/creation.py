@@ -196,7 +196,7 @@ def linspace(
         num = len(np.linspace(0.0, 1.0, num))  # an index, and not negative
     elif retstep or dtype_of(num).kind not in "iu" or any_true(num < 0):
         raise Declined("np.linspace with its step, or no int or a negative one, where the number differs by example")
-    float_dtype = dtype_of((start + stop) * 1.0)
+    float_dtype = dtype_of(np.add(start, stop) * 1.0)
     start, stop = start * 1.0, stop * 1.0  # unsigned integers would wrap
     steps = arange(num).astype(float_dtype)
     parts = num - 1 if endpoint else num

@@ -3,6 +3,7 @@
 If the operands of maximum or minimum are equal, the gradient goes to the first operand.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ from numpy._core import umath
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import UnsupportedError
+from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.scalar_operators import DIFFERENCES, Difference
 from autobatch.ops.rules.aliasing import is_scalar, write_into
 from autobatch.ops.rules.dispatch import (
@@ -194,16 +195,21 @@ for _ufunc in vars(umath).values():  # the list of numpy.testing.overrides, whos
         UNSUPPORTED[_ufunc] = "it works on strings, whose dtype depends on their length"
 
 
-def operator_of(ufunc: np.ufunc, function: Callable[..., Any]) -> Callable[..., Any]:
-    """What Python's operator `function` does with arrays: the op of its ufunc, or between NumPy scalars, for which
-    some operators differ (`facts.scalar_operators`), an op of their own.
+def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = False) -> Callable[..., Any]:
+    """The op of Python's operator `function`: that of its ufunc, but between NumPy scalars one of their own if the two
+    differ there (`facts.scalar_operators`).
+
+    Args:
+        unclear: it may be the operator or a call of the ufunc. What is reported is the operator's, and an error ends the
+            batched call anyway; where the values differ, NeedsLoop is raised.
     """
     op: Any = UFUNCS.get(ufunc)
     difference = DIFFERENCES.get(ufunc)
     if difference is None or op is None:
         return op
     chars = difference.chars
-    own = Op(f"scalar {op.name}", _of_scalars(ufunc, function, difference), rule=op.rule, vjp=op.vjp, kind="elementwise")
+    lanes = _of_scalars(ufunc, function, difference, unclear)
+    own = Op(f"scalar {op.name}", lanes, rule=op.rule, vjp=op.vjp, kind="elementwise")
 
     def call(*operands: Any) -> Any:
         concerned = False
@@ -218,23 +224,27 @@ def operator_of(ufunc: np.ufunc, function: Callable[..., Any]) -> Callable[..., 
     return call
 
 
-def _of_scalars(ufunc: np.ufunc, function: Callable[..., Any], difference: Difference) -> Callable[..., Any]:
-    """`function` of scalars, or of arrays with a scalar at each place."""
+def _of_scalars(
+    ufunc: np.ufunc, function: Callable[..., Any], difference: Difference, refuse: bool
+) -> Callable[..., Any]:
+    """`function` of scalars, or of arrays with a scalar at each place; `refuse`: not where it differs from the ufunc."""
 
     def of_scalars(*operands: Any) -> Any:
         if np.ndarray not in map(type, operands):
             return function(*operands)
-        if difference.quiet:
-            with np.errstate(all="ignore"):
-                out = ufunc(*operands)
-        else:
+        with np.errstate(all="ignore") if difference.quiet else contextlib.nullcontext():
             out = ufunc(*operands)
         suspects = difference.suspects(out, *operands)
         if suspects is None or not suspects.any():
             return out
+        exact = out.dtype.kind in "iu" or not difference.values  # one place reports for all
+        if refuse and not exact:
+            raise NeedsLoop(f"{ufunc.__name__} of numbers, which may be the operator or the function of NumPy")
         places = np.argwhere(suspects)
-        for place in map(tuple, places if difference.values else places[:1]):
-            out[place] = function(*[np.broadcast_to(x, out.shape)[place] if hasattr(x, "dtype") else x for x in operands])
+        for place in map(tuple, places[:1] if exact else places):
+            out[place] = function(
+                *[np.broadcast_to(x, out.shape)[place] if hasattr(x, "dtype") else x for x in operands]
+            )
         return out
 
     return of_scalars
