@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -120,12 +121,12 @@ def call_once(seed: int) -> str | None:
     return None
 
 
-def in_processes(seeds: range) -> str:
-    """The calls of the seeds, so many in a process; after one that ends its process the next ones go on."""
+def in_processes(seeds: range, module: str = "tests.hostile") -> str:
+    """The `call_once` of a module for the seeds, so many in a process; after one that ends its process others go on."""
     wrong, at = [], seeds.start
     while at < seeds.stop:
         stop = min(at + _PER_PROCESS, seeds.stop)
-        code = f"from tests.hostile import run_range; run_range({at}, {stop})"
+        code = f"import {module}; from tests.hostile import run_range; run_range({at}, {stop}, {module}.call_once)"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         found = [line for line in done.stdout.splitlines() if line.startswith("seed ")]
         if done.returncode:
@@ -143,13 +144,13 @@ def in_processes(seeds: range) -> str:
     return f"{len(seeds)} calls without a crash, a changed byte, a hang or a leaked exception"
 
 
-def run_range(start: int, stop: int) -> None:
+def run_range(start: int, stop: int, call: Callable[[int], str | None]) -> None:
     """What one process does."""
     faulthandler.enable()
     faulthandler.register(signal.SIGPROF, chain=True)  # says where a call is that takes too long, and ends the process
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     for seed in range(start, stop):
-        found = call_once(seed)
+        found = call(seed)
         if found is not None:
             print(found, flush=True)
 

@@ -4,19 +4,26 @@
 narwhals, pandas with Arrow dtypes and Parquet readers have them. Numbers and offsets are not copied; bits, strings and
 columns from which elements are dropped are.
 
+What a structure says is checked before its memory is read: lengths, offsets and indices against the length of what they
+point into. The interface holds the sizes of no buffers but those of string views, so an array's own length, and the
+last offset of strings, are the producer's word.
+
 Source: the Apache Arrow specification, "The Arrow C data interface" and "The Arrow PyCapsule interface".
 """
 
 import ctypes
 import itertools
 import json
+import math
 from typing import Any
 
 import numpy as np
 
-from autobatch.batches.data.columns import Column, Columns, Place, take_examples
+from autobatch.batches.data.columns import Column, Columns, Place, size_of, take_examples
 from autobatch.batches.data.concat import concat_trees
-from autobatch.errors import UnsupportedError
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.errors import OffsetsError, ShapeError, UnsupportedError
 
 
 class _Schema(ctypes.Structure):
@@ -74,7 +81,13 @@ _NUMBERS = {
 _STORED = {"tdD": ("i4", "M8[D]"), "tts": ("i4", "m8[s]"), "ttm": ("i4", "m8[ms]")}  # not in NumPy's 64 bits
 _INSTANTS = {"tss": "M8[s]", "tsm": "M8[ms]", "tsu": "M8[us]", "tsn": "M8[ns]"}
 _TEXT = {"u": np.int32, "z": np.int32, "U": np.int64, "Z": np.int64, "vu": None, "vz": None}
+_LAYOUTS = {  # buffers and children, where they are not those of numbers, (2, 0); None: any number
+    **{"n": (0, 0), "u": (3, 0), "z": (3, 0), "U": (3, 0), "Z": (3, 0), "vu": (None, 0), "vz": (None, 0)},
+    **{"+l": (2, 1), "+L": (2, 1), "+m": (2, 1), "+vl": (3, 1), "+vL": (3, 1), "+w": (1, 1), "+s": (1, None)},
+}
 _INT32 = 4  # bytes
+_MOST_LEVELS = 64  # of lists in lists; pyarrow reads as many
+_BEYOND = 1 << 48  # more elements than a process has memory for
 
 
 class _OwnedMemory:
@@ -106,14 +119,23 @@ def read_arrow(data: Any, columns: Columns) -> Column:
 
     Raises:
         UnsupportedError: a type that no batch holds; the message says which to convert it to.
+        ShapeError: structures that contradict each other, or that were read before.
     """
+    if type(data).__module__.startswith("pyarrow"):  # it knows the sizes of its buffers, which the structures leave out
+        try:
+            data.validate()
+        except (ValueError, IndexError) as error:
+            raise _wrong(Place(), str(error)) from None
     if hasattr(data, "__arrow_c_array__"):
-        schema_capsule, array_capsule = data.__arrow_c_array__()
-        schema = _Schema.from_address(_pointer(schema_capsule, b"arrow_schema"))
-        chunks = [_moved(_Array, _pointer(array_capsule, b"arrow_array"))]
-        return _ArrowReader(columns, chunks[0]).read(schema, chunks[0].struct, 0, chunks[0].struct.length, Place())
-    capsule = data.__arrow_c_stream__()
-    stream = _Stream.from_address(_pointer(capsule, b"arrow_array_stream"))
+        capsules = data.__arrow_c_array__()
+        if not isinstance(capsules, tuple) or len(capsules) != 2:
+            raise _wrong(Place(), f"__arrow_c_array__ gave {capsules!r:.60}; expected two capsules")
+        described, owner = _moved(_Schema, capsules[0], b"arrow_schema"), _moved(_Array, capsules[1], b"arrow_array")
+        return _ArrowReader(columns, owner).read(described.struct, owner.struct, 0, owner.struct.length, Place())
+    moved = _moved(_Stream, data.__arrow_c_stream__(), b"arrow_array_stream")
+    stream = moved.struct
+    if not (stream.get_schema and stream.get_next):
+        raise _wrong(Place(), "a stream without its functions")
     schema = _Schema()
     _check(stream, stream.get_schema(ctypes.byref(stream), ctypes.byref(schema)))
     held = _OwnedMemory(schema)
@@ -148,31 +170,87 @@ def _size(chunk: Column) -> int:
     )
 
 
-def _moved(kind: Any, address: int) -> _OwnedMemory:
+def _moved(kind: Any, capsule: Any, name: bytes) -> _OwnedMemory:
     """Move a struct out of its capsule, which then has nothing to release."""
-    source = kind.from_address(address)
+    source = kind.from_address(_pointer(capsule, name))
+    if not source.release:
+        raise _wrong(Place(), f"the capsule {name.decode()} was read before, and its structure released")
     struct = kind()
     ctypes.memmove(ctypes.byref(struct), ctypes.byref(source), ctypes.sizeof(kind))
     source.release = type(source.release)()
     return _OwnedMemory(struct)
 
 
+def _wrong(place: Place, what: str) -> ShapeError:
+    """The error for structures that do not fit together."""
+    return ShapeError(f"Arrow data{place} with wrong structures: {what}")
+
+
 def _check(stream: _Stream, code: int) -> None:
     if code:
-        message = stream.get_last_error(ctypes.byref(stream)) or b""
+        message = (stream.get_last_error(ctypes.byref(stream)) if stream.get_last_error else b"") or b""
         raise UnsupportedError(f"the Arrow stream failed with code {code}: {message.decode(errors='replace')}")
+
+
+def _checked_kind(schema: Any, array: Any, start: int, count: int, place: Place) -> str:
+    """The format of a column whose array has this schema's buffers and children, and the elements asked for."""
+    if not schema.release or not schema.format:
+        raise _wrong(place, "its schema was released" if schema.format else "its schema has no format")
+    kind: str = schema.format.decode(errors="replace")
+    buffers, children = (2, 0) if schema.dictionary else _LAYOUTS.get(kind.partition(":")[0], (2, 0))
+    if schema.dictionary and _NUMBERS.get(kind, " ")[0] not in "iu":
+        raise _wrong(place, f"a dictionary whose indices have the format {kind!r}; expected integers")
+    if kind[0] == "+" and kind.partition(":")[0] not in _LAYOUTS:
+        return kind  # which `read` refuses
+    given = schema.n_children
+    if given != (given if children is None else children) or given < 0 or not _all_there(schema.children, given):
+        raise _wrong(place, f"a schema of format {kind!r} with {given} children")
+    if array is None:
+        return kind
+    if not array.release:
+        raise _wrong(place, "its array was released or moved")
+    length, offset = array.length, array.offset
+    if length < 0 or offset < 0 or offset + length >= _BEYOND or not -1 <= array.null_count <= length:
+        raise _wrong(place, f"length {length}, offset {offset} and null count {array.null_count}")
+    if start < 0 or count < 0 or start + count > length:
+        raise _wrong(place, f"elements {start} to {start + count} of an array of {length}")
+    if array.n_children != given or not _all_there(array.children, given):
+        raise _wrong(place, f"an array of {array.n_children} children, whose schema has {given}")
+    if bool(array.dictionary) != bool(schema.dictionary):
+        raise _wrong(place, f"{'no dictionary' if schema.dictionary else 'a dictionary'}, against its schema")
+    held = array.n_buffers
+    if not (held == buffers if buffers is not None else 3 <= held < _BEYOND) or (held and not array.buffers):
+        raise _wrong(place, f"{held} buffers for the format {kind!r}")
+    needed = [1, held - 1] if held > 3 else range(1, 2 if kind in _TEXT else held)
+    unsaid = array.null_count > 0 and held and not array.buffers[0]
+    if unsaid or (count and not all(array.buffers[i] for i in needed)):
+        raise _wrong(place, "buffers that are missing")
+    return kind
+
+
+def _all_there(pointers: Any, count: int) -> bool:
+    return not count or (bool(pointers) and all(pointers[i] for i in range(count)))
 
 
 class _ArrowReader:
     """Reads arrays of one owner; elements are counted from the start of an array, whatever its own offset."""
 
-    def __init__(self, columns: Columns, owner: Any) -> None:
+    def __init__(self, columns: Columns, owner: Any, level: int = 0) -> None:
         self.columns = columns
         self.owner = owner
+        self.level = level
 
     def read(self, schema: Any, array: Any, start: int, count: int, place: Place) -> Column:
         """The elements from `start` on of an array of this schema; None is an array without elements."""
-        kind = schema.format.decode()
+        if self.level == _MOST_LEVELS:
+            raise _wrong(place, f"more than {_MOST_LEVELS} levels")
+        kind = _checked_kind(schema, array, start, count, place)
+        self.level += 1
+        found = self._read(kind, schema, array, start, count, place)
+        self.level -= 1
+        return found
+
+    def _read(self, kind: str, schema: Any, array: Any, start: int, count: int, place: Place) -> Column:
         if kind == "n":
             return self.columns.numbers(np.zeros(count), np.zeros(count, np.bool_), place)
         valid = self._valid(array, start, count)
@@ -192,18 +270,20 @@ class _ArrowReader:
         if kind == "b":
             return self.columns.numbers(self._bits(array, 1, start, count), valid, place)
         if kind in _TEXT:
-            return self.columns.objects(self._text(kind, array, start, count, valid), valid, place)
+            return self.columns.objects(self._text(kind, array, start, count, valid, place), valid, place)
         if kind in ("+l", "+L", "+m"):
             return self._lists(schema, array, kind, start, count, valid, place)
         if kind in ("+vl", "+vL"):
             return self._views(schema, array, kind, start, count, valid, place)
         if kind[:3] == "+w:":
-            width = int(kind[3:])
+            width = int(kind[3:]) if kind[3:].isdecimal() else _BEYOND
+            if width >= _BEYOND:
+                raise _wrong(place, f"the format {kind!r}; expected '+w:' and a number")
             first = 0 if array is None else (array.offset + start) * width
             inner = place.items(np.arange(count + 1) * width)
             items = self.read(schema.children[0].contents, _child(array, 0), first, count * width, inner)
             lists = self.columns.fixed(items, width, count, valid, place)
-            shape = _tensor_shape(schema, place)
+            shape = _tensor_shape(schema, width, place)
             return lists if shape is None else Column(lists.tree.reshape(shape), lists.valid)
         if kind == "+s":
             return self._records(schema, array, start, count, valid, place)
@@ -216,7 +296,7 @@ class _ArrowReader:
         first = start if array is None else array.offset + start
         for i in range(schema.n_children):
             child = schema.children[i].contents
-            name = child.name.decode() if child.name else ""
+            name = child.name.decode(errors="replace") if child.name else ""
             if name in fields:
                 raise UnsupportedError(f"two columns are named {name!r}{place}; rename one of them")
             fields[name] = self.read(child, _child(array, i), first, count, place.field(name))
@@ -227,11 +307,17 @@ class _ArrowReader:
             offsets = self._numbers(array, 1, "i8" if kind == "+L" else "i4", start, count + 1)
         else:
             offsets = np.zeros(1, np.int64)
-        first = int(offsets[0])
-        offsets = offsets - first if first or offsets.dtype != np.int64 else offsets
+        first, last = int(offsets[0]), int(offsets[-1])
         offsets = offsets.astype(np.int64, copy=False)
-        items = self.read(schema.children[0].contents, _child(array, 0), first, int(offsets[-1]), place.items(offsets))
-        return self.columns.lists(items, offsets, valid, place)
+        offsets = offsets - first if first else offsets
+        child = schema.children[0].contents
+        if kind == "+m" and (child.format != b"+s" or child.n_children != 2):
+            raise _wrong(place, "a map whose entries are no structs of a key and a value")
+        items = self.read(child, _child(array, 0), first, last - first, place.items(offsets))
+        try:
+            return self.columns.lists(items, offsets, valid, place)
+        except OffsetsError as error:
+            raise _wrong(place, f"of its lists, {error}") from None
 
     def _views(self, schema: Any, array: Any, kind: str, start: int, count: int, valid: Any, place: Place) -> Column:
         dtype = "i8" if kind == "+vL" else "i4"
@@ -245,16 +331,23 @@ class _ArrowReader:
     def _coded(self, schema: Any, array: Any, indices: np.ndarray, valid: Any, place: Place) -> Column:
         """Categories: distinct values, and an index into them per element."""
         inner = None if array is None else array.dictionary.contents
-        values = self.read(schema.dictionary.contents, inner, 0, 0 if inner is None else inner.length, place)
+        reader = _ArrowReader(Columns("drop"), self.owner, self.level)  # a missing one may be no element's
+        values = reader.read(schema.dictionary.contents, inner, 0, 0 if inner is None else inner.length, place)
         indices = indices if valid is None else np.where(valid, indices, 0)
         if not (valid is None or valid.any()):  # there may be no value to stand in
             indices, valid = indices[:0], self.columns.missing(valid, place, "value")
             return Column(take_examples(values.tree, indices), None if valid is None else valid[:0])
-        tree = take_examples(values.tree, indices.astype(np.int64))
-        leaf = tree.examples() if not hasattr(tree, "data") else None
-        if leaf is not None:
-            return self.columns.objects(leaf, valid, place)
-        return self.columns.numbers(tree.data, valid, place)
+        if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < size_of(values.tree):
+            raise _wrong(place, f"indices {indices.min()} to {indices.max()} of {size_of(values.tree)} distinct values")
+        indices = indices.astype(np.int64)
+        if values.valid is not None:
+            valid = values.valid[indices] if valid is None else valid & values.valid[indices]
+        tree = take_examples(values.tree, indices)
+        if isinstance(tree, ObjectBatch):
+            return self.columns.objects(tree.values, valid, place)
+        if isinstance(tree, MaskedBatch):
+            return self.columns.numbers(tree.data, valid, place)
+        return Column(tree, self.columns.missing(valid, place, "value"))
 
     def _valid(self, array: Any, start: int, count: int) -> np.ndarray | None:
         if array is None or not array.null_count or not array.n_buffers or not array.buffers[0]:
@@ -278,46 +371,69 @@ class _ArrowReader:
         address = array.buffers[buffer] + first * dtype.itemsize
         return np.asarray(_Memory(address, count, dtype, self.owner))
 
-    def _text(self, kind: str, array: Any, start: int, count: int, valid: Any) -> list[Any]:
+    def _text(self, kind: str, array: Any, start: int, count: int, valid: Any, place: Place) -> list[Any]:
         if not count:
             return []
         if kind[0] == "v":
-            found = self._viewed_text(array, start, count, valid)
+            found = self._viewed_text(array, start, count, valid, place)
         else:
-            offsets = self._numbers(array, 1, np.dtype(_TEXT[kind]).str, start, count + 1).tolist()
+            offsets = self._numbers(array, 1, np.dtype(_TEXT[kind]).str, start, count + 1)
+            if offsets[0] < 0 or (offsets[1:] < offsets[:-1]).any():
+                raise _wrong(place, "offsets of strings that are negative or fall")
             base = array.buffers[2] or 0
-            found = [ctypes.string_at(base + a, b - a) for a, b in itertools.pairwise(offsets)]
-        return [each.decode() for each in found] if kind[-1] in "uU" else found
+            if not base and offsets[0] < offsets[-1]:
+                raise _wrong(place, f"{offsets[-1] - offsets[0]} bytes of strings, and no buffer 2")
+            found = [ctypes.string_at(base + a, b - a) for a, b in itertools.pairwise(offsets.tolist())]
+        try:
+            return [each.decode() for each in found] if kind[-1] in "uU" else found
+        except UnicodeDecodeError as error:
+            raise _wrong(place, f"strings that are not UTF-8, {error}") from None
 
-    def _viewed_text(self, array: Any, start: int, count: int, valid: Any) -> list[bytes]:
-        """Strings of up to 12 bytes in their view, longer ones in one of several buffers."""
+    def _viewed_text(self, array: Any, start: int, count: int, valid: Any, place: Place) -> list[bytes]:
+        """Strings of up to 12 bytes in their view, longer ones in one of several buffers, whose sizes are the last."""
         views = self._view(array, 1, np.dtype("V16"), array.offset + start, count)
-        words = views.view(np.int32).reshape(count, 4).tolist()
+        words = views.view(np.int32).reshape(count, 4)
+        words = words if valid is None else np.where(valid[:, None], words, 0)
+        lengths, buffers, starts = words[:, 0], words[:, 2], words[:, 3]
+        several = array.n_buffers - 3
+        sizes = self._view(array, several + 2, np.dtype(np.int64), 0, several) if several else np.zeros(0)
+        far = lengths > 3 * _INT32
+        known = far & (buffers >= 0) & (buffers < several) & (starts >= 0)
+        room = np.where(known, np.append(sizes, 0)[np.where(known, buffers, several)] - starts, 0)
+        if (lengths < 0).any() or (far & (lengths > room)).any():
+            at = int(np.argmax((lengths < 0) | (far & (lengths > room))))
+            held = f"string {at} of {lengths[at]} bytes at {starts[at]} of buffer {buffers[at]}"
+            raise _wrong(place, f"{held}; there are {several} buffers, of {sizes.tolist()!s:.60} bytes")
         raw = views.tobytes()
         found = []
-        for i, (length, _, buffer, at) in enumerate(words):
-            if valid is not None and not valid[i]:
-                found.append(b"")
-            elif length <= 3 * _INT32:
+        for i, (length, _, buffer, at) in enumerate(words.tolist()):
+            if length <= 3 * _INT32:
                 found.append(raw[16 * i + _INT32 : 16 * i + _INT32 + length])
-            else:
-                found.append(ctypes.string_at(array.buffers[2 + buffer] + at, length))
+                continue
+            if not array.buffers[2 + buffer]:
+                raise _wrong(place, f"strings in buffer {buffer}, which is missing")
+            found.append(ctypes.string_at(array.buffers[2 + buffer] + at, length))
         return found
 
 
-def _tensor_shape(schema: Any, place: Place) -> tuple[int, ...] | None:
+def _tensor_shape(schema: Any, width: int, place: Place) -> tuple[int, ...] | None:
     """The shape of an element where lists of one length stand for tensors (`arrow.fixed_shape_tensor`)."""
-    found = _metadata(schema)
+    found = _metadata(schema, place)
     if found.get(b"ARROW:extension:name") != b"arrow.fixed_shape_tensor":
         return None
-    said = json.loads(found[b"ARROW:extension:metadata"])
-    order = said.get("permutation", [])
+    try:
+        said = json.loads(found[b"ARROW:extension:metadata"])
+        shape, order = tuple(said["shape"]), said.get("permutation", [])
+        if math.prod(shape) != width or min(shape, default=0) < 0:
+            raise ValueError(f"{width} numbers of shape {shape}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _wrong(place, f"a fixed-shape tensor without its shape: {error!r:.90}") from None
     if order != sorted(order):
         raise UnsupportedError(f"tensors of axes in the order {order}{place}, not C order; give .storage, as lists")
-    return tuple(said["shape"])
+    return shape
 
 
-def _metadata(schema: Any) -> dict[bytes, bytes]:
+def _metadata(schema: Any, place: Place) -> dict[bytes, bytes]:
     """The pairs that a field carries: their number, then each key and value as a length and bytes."""
     at = schema.metadata
     if not at:
@@ -326,6 +442,8 @@ def _metadata(schema: Any) -> dict[bytes, bytes]:
     count, at = ctypes.c_int32.from_address(at).value, at + _INT32
     for _ in range(2 * count):
         length = ctypes.c_int32.from_address(at).value
+        if length < 0:
+            raise _wrong(place, f"metadata of {length} bytes")
         parts.append(ctypes.string_at(at + _INT32, length))
         at += _INT32 + length
     return dict(zip(parts[::2], parts[1::2], strict=True))

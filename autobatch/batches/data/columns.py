@@ -137,7 +137,8 @@ class Columns:
         lengths = lengths if valid is None else np.where(valid, lengths, 0)
         starts = np.where(lengths > 0, starts, 0)  # where an empty list points means nothing
         count = size_of(items.tree)
-        if (lengths < 0).any() or (starts < 0).any() or (starts + lengths > count).any():
+        outside = (lengths < 0) | (starts < 0) | (starts > count)
+        if (outside | (lengths > count - starts)).any():  # a sum of the two could wrap around
             raise ShapeError(f"lists{place} that lie outside of their {count} items")
         rows, offsets = ragged_rows(starts, lengths)
         if len(rows) == count and (rows == np.arange(count)).all():
