@@ -82,6 +82,11 @@ def numpy_dtype(name: str) -> np.dtype:
     return np.dtype(name)
 
 
+def tensor_dtype(code: str) -> np.dtype:
+    """The dtype that the format has by this code, such as "F32"; KeyError if it is none."""
+    return numpy_dtype(_DTYPES[code])
+
+
 class TensorWriter:
     """Writes a new file of tensors; elements are appended piece by piece, to the tensors in any order.
 
@@ -264,7 +269,7 @@ class TensorReader:
     def _entries(self, header: dict[str, Any], start: int, own: bool) -> Iterator[tuple[str, _TensorRecord]]:
         sums, end = self.metadata.get("crc32", ""), 0
         for name, entry in header.items():
-            tensor = Tensor(name, numpy_dtype(_DTYPES[entry["dtype"]]), tuple(entry["shape"]))
+            tensor = Tensor(name, tensor_dtype(entry["dtype"]), tuple(entry["shape"]))
             lo, hi = entry["data_offsets"]
             if lo != end or hi - lo != tensor.nbytes or any(size < 0 for size in tensor.shape):
                 raise ValueError(f"{name} lies at {lo} to {hi}")

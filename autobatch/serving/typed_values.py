@@ -1,114 +1,158 @@
-"""Reads values in a request as the types that a function's parameters are annotated with; errors name the place.
+"""Reads values in a request as the types with which a function's parameters are annotated, in linear time.
 
-`reader(annotation)` gives a function that reads a value. Without an annotation a value stays as it is. A bad value's
-place is assembled while its exception passes through the readers of its containers, so good values pay nothing for it.
+msgspec converts numbers, texts, lists and dicts. What it has no form for is a `_Form`, which its hook reads: arrays,
+literals, records (dataclasses, named tuples, typed dicts: with just the names that they have) and unions of these.
+Of the records in a union, those that a `Literal` field or the names rule out are not read. If several are left, each
+list or object is read once as a union, whatever the number of records above it: so the time is linear in the request.
 """
 
 import dataclasses
+import itertools
 import math
+import time
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 
-Path = tuple[Any, ...]
-Read = Callable[[Any, int], Any]  # of a value, and how many levels of nesting it may have
+_SHOWN, _SAID = 60, 200  # the most characters of a client's text in a message, and of any other
 
-_SHOWN = 40  # the most characters of a given value in a message
+
+def shortened(text: str, most: int = _SAID) -> str:
+    """A text of at most `most` characters, and dots in place of the rest."""
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 class BadValueError(ValueError):
     """A value in a request of another type or form than expected.
 
     Args:
-        place: its path in the request. expected: a text, or a function from the whole path to one. given: a text.
+        path: its place, as in "$.words[3]". expected, given: texts; long ones are shortened.
     """
 
-    def __init__(self, place: Path, expected: str | Callable[[Path], str], given: str) -> None:
-        super().__init__()
-        self.place, self.given = place, given
-        self._expected = expected
-
-    def prepend_path(self, name: Any) -> None:
-        """Note that the value is the part of a larger value with this name or index."""
-        self.place = (name, *self.place)
-
-    @property
-    def path(self) -> str:
-        """The place as text, as in "$.words[3]"."""
-        return json_path(self.place)
-
-    @property
-    def expected(self) -> str:
-        """What was expected, as text."""
-        return self._expected if isinstance(self._expected, str) else self._expected(self.place)
-
-    def __str__(self) -> str:
-        return f"{self.path}: expected {self.expected}, got {self.given}"
+    def __init__(self, path: str, expected: str, given: str) -> None:
+        self.path, self.expected, self.given = shortened(path), shortened(expected), shortened(given, _SHOWN)
+        super().__init__(f"{self.path}: expected {self.expected}, got {self.given}")
 
 
-def json_path(path: Path) -> str:
-    """A place in a tree, as text.
+class Reading:
+    """The reading of one request, which may take so many seconds of this thread's processor time."""
 
-    >>> json_path(("words", 3))
-    '$.words[3]'
-    """
-    return "$" + "".join(f"[{each}]" if isinstance(each, int) else f".{each}" for each in path)
+    def __init__(self, seconds: float = math.inf) -> None:
+        self._seconds, self._end = seconds, time.thread_time() + seconds
+        self.unions: dict[tuple[int, Any], Any] = {}  # what lists and objects, by identity, were read as, or an error
+
+    def read(self, value: Any, schema: Any) -> Any:
+        """A value as a type of msgspec's that `schema_of` gave.
+
+        Raises:
+            BadValueError: it is none, or the time is over.
+        """
+        if schema is Any:
+            return value
+        try:
+            return msgspec.convert(value, schema, dec_hook=self._read_form)
+        except msgspec.ValidationError as error:
+            raise _named(error) from None
+        except AttributeError:  # msgspec's, which takes an array for an object
+            raise BadValueError("$", "another value", "an array") from None
+
+    def _read_form(self, form: Any, value: Any) -> Any:
+        self.check_time()
+        return form.read(value, self)
+
+    def check_time(self) -> None:
+        if time.thread_time() > self._end:
+            raise OverBudget(self._seconds)
 
 
-def reader(annotation: Any) -> Read:
-    """The reader of values of an annotated type.
+class OverBudget(Exception):  # noqa: N818 - a signal, and no ValueError, which msgspec would give a place
+    """The reading of a request has taken its seconds."""
+
+
+def _named(error: msgspec.ValidationError) -> BadValueError:
+    """The error with its place, which msgspec has at the end of the text, before that of an error within a form."""
+    said, _, place = str(error).rpartition(" - at ")
+    path = place[place.find("$") : -1] if said else "$"
+    if isinstance(error.__cause__, BadValueError):
+        inner = error.__cause__
+        return BadValueError(path + inner.path[1:], inner.expected, inner.given)
+    text = (said or place).replace("`", "")
+    expected, both, given = text.removeprefix("Expected ").partition(", got ")
+    return BadValueError(path, expected, given) if both else BadValueError(path, "another value", f"this: {text}")
+
+
+def check_levels(value: Any, most: int) -> None:
+    """Raise BadValueError if lists and objects lie within each other on more than `most` levels."""
+    level = [value]
+    for _ in range(most + 1):
+        inside = [each.values() if type(each) is dict else each for each in level if type(each) in (list, dict)]
+        if not inside:
+            return
+        level = list(itertools.chain.from_iterable(inside))
+    raise BadValueError("$", f"at most {most} levels", "more")
+
+
+def schema_of(annotation: Any) -> Any:
+    """The type of msgspec's as which `Reading.read` reads values of an annotated type.
 
     Args:
         annotation: `np.ndarray`, `NDArray[dtype]`, a NumPy scalar's class, int, float, bool, str, None, `list[...]`,
             `tuple[...]`, `dict[str, ...]`, `Literal`, unions, dataclasses, named tuples and typed dicts, nested and
-            recursive. For anything else the reader returns the value as it is.
+            recursive. Values of anything else stay as they are.
 
-    Returns:
-        A function (value, levels) -> value, which raises BadValueError.
-
-    >>> reader(list[int])([1, 2.5], 10)
+    >>> Reading().read([1, 2.5], schema_of(list[int]))
     Traceback (most recent call last):
       ...
-    autobatch.serving.typed_values.BadValueError: $[1]: expected a whole number, got 2.5
+    autobatch.serving.typed_values.BadValueError: $[1]: expected int, got float
     """
-    return _read_of(annotation, {})
+    return _schema(annotation, {})
 
 
-def _read_of(annotation: Any, known: dict[Any, Read]) -> Read:
-    if annotation is None or annotation in (int, float, bool, str, type(None), np.ndarray):
-        return _SIMPLE[annotation]
+def _schema(annotation: Any, known: dict[Any, Any]) -> Any:
+    if annotation in (int, float, bool, str, None, type(None)):
+        return annotation
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (typing.Union, types.UnionType):
-        return _union_of([_read_of(each, known) for each in args], args)
+        return _union([_schema(each, known) for each in args], args)
     if origin is typing.Annotated:
-        return _read_of(args[0], known)
+        return _schema(args[0], known)
     if origin is typing.Literal:
-        listed = f"one of {', '.join(map(repr, args))}"
-        return lambda value, levels: value if _is_among(value, args) else _reject(listed, value)
-    if origin is np.ndarray:
+        return _literal(args)
+    if annotation is np.ndarray or origin is np.ndarray:
         kinds = typing.get_args(args[1]) if len(args) > 1 else ()
-        return _array_of(np.dtype(kinds[0]) if kinds and _is_scalar(kinds[0]) else None)
+        return _array(np.dtype(kinds[0]) if kinds and _is_scalar(kinds[0]) else None)
     if _is_scalar(annotation):
-        own = _array_of(np.dtype(annotation))
-        return lambda value, levels: (
-            _reject(f"a number ({annotation.__name__})", value) if isinstance(value, list) else own(value, 1)[()]
-        )
-    if origin in (list, Sequence, typing.get_origin(typing.Sequence)) and args:
-        item = _read_of(args[0], known)
-        return _list_of(item)
+        return _scalar(annotation)
+    if origin in (list, Sequence) and args:
+        return list[_schema(args[0], known)]  # type: ignore[misc]
     if origin is tuple and args:
-        return _tuple_of(args, known)
-    if origin in (dict, Mapping) and len(args) == 2 and args[0] is str:
-        item = _read_of(args[1], known)
-        return lambda value, levels: object_of(dict.fromkeys(value, item) if type(value) is dict else {}, set())(
-            value, levels
-        )
-    if isinstance(annotation, type) and _fields(annotation) is not None:
-        return _record_of(annotation, known)
-    return _plain_json
+        return tuple[*(each if each is ... else _schema(each, known) for each in args)]  # type: ignore[misc]
+    if origin in (dict, Mapping) and args[0] is str:
+        return dict[str, _schema(args[1], known)]  # type: ignore[misc]
+    if isinstance(annotation, type) and (fields := _fields(annotation)) is not None:
+        if annotation not in known:
+            known[annotation] = record_of(annotation.__name__, annotation, fields)
+            hints = typing.get_type_hints(annotation)
+            known[annotation].complete({name: _schema(hints.get(name, Any), known) for name in fields})
+        return known[annotation]
+    return Any
+
+
+class _Form(type):
+    """A type of ours among those of msgspec, whose hook calls `read(value, reading)`; whatever that returns is one."""
+
+    read: Callable[[Any, Reading], Any]
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return True
+
+
+def _form(name: str, read: Callable[[Any, Reading], Any]) -> _Form:
+    return _Form(name, (), {"read": staticmethod(read)})
 
 
 def _is_scalar(annotation: Any) -> bool:
@@ -119,216 +163,148 @@ def _is_scalar(annotation: Any) -> bool:
 _ABSTRACT = {np.number, np.integer, np.floating, np.inexact, np.signedinteger, np.unsignedinteger, np.complexfloating}
 
 
-# Leaves.
+def _literal(said: tuple[Any, ...]) -> _Form:
+    def read(value: Any, reading: Reading) -> Any:
+        if not _is_among(value, said):
+            raise BadValueError("$", f"one of {', '.join(map(repr, said))}", _shown(value))
+        return value
+
+    form = _form("literal", read)
+    form.said = said  # type: ignore[attr-defined]
+    return form
 
 
-def _plain_json(value: Any, levels: int) -> Any:
-    """The value, if its numbers are finite and it is not nested too deeply."""
-    kind = type(value)
-    if kind is list or kind is dict:
-        _check_levels(levels)
-        for at, each in enumerate(value) if kind is list else value.items():
-            own = type(each)
-            if own is list or own is dict or (own is float and each - each != 0.0):
-                try:
-                    _plain_json(each, levels - 1)
-                except BadValueError as error:
-                    error.prepend_path(at)
-                    raise
-    elif kind is float and not math.isfinite(value):
-        _reject("a number of float64", value)
-    return value
+def _is_among(value: Any, said: Iterable[Any]) -> bool:
+    return any(type(value) is type(each) and value == each for each in said)
 
 
-def _integer(value: Any, levels: int) -> int:
-    return value if type(value) is int else _reject("a whole number", value)
+# Arrays.
 
 
-def _number(value: Any, levels: int) -> float:
-    if type(value) is int:
-        try:
-            return float(value)
-        except OverflowError:
-            _reject("a number of float64", value)
-    return value if type(value) is float and math.isfinite(value) else _reject("a number", value)
+def _scalar(kind: type) -> _Form:
+    array = _array(np.dtype(kind))
+
+    def read(value: Any, reading: Reading) -> Any:
+        out = array.read(value, reading)
+        if out.ndim:
+            raise BadValueError("$", f"a number ({kind.__name__})", _shown(value))
+        return out[()]
+
+    return _form(kind.__name__, read)
 
 
-def _kind_of(kind: type, says: str) -> Read:
-    return lambda value, levels: value if type(value) is kind else _reject(says, value)
+def _array(dtype: np.dtype | None) -> _Form:
+    """Arrays of a dtype; None: of the dtype that NumPy chooses for the numbers."""
+    suits, word = _SUITING[dtype.kind if dtype is not None else ""]
 
-
-def _array_of(dtype: np.dtype | None) -> Read:
-    """The reader of arrays of a dtype; None: of the dtype that NumPy chooses for the numbers."""
-
-    def read(value: Any, levels: int) -> np.ndarray:
+    def read(value: Any, reading: Reading) -> np.ndarray:
         if isinstance(value, np.ndarray):
-            if dtype is not None and value.dtype != dtype:
-                raise BadValueError((), f"an array of {dtype}", f"one of {value.dtype}")
-            if value.dtype.kind not in "biufcmM":
-                raise BadValueError((), "an array of numbers", f"one of {value.dtype}")
+            if value.dtype.kind not in "biufcmM" or dtype not in (None, value.dtype):
+                raise BadValueError("$", f"an array of {dtype or 'numbers'}", f"one of {value.dtype}")
             return value
-        kinds: set[type] = set()
-        shape = _shape(value, levels, kinds)
-        if dtype is not None:
-            _check_kinds(value, kinds, dtype)
-        elif bool in kinds and len(kinds) > 1:
-            raise BadValueError((), "numbers, or truth values", "both")
+        flat, shape = _flat(value)
+        kinds = set(map(type, flat))
+        if not kinds <= suits:
+            at = next(at for at, each in enumerate(flat) if type(each) not in suits)
+            raise BadValueError(_place(at, shape), word, _shown(flat[at]))
+        if bool in kinds and len(kinds) > 1:
+            raise BadValueError("$", "numbers, or truth values", "both")
         try:
             with np.errstate(over="ignore"):  # what becomes infinite is refused below
-                out = np.asarray(value, dtype)
+                out = np.array(flat, dtype if dtype is not None or kinds != {int} else np.int64)
+            held = out.dtype.kind not in "fc" or bool(np.isfinite(out).all())
         except OverflowError:
-            out = np.asarray(value, object)
-        except ValueError:  # more dimensions than NumPy has
-            raise BadValueError((), "lists of fewer levels, for an array", f"{len(shape)}") from None
-        if out.dtype.kind not in "biufc" or (kinds == {int} and dtype is None and out.dtype.kind != "i"):
-            raise BadValueError((), f"numbers of {dtype or 'int64 or float64'}", "a number that it does not hold")
-        if out.dtype.kind == "f" and not np.isfinite(out).all():
-            raise BadValueError((), f"numbers of {out.dtype}", "a number that it does not hold")
-        return out.reshape(shape) if out.size == 0 else out
+            held = False
+        if not held or out.dtype.kind not in "biufc":
+            raise BadValueError("$", f"numbers of {dtype or 'int64 or float64'}", "a number that it does not hold")
+        return out.reshape(shape)
 
-    return read
+    return _form("array", read)
 
 
-def _shape(value: Any, levels: int, kinds: set[type]) -> tuple[int, ...]:
-    """The shape of nested lists of numbers; adds the numbers' types to `kinds`."""
-    if type(value) is not list:
-        if type(value) not in (int, float, bool):
-            _reject("a number or a list of numbers", value)
-        kinds.add(type(value))
-        return ()
-    _check_levels(levels)
-    own = set(map(type, value))
-    if list not in own:
-        if not own <= {int, float, bool}:
-            at = next(at for at, each in enumerate(value) if type(each) not in (int, float, bool))
-            raise BadValueError((at,), "a number", _shown(value[at]))
-        kinds |= own
-        return (len(value),)
-    shapes: list[tuple[int, ...]] = []
-    try:
-        for each in value:
-            shapes.append(_shape(each, levels - 1, kinds))
-    except BadValueError as error:
-        error.prepend_path(len(shapes))
-        raise
-    for at, shape in enumerate(shapes):
-        if shape != shapes[0]:
-            raise BadValueError(
-                (at,),
-                lambda place: f"numbers of shape {shapes[0]}, as at {json_path((*place[:-1], 0))}",
-                f"shape {shape}",
-            )
-    return (len(value), *shapes[0])
+def _flat(value: Any) -> tuple[list[Any], list[int]]:
+    """The numbers in nested lists, and the lists' lengths by level."""
+    flat, shape = [value], list[int]()
+    while flat and type(flat[0]) is list:
+        size = len(flat[0])
+        uneven = (at for at, each in enumerate(flat) if type(each) is not list or len(each) != size)
+        if (at := next(uneven, None)) is not None:
+            raise BadValueError(_place(at, shape), _shown(flat[0]), _shown(flat[at]))
+        if len(shape) == _MOST_DIMENSIONS:
+            raise BadValueError("$", f"at most {_MOST_DIMENSIONS} levels of lists, for an array", "more")
+        shape.append(size)
+        flat = list(itertools.chain.from_iterable(flat))
+    return flat, shape
 
 
-def _check_kinds(value: Any, kinds: set[type], dtype: np.dtype) -> None:
-    """Raise unless numbers of these types suit a dtype: bool for bool, int for integers, int and float for others."""
-    fits: set[type] = {int, float}
-    if dtype.kind in "biu":
-        fits = {bool} if dtype.kind == "b" else {int}
-    if kinds <= fits:
-        return
-    place, given = next((place, each) for place, each in _leaves(value, ()) if type(each) not in fits)
-    words = {"b": "true or false", "i": "a whole number", "u": "a whole number"}.get(dtype.kind, "a number")
-    raise BadValueError(place, words, _shown(given))
+_MOST_DIMENSIONS = 64  # of NumPy's arrays
 
 
-def _leaves(value: Any, path: Path) -> typing.Iterator[tuple[Path, Any]]:
-    if type(value) is not list:
-        yield path, value
-        return
-    for at, each in enumerate(value):
-        yield from _leaves(each, (*path, at))
+def _place(at: int, shape: Sequence[int]) -> str:
+    return "$" + "".join(f"[{index}]" for index in (np.unravel_index(at, shape) if shape else ()))
 
 
-_SIMPLE: dict[Any, Read] = {
-    int: _integer,
-    float: _number,
-    bool: _kind_of(bool, "true or false"),
-    str: _kind_of(str, "a string"),
-    None: _kind_of(type(None), "null"),
-    type(None): _kind_of(type(None), "null"),
-    np.ndarray: _array_of(None),
-}
+_NUMBERS: tuple[set[type], str] = {int, float}, "a number"
+_WHOLE: tuple[set[type], str] = {int}, "a whole number"
+_SUITING: dict[str, tuple[set[type], str]] = {  # by a dtype's kind
+    "": ({bool, int, float}, "a number"), "b": ({bool}, "true or false"), "i": _WHOLE, "u": _WHOLE, "f": _NUMBERS,
+    "c": _NUMBERS,
+}  # fmt: skip
 
 
-# Containers.
+# Records and unions.
 
 
-def _list_of(item: Read) -> Read:
-    def read(value: Any, levels: int) -> list[Any]:
-        if type(value) is not list:
-            _reject("a list", value)
-        _check_levels(levels)
-        out: list[Any] = []
-        try:
-            for each in value:
-                out.append(item(each, levels - 1))
-        except BadValueError as error:
-            error.prepend_path(len(out))
-            raise
-        return out
+class _Record(_Form):
+    """Objects with the names of a record class, each value read as the field's type.
 
-    return read
+    Attributes:
+        fields: by name, whether it may be left out. tags: by name, the values of fields that are `Literal`.
+    """
+
+    fields: dict[str, bool]
+    required: set[str]
+    tags: dict[str, tuple[Any, ...]]
+
+    def complete(cls, schemas: dict[str, Any]) -> None:
+        """Give the fields' types, once they are known: record classes may be recursive."""
+        cls.tags = {name: each.said for name, each in schemas.items() if hasattr(each, "said")}
+        cls.values = typing.TypedDict(cls.__name__, schemas, total=False)  # type: ignore[misc]
+
+    def has_tags(cls, value: dict[str, Any]) -> bool:
+        """True if no `Literal` field of an object says that it is of another class."""
+        return all(name not in value or _is_among(value[name], said) for name, said in cls.tags.items())
+
+    def has_names(cls, value: dict[str, Any]) -> bool:
+        return cls.required <= value.keys() <= cls.fields.keys()
 
 
-def object_of(reads: Mapping[str, Read], optional: set[str], wanted: str = "a value") -> Read:
-    """The reader of an object, each value by the reader of its name; `wanted`: what is expected of a missing value."""
+def record_of(name: str, make: Callable[..., Any], fields: dict[str, bool]) -> _Record:
+    """Records that `make(**values)` makes of values by name; `complete` it with the fields' types.
 
-    def read(value: Any, levels: int) -> dict[str, Any]:
+    Args:
+        fields: by name, whether it may be left out.
+    """
+
+    def read(value: Any, reading: Reading) -> Any:
         if type(value) is not dict:
-            _reject("an object", value)
-        _check_levels(levels)
-        if value.keys() != reads.keys():
-            for name in value:
-                if name not in reads:
-                    raise BadValueError((name,), f"one of {', '.join(reads)}", f"the name {name!r}")
-            for name in reads:
-                if name not in value and name not in optional:
-                    raise BadValueError((name,), wanted, "nothing")
-        out = {}
+            raise BadValueError("$", f"an object with {', '.join(fields)}", _shown(value))
+        for each in value:
+            if each not in fields:
+                raise BadValueError(f"$.{shortened(each, _SHOWN)}", f"one of {', '.join(fields)}", "another name")
+        for each in form.required:
+            if each not in value:
+                raise BadValueError(f"$.{each}", f"a value, as {name} has", "nothing")
+        values = reading.read(value, form.values)
         try:
-            for name, each in value.items():
-                out[name] = reads[name](each, levels - 1)
-        except BadValueError as error:
-            error.prepend_path(name)
-            raise
-        return out
+            return make(**values)
+        except Exception as error:  # in __post_init__, for example
+            said = shortened(str(error)) or type(error).__name__
+            raise BadValueError("$", f"what {name} takes", said) from error
 
-    return read
-
-
-def _tuple_of(args: tuple[Any, ...], known: dict[Any, Read]) -> Read:
-    if len(args) == 2 and args[1] is Ellipsis:
-        items = _list_of(_read_of(args[0], known))
-        return lambda value, levels: tuple(items(value, levels))
-    own = [_read_of(each, known) for each in args]
-
-    def read(value: Any, levels: int) -> tuple[Any, ...]:
-        following = iter(own)
-        if type(value) is list and len(value) != len(own):
-            raise BadValueError((), f"a list of {len(own)}", f"one of {len(value)}")
-        return tuple(_list_of(lambda each, levels: next(following)(each, levels))(value, levels))
-
-    return read
-
-
-def _union_of(reads: Sequence[Read], args: tuple[Any, ...]) -> Read:
-    def read(value: Any, levels: int) -> Any:
-        found: BadValueError | None = None
-        for own in reads:
-            try:
-                return own(value, levels)
-            except BadValueError as error:
-                if found is None or len(error.place) > len(found.place):  # the deepest error says most
-                    found = error
-        assert found is not None
-        if found.place:
-            raise found
-        names = [each.__name__ if isinstance(each, type) else str(each) for each in args]
-        raise BadValueError((), " or ".join(names), _shown(value))
-
-    return read
+    required = {each for each, may_miss in fields.items() if not may_miss}
+    form = _Record(name, (), {"read": staticmethod(read), "fields": fields, "required": required})
+    return form
 
 
 def _fields(kind: type) -> dict[str, bool] | None:
@@ -344,57 +320,65 @@ def _fields(kind: type) -> dict[str, bool] | None:
     return None
 
 
-def _record_of(kind: type, known: dict[Any, Read]) -> Read:
-    if kind in known:  # made before, or being made: record classes may be recursive
-        return known[kind]
-    fields, reads = _fields(kind), dict[str, Read]()
-    assert fields is not None
-    optional = {name for name, may_miss in fields.items() if may_miss}
-    parts = object_of(reads, optional, f"a value, as {kind.__name__} has")
+def _union(schemas: list[Any], args: tuple[Any, ...]) -> Any:
+    if all(each in (int, float, bool, str, None, type(None)) for each in schemas):
+        return typing.Union[tuple(schemas)]  # noqa: UP007
+    if Any in schemas[:1]:
+        return Any
 
-    def read(value: Any, levels: int) -> Any:
-        own = parts(value, levels)
+    def read(value: Any, reading: Reading) -> Any:
+        found = _possible(value, schemas)
+        if len(found) == 1:
+            return reading.read(value, found[0])
+        key = id(value), form
+        outcome = reading.unions.get(key) if type(value) in (list, dict) else None
+        if outcome is None:
+            outcome = _first(value, found, reading, args)
+            if type(value) in (list, dict):
+                reading.unions[key] = outcome
+        if isinstance(outcome, BadValueError):
+            raise outcome.with_traceback(None)
+        return outcome[0]
+
+    form = _form("union", read)
+    return form
+
+
+def _possible(value: Any, schemas: list[Any]) -> list[Any]:
+    """The types of a union that a value may be: of an object, the records with its tags and then those with its names.
+
+    All of the types, if that leaves no record: then the errors say what is missing.
+    """
+    if type(value) is dict:
+        for has in (_Record.has_tags, _Record.has_names):
+            left = [each for each in schemas if not isinstance(each, _Record) or has(each, value)]
+            schemas = left if any(isinstance(each, _Record) for each in left) else schemas
+    return schemas
+
+
+def _first(value: Any, schemas: list[Any], reading: Reading, args: tuple[Any, ...]) -> tuple[Any] | BadValueError:
+    """(what a value is as the first type that it suits,), or else the error that lies deepest."""
+    worst = BadValueError("$", "", "")
+    for schema in schemas:
         try:
-            return kind(**own)
-        except Exception as error:  # in __post_init__, for example
-            raise BadValueError((), f"what {kind.__name__} takes", str(error) or type(error).__name__) from error
-
-    known[kind] = read
-    hints = typing.get_type_hints(kind)
-    reads.update((name, _read_of(hints.get(name, Any), known)) for name in fields)
-    return read
-
-
-# Errors and their texts.
-
-
-def _check_levels(levels: int) -> None:
-    if levels < 1:
-        raise BadValueError((), lambda place: f"at most {len(place)} levels", "more")
-
-
-def _is_among(value: Any, args: tuple[Any, ...]) -> bool:
-    return any(type(value) is type(each) and value == each for each in args)
-
-
-def _reject(expected: str, value: Any) -> typing.NoReturn:
-    raise BadValueError((), expected, _shown(value))
+            return (reading.read(value, schema),)
+        except BadValueError as error:
+            worst = max(worst, error, key=lambda each: len(each.path))
+    if worst.path != "$":
+        return worst
+    names = [each.__name__ if isinstance(each, type) else str(each) for each in args]
+    return BadValueError("$", " or ".join(names), _shown(value))
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, list):
         return f"a list of {len(value)}"
     if isinstance(value, dict):
-        return f"an object with {', '.join(map(repr, list(value)[:4])) or 'nothing'}"[:_SHOWN]
+        return f"an object with {', '.join(map(repr, itertools.islice(value, 4))) or 'nothing'}"
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and dtype {value.dtype}"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    text = f"the string {value!r}" if isinstance(value, str) else _digits(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-def _digits(value: Any) -> str:
-    return (
-        f"a number of {value.bit_length()} bits" if isinstance(value, int) and value.bit_length() > 64 else repr(value)
-    )
+    if isinstance(value, int) and value.bit_length() > 64:
+        return f"a number of {value.bit_length()} bits"
+    return f"the string {value[: _SHOWN + 1]!r}" if isinstance(value, str) else repr(value)
