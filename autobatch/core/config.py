@@ -141,7 +141,7 @@ def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
     numbering = before.numbering
     if "seed" in changes:
         block = sys._getframe(1)  # of contextlib, which the user's block has called
-        while block.f_back is not None and block.f_code.co_filename == contextlib.__file__:
+        while block.f_back is not None and block.f_code.co_filename in (contextlib.__file__, __file__):
             block = block.f_back
         numbering = None if made.seed is None else Numbering(block)
     object.__setattr__(made, "numbering", numbering)

@@ -80,9 +80,9 @@ class Numbering:
     call: a batched call or map takes as many numbers as it has examples, and each plain call one.
 
     The library does not see where the plain call of an undecorated function begins. It takes for one the outermost call
-    below the block that is given an example: anything but a batch, a function, a whole number or a text. Lambdas that
-    are written in the block, and functions that are given only what `ab.grad` differentiates, count as part of the
-    block unless the random call is in them.
+    below the block that is given an example: anything but a batch, a list of examples, a function, a whole number or a
+    text. Lambdas that are written in the block, and functions that are given only what `ab.grad` differentiates, count
+    as part of the block unless the random call is in them.
     """
 
     __slots__ = ("_block", "_code", "_example", "_frame", "_line", "taken")
@@ -109,8 +109,14 @@ class Numbering:
             drawing: it makes a random call.
         """
         found = second = None  # the outermost one, and the outermost of what is part of the block unless it draws
+        frames: list[FrameType] = []
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and id(frame) != self._block:
+            frames.append(frame)
+            frame = frame.f_back
+        if frame is None:  # a fixture's block, say, or that of another thread
+            frames = [each for each in frames if "site-packages" not in each.f_code.co_filename]
+        for frame in frames:
             given = _given(frame) if _is_users(frame) else ()
             if given and self._is_written_in_block(frame.f_code):
                 second = second or frame
@@ -118,7 +124,6 @@ class Numbering:
                 second = frame
             elif given:
                 found = frame
-            frame = frame.f_back
         found = found or (second if drawing else None)
         if found is not None and self._frame is not found:
             self._frame, self._example = found, self.next()  # the frame is kept, so that no later one is at its address
@@ -147,7 +152,7 @@ def _is_users(frame: FrameType) -> bool:
 
 
 def _given(frame: FrameType) -> list[Any]:
-    """The arguments of a call that may be an example's; none if it is given a batch."""
+    """The arguments of a call that may be an example's; none if it is given a batch, or a list of examples first."""
     code = frame.f_code
     if code.co_name in ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"):
         return []
@@ -156,12 +161,13 @@ def _given(frame: FrameType) -> list[Any]:
     given += [*values.get(args or "", ()), *values.get(kwargs or "", {}).values()]
     if any(hasattr(type(value), "batch_size") for value in given):
         return []
-    if any(map(callable, given)):  # as `map(function, examples)`
-        given = [value for value in given if not isinstance(value, list | tuple)]
     given = [value for value in given if not (callable(value) or isinstance(value, _NO_EXAMPLE))]
+    if given and isinstance(given[0], list) and not all(isinstance(part, _NUMBER_OR_TEXT) for part in given[0]):
+        return []
     return [value for value in given if type(value) not in (float, complex)] or given
 
 
+_NUMBER_OR_TEXT = (int, float, complex, str)
 _NO_EXAMPLE = (int, str, bytes, ModuleType, type(None))
 _fresh_seeds = itertools.count(1 << 63)  # far from the seeds that users choose
 

@@ -348,7 +348,8 @@ class _Run:
         packed = self.way.pack(fresh(self.examples))
         shared = fresh(self.shared)
         try:
-            actual = self.way.call(self.f, packed.args, shared)
+            with seeded():
+                actual = self.way.call(self.f, packed.args, shared)
         except Unfit:
             raise
         except Exception as error:

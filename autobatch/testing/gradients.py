@@ -78,6 +78,7 @@ def shared_floats(shared: dict[str, Any]) -> tuple[list[Any], Callable[[list[Any
     return [values[i] for i in where], rebuild
 
 
+@seeded()
 def gradients(
     way: Way, f: Callable[..., Any], packed: PackedArguments, shared: dict[str, Any], weights: Sequence[list[Any]]
 ) -> Gradients:
@@ -132,6 +133,7 @@ def check_grads(f: Callable[..., Any], *args: Any, eps: float = 1e-6, rtol: floa
     if not where or all(ct is None for ct in weights):
         raise ValueError(f"check_grads needs float arrays among the arguments and outputs; got {len(where)} arguments")
 
+    @seeded()
     def loss(floats: list[Any]) -> Any:
         current = list(values)
         for i, x in zip(where, floats, strict=True):

@@ -72,6 +72,10 @@ def in_halves(f, xs):
     return [*ab.examples(ab.batch(f)(batch_of(xs[:3]))), *ab.examples(ab.batch(f)(batch_of(xs[3:])))]
 
 
+def given_all(f, xs, more):
+    return [f(x) for x in xs]
+
+
 FORMS = {
     "batch": lambda f, xs: ab.examples(ab.batch(f)(batch_of(xs))),
     "map": ab.map,
@@ -80,6 +84,7 @@ FORMS = {
     "decorated": lambda f, xs: [ab.batch(f)(x) for x in xs],
     "plain list of a function": lambda f, xs: [f(x) for x in xs],
     "a function without arguments": lambda f, xs: (lambda: [f(x) for x in xs])(),
+    "a function of all examples": lambda f, xs: given_all(f, xs, np.ones(3)),
     "mixed": lambda f, xs: [f(xs[0]), *ab.map(f, xs[1:3]), *map(ab.batch(f), xs[3:])],
 }
 
@@ -216,6 +221,17 @@ def test_in_another_thread_with_the_context_of_the_block():
         thread.start()
         thread.join()
     law.assert_same(out, plain(twice))
+
+
+@pytest.fixture(name="_seeded")
+def _block():
+    with ab.options(seed=5):
+        yield
+
+
+@pytest.mark.usefixtures("_seeded")
+def test_the_block_of_a_fixture():
+    law.assert_same([twice(x) for x in XS], plain(twice))
 
 
 def test_no_variable_of_a_call_is_kept_after_the_block():

@@ -300,6 +300,7 @@ def test_random_numbers_are_those_of_the_example(portions, scripted):
     scripted(*portions)
     with ab.options(seed=3):
         law.assert_same(ab.examples(ab.batch(drops)(ab.MaskedBatch.from_examples(examples))), ab.examples(expected))
+    with ab.options(seed=3):
         scripted(*(each for each in portions if each[0] != "lockstep"), ("loop", 3))
         law.assert_same(ab.map(drops, examples), ab.examples(expected))
 
@@ -470,6 +471,7 @@ def test_random_numbers_of_a_map_in_lock_step_are_those_of_the_example(scripted)
     with ab.options(seed=3):
         scripted(("loop", len(EVEN)))
         expected = ab.map(drops, EVEN)
+    with ab.options(seed=3):
         script = scripted(("loop", 1), ("lockstep", len(EVEN) - 1), ("loop", len(EVEN) - 1))
         law.assert_same(ab.map(drops, EVEN), expected)
     assert script.log[0] == ("loop", 1)

@@ -369,8 +369,11 @@ async def test_random_numbers_are_those_of_the_single_call():
     def f(x):
         return ab.nn.dropout(np.ones(8) * x, 0.5, training=True)
 
+    expected = []
+    for x in range(5):
+        with ab.options(seed=3):
+            expected.append(ab.batch(f)(float(x)))
     with ab.options(seed=3):
-        expected = [ab.batch(f)(float(x)) for x in range(5)]
         batcher = ab.Batcher(f)
     async with batcher:
         answers = await asyncio.gather(*[batcher(float(x)) for x in range(5)])

@@ -65,11 +65,10 @@ random_uniform = Op("random_uniform", _uniform, rule=_rule, kind="random")
 def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, training: bool = True) -> NDArray[Any]:
     """x with a fraction `rate` of its elements set to 0 and the others divided by 1 - rate.
 
-    Which elements are dropped depends on the seed, the example's lane in its batch, the number of its earlier random
-    calls, and the element's position. So seed a training step with `seed=step`, or all of its calls by
-    `with ab.options(seed=step):` around it: a batch in lock-step, `ab.map` and the fallback loop then drop the same
-    elements, and the step can be repeated. Plain code outside of any run counts as example 0, and each of its calls as
-    the first one: give each call its own seed, or make the step an `ab.batch` function, whose plain call counts them.
+    Which elements are dropped depends on the seed, the example's place among those that run in one block
+    `with ab.options(seed=step):`, the number of its earlier random calls, and the element's position. So a batch, `ab.map`
+    and the plain list of examples drop the same elements, calls in one block draw on, and another block with the seed
+    repeats them. Outside of such a block, plain code draws with `seed` as the first call of example 0.
     Without a seed, every run (a batched call, an `ab.map`, a plain call) drops different elements.
 
     Args:
