@@ -18,12 +18,14 @@ class _Evidence:
 
     Attributes:
         alone: True if it differs also in a batch of its own without padding; the others: what changes its result.
+        values: the values of the other examples, at the same lengths; tried where `others` may also change the padding.
     """
 
     repeated: bool = False
     alone: bool = False
     permuted: bool = False
     others: bool | None = None
+    values: bool | None = None
     place: bool | None = None
     further: bool | None = None
     high: bool | None = None
@@ -41,6 +43,7 @@ def diagnosis(pair: Pair, found: BatchDiffers) -> list[str]:
     shown = [
         ("calling it again", evidence.repeated),
         ("other examples in its batch", evidence.others),
+        ("other values in these, at the same lengths", evidence.values),
         ("another place in the batch", evidence.place),
         ("padding the batch further", evidence.further),
         ("large values in the padding", evidence.high),
@@ -87,6 +90,8 @@ class _Experiments:
         out.alone = self.differ(reference, alone)
         if len(found.examples) > 1:
             out.others = self.differ(self.result([self.example], self.same_width), batch)
+            if out.others and not convention.pads and self.is_padded():
+                out.values = self._sees_values(batch)
             turned = list(reversed(found.examples))
             at = len(turned) - 1 - self.place
             out.place = at != self.place and self.differ(self.result(turned, found.padding, at), batch)
@@ -99,6 +104,19 @@ class _Experiments:
                 out.high = self.differ(self.result([self.example], Padding("high", least=width)), alone)
                 out.low = self.differ(self.result([self.example], Padding("low", least=width)), alone)
         return out
+
+    def is_padded(self) -> bool:
+        """True if a longer example is in the batch."""
+        own = self.pair.convention.lengths([self.example])[0]
+        return any(length < most for length, (_, most) in zip(own, self.least, strict=True))
+
+    def _sees_values(self, batch: Any) -> bool | None:
+        """True if other floats in the other examples change the result; None if there are none."""
+        examples = [map_tree(self._scaled_by(-3.0), each) for each in self.found.examples]
+        examples[self.place] = self.example
+        if not any(_is_number(x) and np.size(x) for i, x in enumerate(examples) if i != self.place for x in leaves(x)):
+            return None
+        return self.differ(self.result(examples, self.found.padding, self.place), batch)
 
     def _is_permuted(self) -> bool:
         """True if the results are right but in another order than the examples."""
@@ -119,11 +137,14 @@ class _Experiments:
 
     def is_mean_over_padding(self) -> bool:
         """True if the padded result is length / padded length times the right one, or the result of x scaled by it."""
-        padded = self.result([self.example], self.padded)
+        pads = self.pair.convention.pads
+        padded = self.result(
+            *(([self.example], self.padded) if pads else (self.found.examples, self.found.padding, self.place))
+        )
         if isinstance(padded, Exception):
             return False
         own = self.pair.convention.lengths([self.example])[0]
-        for length, (_, width) in zip(own, self.padded.least, strict=True):
+        for length, (_, width) in zip(own, self.padded.least if pads else self.least, strict=True):
             ratio = length / width
             wanted = [[x * ratio if _is_number(x) else x for x in leaves(self.pair.reference(self.example))]]
             with contextlib.suppress(Exception):  # the user's function may reject scaled values
@@ -212,6 +233,8 @@ def _conclusion(pair: Pair, found: BatchDiffers, seen: _Evidence, runs: _Experim
     if seen.alone:
         return _of_one_example(pair, found)
     reads = bool(seen.high or seen.low) and (seen.further is False or seen.high is not seen.low or runs.reads_values())
+    if seen.others and not pair.convention.pads and seen.values is not True and runs.is_padded():
+        return _of_lengths(seen, runs)
     if seen.others:
         return (
             "the result of an example depends on the other examples of its batch: a reduction, sort or norm over axis "
@@ -230,6 +253,18 @@ def _of_one_example(pair: Pair, found: BatchDiffers) -> str:
     return (
         "the two functions do not compute the same for one example alone, where there is nothing to pad or to mix: "
         "compare them there first"
+    )
+
+
+def _of_lengths(seen: _Evidence, runs: _Experiments) -> str:
+    """Where the user's own function pads, so that another batch is other padding."""
+    if runs.is_mean_over_padding():
+        return "it divides by the padded length: sum an example's own elements and divide by its length"
+    if seen.values is None:
+        return "the result of an example depends on the other examples of its batch, or on the padding that they bring"
+    return (
+        "the result of an example depends on how long the other examples of its batch are, not on what they hold: the "
+        "padding reaches it"
     )
 
 

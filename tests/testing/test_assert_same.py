@@ -327,6 +327,47 @@ def test_torch_layouts(torch, tensors):
     )
 
 
+def collated(xs):
+    widest = max(map(len, xs))
+    return np.stack([np.pad(x, ((0, widest - len(x)), (0, 0))) for x in xs]), np.array([len(x) for x in xs])
+
+
+def over_the_batch(padded, counts):
+    return padded.sum(1) * 0 + padded.sum(1).mean(0)
+
+
+@pytest.mark.parametrize(
+    ("one", "batched", "said"),
+    [
+        (lambda x: x.mean(0), lambda p, n: p.mean(1), "it divides by the padded length"),
+        (
+            lambda x: (x - 9.0).max(0),
+            lambda p, n: (p - 9.0 * (p != 0)).max(1),
+            "not on what they hold: the padding reaches",
+        ),
+        (lambda x: np.exp(x).sum(0), lambda p, n: np.exp(p).sum(1), "not on what they hold: the padding reaches"),
+        (lambda x: x[-1], lambda p, n: p[:, -1], "not on what they hold: the padding reaches"),
+        (lambda x: x.sum(0), over_the_batch, "a reduction, sort or norm over axis 0, which counts the examples"),
+    ],
+    ids=["mean", "max", "sum", "last", "axis 0"],
+)
+def test_the_mistake_behind_a_function_that_pads_by_itself(one, batched, said):
+    with pytest.raises(AssertionError, match=said) as caught:
+        assert_same(one, batched, XS, collate=collated)
+    assert ("axis 0" in str(caught.value)) == ("axis 0" in said)
+
+
+def test_nothing_is_said_of_padding_or_axis_0_that_is_not_known():
+    """Ids have no other values to try."""
+    ids = [np.array(x) for x in ([3, 1, 2], [4], [5, 9])]
+
+    def padded(xs):
+        return np.stack([np.pad(x, (0, 3 - len(x) if len(xs) > 1 else 0)) for x in xs])
+
+    with pytest.raises(AssertionError, match="depends on the other examples of its batch, or on the padding"):
+        assert_same(lambda x: np.cos(x).sum(), lambda p: np.cos(p).sum(1), ids, collate=padded, grad=False)
+
+
 def test_jax_functions():
     jax = pytest.importorskip("jax")
     jnp = jax.numpy
