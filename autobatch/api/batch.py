@@ -1,9 +1,10 @@
 """`ab.batch`, the decorator, and `BatchFunction`, the object that it makes.
 
 To a type checker, a decorated function keeps the parameters and the result type of the user's function. `MaskedBatch`
-and `PackedBatch` are subclasses of `np.ndarray` to it: a parameter that takes an array takes a batch, and a function
-that returns an array returns a `MaskedBatch`. A parameter annotated as a Python number takes no batch; annotate it as
-`ArrayLike` for that.
+and `PackedBatch` are subclasses of `np.ndarray` to it: a parameter that takes an array takes a batch. A function that
+returns an array or a number returns a `MaskedBatch` if its first argument, given by position, is a batch. Python's
+typing cannot say so of later arguments and of batches inside a dict: `ab.examples` takes such results. A parameter
+annotated as a Python number takes no batch; annotate it as `ArrayLike` for that.
 """
 
 import dataclasses
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 
 from autobatch import _import_whole
 from autobatch.batches.any_batch import Batch, has_batch
+from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.config import config, with_options
 from autobatch.core.current_region import as_example, current_region, in_example
@@ -152,10 +154,16 @@ class BatchFunction(Generic[P, R_co]):
     @overload
     def __call__(self: "BatchFunction[P, _Nothing]", *args: P.args, **kwargs: P.kwargs) -> Any: ...
     @overload
-    def __call__(self: "BatchFunction[P, NDArray[Any]]", *args: P.args, **kwargs: P.kwargs) -> MaskedBatch: ...
+    def __call__(
+        self: "BatchFunction[Concatenate[Any, Bound], NDArray[Any] | np.generic | float]",
+        first: MaskedBatch | PackedBatch,
+        /,
+        *args: Bound.args,
+        **kwargs: Bound.kwargs,
+    ) -> MaskedBatch: ...
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: `first` is not in `*args`
         function = self.__wrapped__
         if not has_batch(args, kwargs):
             if in_example():

@@ -28,6 +28,16 @@ def pair(x: Array, y: Array, params: dict[str, Array]) -> tuple[Array, int]:
     return x + y, len(params)
 
 
+@ab.batch
+def total(x: Array, w: Array) -> np.float32:
+    return np.float32((x * w).sum())
+
+
+@ab.batch
+def count(x: Array, by: int = 1) -> int:
+    return len(x) * by
+
+
 class Model:
     @ab.batch
     def method(self, x: Array) -> Array:
@@ -61,7 +71,12 @@ def accepted() -> None:
     assert_type(pair(masked, w, {"w": w}), tuple[Array, int])
     assert_type(ab.examples(pair(masked, w, {"w": w})), list[tuple[Array, int]])
     assert_type(model.method(masked), ab.MaskedBatch)
-    assert_type(Model.method(model, w), ab.MaskedBatch)
+    assert_type(Model.method(model, w), Array)
+    assert_type(model.method(w), Array)
+    assert_type(total(masked, w).examples(), list[Any])
+    assert_type(total(w, w), np.float32)
+    assert_type(count(packed, by=2), ab.MaskedBatch)
+    assert_type(count(w), int)
     assert_type(Model.static(masked), ab.MaskedBatch)
     assert_type(ab.batch(lambda x, y: x + y)(masked, w), Any)
     assert_type(ab.map(pair, xs, xs, params={"w": w}), list[tuple[Array, int]])
@@ -99,6 +114,9 @@ def refused() -> None:
     model.method(masked, masked)  # wrong: call-overload
     Model.static(masked, masked)  # wrong: call-overload
     ab.batch(lambda x, y: x + y)(masked)  # wrong: call-overload
+    scaled(w, w).example(0)  # wrong: attr-defined
+    total(w, w).examples()  # wrong: attr-defined
+    total(masked, "a")  # wrong: call-overload
     ab.batch(3)  # wrong: call-overload
     ab.map(scaled, xs)  # wrong: call-overload
     ab.map(scaled, xs, v=w)  # wrong: call-overload
