@@ -8,7 +8,8 @@ import collections
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -311,7 +312,11 @@ def map_tree(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 def replace_leaves(
-    tree: Any, leaf: Callable[[Any], Any], parts_of: dict[int, Any] | None = None, copies: list[Any] | None = None
+    tree: Any,
+    leaf: Callable[[Any], Any],
+    parts_of: dict[int, Any] | None = None,
+    copies: list[Any] | None = None,
+    originals: Mapping[int, Any] = MappingProxyType({}),
 ) -> Any:
     """Replace the leaves of a nested dict, list, tuple or dataclass; returns `tree` itself if no leaf changes.
 
@@ -320,14 +325,15 @@ def replace_leaves(
     Args:
         parts_of: receives {id: part} of all parts of a structure that contains only numbers and strings.
         copies: receives (container, copy, keys or names, old values, new values) for each copied container.
+        originals: {id of a container: what to put in its place}.
     """
     kind: Any = type(tree)
     if kind is np.ndarray or (kind not in PLAIN and _kind_of(kind) is _OTHER):
         return leaf(tree)
-    if _is_plain(tree, parts_of):
+    if not originals and _is_plain(tree, parts_of):
         return tree
     try:
-        return _replaced(tree, leaf, {}, copies)
+        return _replaced(tree, leaf, {}, copies, originals)
     except (_CycleError, RecursionError):
         return tree
 
@@ -369,11 +375,13 @@ class _CycleError(Exception):
 _BUSY = object()
 
 
-def _replaced(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any], copies: list[Any] | None) -> Any:
+def _replaced(
+    tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any], copies: list[Any] | None, originals: Mapping[int, Any]
+) -> Any:
     kind: Any = type(tree)
     if kind in PLAIN:
         return tree
-    found = done.get(id(tree))
+    found = originals[id(tree)] if id(tree) in originals else done.get(id(tree))
     if found is _BUSY:
         raise _CycleError
     if found is not None:
@@ -385,7 +393,7 @@ def _replaced(tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any], copie
         return out
     done[id(tree)] = _BUSY
     keys, old = children_of(tree)
-    new = [_replaced(child, leaf, done, copies) for child in old]
+    new = [_replaced(child, leaf, done, copies, originals) for child in old]
     out = tree
     if any(a is not b for a, b in zip(old, new, strict=True)):
         out = _with_children(tree, keys, new)

@@ -125,6 +125,7 @@ class _Map:
         self._alone = self.trace.references()
         self._copies: list[Any] = []
         self._arguments = {name: wrap_shared(self.trace, value, self._copies) for name, value in self._shared.items()}
+        self.trace.inputs.add_copies(self._copies)
         self.state = ExampleState(self.columns, Snapshot([self._function, self._shared], bounded=True), self._copies)
         self._before = self.state.shared
         if not self.state.may_change:
@@ -217,7 +218,11 @@ class _Map:
 
     def _call(self, index: int) -> Any:
         trace, arguments = self.trace, self._arguments
-        values = wrap_example(trace, [column[index] for column in self.columns], self.state.copies)
+        copies: list[Any] = []
+        values = wrap_example(trace, [column[index] for column in self.columns], copies)
+        trace.inputs.add_copies(copies)
+        if self.state.copies is not None:
+            self.state.copies += copies
         positional, named = (values, arguments) if self._arguments_of is None else self._arguments_of(values, arguments)
         return record_lookups(trace, (self._form if trace.inputs.in_order else self._by_op)(*positional, **named))
 
@@ -244,7 +249,7 @@ class _Map:
         self.state.finish(finished)
         self._arguments.clear()
         self._copies.clear()
-        self.trace.inputs.written.clear()
+        self.trace.inputs.drop_handles()
         del finished
         if self._is_referred_to():
             gc.collect(0)  # most often cyclic garbage, such as an inner function that calls itself

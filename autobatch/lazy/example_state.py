@@ -467,15 +467,24 @@ class Inputs:
         in_order: all of them are C-contiguous, so that whether a reshape is a view follows from the shape alone.
         written: (handle, array, example) of each argument that an example has written to.
         lent: read-only views of values, given to examples as plain arrays (`np.asarray`).
+        originals: {id: the caller's object}, for copies of containers, and for the handles in `written`.
     """
 
-    __slots__ = ("_owners", "in_order", "lent", "written")
+    __slots__ = ("_copies", "_owners", "in_order", "lent", "originals", "written")
 
     def __init__(self) -> None:
         self._owners: dict[int, list[Any]] = {}
         self.in_order = True
         self.written: list[tuple[Any, Any, int]] = []
         self.lent: list[np.ndarray] = []
+        self.originals: dict[int, Any] = {}
+        self._copies: list[Any] = []  # keeps the ids
+
+    def add_copies(self, copies: Iterable[_Copy]) -> None:
+        """Note the copies that `core.pytree.replace_leaves` made."""
+        for original, copy, *_ in copies:
+            self.originals[id(copy)] = original
+            self._copies.append(copy)
 
     def add(self, value: Any, example: int) -> None:
         """Note an argument of an example."""
@@ -490,6 +499,8 @@ class Inputs:
         owner = self._owners.get(id(handle.source))
         if owner is not None and owner[0] is handle.source:
             self.written.append((handle, *owner))
+            if type(owner[0]) is np.ndarray:
+                self.originals[id(handle)] = owner[0]
             return type(handle.source) is not np.ndarray or handle.source.flags.writeable
         return True
 
@@ -513,8 +524,14 @@ class Inputs:
 
     def clear(self) -> None:
         self._owners.clear()
-        self.written.clear()
         self.lent.clear()
+        self.drop_handles()
+
+    def drop_handles(self) -> None:
+        """Drop all that refers to the trace; what is finished later is not recognised as the caller's."""
+        self.originals.clear()
+        self.written.clear()
+        self._copies.clear()
 
     def pending_writes(self, shared: Iterable[Any]) -> list[tuple[Any, Any, Any]] | None:
         """Pending writes (array, index, value) into the caller's arrays; None if one overlaps another array."""

@@ -551,8 +551,11 @@ def record_lookups(trace: Trace, value: Any) -> Any:
 
 
 def finish(trace: Trace, value: Any) -> Any:
-    """Replace lazy arrays in a result by plain arrays and scalars (under a gradient, by arrays on the tape)."""
-    return replace_leaves(value, functools.partial(_finished, trace))
+    """Replace lazy arrays in a result by plain arrays and scalars (under a gradient, by arrays on the tape).
+
+    Copies of the caller's containers, and what an example has written into, are replaced by the caller's own.
+    """
+    return replace_leaves(value, functools.partial(_finished, trace), originals=trace.inputs.originals)
 
 
 def _finished(trace: Trace, x: Any) -> Any:
@@ -562,7 +565,7 @@ def _finished(trace: Trace, x: Any) -> Any:
         trace.place(x)
     if x.row != -1:  # stored in the handle, so that every other use of it gives the same object
         x.source, x.row = _unshared_value(x), -1
-    return x.source
+    return x.source if is_boxed(x.source) else trace.inputs.originals.get(id(x), x.source)
 
 
 def _unshared_value(x: LazyArray) -> Any:
