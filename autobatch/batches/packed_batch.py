@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from autobatch.batches.any_batch import Batch, narrowed, refusal, register_form
 from autobatch.batches.array_batch import ArrayBatch, collated
 from autobatch.batches.batch_reductions import plain_data
-from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
+from autobatch.batches.packing import as_arrays, check_numbers, end_to_end, flat_numbers
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.abstract_eval import check_plain, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
@@ -162,7 +162,7 @@ class PackedBatch(Packed, ArrayBatch):
                     f"example {i} has shape {x.shape}, example 0 {arrays[0].shape}; "
                     "only the first dimension of a PackedBatch varies: use MaskedBatch.from_examples"
                 )
-        return cls.from_lengths(np.concatenate(arrays), [x.shape[0] for x in arrays])
+        return cls.from_lengths(end_to_end(arrays), [x.shape[0] for x in arrays])
 
     @classmethod
     def from_lengths(cls, values: ArrayLike, lengths: ArrayLike) -> "PackedBatch":

@@ -12,7 +12,7 @@ from autobatch.batches.any_batch import Batch, narrowed, refusal, register_form
 from autobatch.batches.array_batch import ArrayBatch, as_masked, collated
 from autobatch.batches.batch_reductions import plain_data, shown_data
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
+from autobatch.batches.packing import as_arrays, check_numbers, end_to_end, flat_numbers
 from autobatch.batches.stacking import broadcast, loop_over_examples, map_lanes, stack_numbers
 from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import (
@@ -548,12 +548,13 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
                     varying.append(axis)
     if not varying:
         if first and all(type(x) is np.ndarray for x in arrays):
-            return np.concatenate(arrays).reshape(len(arrays), *first), tuple(sizes)  # `stack` looks at each of them
-        return np.stack(arrays), tuple(sizes)
+            return end_to_end(arrays).reshape(len(arrays), *first), tuple(sizes)  # `stack` looks at each of them
+        kept: Any = {} if arrays[0].dtype.isnative else {"dtype": arrays[0].dtype}
+        return np.stack(arrays, **kept), tuple(sizes)
     padded = tuple(size.max() if isinstance(size, Lengths) else size for size in sizes)
     check_padding(len(arrays), sizes, padded, arrays[0].dtype.itemsize)
     if varying == [0]:
-        return pad_rows(np.concatenate(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]
+        return pad_rows(end_to_end(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]
     if any(type(x) is not np.ndarray and is_boxed(x) for x in arrays):
         return np.concatenate([to_widths(np.reshape(x, (1, *x.shape)), padded) for x in arrays]), tuple(sizes)
     data = np.zeros((len(arrays), *padded), arrays[0].dtype)

@@ -15,7 +15,7 @@ from autobatch.batches.any_batch import (
     per_lane,
     per_narrowed_lane,
 )
-from autobatch.batches.packing import KINDS, SCALAR_DTYPES
+from autobatch.batches.packing import KINDS, SCALAR_DTYPES, end_to_end
 from autobatch.core.abstract_eval import is_non_c_order, is_subclass
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import current_region
@@ -181,7 +181,9 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
         if first.dtype.kind in KINDS and all(
             list(map(each, column)).count(each(first)) == len(column) for each in (_SHAPE, _DTYPE)
         ):
-            data = np.concatenate(column).reshape(len(column), *first.shape) if first.ndim else np.array(column)
+            data = (
+                end_to_end(column).reshape(len(column), *first.shape) if first.ndim else np.array(column, first.dtype)
+            )
             out = masked.of_data(data, first.shape, current_region())
             return out if first.ndim else zero_d(out)
     if kind in SCALAR_DTYPES:

@@ -12,7 +12,7 @@ from autobatch.batches.data.arrow import read_arrow
 from autobatch.batches.data.awkward import read_awkward
 from autobatch.batches.data.columns import Column, Columns, Place
 from autobatch.batches.packed_batch import PackedBatch
-from autobatch.batches.packing import SCALAR_DTYPES, as_arrays, flat_numbers
+from autobatch.batches.packing import SCALAR_DTYPES, as_arrays, end_to_end, flat_numbers
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import stack_numbers
 from autobatch.core.abstract_eval import check_plain
@@ -285,10 +285,10 @@ def _arrays(arrays: Sequence[Any], place: Place) -> Column:
     shapes = {(n,) for n in set(lengths)} if lengths and arrays[0].ndim == 1 else {x.shape for x in arrays}
     if len(shapes) == 1 and not is_boxed(arrays[0]):
         shape = arrays[0].shape
-        data = np.concatenate([x.reshape(1) for x in arrays] if not shape else arrays).reshape(len(arrays), *shape)
+        data = end_to_end([x.reshape(1) for x in arrays] if not shape else arrays).reshape(len(arrays), *shape)
         return Column(MaskedBatch.of_data(data, shape, None))
     if len(shapes) > 1 and len({shape[1:] for shape in shapes}) == 1:
-        values = np.concatenate(arrays)
+        values = end_to_end(arrays)
         return Column(PackedBatch.of(values, offsets_from(lengths)))
     return Column(MaskedBatch.stacked(arrays))
 
