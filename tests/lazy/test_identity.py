@@ -11,6 +11,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.testing.inspect import noted_fallbacks
+from tests.compiled.interpreted import interpreted
 from tests.law import assert_same, loop, map_equals_loop, vectors
 
 
@@ -150,3 +151,97 @@ def test_what_has_one_side_stays_on_the_fly():
     with noted_fallbacks() as notes:
         ab.map(lambda x, others: sum(x @ y for y in others if y is not None), ARRAYS, others=ARRAYS)
     assert not notes
+
+
+@dataclasses.dataclass
+class Record:
+    x: object
+    n: int = 0
+
+
+def written_into(x):
+    x[0] += 1
+    return x
+
+
+def written_after_a_choice(x):
+    x += 1
+    if x.sum() > 0:
+        x[1] = 2.0
+    return {"me": x}, x, [x, x.sum()]
+
+
+def changed_dict(d):
+    d["n"] = d["x"].sum()
+    return d
+
+
+def dict_of_numbers(d):
+    d["x"] = 1.0
+    return {"me": d}
+
+
+def changed_parts(d):
+    d["x"][0] = 1.0
+    d["more"] = [d["x"]]
+    return d["x"], d
+
+
+def changed_list(items):
+    items.append(items[0] * 2)
+    return items, items
+
+
+def changed_record(record):
+    record.n += 1
+    record.x = record.x * 2
+    return [record, {"r": record}]
+
+
+def unchanged(example):
+    return example, {"me": example}
+
+
+RETURNED = [
+    (written_into, "array"), (written_after_a_choice, "array"), (changed_dict, "dict"), (dict_of_numbers, "dict"),
+    (changed_parts, "dict"), (changed_list, "list"), (changed_record, "record"),
+    *((unchanged, kind) for kind in ("array", "dict", "list", "tuple", "record")),
+]  # fmt: skip
+
+
+def made(kind):
+    arrays = [np.arange(3.0) - i for i in range(4)]
+    kinds = {"dict": lambda x: {"x": x}, "list": lambda x: [x], "tuple": lambda x: (x, 1), "record": Record}
+    return [kinds[kind](x) for x in arrays] if kind in kinds else arrays
+
+
+def same_objects(result, example):
+    """For each part of a result, in order, which part of the example it is, or which of the result's own."""
+    known, found = {}, []
+
+    def visit(value, path, note):
+        if id(value) in known or np.isscalar(value):
+            note(known.get(id(value)))
+            return
+        known[id(value)] = path, value
+        note(None)
+        parts = vars(value) if isinstance(value, Record) else value
+        for key, part in parts.items() if isinstance(parts, dict) else enumerate(parts if path else ()):
+            if not isinstance(value, np.ndarray):
+                visit(part, (*path, key), note)
+
+    visit(example, ("example",), lambda _: None)
+    visit(result, ("result",), lambda each: found.append(each and each[0]))
+    return found
+
+
+@pytest.mark.parametrize("way", ["fly", pytest.param("auto", marks=pytest.mark.chosen), "compiled"])
+@pytest.mark.parametrize(("f", "kind"), RETURNED, ids=[f"{f.__name__}-{kind}" for f, kind in RETURNED])
+def test_what_is_returned_of_an_example_is_the_callers(f, kind, way):
+    want = [same_objects(f(example), example) for example in made(kind)]
+    examples = made(kind)
+    with interpreted(), ab.options(way=way, warn=False):
+        results = ab.map(f, examples)
+    assert [same_objects(each, example) for each, example in zip(results, examples, strict=True)] == want
+    for each, example in zip(results, [f(example) for example in made(kind)], strict=True):
+        assert_same(each, example)

@@ -358,6 +358,8 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
         values = _pairs(kwargs.pop("constant_values", 0), rank)
     if kwargs or mode not in ("constant", "edge", "wrap", "reflect", "symmetric"):
         raise Declined(f"np.pad with mode={mode!r} or its options")
+    if not dtype_of(array).isnative:  # which `np.concatenate` does not keep
+        raise Declined(f"np.pad of dtype {dtype_of(array)}")
     out = array
     for axis, (before, after) in enumerate(widths):
         if not is_boxed(before) and not is_boxed(after):
