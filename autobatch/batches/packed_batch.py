@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from autobatch.batches.any_batch import Batch, narrowed, refusal, register_form
 from autobatch.batches.array_batch import ArrayBatch, collated
 from autobatch.batches.batch_reductions import plain_data
-from autobatch.batches.packing import as_arrays, check_numbers, end_to_end, flat_numbers
+from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.abstract_eval import check_plain, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
@@ -18,6 +18,7 @@ from autobatch.core.current_region import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from autobatch.ops.rules.aliasing import unclear_view
+from autobatch.ops.rules.padding import end_to_end
 from autobatch.ops.rules.ragged_checks import (
     as_ids,
     check_offsets,

@@ -47,16 +47,6 @@ def as_arrays(examples: Sequence[Any], path: str = "") -> list[Any]:
     return arrays
 
 
-def end_to_end(arrays: Sequence[Any]) -> Any:
-    """`np.concatenate` of arrays of one dtype, in their byte order: NumPy alone gives the machine's.
-
-    >>> end_to_end([np.zeros(2, ">i4"), np.ones(1, ">i4")]).dtype
-    dtype('>i4')
-    """
-    dtype = arrays[0].dtype
-    return np.concatenate(arrays) if dtype.isnative else np.concatenate(arrays, dtype=dtype)
-
-
 def _fix_empty_dtypes(examples: Sequence[Any], arrays: list[Any]) -> None:
     """Give empty arrays whose dtype is only NumPy's default the dtype of the others, in place in `arrays`."""
     bare = [

@@ -12,7 +12,7 @@ from autobatch.batches.any_batch import Batch, narrowed, refusal, register_form
 from autobatch.batches.array_batch import ArrayBatch, as_masked, collated
 from autobatch.batches.batch_reductions import plain_data, shown_data
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.packing import as_arrays, check_numbers, end_to_end, flat_numbers
+from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
 from autobatch.batches.stacking import broadcast, loop_over_examples, map_lanes, stack_numbers
 from autobatch.batches.unpadded import unpadded
 from autobatch.core.abstract_eval import (
@@ -31,7 +31,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, unclear_view, zero_d
-from autobatch.ops.rules.padding import to_widths
+from autobatch.ops.rules.padding import end_to_end, to_widths
 from autobatch.ops.rules.ragged_checks import as_ids, pad_rows
 from autobatch.ops.rules.row_gather import rows_between
 

@@ -15,7 +15,7 @@ from autobatch.batches.any_batch import (
     per_lane,
     per_narrowed_lane,
 )
-from autobatch.batches.packing import KINDS, SCALAR_DTYPES, end_to_end
+from autobatch.batches.packing import KINDS, SCALAR_DTYPES
 from autobatch.core.abstract_eval import is_non_c_order, is_subclass
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import current_region
@@ -25,6 +25,7 @@ from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, u
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.call_effects import effect_of
 from autobatch.ops.rules.aliasing import is_scalar, set_order, unclear_view, zero_d
+from autobatch.ops.rules.padding import end_to_end
 
 Tree = TypeVar("Tree")
 _NUMBERS = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdFD")  # scalar types that determine their dtype

@@ -12,7 +12,7 @@ from autobatch.batches.data.arrow import read_arrow
 from autobatch.batches.data.awkward import read_awkward
 from autobatch.batches.data.columns import Column, Columns, Place
 from autobatch.batches.packed_batch import PackedBatch
-from autobatch.batches.packing import SCALAR_DTYPES, as_arrays, end_to_end, flat_numbers
+from autobatch.batches.packing import SCALAR_DTYPES, as_arrays, flat_numbers
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import stack_numbers
 from autobatch.core.abstract_eval import check_plain
@@ -20,6 +20,7 @@ from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import attributes, is_node, leaves
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.ops.rules.padding import end_to_end
 from autobatch.ops.rules.ragged_checks import offsets_from, read_csr
 
 

@@ -14,7 +14,7 @@ from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError, note_example
 from autobatch.facts.operators import COMPARISONS
-from autobatch.ops.rules.padding import align, speculate, spread, to_widths
+from autobatch.ops.rules.padding import align, end_to_end, speculate, spread, to_widths
 from autobatch.ops.rules.sizes import (
     broadcast_sizes,
     has_lengths,
@@ -255,7 +255,7 @@ def join_groups(outs: Sequence[Batched], lanes: Sequence[np.ndarray]) -> Batched
             continue
         flat = [lane_lengths(size, len(members)) for size, members in zip(parts, lanes, strict=True)]
         sizes.append(Lengths(np.concatenate(flat)[order]))
-    return Batched(np.concatenate(padded, axis=0)[order], sizes)
+    return Batched(end_to_end(padded)[order], sizes)
 
 
 _detach_p = Op("values", lambda x: x)  # no vjp, so its result carries no gradient

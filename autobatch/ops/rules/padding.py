@@ -186,6 +186,16 @@ def spread(array: Any, own: Sequence[Size], sizes: Sequence[Size], shape: tuple[
     return array if mask is None else spread_p(array, mask, shape=shape)
 
 
+def end_to_end(arrays: Sequence[Any], axis: int = 0) -> Any:
+    """`np.concatenate` of arrays of one dtype, in their byte order: NumPy alone gives the machine's.
+
+    >>> end_to_end([np.zeros(2, ">i4"), np.ones(1, ">i4")]).dtype
+    dtype('>i4')
+    """
+    dtype = dtype_of(arrays[0])
+    return np.concatenate(arrays, axis) if dtype.isnative else np.concatenate(arrays, axis, dtype=dtype)
+
+
 def to_width(data: Any, axis: int, width: int) -> Any:
     """Crop or pad one axis of padded data to `width`."""
     shape = shape_of(data)
@@ -195,7 +205,7 @@ def to_width(data: Any, axis: int, width: int) -> Any:
     if have > width:
         return data[(slice(None),) * axis + (slice(0, width),)]
     more = np.zeros((*shape[:axis], width - have, *shape[axis + 1 :]), dtype_of(data))
-    return np.concatenate([data, more], axis=axis)
+    return end_to_end([data, more], axis)
 
 
 def to_widths(data: Any, widths: Sequence[int]) -> Any:
