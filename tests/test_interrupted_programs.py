@@ -24,7 +24,7 @@ from tests.fuzz import by_seed, main
 
 COUNT = 5
 WEIGHTS = np.linspace(-1.0, 1.0, 9).reshape(3, 3)
-_POINTS = 12  # interrupts of one seed by way and kind of event
+_POINTS = 8  # interrupts of one seed by way and kind of event
 
 
 class Own(BaseException):
@@ -139,8 +139,7 @@ class Program:
         finally:
             sys.settrace(before)
         self.start()
-        first = self.state()
-        return found | {first}
+        return found | {self.state()}
 
 
 def ways(program):
@@ -156,9 +155,8 @@ def ways(program):
 def compare(seed):
     """Run program `seed` in every way, by its own exception and with interrupts. Returns how many interrupts came."""
     program = Program(seed)
-    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
+    with warnings.catch_warnings(), interpreted():
         warnings.simplefilter("ignore")
-        stack.enter_context(interpreted())
         _own_exception(program)
         return _interrupts(program)
 
@@ -200,14 +198,14 @@ def _interrupts(program):
                     program.call(form, program.f)()
                     assert program.state(form == "batch") == end, f"the next call, after {where}"
                     seen += came
-                    number = number + draw.randrange(1, 60 if event == "call" else 5) if came else 1
+                    number = draw.randrange(number + 1, 3 * number + 3) if came else draw.randrange(1, number + 1)
     return seen
 
 
 @pytest.mark.fuzz
-@pytest.mark.parametrize("start", range(0, 12, 4))
+@pytest.mark.parametrize("start", [0, 3])
 def test_random_programs(start):
-    assert sum(map(compare, range(start, start + 4))) > 50
+    assert sum(map(compare, range(start, start + 3))) > 50
 
 
 FUZZERS = {"interrupts": by_seed(compare, lambda seen: f"{sum(seen)} interrupts")}

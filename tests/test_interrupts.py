@@ -1,13 +1,17 @@
 """A call that writes in place, left early at whatever line: its arrays are as before it or as after it."""
 
+import asyncio
 import copy
 import itertools
+import signal
+import sys
 
 import numpy as np
 import pytest
 
 import autobatch as ab
 from autobatch.core.config import current
+from autobatch.core.diagnostics import came_from_outside
 from tests.faults import left_at, without_memory_at
 from tests.law import batch_of
 
@@ -208,3 +212,80 @@ def test_a_block_of_options_that_is_left_at_any_line():
         assert current() == before, f"other options are left at line event {line}"
         if not reached:
             break
+
+
+class Own(BaseException):
+    """A user's own exception that is no `Exception`."""
+
+
+LOG: list[float] = []
+KIND: type[BaseException] = Own
+
+
+def leaves(x, k):
+    x[0] += 1
+    LOG.append(float(k))
+    if k == 2:
+        raise KIND("own")
+    x[1] = x.sum()
+    return x.sum()
+
+
+def stop_at(k):
+    if k == 2:
+        raise SystemExit(3)
+
+
+def waits_and_leaves(x, k):
+    x[0] += 1
+    if x.sum() > 1:
+        LOG.append(float(k))
+    stop_at(k)
+    x *= 2
+    return x.sum()
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, Own])
+@pytest.mark.parametrize("f", [leaves, waits_and_leaves])
+def test_an_exception_of_the_functions_own(f, kind, monkeypatch):
+    """It leaves exactly what the loop leaves, and is raised as in the loop."""
+    monkeypatch.setitem(globals(), "KIND", kind)
+    rows = np.arange(12.0).reshape(4, 3)
+
+    def left(call):
+        LOG.clear()
+        data = rows.copy()
+        with pytest.raises(SystemExit if f is waits_and_leaves else kind, match=r"own|3") as raised:
+            call(data)
+        return type(raised.value), raised.value.args, data.tolist(), LOG.copy()
+
+    want = left(lambda data: [f(x, k) for k, x in enumerate(data)])
+    with ab.options(warn=False):
+        assert left(lambda data: ab.map(f, list(data), range(4))) == want
+        assert left(lambda data: ab.map(ab.grad(f), list(data), range(4))) == want
+    assert left(lambda data: [ab.grad(f)(x, k) for k, x in enumerate(data)]) == want
+    for way in ("lockstep", "fly", "auto"):
+        with ab.options(way=way, warn=False):
+            assert left(lambda data: ab.batch(f)(ab.MaskedBatch(data), ab.MaskedBatch(np.arange(4)))) == want
+
+
+def test_interrupts_come_from_outside():
+    def stop(number, frame):
+        raise SystemExit
+
+    def caught(call):
+        try:
+            call()
+        except BaseException as error:
+            return came_from_outside(error)
+        return None
+
+    before = signal.signal(signal.SIGUSR1, stop)
+    try:
+        assert caught(lambda: signal.raise_signal(signal.SIGUSR1))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert caught(lambda: signal.raise_signal(signal.SIGINT))
+    assert not caught(lambda: stop(0, None))
+    assert not caught(lambda: sys.exit(1))
+    assert not caught(lambda: next(x for x in [1] if stop(0, None)))
