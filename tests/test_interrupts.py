@@ -4,15 +4,13 @@ import asyncio
 import copy
 import itertools
 import signal
-import sys
 
 import numpy as np
 import pytest
 
 import autobatch as ab
 from autobatch.core.config import current
-from autobatch.core.diagnostics import came_from_outside
-from tests.faults import left_at, without_memory_at
+from tests.faults import interrupted_at, left_at, without_memory_at
 from tests.law import batch_of
 
 RNG = np.random.default_rng(5)
@@ -269,23 +267,20 @@ def test_an_exception_of_the_functions_own(f, kind, monkeypatch):
             assert left(lambda data: ab.batch(f)(ab.MaskedBatch(data), ab.MaskedBatch(np.arange(4)))) == want
 
 
-def test_interrupts_come_from_outside():
+def test_what_a_signals_handler_raises():
+    """It is an interrupt, not the function's own: nothing of the map is left."""
+
     def stop(number, frame):
-        raise SystemExit
+        raise SystemExit("stop")
 
-    def caught(call):
-        try:
-            call()
-        except BaseException as error:
-            return came_from_outside(error)
-        return None
-
-    before = signal.signal(signal.SIGUSR1, stop)
+    rows = [np.ones(3) for _ in range(4)]
+    LOG.clear()
+    before = signal.signal(signal.SIGINT, stop)
     try:
-        assert caught(lambda: signal.raise_signal(signal.SIGUSR1))
+        for line in (7, 3, 10):
+            with pytest.raises(SystemExit, match="stop"):
+                interrupted_at(line, lambda: ab.map(leaves, rows, range(4)), "line", __file__)
+            assert LOG == []
+            assert [x.tolist() for x in rows] == [[1.0] * 3] * 4
     finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert caught(lambda: signal.raise_signal(signal.SIGINT))
-    assert not caught(lambda: stop(0, None))
-    assert not caught(lambda: sys.exit(1))
-    assert not caught(lambda: next(x for x in [1] if stop(0, None)))
+        signal.signal(signal.SIGINT, before)

@@ -21,7 +21,6 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch import _import_whole
 from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
@@ -29,6 +28,7 @@ from autobatch.core.config import config, with_options
 from autobatch.core.current_region import as_example, current_region, in_example
 from autobatch.core.diagnostics import hide_frames
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
+from autobatch.core.memory import import_whole
 from autobatch.core.snapshot import cell_value
 from autobatch.errors import UnsupportedError
 
@@ -110,7 +110,7 @@ def _sources(function: Any) -> dict[str, list[str]]:
 @functools.cache
 def engines() -> types.SimpleNamespace:
     """The functions that run batches, maps and gradients; imported at first use, as they take half the import time."""
-    ways: Any = _import_whole("autobatch.api.call_ways")
+    ways: Any = import_whole("autobatch.api.call_ways")
     from autobatch.lockstep.calls.call_by_callee import call  # noqa: PLC0415
 
     return types.SimpleNamespace(

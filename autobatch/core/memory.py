@@ -5,6 +5,7 @@
 - Operands of ops are kept for the backward pass: by reference inside a launch or a lock-step run, where all code is the
   library's and never writes into what it has read (`library_code`); else as a copy, since the user's next statement may
   write into them (`SavedArrays`).
+- Numba is imported whole, even if an interrupt comes (`import_whole`).
 - A write into several arrays happens in all or none of them, even if an interrupt comes (`write_all`, `run_all`).
 """
 
@@ -15,10 +16,13 @@ import copy
 import ctypes
 import functools
 import gc
+import importlib
 import itertools
 import operator
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -160,6 +164,34 @@ def run_all(calls: Sequence[Callable[[], Any]]) -> list[Any]:
             call()
         raise
     return results
+
+
+def import_whole(name: str) -> Any:
+    """Import a module that imports Numba, whole or not at all: Numba cannot be imported from where it was left.
+
+    A Ctrl-C takes effect at the end. Anything else that is raised removes the modules that are new, so that the next
+    import begins anew. The collector is off: collections over the modules' objects took a third of the time.
+    """
+    known = set(sys.modules)
+    handler: Any = signal.getsignal(signal.SIGINT)
+    interrupts: list[Any] = []
+    defers = callable(handler) and threading.current_thread() is threading.main_thread()
+    if defers:
+        signal.signal(signal.SIGINT, lambda *given: interrupts.append(given))
+    try:
+        with collector_paused():
+            return importlib.import_module(name)
+    except BaseException:
+        for each in sys.modules.keys() - known:
+            package = each.partition(".")[0]
+            if package not in sys.stdlib_module_names and package != "numpy":  # which loads once in a process
+                del sys.modules[each]
+        raise
+    finally:
+        if defers:
+            signal.signal(signal.SIGINT, handler)
+            if interrupts:
+                handler(*interrupts[0])
 
 
 _MOST_WORK = 100_000  # candidate solutions that NumPy tries to decide whether two arrays have elements in common
