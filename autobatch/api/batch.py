@@ -21,7 +21,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.batches.any_batch import Batch, has_batch
+from autobatch.batches.any_batch import Batch, Shared, has_batch, unwrap_shared
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.config import config, with_options
@@ -164,7 +164,9 @@ class BatchFunction(Generic[P, R_co]):
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: `first` is not in `*args`
-        function = self.__wrapped__
+        function, given = self.__wrapped__, args
+        if Shared in map(type, args) or (kwargs and Shared in map(type, kwargs.values())):
+            args, kwargs = unwrap_shared(args, kwargs)
         if not has_batch(args, kwargs):
             if in_example():
                 return function(*args, **kwargs)
@@ -181,8 +183,8 @@ class BatchFunction(Generic[P, R_co]):
         refuse_foreign(args, kwargs)
         try:
             if self.strict:
-                return with_options(lambda: run.run_batch(function, args, kwargs), strict=True)
-            return run.run_batch(function, args, kwargs)
+                return with_options(lambda: run.run_batch(function, args, kwargs, given), strict=True)
+            return run.run_batch(function, args, kwargs, given)
         except Exception as error:
             hide_frames(error)
             raise

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import numbers
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -31,6 +32,7 @@ from autobatch.api.measured_costs import (
 )
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note, watched
 from autobatch.autodiff.tape import Tape, active_tape
+from autobatch.batches.any_batch import batches_in
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import normalised
 from autobatch.batches.stacking import lanes_of, stack_results
@@ -42,7 +44,7 @@ from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until
 from autobatch.core.batched import limited_padding
 from autobatch.core.config import config, current
 from autobatch.core.current_region import clock, current_region, in_example, numbered, with_deadline
-from autobatch.core.diagnostics import warn_fallback
+from autobatch.core.diagnostics import warn_fallback, warn_user
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop, OverTime, forget_example, is_noted
@@ -65,19 +67,23 @@ NOT_NEEDED = "lock-step has a form for it"  # the reason that on the fly is refu
 # Calls on batches.
 
 
-def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function of one example on batches; returns its batched result."""
+def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...] = ()) -> Any:
+    """Call a function of one example on batches; returns its batched result.
+
+    `given` are the arguments by position with the marks of `ab.shared`, and () where there is nothing to warn of.
+    """
     numbering = current().numbering
     if numbering is None:
-        return _run_batch(function, args, kwargs)
+        return _run_batch(function, args, kwargs, given)
     with numbered(numbering, read_call(args, kwargs, [])[0].batch_size):
-        return _run_batch(function, args, kwargs)
+        return _run_batch(function, args, kwargs, given)
 
 
-def _run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...]) -> Any:
     options = current()
     way: str = options.way
     if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
+        _warn_of_rows(given, next(batches_in((args, kwargs))).batch_size if len(given) > 1 else 0)
         return _lockstep(function, args, kwargs)
     key: list[Any] = [LOCKSTEP, active_tape() is not None]
     batches = read_call(args, kwargs, key)
@@ -86,6 +92,8 @@ def _run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         raise batch_size_error(function, args, kwargs)
     if not size:
         return _lockstep(function, args, kwargs)
+    if len(given) > 1:
+        _warn_of_rows(given, size)
     kind = history_of(function, tuple(key), WAYS) if way == "auto" else None
     looked_at = watched.get() is not None
     if kind is not None and not looked_at and kind.is_settled(size):
@@ -109,6 +117,26 @@ def _run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     _settle_next_way(kind)
     pieces, counts = _run_portions(kind, size, call.run, LOCKSTEP)
     return call.result(pieces, counts)
+
+
+def _warn_of_rows(given: tuple[Any, ...], size: int) -> None:
+    """Warn about an array, or a list of numbers, as long as the batch beside it: a row for each may have been meant."""
+    for at, arg in enumerate(given) if size > 1 else ():
+        if type(arg) is list:
+            shape: Any = (len(arg),) if len(arg) == size and all(isinstance(x, numbers.Number) for x in arg) else ()
+        else:  # what carries a gradient is a parameter
+            is_data = type(arg) is np.ndarray or hasattr(type(arg), "to_numpy")
+            shape = arg.shape if is_data else ()
+        if len(shape) > 1:  # weights of a layer of this many inputs, and square ones, are of that shape, too
+            inputs = [n for each in batches_in(given) for n in getattr(each, "shape", ()) if type(n) is int]
+            shape = () if size in (*inputs, *shape[1:]) else shape
+        if shape and shape[0] == size:
+            warn_user(
+                f"argument {at + 1}, {'a list' if type(arg) is list else 'an array'} of shape {tuple(shape)}, is as "
+                f"long as the batch of {size} examples, and every example gets all of it; for a row each write "
+                "ab.MaskedBatch.from_examples(y); ab.shared(y), or y by keyword, says that all of it is meant",
+                f"argument {at + 1} is as long as the batch",
+            )
 
 
 def _once_compiled(call: "_BatchCall | _MapCall", way: str, count: int) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from autobatch.api.batch import engines
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
+from autobatch.batches.any_batch import Shared, unwrap_shared
 from autobatch.core.diagnostics import hide_frames, warn_fallback, warn_user
 from autobatch.core.foreign_arrays import note_foreign
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
@@ -78,7 +79,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
     [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
     """
-    shared = unwrap_shared(shared)
+    _, shared = unwrap_shared((), shared)
     try:
         return _mapped(f, example_sequences, shared)[0]
     except Exception as error:
@@ -89,7 +90,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> "tuple[list[Any], Stats]":
     """Like `map`; returns the results and the statistics of its launches."""
-    return _mapped(f, example_sequences, unwrap_shared(shared))
+    return _mapped(f, example_sequences, unwrap_shared((), shared)[1])
 
 
 def _mapped(f: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) -> "tuple[list[Any], Stats]":
@@ -104,43 +105,21 @@ def _mapped(f: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) ->
     return results, stats
 
 
-class Shared:
-    """The result of `shared`: a value that is the same in every example.
-
-    Attributes:
-        value: that value.
-    """
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __repr__(self) -> str:
-        return f"shared({self.value!r})"
-
-
 def shared(x: Any) -> Any:
-    """Mark a positional argument of `ab.map` as the same for all examples.
+    """Mark a positional argument of `ab.map`, or of a decorated function, as the same for all examples.
 
     Args:
         x: anything: an array of weights, a table, a dict of parameters.
 
     Returns:
-        A `Shared` object to pass to `ab.map` in place of a sequence; every example gets `x`.
+        A `Shared` object to pass to `ab.map` in place of a sequence; every example gets `x`. A function decorated with
+        `ab.batch` gets `x` itself, with or without a batch among its arguments.
 
     >>> import numpy as np
     >>> map(lambda x, w: x @ w, [np.ones(2), np.zeros(2)], shared(np.array([1.0, 2.0])))
     [np.float64(3.0), np.float64(0.0)]
     """
     return x if type(x) is Shared else Shared(x)
-
-
-def unwrap_shared(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Keyword arguments with the marks of `shared` removed: keyword arguments are shared anyway."""
-    if not arguments or not any(type(each) is Shared for each in arguments.values()):
-        return arguments
-    return {name: each.value if type(each) is Shared else each for name, each in arguments.items()}
 
 
 def _warn_of_arrays(sequences: Sequence[Any]) -> None:
@@ -297,7 +276,7 @@ def _marked(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, w
     @functools.wraps(gradient)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return engines().run_gradient(gradient, args, kwargs)
+            return engines().run_gradient(gradient, *unwrap_shared(args, kwargs))
         except Exception as error:
             hide_frames(error)
             raise

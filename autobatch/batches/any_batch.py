@@ -261,6 +261,31 @@ def register_form(name: str) -> Callable[[Form], Form]:
     return register
 
 
+class Shared:
+    """The result of `ab.shared`: a value that is the same in every example.
+
+    Attributes:
+        value: that value.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        return f"shared({self.value!r})"
+
+
+def unwrap_shared(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call without the marks of `ab.shared`."""
+    if Shared in map(type, args):
+        args = tuple([each.value if type(each) is Shared else each for each in args])
+    if kwargs and Shared in map(type, kwargs.values()):
+        kwargs = {name: each.value if type(each) is Shared else each for name, each in kwargs.items()}
+    return args, kwargs
+
+
 def is_batched(leaf: Any) -> bool:
     """True if a leaf is a batch (of any class), False if all examples share it."""
     return isinstance(leaf, Batch)

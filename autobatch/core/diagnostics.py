@@ -93,15 +93,9 @@ def user_line() -> tuple[str, int]:
     return "<unknown>", 0
 
 
-def warn_user(message: str) -> None:
-    """Issue a `UserWarning` as if `warnings.warn` were called from the user's innermost line (see `user_line`)."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_library_file(frame.f_code.co_filename) and frame.f_back is not None:
-        frame = frame.f_back
-    if frame is not None:
-        known = frame.f_globals.setdefault("__warningregistry__", {})
-        module = frame.f_globals.get("__name__", "<unknown>")
-        warnings.warn_explicit(message, UserWarning, frame.f_code.co_filename, frame.f_lineno, module, known)
+def warn_user(message: str, reason: str = "") -> None:
+    """Issue a `UserWarning` for the user's innermost line (see `user_line`), once per line and `reason`."""
+    _warn_once(message, UserWarning, *user_line(), reason or message)
 
 
 def raised_at(error: BaseException) -> tuple[str, int] | None:
@@ -175,19 +169,23 @@ def warn_fallback(reason: str, where: tuple[str, int] | None = None, way: str = 
         return
     better = remedy(reason)
     message = f"{reason}; it runs {way}{f'. Instead: {better}' if better else ''}"
+    _warn_once(message, FallbackWarning, filename, line, reason)
+
+
+def _warn_once(message: str, kind: type[Warning], filename: str, line: int, reason: str) -> None:
     filters, said = user_filters(), (filename, line, reason)
-    if said in _warned and (_warned[said] is filters or not _always(filters, message, filename, line)):
+    if said in _warned and (_warned[said] is filters or not _always(filters, message, kind, filename, line)):
         return
     _warned[said] = filters
-    warnings.warn_explicit(message, FallbackWarning, filename, line)
+    warnings.warn_explicit(message, kind, filename, line)
 
 
-def _always(filters: Any, message: str, filename: str, line: int) -> bool:
-    """True if the first filter that matches this fallback says "always"."""
+def _always(filters: Any, message: str, kind: type[Warning], filename: str, line: int) -> bool:
+    """True if the first filter that matches this warning says "always"."""
     module = filename.removesuffix(".py")  # as `warn_explicit` derives it
     for action, text, category, where, at in filters:
         if (
-            issubclass(FallbackWarning, category)
+            issubclass(kind, category)
             and (text is None or text.match(message))
             and (where is None or where.match(module))
             and at in (0, line)
@@ -197,7 +195,7 @@ def _always(filters: Any, message: str, filename: str, line: int) -> bool:
 
 
 def forget_warnings() -> None:
-    """Forget which fallbacks have warned, so that every source line warns again."""
+    """Forget which source lines have warned, so that each warns again."""
     _warned.clear()
 
 

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.api.transforms import undecorated, unwrap_shared
+from autobatch.api.transforms import undecorated
+from autobatch.batches.any_batch import unwrap_shared
 from autobatch.core.config import seeded
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.foreign_arrays import advice, library_of
@@ -222,7 +223,7 @@ def check_equivalence(
     Each way runs on all examples, shuffled, in halves and one at a time. Where some examples raise, that is done twice:
     with all examples, for the exception; without those, for results and gradients.
     """
-    examples, shared = _examples(example_sequences), unwrap_shared(shared)
+    examples, (_, shared) = _examples(example_sequences), unwrap_shared((), shared)
     for leaf in leaves([shared, examples[0]]):
         if library := library_of(leaf):
             raise UnsupportedError(

@@ -178,7 +178,7 @@ def turned(x, more=()):
 
 
 def test_a_batch_that_decides_runs_in_lock_step():
-    batch = ab.MaskedBatch.from_examples([normal(SIZE, seed=k) for k in range(4)])
+    batch = ab.MaskedBatch.from_examples([normal(SIZE, seed=k) for k in range(3)])
 
     def example(k):
         whole, part = turned(batch), turned(np.ones(SIZE), [batch])

@@ -240,7 +240,7 @@ def test_nothing_is_written_where_an_example_fails_before_any_has_run():
     batch = batch_of(copy.deepcopy(PARTED))
     theirs = copy.deepcopy(PARTED)
     with noted_fallbacks(), pytest.raises(ValueError, match="matmul"):
-        ab.batch(f)(batch, np.ones(3))
+        ab.batch(f)(batch, w=np.ones(3))
     with pytest.raises(ValueError, match="matmul"):
         loop(f, theirs, w=np.ones(3))
     assert_same(batch.examples(), theirs)

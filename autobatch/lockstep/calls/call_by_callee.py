@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import Batch, per_lane
+from autobatch.batches.any_batch import Batch, per_lane, unwrap_shared
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
@@ -143,6 +143,8 @@ def _call_method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not isinstance(function, FunctionType) and not hasattr(type(function), "_ab_batch"):
         return call(function, holder, *args, **kwargs)  # a decorator's object, which Python calls with the holder
     wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
+    if wrapped is not None:
+        args, kwargs = unwrap_shared(args, kwargs)
     ours = root.convert(wrapped if wrapped is not None else function)
     return _call_converted(ours, f, (holder, *args), kwargs) if ours is not None else call_plain(f, args, kwargs)
 
@@ -258,7 +260,7 @@ def _call_object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     root = current_root()
     assert root is not None
     if hasattr(type(f), "_ab_batch"):
-        return _call_converted(root.convert(f.__wrapped__), f.__wrapped__, args, kwargs)
+        return _call_converted(root.convert(f.__wrapped__), f.__wrapped__, *unwrap_shared(args, kwargs))
     if isinstance(f, _CACHED) and root.convert(f.__wrapped__) is f.__wrapped__:
         raise NeedsLoop("a function of the call keeps its results")
     if isinstance(f, operator.methodcaller | operator.itemgetter | operator.attrgetter):

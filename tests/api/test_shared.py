@@ -1,0 +1,133 @@
+"""Arrays by position beside a batch: shared by all examples, with a warning if a row for each may have been meant."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.testing.inspect import forget_warnings
+from tests.law import assert_same
+
+RNG = np.random.default_rng(0)
+XS = [RNG.standard_normal(n) for n in (3, 1, 2, 5)]
+X = ab.MaskedBatch.from_examples(XS)
+Y = np.arange(4.0)
+ADVICE = r"argument 2, .* as long as the batch of 4 examples.*ab\.MaskedBatch\.from_examples\(y\); ab\.shared\(y\)"
+
+
+def square(x, y):
+    return (x.sum() - np.sum(y)) ** 2
+
+
+def expected(y):
+    return [square(x, y) for x in XS]
+
+
+class Column:
+    """A column of another library."""
+
+    def __init__(self, values):
+        self.values = values
+        self.shape = values.shape
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values
+
+    def to_numpy(self):
+        return self.values
+
+
+LIKE_A_COLUMN = {
+    "array": Y,
+    "ints": np.arange(4),
+    "rows": RNG.standard_normal((4, 2)),
+    "list": [0.0, 1, True, np.float32(2)],
+}
+
+
+@pytest.mark.parametrize("y", LIKE_A_COLUMN.values(), ids=LIKE_A_COLUMN)
+def test_what_is_as_long_as_the_batch_is_shared_with_a_warning(y):
+    loss = ab.batch(square)
+    with pytest.warns(UserWarning, match=ADVICE) as caught:
+        found = loss(X, y)
+    assert [each.filename for each in caught] == [__file__]
+    assert_same(found.examples(), expected(y))
+
+
+def test_a_column_of_another_library_warns():
+    with pytest.warns(UserWarning, match=ADVICE), ab.options(warn=False):
+        ab.batch(square)(X, Column(Y))
+
+
+@pytest.mark.chosen
+@pytest.mark.parametrize("way", ["auto", "lockstep", "fly", "loop"])
+def test_it_warns_once_whichever_way_runs(way):
+    loss = ab.batch(square)
+    forget_warnings()
+    with warnings.catch_warnings(record=True) as caught, ab.options(way=way):
+        warnings.simplefilter("default")
+        for count in (4, 4, 3):
+            loss(ab.collate(XS[:count]), Y[:count])
+    assert [each.category for each in caught] == [UserWarning]
+
+
+SILENT = {
+    "another length": lambda f: f(X, np.ones(3)),
+    "a square matrix": lambda f: f(X, np.ones((4, 4))),
+    "weights of four inputs": lambda f: ab.batch(lambda x, w: x @ w)(ab.collate(np.ones((4, 4))), np.ones((4, 3))),
+    "a batch": lambda f: f(X, ab.MaskedBatch(Y)),
+    "by keyword": lambda f: f(X, y=Y),
+    "ab.shared": lambda f: f(X, ab.shared(Y)),
+    "ab.shared by keyword": lambda f: f(X, y=ab.shared(Y)),
+    "a number": lambda f: f(X, np.float64(4)),
+    "a tuple": lambda f: f(X, (0, 1, 2, 3)),
+    "a list of arrays": lambda f: f(X, [np.ones(2)] * 4),
+    "one example": lambda f: f(ab.collate(XS[:1]), np.ones(1)),
+    "in a tree": lambda f: ab.batch(lambda x, p: f(x, p["y"]))(X, {"y": Y}),
+    "a parameter": lambda f: ab.grad(lambda y: ab.mean(f(X, y)))(Y),
+    "no batch": lambda f: f(XS[0], Y),
+}
+
+
+@pytest.mark.parametrize("call", SILENT.values(), ids=SILENT)
+@pytest.mark.parametrize("strict", [True, False])
+def test_what_may_not_be_meant_row_by_row_is_silent(call, strict):
+    call(ab.batch(square, strict=strict))  # a warning is an error
+
+
+@pytest.mark.chosen
+@pytest.mark.parametrize("way", ["auto", "lockstep", "fly", "loop"])
+def test_a_decorated_function_gets_what_is_marked_as_shared_itself(way):
+    loss = ab.batch(square)
+
+    @ab.batch
+    def twice(x, y):
+        return 2 * loss(x, ab.shared(y)) + loss(x, y=ab.shared(y))
+
+    class Model:
+        @ab.batch
+        def inner(self, x, y):
+            return square(x, y)
+
+        @ab.batch
+        def outer(self, x, y):
+            return self.inner(x, ab.shared(y))
+
+    with ab.options(way=way):
+        assert_same(loss(X, ab.shared(Y)).examples(), expected(Y))
+        assert_same(loss(X, y=ab.shared(Y)).examples(), expected(Y))
+        assert_same(loss(ab.shared(X), ab.MaskedBatch(Y)).examples(), loss(X, ab.MaskedBatch(Y)).examples())
+        assert_same(loss(XS[0], ab.shared(Y)), square(XS[0], Y))
+        assert_same(twice(X, ab.shared(Y)).examples(), [3 * square(x, Y) for x in XS])
+        assert_same(twice(XS[0], ab.shared(Y)), 3 * square(XS[0], Y))
+        assert_same(Model().outer(X, ab.shared(Y)).examples(), expected(Y))
+        assert_same(Model().outer(XS[0], Y), square(XS[0], Y))
+
+
+def test_gradients_go_through_what_is_marked_as_shared():
+    loss = ab.batch(square)
+    want = ab.grad(lambda y: sum(square(x, y) for x in XS) / len(XS))(Y)
+    assert_same(ab.grad(lambda y: ab.mean(loss(X, ab.shared(y))))(Y), want)
+    assert_same(ab.grad(lambda y, x: ab.mean(loss(x, y)))(ab.shared(Y), ab.shared(X)), want)
+    assert_same(ab.grad(square, argnums=1)(XS[0], ab.shared(Y)), ab.grad(square, argnums=1)(XS[0], Y))
