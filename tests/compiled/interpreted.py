@@ -194,6 +194,16 @@ def interpreted() -> Iterator[None]:
     assert not InterpretedKernel.errors, InterpretedKernel.errors
 
 
+def map_as_text(f: Callable[..., Any], columns: list[Any], shared: dict[str, Any]) -> Any:
+    """The results of a map by the text that would be compiled; NotImplemented if there is none for these examples."""
+    with interpreted():
+        try:
+            out = compiled_map.compiled_map(f, columns, shared)
+        except compiled_map.NotCompiled:
+            return NotImplemented
+    return out if isinstance(out, list) else NotImplemented
+
+
 def each_as_text(names: tuple[str, ...], cases: list[Any], compiled: set[str]) -> pytest.MarkDecorator:
     """Cases whose text Python runs, and that are also compiled: those of these names always, the others under `slow`.
 

@@ -1,13 +1,10 @@
 """A number that is Python's stays Python's through every door of data, and each example's keeps its own type."""
 
-import json
-
 import numpy as np
 import pytest
 
 import autobatch as ab
 from autobatch.batches.objects import ObjectBatch
-from autobatch.cli import users_code
 from autobatch.errors import ShapeError
 from tests.data.number_doors import DOORS, WAYS, W, compare, outcome, same
 from tests.law import assert_same
@@ -77,7 +74,7 @@ def test_a_number_has_no_dimension_to_vary():
 
 def test_labels_and_ids_of_python_are_class_ids_and_table_rows():
     labels, logits = [2, 0, 1], np.float32([[1, 2, 3], [0, 1, 0], [5, 5, 5]])
-    table = np.float32([[1, 2], [3, 4], [5, 6]])
+    table = np.float32([[1, 2], [3, 4], [5, 6], [7, 8]])
     batch = ab.MaskedBatch.from_examples(labels)
     loss = ab.batch(ab.nn.cross_entropy)(ab.MaskedBatch(logits), batch)
     assert_same(loss.examples(), [ab.nn.cross_entropy(x, y) for x, y in zip(logits, labels, strict=True)])
@@ -88,13 +85,6 @@ def test_labels_and_ids_of_python_are_class_ids_and_table_rows():
 def test_numbers_of_several_types_join_to_objects():
     joined = ab.concat([ab.collate([1, 2]), ab.collate(np.float32([3])), ab.collate([True])])
     assert same(joined.examples(), [1, 2, np.float32(3), True])
-
-
-def test_numbers_of_a_json_file_are_pythons(tmp_path):
-    path = tmp_path / "xs.json"
-    path.write_text(json.dumps([2, 0.5, 10**30, True]), encoding="utf-8")
-    options = type("Options", (), {"examples": [str(path)]})()
-    assert same(users_code.examples(options), [[2, 0.5, 10**30, True]])
 
 
 def test_a_users_batched_function_is_given_pythons_numbers():

@@ -324,3 +324,11 @@ def test_a_small_demo_learns():
     assert sum("held-out accuracy" in line for line in lines) == 1
     body = inspect.getsource(small_demo.logits).splitlines()[2:]  # behind its signature and its docstring
     assert [line.rstrip("\n") for line in lines[2 : 2 + len(body)]] == body  # it shows what it runs
+
+
+def test_numbers_of_a_json_file_are_pythons(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "kinds", raising=False)
+    (tmp_path / "kinds.py").write_text("def f(n):\n    return {int: 7, float: 0.5, bool: 1}[type(n)] // n\n")
+    (tmp_path / "xs.json").write_text(f"[2, 0.5, {10**30}, true]")
+    assert main(["check", "kinds:f", "--examples", "xs.json"]) == 0, capsys.readouterr()

@@ -34,8 +34,8 @@ def collate(data: Any, *, nulls: Any = "raise") -> Any:
             (dicts, tuples, dataclasses). An array, whose first axis counts the examples. A dict, tuple or dataclass of
             columns. Or, without a copy where the memory allows it: whatever speaks Arrow's interface (pyarrow, polars,
             DuckDB, Parquet), awkward arrays, pandas, a SciPy sparse matrix (a pair: the ids and the entries of each
-            row), torch tensors (jagged too), JAX arrays and others with DLPack, Hugging Face datasets. Batches are
-            given back.
+            row), torch tensors (jagged too), JAX arrays and others with DLPack, Hugging Face datasets; arrays of h5py,
+            zarr and xarray, read at once, and the variables of a dataset or group. Batches are given back.
         nulls: what becomes of missing values: "raise"; "drop", the element of a list or the example, with all of its
             columns; or a number that stands for a missing one, and then a missing list is empty.
 
@@ -75,6 +75,8 @@ def _column(data: Any, columns: Columns, place: Place) -> Column:
     found = None if read is None else read(data, columns, place)
     if found is not None:
         return found
+    if _reads_as_one_array(data):
+        return _array(_tensor(data), columns, place)
     if hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
         return read_arrow(data, columns)
     if is_node(data) and not isinstance(data, list):
@@ -180,7 +182,7 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
         return _tuples(examples, columns, place)
     if isinstance(first, Batch):
         raise UnsupportedError(f"example 0{place} is a {kind.__name__}; ab.concat makes one batch of several")
-    if dataclasses.is_dataclass(first):
+    if dataclasses.is_dataclass(first) and not _is_array(first):
         _check_same_type(examples, kind, place)
         return _fields(examples, attributes(first), getattr, columns, place)
     of_kinds = {type(x): x for x in examples}.values() if len(kinds) > 1 and kind in SCALAR_DTYPES else [first]
@@ -194,7 +196,16 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
 
 def _is_array(x: Any) -> bool:
     """True for arrays of any library and for scalars of NumPy's, of which strings are Python's, too."""
-    return hasattr(x, "dtype") and hasattr(x, "shape") and not isinstance(x, str | bytes)
+    return hasattr(x, "shape") and (hasattr(x, "dtype") or hasattr(x, "__array__")) and not isinstance(x, str | bytes)
+
+
+def _reads_as_one_array(data: Any) -> bool:
+    """True for arrays that NumPy reads at once, of h5py, zarr and xarray too; not for frames, nor columns of Arrow."""
+    if is_boxed(data) or not (hasattr(data, "__array__") and isinstance(getattr(data, "shape", None), tuple)):
+        return False
+    if hasattr(data, "columns"):
+        return False
+    return isinstance(getattr(data, "dtype", None), np.dtype) or not hasattr(data, "__arrow_c_stream__")
 
 
 def _mismatch(examples: Sequence[Any], i: int, place: Place) -> str:
@@ -318,7 +329,7 @@ def _pandas(data: Any, columns: Columns, place: Place) -> Column | None:
         return _array(data.to_numpy(), columns, place)
     if hasattr(dtype, "pyarrow_dtype"):
         return read_arrow(data, columns)
-    valid = ~data.isna().to_numpy()
+    valid = ~np.asarray(data.isna())
     if isinstance(dtype, np.dtype) or not hasattr(dtype, "numpy_dtype"):
         values = [x if ok else None for x, ok in zip(data.tolist(), valid.tolist(), strict=True)]
         return _sequence(values, columns, place)
@@ -362,6 +373,25 @@ def _tensor(x: Any) -> Any:
         raise DTypeError(f"a tensor of {getattr(x, 'dtype', 'a dtype')} that NumPy does not have: {error}") from None
 
 
+def _xarray(data: Any, columns: Columns, place: Place) -> Column | None:
+    """A dataset's variables, without its coordinates, which are no values of the examples."""
+    if not isinstance(data, Mapping):
+        return None
+    dims = {name: each.dims for name, each in data.items()}
+    first = next(iter(dims), None)
+    for name, own in dims.items():
+        if own[:1] != dims[first][:1]:
+            raise StructureError(
+                f"variable {name!r}{place} lies along {own}, variable {first!r} along {dims[first]}; expected the "
+                "examples' dimension first in each: write ds.transpose('name', ...), or leave it out, ds[['names']]"
+            )
+    return _record(dict(data), columns, place)
+
+
+def _zarr(data: Any, columns: Columns, place: Place) -> Column | None:
+    return _record(dict(data.arrays()), columns, place) if hasattr(data, "arrays") else None
+
+
 def _narwhals(data: Any, columns: Columns, place: Place) -> Column:
     return _column(data.to_native(), columns, place)
 
@@ -389,4 +419,6 @@ _READERS: dict[str, Callable[..., Any]] = {
     "torch": _torch,
     "narwhals": _narwhals,
     "datasets": _dataset,
+    "xarray": _xarray,
+    "zarr": _zarr,
 }
