@@ -455,12 +455,15 @@ def _restore(data: Any, sizes: Sequence[Any], scalar: type | None) -> MaskedBatc
 def _operator(name: str, weak: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """An array operator with Python's semantics (`weak`) if the lanes and the other operand are Python scalars."""
     array = getattr(ArrayBatch, name)
+    takes = scalars.is_float64 if name[2:].removesuffix("__") in scalars.BINARY else lambda other: False
 
     def method(self: MaskedBatch, other: Any) -> Any:
         if isinstance(other, ObjectBatch):  # lane by lane, by Python's own operator
             return NotImplemented
         try:
-            return weak(self, other) if self.scalar is not None and scalars.is_python(other) else array(self, other)
+            if self.scalar is None or not (scalars.is_python(other) or (self.scalar is complex and takes(other))):
+                return array(self, other)
+            return weak(self, other)
         except Exception as error:
             hide_frames(error)
             raise

@@ -35,6 +35,13 @@ def is_python(value: Any) -> bool:
     return not (isinstance(value, np.ndarray | np.generic) or is_boxed(value))
 
 
+def is_float64(value: Any) -> bool:
+    """True for np.float64, which a Python complex number on its left takes as the Python float that it is, too."""
+    if isinstance(value, Batch):
+        return getattr(value, "sizes", None) == () and value.data.dtype == np.float64 and not value._zero_d  # type: ignore[attr-defined]
+    return isinstance(value, np.float64)
+
+
 # Below, an operand is an array of lanes or one Python number; at least one is an array.
 
 

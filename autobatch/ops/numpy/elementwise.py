@@ -292,11 +292,15 @@ def copy(a: Any, order: str = "K") -> Any:
 
 @implements(np.real)
 def real(val: Any) -> Any:
+    if getattr(val, "scalar", None) is not None:
+        return val.__getattr__("real")  # of Python's numbers, of which that of a bool is an int
     return real_p(val) if dtype_of(val).kind == "c" else val
 
 
 @implements(np.imag)
 def imag(val: Any) -> Any:
+    if getattr(val, "scalar", None) is not None:
+        return val.__getattr__("imag")
     if dtype_of(val).kind == "c":
         return imag_p(val)
     zeros = np.zeros_like(val)
@@ -343,7 +347,8 @@ def round_(a: Any, decimals: int = 0) -> Any:
     if kind == "b" and decimals:
         raise Declined("np.round of bools to other than integers")
     if kind in "biu" and decimals >= 0:
-        return np.copy(a).astype(np.float16) if kind == "b" else np.copy(a)
+        out = np.copy(a).astype(np.float16) if kind == "b" else np.copy(a)
+        return out if ndim_of(out) else out[()]
     if kind != "f":
         raise Declined("np.round of integers to tens, or of complex numbers")
     if decimals == 0:
