@@ -99,7 +99,6 @@ _LEAVES = (
     "0",
     "2.5",
     "True",
-    "1j",
     "10 ** 30",
     "np.int64(3)",
     "np.float32(0.5)",
@@ -111,7 +110,7 @@ _CALLS = (
     "abs", "round", "int", "float", "bool", "complex", "str", "repr", "np.sqrt", "np.abs", "np.sign", "np.negative",
     "np.asarray", "np.isnan", "np.square", "math.sqrt", "math.floor", "math.isnan", "len", "list", "np.exp",
     "np.sum", "np.float32", "np.int64", "np.isscalar", "np.iscomplexobj", "np.ndim", "np.shape",
-    "np.min_scalar_type", "callable", "np.atleast_1d", "np.ones_like", "np.real", "np.round", "operator.index", "bin",
+    "callable", "np.atleast_1d", "np.ones_like", "np.real", "np.round", "operator.index", "bin",
 )  # fmt: skip
 _PAIRS = (
     "min", "max", "divmod", "np.add", "np.multiply", "np.maximum", "np.power", "np.floor_divide", "np.arctan2",
