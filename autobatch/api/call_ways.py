@@ -92,8 +92,12 @@ def _run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], giv
         raise batch_size_error(function, args, kwargs)
     if not size:
         return _lockstep(function, args, kwargs)
-    if len(given) > 1:
-        _warn_of_rows(given, size)
+    for arg in given:  # a call of `_warn_of_rows` costs as much as a small function
+        if type(arg) is list or (
+            arg.shape[:1] == (size,) if type(arg) is np.ndarray else hasattr(type(arg), "to_numpy")
+        ):
+            _warn_of_rows(given, size)
+            break
     kind = history_of(function, tuple(key), WAYS) if way == "auto" else None
     looked_at = watched.get() is not None
     if kind is not None and not looked_at and kind.is_settled(size):
