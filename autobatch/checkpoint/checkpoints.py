@@ -99,8 +99,8 @@ class Checkpoints:
 
     Args:
         folder: its path; the first save creates it.
-        keep: how many checkpoints to keep, the latest ones. Each save removes older ones when it is done, with the
-            files that no kept one needs.
+        keep: how many good checkpoints to keep, the latest ones. Each save removes older ones when it is done, with
+            the files that no kept one needs. A damaged checkpoint does not count, so the last good ones stay.
         full_every: one in so many saves is full, so no checkpoint has more parts than that; 1: every save is full. With
             `background` only the first is full; later, the parts are merged from the files (`compact`) instead.
         background: `save` returns once it has copied the data to write; a thread writes the copy. What exceeds
@@ -180,7 +180,7 @@ class Checkpoints:
         expiring = [table for table in contents.tables.values() if getattr(table, "steps_to_live", None) is not None]
         if sum(table.shrink() for table in expiring):
             trees, contents = _describe_trees(given)
-        base = self._base
+        base = self._intact_base()
         if base is not None and not self.background and base.increments + 1 >= self.full_every:
             base = None
         save = _Save(self._folder.next_sequence(), step, trees)
@@ -189,6 +189,16 @@ class Checkpoints:
         for name, table in contents.tables.items():
             _add_table(save, base, name, table)
         self._write(save, base)
+
+    def _intact_base(self) -> _Base | None:
+        """The base, if its files are still there as they were written; else a warning that the save will be full."""
+        try:
+            for _ in self._folder.readers(self._base.manifest) if self._base is not None else ():
+                pass
+        except CheckpointError as error:
+            self._base = None
+            warnings.warn(f"the next save is full: {error}", CheckpointWarning, stacklevel=4)
+        return self._base
 
     def _add_array(self, save: _Save, base: _Base | None, name: str, array: np.ndarray) -> None:
         """Plan how an array is written: whole, its changed units, or not at all."""

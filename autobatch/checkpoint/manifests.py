@@ -11,7 +11,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 from autobatch.checkpoint.files import Files, read_all, write_all
@@ -135,23 +135,64 @@ class Folder:
         self.files.flush_folder(self.path)
 
     def clean(self, keep: int, sequence: int) -> None:
-        """Remove all but the last `keep` checkpoints, and the files that none of these needs.
+        """Remove all checkpoints but those after which fewer than `keep` good ones were saved, and their files.
+
+        A later checkpoint is good if all that an earlier one does not have of it is undamaged: its manifest and its
+        files, of which those that both need are not read. So a chain of increments on a damaged file does not displace
+        a checkpoint without that file, and usually only increments are read.
 
         Args:
-            sequence: files of later saves are left alone. A damaged manifest raises before anything is removed.
+            sequence: files of later saves are left alone. A damaged manifest that stays raises before anything is
+                removed: nothing says what it needs.
         """
-        kept = [name for _, _, name in self.listed()[-keep:]]
         names = self.files.names(self.path)
-        dropped = [name for name in names if _MANIFEST.fullmatch(name) and name not in kept]
-        needed = {file for name in kept for file in self.read(name).files}
+        manifests = {name: self._read_if_good(name) for name in names if _MANIFEST.fullmatch(name)}
+        listed, good = self.listed(), dict[tuple[str, str], bool]()
+        dropped = []
+        for own, name in ((int(name.partition("-")[0]), name) for name in manifests):
+            step = int(name.rpartition("-")[2].removesuffix(".json"))
+            replaced = [later for later in listed if later[0] > own and later[1] == step]
+            needed, later = (1, replaced) if replaced else (keep, [each for each in listed if each[0] > own])
+            shared = manifests[name].files if manifests[name] is not None else {}  # type: ignore[union-attr]
+            for _, _, other in reversed(later if len(later) >= needed else []):
+                needed -= self._is_good(manifests[other], shared, good)
+                if not needed:
+                    dropped.append(name)
+                    break
+        needed_files = set[str]()
+        for name in manifests.keys() - dropped:
+            needed_files |= (manifests[name] or self.read(name)).files.keys()
         for name in dropped:
             self.files.unlink(self.join(name))
         if dropped:
             self.files.flush_folder(self.path)  # manifests are gone from the disk before their tensor files
         for name in names:
             match = _OURS.fullmatch(name)
-            if match and int(match[1]) <= sequence and name not in needed and not _MANIFEST.fullmatch(name):
+            if match and int(match[1]) <= sequence and name not in needed_files and not _MANIFEST.fullmatch(name):
                 self.files.unlink(self.join(name))
+
+    def _read_if_good(self, name: str) -> Manifest | None:
+        try:
+            return self.read(name)
+        except CheckpointError:
+            return None
+
+    def _is_good(self, manifest: Manifest | None, besides: Container[str], known: dict[tuple[str, str], bool]) -> bool:
+        """True if a manifest and its files are undamaged; files `besides` are not read. `known`: files read before."""
+        if manifest is None:
+            return False
+        for name in manifest.files:
+            key = name, manifest.files[name]["header"]
+            if name not in besides and key not in known:
+                try:
+                    with self.reader(manifest, name) as reader:
+                        reader.verify()
+                    known[key] = True
+                except CheckpointError:
+                    known[key] = False
+            if name not in besides and not known[key]:
+                return False
+        return True
 
     def reader(self, manifest: Manifest, name: str) -> TensorReader:
         """Open a tensor file that a manifest names, and check that it is the very file that was written for it.

@@ -70,3 +70,84 @@ def test_an_error_of_reading_names_the_file(tmp_path, monkeypatch):
             os.unlink(tmp_path / "00000001.safetensors")
         with pytest.raises(CheckpointError, match=r"00000001.safetensors is not there; no checkpoint before"):
             saver.restore()
+
+
+def run(folder, steps, **options):
+    """Save the steps, 9,000 numbers of which one changes; returns the saver, which holds the folder."""
+    saver = ab.Checkpoints(folder, **options)
+    for step in steps:
+        saver.save(step, expected(step))
+    return saver
+
+
+def expected(step):
+    x = np.zeros(9000)
+    x[:step] = step
+    return x
+
+
+def flip_last_byte(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("full_every", [1, 3])
+def test_damaged_checkpoints_do_not_count_as_kept(tmp_path, full_every):
+    with run(tmp_path, (1, 2, 3), keep=2, full_every=full_every) as saver:
+        assert saver.steps() == [2, 3]
+        saver.save(4, expected(4))  # full, whether every save is or every third
+        flip_last_byte(tmp_path / "00000004.safetensors")
+        for step in range(5, 7):
+            saver.save(step, expected(step))
+        assert saver.steps() == ([3, 5, 6] if full_every == 3 else [5, 6])  # 5 and 6 need the damaged file
+        np.testing.assert_array_equal(saver.restore(step=saver.steps()[0]).params, expected(saver.steps()[0]))
+        for step in range(7, 9):
+            saver.save(step, expected(step))
+        assert saver.steps() == [7, 8]
+        assert saver.verify() == [7, 8]
+
+
+def test_the_last_good_checkpoint_stays_whatever_is_saved_on_a_damaged_one(tmp_path):
+    with run(tmp_path, (1,), keep=2):
+        pass
+    with run(tmp_path, (2,), keep=2) as saver:
+        flip_last_byte(tmp_path / "00000002.safetensors")
+        for step in range(3, 8):
+            saver.save(step, expected(step))
+        assert saver.steps()[0] == 1
+        np.testing.assert_array_equal(saver.restore(step=1).params, expected(1))
+        with pytest.raises(CheckpointError, match=r"the last good checkpoint is that of step 1"):
+            saver.restore()
+
+
+def test_a_replaced_step_stays_until_the_new_one_is_good(tmp_path, monkeypatch):
+    with run(tmp_path, (1,)):
+        pass
+    with ab.Checkpoints(tmp_path) as saver:
+        commit = saver._folder.commit
+
+        def damaged(manifest):
+            flip_last_byte(tmp_path / "00000002.safetensors")
+            commit(manifest)
+
+        monkeypatch.setattr(saver._folder, "commit", damaged)
+        saver.save(1, expected(2))
+        assert len(list(tmp_path.glob("*.json"))) == 2
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_save_onto_a_lost_base_is_full(tmp_path, cut, background):
+    with run(tmp_path, (1, 2), background=background) as saver:
+        saver.wait()
+        path = tmp_path / "00000001.safetensors"
+        data = path.read_bytes()
+        path.unlink()
+        if cut:
+            path.write_bytes(data[:100])
+        with pytest.warns(UserWarning, match=r"the next save is full: .*00000001.safetensors"):
+            saver.save(3, expected(3))
+        np.testing.assert_array_equal(saver.restore().params, expected(3))
+        saver.save(4, expected(4))
+        np.testing.assert_array_equal(saver.restore(step=4).params, expected(4))
