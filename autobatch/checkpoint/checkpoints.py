@@ -19,6 +19,7 @@ import numpy as np
 from autobatch.checkpoint.entry_reader import Entries
 from autobatch.checkpoint.files import Files, Lock
 from autobatch.checkpoint.increments import Digester, changes_stream, is_tracked
+from autobatch.checkpoint.json_forms import making
 from autobatch.checkpoint.manifests import Folder, Manifest
 from autobatch.checkpoint.streams import ROWS_AT_ONCE, Stream, array_stream, table_stream, whole_table
 from autobatch.checkpoint.tensor_files import TensorWriter
@@ -445,7 +446,7 @@ class Checkpoints:
         if whole and len(manifest.files) <= 1:
             return sequence
         save = _Save(self._folder.next_sequence(), manifest.step, manifest.trees)
-        with Entries(self._folder, manifest) as entries:
+        with Entries(self._folder, manifest) as entries, making("one file of a checkpoint"):
             for entry in manifest.entries:
                 save.add(entry, [], *entries.merged(entry))
             writer = self._writer(save)

@@ -14,6 +14,7 @@ from autobatch.checkpoint.streams import (
     Piece,
     Stream,
     block_from_columns,
+    checked_part,
     restore_table,
     stored_form,
     table_stream,
@@ -42,15 +43,33 @@ class Entries(contextlib.ExitStack):
         return self._readers[name]
 
     def _parts(self, name: str) -> list[tuple[TensorReader, dict[str, Any]]]:
-        return [(self._reader(part["file"]), part) for part in self.manifest.entries[name]]
+        if name not in self.manifest.entries:
+            raise CheckpointError(f"{self.manifest.name} is damaged: it has no entry {name!r:.100}")
+        return [checked_part(self._reader(part["file"]), part) for part in self.manifest.entries[name]]
+
+    def _array_parts(self, name: str) -> tuple[TensorReader, Tensor, list[tuple[TensorReader, dict[str, Any]]]]:
+        """Of the entry of an array, the file and tensor of all elements, and the parts with changes."""
+        (reader, whole), *changes = self._parts(name)
+        found = reader.tensors.get(whole.get("tensor", ""))
+        if found is None or not all(
+            "index" in part and other.tensors[part["units"]].dtype == found.dtype for other, part in changes
+        ):
+            raise CheckpointError(f"{self.manifest.name} is damaged: {name!r:.100} is no array")
+        return reader, found, changes
+
+    def _table_parts(self, name: str) -> list[tuple[TensorReader, dict[str, Any]]]:
+        """The parts of the entry of a table of keys."""
+        parts = self._parts(name)
+        if not all("columns" in part for _, part in parts):
+            raise CheckpointError(f"{self.manifest.name} is damaged: {name!r:.100} is no table of keys")
+        return parts
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """The array of an entry; shape and dtype are those in which it is stored."""
-        (reader, whole), *changes = self._parts(name)
-        found = reader.tensors.get(whole["tensor"])
-        if found is None or (found.shape, found.dtype) != (shape, dtype):
+        reader, found, changes = self._array_parts(name)
+        if (found.shape, found.dtype) != (shape, dtype):
             raise CheckpointError(f"{reader.path} is damaged: {name} is not there as it is said to be")
-        out = reader.map(whole["tensor"], self._mapped_file(reader)) if self._mapped else reader.read(whole["tensor"])
+        out = reader.map(found.name, self._mapped_file(reader)) if self._mapped else reader.read(found.name)
         for reader, entry in changes:
             apply_units(out.reshape(-1), reader, entry, 0, -(-out.size // entry["unit"]))
         if self._mapped:
@@ -64,7 +83,7 @@ class Entries(contextlib.ExitStack):
         for key, part in node["arrays"].items():
             dtype, shape = stored_form(json_values.dtype_of_name(part["dtype"]), tuple(part["shape"]))
             arrays[key] = self.array(part["array"], shape, dtype)
-        parts = self._parts(name)
+        parts = self._table_parts(name)
         if not self._mapped:
             return restore_table(node, like, parts, arrays, self.slots)
         settings = node["settings"] if like is None else like.settings
@@ -86,10 +105,9 @@ class Entries(contextlib.ExitStack):
 
     def merged(self, name: str) -> tuple[Stream, dict[str, Any]]:
         """An entry as one part: a stream from the files, and the manifest's description of that part."""
-        (reader, first), *changes = self._parts(name)
-        if "tensor" not in first:
+        if "columns" in self._parts(name)[0][1]:
             return self._merged_table(name)
-        tensor = reader.tensors[first["tensor"]]
+        reader, tensor, changes = self._array_parts(name)
 
         def stream() -> Iterator[Piece]:
             unit = changes[0][1]["unit"] if changes else 1
@@ -105,7 +123,7 @@ class Entries(contextlib.ExitStack):
 
     def _merged_table(self, name: str) -> tuple[Stream, dict[str, Any]]:
         """All keys of a table, sorted by their bits as int64, so that look-ups can search them in the mapped file."""
-        parts = self._parts(name)
+        parts = self._table_parts(name)
         for reader, _ in parts:
             reader.verify()  # sequentially, once: below, rows are read in any order and unchecked
         keys, part_of, place = self._live_rows(parts)

@@ -111,6 +111,8 @@ def apply_units(out: np.ndarray, reader: TensorReader, entry: dict[str, Any], fi
         entry: the description from `changes_stream`.
     """
     index, unit = reader.read(entry["index"]), entry["unit"]
+    if len(index) and (index[0] < 0 or (np.diff(index) <= 0).any()):
+        raise CheckpointError(f"{reader.path} is damaged: {entry['index']!r} is not ascending")
     lo, hi = np.searchsorted(index, [first, last])
     whole = len(out) // unit
     body, rest = out[: whole * unit].reshape(whole, unit), out[whole * unit :]

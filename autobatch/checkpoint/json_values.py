@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.checkpoint.json_forms import making
 from autobatch.checkpoint.tensor_files import numpy_dtype
 from autobatch.errors import CheckpointError
 
@@ -65,7 +66,12 @@ def from_literal(node: dict[str, Any]) -> Any:
     Raises:
         CheckpointError: the name of something that is not imported or does not exist.
     """
-    (kind, said), *_ = node.items()
+    kind, said = next(iter(node.items()))
+    with making("a value"):
+        return _from_literal(node, kind, said)
+
+
+def _from_literal(node: dict[str, Any], kind: str, said: Any) -> Any:
     match kind:
         case "value":
             return said
@@ -113,8 +119,9 @@ def key_from_json(node: Any) -> Any:
     if isinstance(node, str):
         return node
     if "scalar" in node:
-        name, data = node["scalar"]
-        return np.frombuffer(base64.b64decode(data), dtype_of_name(name))[0]
+        with making("a key"):
+            name, data = node["scalar"]
+            return np.frombuffer(base64.b64decode(data), dtype_of_name(name))[0]
     return from_literal(node)
 
 
@@ -134,8 +141,9 @@ def object_named(name: str) -> Any:
     found: Any = sys.modules.get(module)
     if found is None:
         raise CheckpointError(f"{name} is not imported; import {module} before, or give a tree to restore into")
-    for part in path.split("."):
-        found = getattr(found, part, None)
+    with making(name):
+        for part in path.split("."):
+            found = getattr(found, part, None)
     if found is None:
         raise CheckpointError(f"{module} has no {path}; give a tree to restore into, which says what stands there")
     return found
@@ -150,7 +158,11 @@ def dtype_name(dtype: np.dtype) -> Any:
 
 def dtype_of_name(said: Any) -> np.dtype:
     """The inverse of `dtype_name`."""
-    return numpy_dtype(said) if isinstance(said, str) else np.dtype([_as_field(part) for part in said])
+    with making("a dtype"):
+        dtype = numpy_dtype(said) if isinstance(said, str) else np.dtype([_as_field(part) for part in said])
+    if dtype.hasobject or dtype.subdtype is not None:
+        raise CheckpointError(f"{said!r:.100} is no dtype of stored arrays")
+    return dtype
 
 
 def _as_lists(part: Any) -> Any:

@@ -15,10 +15,12 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 from autobatch.checkpoint.files import Files, read_all, write_all
+from autobatch.checkpoint.json_forms import MANIFEST, parse
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.errors import CheckpointError
 
 _MANIFEST = re.compile(r"(\d{8,})-step-(\d+)\.json")
+_FILE = re.compile(r"\d{8,}\.safetensors")
 _OURS = re.compile(r"(\d{8,})(-step-\d+\.json(\.part)?|\.safetensors)")
 _VERSION = 1
 _HEAD, _TAIL = b'{"checkpoint": ', b', "crc32": "%08x"}\n'
@@ -61,9 +63,13 @@ class Manifest:
         text, tail = data[: -len(_TAIL % 0)], data[-len(_TAIL % 0) :]
         if tail != _TAIL % zlib.crc32(text) or not text.startswith(_HEAD):
             raise CheckpointError(f"{path} is damaged: it does not have its checksum")
-        body = json.loads(text[len(_HEAD) :])
-        if body["version"] != _VERSION:
-            raise CheckpointError(f"{path} is of version {body['version']}; this library reads version {_VERSION}")
+        version = parse(text[len(_HEAD) :], dict, path).get("version", _VERSION)
+        if version != _VERSION:
+            raise CheckpointError(f"{path} is of version {version!r:.20}; this library reads version {_VERSION}")
+        body = parse(text[len(_HEAD) :], MANIFEST, path)
+        used = {part["file"] for parts in body["entries"].values() for part in parts}
+        if used - body["files"].keys() or not all(map(_FILE.fullmatch, body["files"])):
+            raise CheckpointError(f"{path} is damaged: its entries are in files that it does not list, or cannot list")
         return cls(body["sequence"], body["step"], body["trees"], body["entries"], body["files"])
 
 

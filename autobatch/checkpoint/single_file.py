@@ -9,7 +9,8 @@ import numpy as np
 
 from autobatch.checkpoint import json_values
 from autobatch.checkpoint.files import Files
-from autobatch.checkpoint.streams import array_stream, restore_table, whole_table, write_streams
+from autobatch.checkpoint.json_forms import TABLE_PART, by_name, node, parse
+from autobatch.checkpoint.streams import array_stream, checked_part, restore_table, whole_table, write_streams
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.core.diagnostics import hiding_frames
@@ -43,7 +44,7 @@ def save(path: Any, tree: Any) -> None:
     """
     path, files = os.fspath(path), Files()
     contents = Contents()
-    node = describe(tree, "tree", (), contents)
+    said = describe(tree, "tree", (), contents)
     contents.share_memory()
     streams = [array_stream(name, array) for name, array in contents.arrays.items()]
     tables = {}
@@ -53,7 +54,7 @@ def save(path: Any, tree: Any) -> None:
     beside = f"{path}.{os.getpid()}.part"
     with contextlib.suppress(FileNotFoundError):  # left by a process that was killed
         files.unlink(beside)
-    write_streams(files, beside, streams, {"tree": json.dumps(node), "tables": json.dumps(tables)})
+    write_streams(files, beside, streams, {"tree": json.dumps(said), "tables": json.dumps(tables)})
     try:
         files.rename(beside, path)
     except BaseException:
@@ -92,11 +93,9 @@ def load(path: Any, like: Any = ANY, *, mapped: bool = False) -> Any:
     with TensorReader(Files(), os.fspath(path)) as reader:
         if "tree" not in reader.metadata:
             return {name: reader.read(name) for name in reader.tensors}
-        try:
-            node, tables = (json.loads(reader.metadata[key]) for key in ("tree", "tables"))
-        except ValueError as error:
-            raise CheckpointError(f"{reader.path} is damaged: what it says of the tree cannot be read") from error
-        return rebuild(node, like, "tree", _Entries(reader, tables, reader.mapped() if mapped else None))
+        tree = parse(reader.metadata["tree"], node, reader.path)
+        tables = parse(reader.metadata.get("tables", "{}"), by_name(TABLE_PART), reader.path)
+        return rebuild(tree, like, "tree", _Entries(reader, tables, reader.mapped() if mapped else None))
 
 
 class _Entries:
@@ -117,7 +116,9 @@ class _Entries:
     def table(self, name: str, node: dict[str, Any], like: Any) -> Any:
         like = None if like is ANY else like
         arrays = {key: self.array(part["array"], *_shape_and_dtype(part)) for key, part in node["arrays"].items()}
-        parts = [(self._reader, self._tables[name])]
+        if name not in self._tables:
+            raise CheckpointError(f"{self._reader.path} is damaged: it does not have the table {name!r:.100}")
+        parts = [checked_part(self._reader, self._tables[name])]
         return restore_table(node, like, parts, arrays, self.slots)
 
 

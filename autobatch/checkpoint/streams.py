@@ -22,6 +22,7 @@ from autobatch.tables.stored import StoredBlock
 Piece = tuple[str, np.ndarray]  # the name of a tensor, and its next elements
 TABLES: dict[str, type] = {"EmbeddingVariable": EmbeddingVariable}  # classes of tables of keys, by their names in files
 _SLOT = "slot/"
+_COLUMNS = {"keys", "rows", "versions", "counts"}  # of each block
 ROWS_AT_ONCE = 1 << 14  # the fewest rows of a table of keys that are read or written at a time
 _MOST_AT_ONCE, _READ_AT_ONCE = 1 << 17, 8 << 20  # the most rows, and bytes of the widest column, read at a time
 
@@ -107,6 +108,37 @@ def table_stream(
                 yield f"{name}#{column}", np.ascontiguousarray(array)
 
     return Stream(tensors, all_pieces, copied=True), entry
+
+
+def checked_part(reader: TensorReader, part: dict[str, Any]) -> tuple[TensorReader, dict[str, Any]]:
+    """A reader and a part of an entry, once the file has the part's tensors, and as long as the part says.
+
+    Raises:
+        CheckpointError: it has not.
+    """
+    tensors = reader.tensors
+    wanted: dict[str, tuple[int, ...] | None]
+    if "tensor" in part:
+        wanted = {part["tensor"]: None}
+    elif "index" in part:
+        wanted = {part["index"]: (part["count"],), part["units"]: (part["count"], part["unit"])}
+    else:
+        wanted = dict.fromkeys(part["columns"].values(), (part["count"],))
+        if "removed" in part:
+            wanted[part["removed"]] = None
+    right = part.get("unit", 1) > 0 and (
+        not part.get("count") or "columns" not in part or part["columns"].keys() >= _COLUMNS
+    )
+    for name, sizes in wanted.items():
+        found = tensors.get(name)
+        right = right and found is not None and (sizes is None or found.shape[: len(sizes)] == sizes)
+    for numbers in (part.get("index"), part.get("removed"), part.get("columns", {}).get("keys")):
+        right = right and (
+            numbers is None or (tensors[numbers].dtype.kind in "iu" and len(tensors[numbers].shape) == 1)
+        )
+    if not right:
+        raise CheckpointError(f"{reader.path} is damaged: it does not have what is said of it, {part!r:.200}")
+    return reader, part
 
 
 def blocks_of(reader: TensorReader, entry: Mapping[str, Any], others: Collection[str] = ()) -> Iterator[StoredBlock]:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.checkpoint.files import Files, read_all, write_all
+from autobatch.checkpoint.json_forms import by_name, check, count, parse, shape
 from autobatch.core.threads import run_parts, run_together, split_work
 from autobatch.errors import CheckpointError
 
@@ -192,6 +193,13 @@ class _TensorRecord:
     sums: tuple[int, ...] | None
 
 
+def _check_header(value: Any) -> None:
+    check(value, by_name(dict))
+    check(value.get("__metadata__", {}), by_name(str))
+    tensors = {name: each for name, each in value.items() if name != "__metadata__"}
+    check(tensors, by_name({"dtype": str, "shape": shape, "data_offsets": [count]}))
+
+
 class TensorReader:
     """Reads a file of tensors: its header, and any part of any tensor, with its checksums verified.
 
@@ -247,7 +255,7 @@ class TensorReader:
         text = bytearray(length)
         self._read(memoryview(text), 8)
         try:
-            header = json.loads(bytes(text).decode())
+            header = parse(bytes(text).decode(), _check_header, self.path)
             self.metadata: dict[str, str] = header.pop("__metadata__", {})
             own = bool({"crc32", "header"} & self.metadata.keys()) or self.metadata.get("format") == _FORMAT
             self.checksum = self.metadata["header"] if own else None
@@ -271,12 +279,12 @@ class TensorReader:
         for name, entry in header.items():
             tensor = Tensor(name, tensor_dtype(entry["dtype"]), tuple(entry["shape"]))
             lo, hi = entry["data_offsets"]
-            if lo != end or hi - lo != tensor.nbytes or any(size < 0 for size in tensor.shape):
+            if lo != end or hi - lo != tensor.nbytes:
                 raise ValueError(f"{name} lies at {lo} to {hi}")
             end = hi
-            count = -(-tensor.nbytes // BLOCK)
-            crcs = tuple(int(sums[8 * i : 8 * i + 8], 16) for i in range(count)) if own else None
-            sums = sums[8 * count :]
+            blocks = -(-tensor.nbytes // BLOCK)
+            crcs = tuple(int(sums[8 * i : 8 * i + 8], 16) for i in range(blocks)) if own else None
+            sums = sums[8 * blocks :]
             yield name, _TensorRecord(tensor, start + lo, crcs)
         if start + end != self.nbytes:
             raise CheckpointError(f"{self.path} is damaged: {self.nbytes} bytes long, expected {start + end}")

@@ -10,6 +10,7 @@ memory name the same entry, and share memory again when they are restored.
 import copyreg
 import dataclasses
 import itertools
+import math
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
@@ -17,16 +18,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from autobatch.checkpoint import json_values
+from autobatch.checkpoint.json_forms import making
 from autobatch.checkpoint.stored_kinds import KINDS, kind_of
 from autobatch.checkpoint.tensor_files import stored_dtype
 from autobatch.core import parameter_trees, pytree
-from autobatch.errors import CheckpointError, DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.errors import BadIdError, CheckpointError, DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.tables.keyed.keyed_table import KeyedTable
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredTable
 from autobatch.tables.table import EmbeddingTable
 
+_MOST_OF_NOTHING = 1 << 24  # elements of an array whose elements take no bytes in the file
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class was made by a class statement
 ANY: Any = object()  # no tree to restore into: use the saved structure
 
@@ -279,7 +282,7 @@ class Rebuilding:
         known = len(self._initialised)
         try:
             saved = [key for key, _ in node.get("dict", ())]
-            if set(saved) != like.keys():
+            if set(map(str, saved)) != like.keys():
                 raise StructureError(f"{path} was saved with {saved}; given is that of an optimiser with {list(like)}")
             return self._node(node, like, path)
         except (StructureError, ShapeError, DTypeError) as error:
@@ -302,7 +305,8 @@ class Rebuilding:
 
     def _keyed(self, node: dict[str, Any], kind: str, like: Any, path: str) -> Any:
         key_of = json_values.key_from_json if kind == "dict" else str
-        parts = {key_of(key): part for key, part in node[kind]}
+        with making(f"the keys of {path}"):
+            parts = {key_of(key): part for key, part in node[kind]}
         cls: Any
         if like is not ANY:
             own, keys, likes, factory = _branch_like(like, path, node)
@@ -313,6 +317,8 @@ class Rebuilding:
             cls, keys = self._class(node, {"dict": dict, "object": object}[kind]), tuple(parts)
             factory = json_values.from_literal(node["factory"]) if "factory" in node else None
             likes = [ANY] * len(keys)
+            if kind == "object" and {"__class__", "__dict__"} & parts.keys():
+                raise CheckpointError(f"{path} has attributes that say what it is: {list(parts)!r:.200}")
         children = []
         for key, part_like in zip(keys, likes, strict=True):
             place = f"{path}[{key!r}]" if kind == "dict" else f"{path}.{key}"
@@ -397,12 +403,16 @@ class Rebuilding:
                 for name, part in parts.items():
                     _check_like(part, arrays[name], path)
         key = " ".join(["kind", node["kind"], *(str(part["array"]) for part in parts.values())])
-        return self._once(key, lambda: kind.build(settings, {name: self._array(part) for name, part in parts.items()}))
+        arrays = {name: self._array(part) for name, part in parts.items()}
+        with making(f"the {node['kind']} {path}"):
+            return self._once(key, lambda: kind.build(settings, arrays))
 
     def _table_of_keys(self, node: dict[str, Any], like: Any) -> Any:
         """A table of keys, partitioned as `like` is, or as it was saved."""
         single = like.parts[0] if isinstance(like, PartitionedVariable) else like
-        found = [self._entries.table(part["table"], part, single) for part in node.get("parts", [node])]
+        passing = () if like is ANY else (BadIdError, ShapeError, DTypeError, UnsupportedError)  # `like` has no room
+        with making("a table of keys", passing):
+            found = [self._entries.table(part["table"], part, single) for part in node.get("parts", [node])]
         if like is ANY:
             return PartitionedVariable(found) if "parts" in node else found[0]
         count = len(like.parts) if isinstance(like, PartitionedVariable) else None
@@ -419,6 +429,7 @@ class Rebuilding:
             self._made[key] = make()
         return self._made[key]
 
+    @making("an array")
     def _array(self, node: dict[str, Any]) -> Any:
         dtype, shape = json_values.dtype_of_name(node["dtype"]), tuple(node["shape"])
         if "strides" in node:
@@ -437,6 +448,8 @@ class Rebuilding:
         elif dtype.itemsize:
             data = self._entries.array(entry, (*shape, dtype.itemsize), np.dtype(np.uint8))
             out = np.ascontiguousarray(data).view(dtype).reshape(shape)
+        elif math.prod(shape) > _MOST_OF_NOTHING:
+            raise CheckpointError(f"{entry!r:.100} is an array of shape {shape} of elements without bytes")
         else:
             out = np.zeros(shape, dtype)
         return np.asfortranarray(out) if order == "F" else out
@@ -456,7 +469,10 @@ def rebuild(
     Raises:
         StructureError, ShapeError, DTypeError: names the first place where `like` differs from the saved tree.
     """
-    return Rebuilding(entries, initialised).node(node, like, what)
+    try:
+        return Rebuilding(entries, initialised).node(node, like, what)
+    except RecursionError as error:
+        raise CheckpointError(f"{what} has more levels than this Python has room for") from error
 
 
 def _is_optimizer_state(like: Any) -> bool:
@@ -488,6 +504,11 @@ def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
 
 def _construct(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -> Any:
     """A container or object made of its parts."""
+    with making(f"a {cls.__name__}"):
+        return _constructed(cls, keys, children, factory)
+
+
+def _constructed(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -> Any:
     if not issubclass(cls, dict | list | tuple):
         return parameter_trees.new_object(cls, dict(zip(keys, children, strict=True)))
     structure = pytree.TreeDef(cls, keys, tuple(pytree.leaf_def for _ in children), factory)

@@ -9,6 +9,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import CheckpointError
+from tests.checkpoint import fuzz
 from tests.checkpoint.damages import NEEDS, Saved
 
 
@@ -151,3 +152,8 @@ def test_a_save_onto_a_lost_base_is_full(tmp_path, cut, background):
         np.testing.assert_array_equal(saver.restore().params, expected(3))
         saver.save(4, expected(4))
         np.testing.assert_array_equal(saver.restore(step=4).params, expected(4))
+
+
+@pytest.mark.fuzz
+def test_crafted_files():
+    fuzz.FUZZERS["crafted files"](range(40))
