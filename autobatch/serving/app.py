@@ -33,7 +33,7 @@ try:
     )
 except ImportError as error:
     raise ImportError(
-        f"ab.serve needs packages beside the library's: pip install autobatch[serve] ({error})"
+        f"ab.serve needs packages beside the library's: pip install starlette msgspec safetensors ({error})"
     ) from error
 
 from autobatch.checkpoint.checkpoints import Checkpoints
@@ -75,7 +75,7 @@ def serve(
 
     Any ASGI server runs it: `uvicorn.run(ab.serve(f, params=params))` listens on 127.0.0.1:8000. Requests are grouped
     by an `ab.Batcher`. docs/serving.md describes the formats of requests and answers; nothing is ever unpickled. It
-    needs the packages of `pip install autobatch[serve]`.
+    needs Starlette, msgspec and safetensors, which the extra `serve` has.
 
     `GET /health` says that the process is alive, `GET /ready` whether it takes requests, `GET /metrics` gives its
     metrics for Prometheus. The header `autobatch-version` of an answer names the parameters that computed it.
