@@ -64,7 +64,7 @@ LATE_IMPORTS = {
     ("autobatch.report.graph", "networkx"): "only for what a person looks at",
     ("autobatch.lazy.manual_recorder", "networkx"): "only for what a person looks at",
     **{
-        ("autobatch.batches.data.exports", name): "an optional extra, for who asks for its form"
+        ("autobatch.batches.exports", name): "an optional extra, for who asks for its form"
         for name in ("pyarrow", "awkward", "polars", "pandas", "torch")
     },
     **{

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from autobatch.batches.data import exports
+from autobatch.batches import exports
 from autobatch.core.current_region import current_region
 from autobatch.core.formatting import html_table
 from autobatch.core.op import BATCH_RANK, is_boxed

@@ -7,12 +7,15 @@ from types import FunctionType
 from typing import cast
 
 from autobatch.compiled.changed_arguments import KernelChanges, argument_slots, changed_containers
+from autobatch.compiled.functions import builtin_calls, numpy_calls, numpy_sources, random_calls
 from autobatch.compiled.translation.exact_types import EITHER, INT, Array, Mismatch, Tuple, Type
 from autobatch.compiled.translation.expression_reader import read_function
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, Unreadable, flat
 from autobatch.compiled.translation.typed_text import rep
 from autobatch.compiled.value_layout import Loader, ResultWriter, check_aliases
 from autobatch.syntax.quote import parse
+
+_TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # importing them fills `CALLS` and `METHODS`
 
 HEAD = """\
 import heapq

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.functions import builtin_calls, numpy_calls, numpy_sources, random_calls
 from autobatch.compiled.translation import arrays, containers, iteration, local_functions, try_and_match
 from autobatch.compiled.translation.calls import call_function
 from autobatch.compiled.translation.exact_types import (
@@ -47,7 +46,6 @@ _OPERATORS = {
     plain: [name for each in BINARY for name in (each.method, each.reflected) if name in vars(plain)]
     for plain in (int, float)
 }
-_TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # importing them fills `CALLS` and `METHODS`
 
 
 class ExpressionReader(StatementReader):

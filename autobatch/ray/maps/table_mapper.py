@@ -8,7 +8,7 @@ import numpy as np
 from autobatch.api.batch import batch as batched
 from autobatch.batches.any_batch import Batch, batch_size_of
 from autobatch.batches.data.collate import collate
-from autobatch.batches.data.exports import with_any_lengths
+from autobatch.batches.exports import with_any_lengths
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import examples
 from autobatch.core.config import options
