@@ -84,8 +84,8 @@ ACTING_MODULES = frozenset(_ACTING.split())
 COMPUTING_LIBRARIES = frozenset(("array_api_compat", "einops", "numpy", "scipy"))
 """Packages whose Python functions only compute; the functions of all other packages may do anything."""
 _PASSING = """
-    autobatch bisect builtins cmath collections contextlib copy dataclasses functools heapq itertools math operator types
-    typing
+    autobatch bisect builtins cmath collections contextlib copy dataclasses functools heapq itertools math operator
+    types typing
 """
 PASSING_MODULES = COMPUTING_LIBRARIES | frozenset(_PASSING.split())
 """Modules and packages whose functions and classes keep or pass on what they get, or use its operators and methods."""

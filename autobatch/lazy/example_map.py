@@ -75,7 +75,7 @@ def map_with_stats(
         return run.as_loop("NeedsLoop: it is asked whether an array that has two names is one object", True), stats
     if shows_classes(run.state.shared, run.state.kinds):
         run.trace.close()
-        return run.as_loop("NeedsLoop: a method that Python calls, or code without source, asks for classes", True), stats
+        return run.as_loop("NeedsLoop: an operator's method, or code without source, asks for a class", True), stats
     if run.state.may_change:
         joining = None
     try:

@@ -377,7 +377,8 @@ def _asks(function: FunctionType) -> bool:
 
 
 def _is_asking(function: FunctionType, steps: Sequence[dis.Instruction]) -> bool:
-    value = meaning_of(function, steps[0].argval) if steps[0].opname in _LOADS - _OF_OBJECTS else None
+    by_name = steps[0].opname in _LOADS - _OF_OBJECTS and steps[0].argval[0] != "@"  # a name that pytest adds
+    value = meaning_of(function, steps[0].argval) if by_name else None
     names = [step.argval for step in steps[1:] if step.opname in _OF_OBJECTS or step.argval == "self"]
     value = vars(value).get(names[0]) if isinstance(value, ModuleType) and names else value
     return ((value is type or value is hasattr) and names[:2] != ["self"]) or reads_values(value)

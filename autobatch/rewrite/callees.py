@@ -7,7 +7,7 @@ import importlib
 import sys
 import types
 from collections.abc import Callable, Hashable, Mapping
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MappingProxyType, MethodDescriptorType, MethodType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MappingProxyType, MethodType
 from typing import Any
 
 import numpy as np
@@ -32,8 +32,8 @@ _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "
 _MISSING = object()
 CHECKS = {type: type_of, isinstance: is_instance, hasattr: has_attribute, getattr: get_attribute}
 """Builtins that ask what an array is, with the forms in which a recorded array is what it stands for."""
-_KEEPING = (functools.partial, collections.defaultdict)  # these call what they are given when they are called themselves
-_FUNCTIONS = frozenset((FunctionType, MethodType, BuiltinFunctionType, MethodDescriptorType, functools.partial, type))
+_KEEPING = (functools.partial, collections.defaultdict)  # these call what they are given later
+_FUNCTIONS = frozenset((FunctionType, MethodType, BuiltinFunctionType, type(str.upper), functools.partial, type))
 _NO_PLAIN_CODE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, asynchronous generator
 _NUMBERS = (int, float, bool, type(None), str)
 _relied: BoundedDict[tuple[int, int], tuple[types.CodeType, Any, list[Guard] | None]] = BoundedDict(MOST_FUNCTIONS)
@@ -69,7 +69,7 @@ def _of_numpy(function: ast.expr, value: Any) -> ast.expr:
 
 def _has_form(value: Any) -> bool:
     """True if a function or class that is not the user's, or a class of the user's, may have a form."""
-    if isinstance(value, type) and type(value.__init__) is FunctionType:
+    if isinstance(value, type) and type(getattr(value, "__init__", None)) is FunctionType:
         return True
     return (isinstance(value, Hashable) and value in CHECKS) or reads_values(value) or _calls_others(value)
 

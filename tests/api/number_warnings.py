@@ -21,8 +21,22 @@ _INTEGERS = [np.dtype(f"{kind}{size}") for kind in "iu" for size in (1, 2, 4, 8)
 _OTHERS = [np.dtype(name) for name in ("f2", "f4", "f8", "c8", "c16")]
 _OPERATORS = ("+", "-", "*", "/", "//", "%", "**", "<<", ">>", "&", "|", "^")
 _COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-_ONE = ("-{}", "abs({})", "+{}", "~{}", "({} + 1)", "(2 * {})", "({} - 1)", "{} ** 2", "1 / {}", "7 // {}", "np.exp({})")
+_ONE = (
+    "-{}",
+    "abs({})",
+    "+{}",
+    "~{}",
+    "({} + 1)",
+    "(2 * {})",
+    "({} - 1)",
+    "{} ** 2",
+    "1 / {}",
+    "7 // {}",
+    "np.exp({})",
+)
 _WHOLE = ("x.sum()", "x.prod()", "(x * x).sum()", "(x - 1).min()", "x.mean()", "(-x)[0]", "(x + w)[1]", "abs(x)[2]")
+
+
 @contextlib.contextmanager
 def _as_errors():
     with warnings.catch_warnings():

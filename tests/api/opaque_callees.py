@@ -7,48 +7,22 @@ an int or an array of NumPy's each in another way, or raise. Each program is com
 """
 
 import abc
-import array
-import base64
-import binascii
-import bisect
-import cmath
 import collections
 import contextlib
 import copy
-import ctypes
 import dataclasses
-import datetime
-import decimal
-import fractions
 import functools
-import hashlib
-import heapq
-import io
-import itertools
-import json
+import importlib
 import linecache
-import marshal
-import math
-import numbers
-import operator
-import pickle
-import pprint
 import random
 import re
-import statistics
-import string
-import struct
 import sys
-import textwrap
-import types
 import typing
 import warnings
-import zlib
 
 import numpy as np
 
 import autobatch as ab
-
 from tests.fuzz import by_seed, main
 from tests.law import batch_of
 
@@ -70,9 +44,9 @@ decimal.Decimal(2).quantize(V); fractions.Fraction(V); fractions.Fraction(1, 3) 
 datetime.timedelta(seconds=V); datetime.timedelta(1) * (V);
 datetime.datetime.fromtimestamp(V, datetime.timezone.utc); datetime.date.fromordinal(V); datetime.timedelta(V);
 statistics.mean([V, 1.0]); statistics.mean(V); statistics.fmean(V); statistics.median([V, 2.0, 3]);
-statistics.stdev([V, 2.0]); statistics.NormalDist(V, 1.0).mean; marshal.loads(marshal.dumps(V)); pickle.loads(pickle.dumps(V));
-pickle.dumps(V, 2); copy.copy(V); copy.deepcopy(V); float.hex(V); (V).hex(); (V).is_integer();
-(V).as_integer_ratio(); (V).bit_length(); (V).conjugate(); int.bit_length(V); float.is_integer(V);
+statistics.stdev([V, 2.0]); statistics.NormalDist(V, 1.0).mean; marshal.loads(marshal.dumps(V));
+pickle.loads(pickle.dumps(V)); pickle.dumps(V, 2); copy.copy(V); copy.deepcopy(V); float.hex(V); (V).hex();
+(V).is_integer(); (V).as_integer_ratio(); (V).bit_length(); (V).conjugate(); int.bit_length(V); float.is_integer(V);
 float.as_integer_ratio(V); float.__add__(V, 1.0); int.__add__(1, V); float.__repr__(V); str.upper(V);
 str.join("-", V); ", ".join(V); str(V); repr(V); ascii(V); format(V, ".3f"); format(V); "%s" % (V,); "%.2f" % V;
 "%d" % V; "%r" % (V,); "{}".format(V); "{:.1f}".format(V); str.format("{0!r}", V); "a" * V;
@@ -149,13 +123,19 @@ min([V, 0], key=lambda v: type(v).__name__); list(map(lambda v: type(v), V));
 """
 
 
+_LIBRARY = """
+    array base64 binascii bisect cmath copy ctypes datetime decimal fractions hashlib heapq io itertools json marshal
+    math numbers pickle pprint random statistics string struct sys textwrap types zlib
+"""
+
+
 # What the programs name beside Python's library.
 
 Iterable, Sized, partial = collections.abc.Iterable, collections.abc.Sized, functools.partial
 alias = type
 
 
-class Like(abc.ABC):
+class Like(abc.ABC):  # noqa: B024 - what its hook says is all it is for
     """Numbers that can say whether they are whole."""
 
     @classmethod
@@ -244,6 +224,8 @@ def _parts(text):
     return [part.strip() for part in text.replace(";\n", ";").replace("\n", ";").split(";") if part.strip()]
 
 
+SCOPE = {**{name: importlib.import_module(name) for name in _LIBRARY.split()}, **globals()}
+"""What the programs may name."""
 VALUES, CALLEES = _parts(_VALUES), _parts(_CALLEES)
 _V = re.compile(r"\bV\b")
 
@@ -338,7 +320,7 @@ def compare(seed):
     steps = range(choices.randint(1, 6 if handled else 2))
     text = write([(choices.choice(CALLEES), choices.choice(VALUES)) for _ in steps], handled)
     columns, shared = examples(seed)
-    with function_of(text, seed, globals()) as f, warnings.catch_warnings():
+    with function_of(text, seed, SCOPE) as f, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         different = differences(f, columns, shared)
     assert not different, f"{text}\n{different}"

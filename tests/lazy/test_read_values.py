@@ -1,4 +1,4 @@
-"""What reads its arguments gets an example's values; what only stores or passes on takes recorded arrays as they are."""
+"""What reads its arguments gets an example's values; what only keeps or passes on takes recorded arrays."""
 
 import collections
 import copy
@@ -16,8 +16,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.testing.inspect import map_with_stats
-from tests.api import opaque_callees
-from tests.api.opaque_callees import CALLEES, VALUES, compare, differences, examples, function_of, write
+from tests.api.opaque_callees import CALLEES, SCOPE, VALUES, compare, differences, examples, function_of, write
 from tests.law import assert_same, loop, map_equals_loop
 
 XS = [np.array([1.5, -2.0, 3.0]), np.array([0.5, 4.0, 1.0]), np.array([2.0, 2.0, 0.0])]
@@ -25,10 +24,9 @@ XS = [np.array([1.5, -2.0, 3.0]), np.array([0.5, 4.0, 1.0]), np.array([2.0, 2.0,
 
 def check(callees, values):
     columns, shared = examples(0)
-    with function_of(write(list(itertools.product(callees, values))), "callees", vars(opaque_callees)) as f:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            assert differences(f, columns, shared, ["fly"]) == {}
+    text = write(list(itertools.product(callees, values)))
+    with function_of(text, "callees", SCOPE) as f, warnings.catch_warnings(action="ignore"):
+        assert differences(f, columns, shared, ["fly"]) == {}
 
 
 @pytest.mark.parametrize("first", range(0, len(CALLEES), 40))
@@ -62,7 +60,7 @@ def classes(x):
     m, alias = x.mean(), type
     return [
         *map(type, [x, m]), functools.partial(type, m)(), named(m), alias(x), {type(m): 1}, sorted([m], key=type),
-        x.__class__, m.__class__, list(itertools.groupby([x], type))[0][0], Kept(m).kind, (lambda t=type: t(m))(),
+        x.__class__, m.__class__, next(itertools.groupby([x], type))[0], Kept(m).kind, (lambda t=type: t(m))(),
         max([m], key=named), list(map(named, x * 2)), operator.attrgetter("__class__")(m),
     ]  # fmt: skip
 
@@ -133,8 +131,7 @@ def test_a_reader_that_writes_into_memory_writes_into_the_array():
         return x.copy()
 
     found, expected = copy.deepcopy(XS), copy.deepcopy(XS)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         assert_same(ab.map(f, found), loop(f, expected))
     assert_same(found, expected)
 

@@ -22,6 +22,7 @@ import numpy as np
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import UnsupportedError
+from autobatch.facts.call_effects import effect_of
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
@@ -108,14 +109,17 @@ def _with_fallback(
             target, given, named = coverage.bind(args, kwargs, into is not None)
             result = implementation(*given, **named)
             return result if into is None or target is None else into(target, result)
-        except (Declined, TypeError) as declined:  # of what all examples share, the values are known
-            known = [getattr(arg, "_ab_shared", arg) for arg in args]
-            named = {key: getattr(arg, "_ab_shared", arg) for key, arg in kwargs.items()}
-            is_known = all(map(operator.is_, args, known)) and all(named[key] is arg for key, arg in kwargs.items())
-            if is_known and isinstance(declined, TypeError):
+        except (Declined, TypeError) as declined:
+            effect = effect_of(function)
+            if effect is not None and not effect.written(args, kwargs):  # of what is shared, the values are known
+                known = [getattr(arg, "_ab_shared", arg) for arg in args]
+                named = {key: getattr(arg, "_ab_shared", arg) for key, arg in kwargs.items()}
+                if any(map(operator.is_not, (*args, *kwargs.values()), (*known, *named.values()))):
+                    return function(*known, **named)
+            if isinstance(declined, TypeError):
                 raise
-            reason = getattr(declined, "reason", "")
-        return refuse(function, args, kwargs, reason) if is_known else function(*known, **named)
+            reason = declined.reason
+        return refuse(function, args, kwargs, reason)
 
     return call
 
