@@ -102,8 +102,10 @@ def _specimen(x: Any) -> Any:
 
 def is_instance(x: Any, classes: Any) -> bool:
     """`isinstance`, for which a recorded array is of the class of its value only."""
+    if type(x) is not LazyArray:
+        return isinstance(x, classes)
     each = classes if type(classes) is tuple else typing.get_args(classes)
-    by_class = type(x) is not LazyArray or all(type(one).__instancecheck__ in _BY_CLASS for one in each or [classes])
+    by_class = all(type(one).__instancecheck__ in _BY_CLASS for one in each or [classes])
     return isinstance(_specimen(x) if by_class else _value(x), classes)
 
 

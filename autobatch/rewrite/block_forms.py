@@ -416,7 +416,7 @@ class Blocks:
             elif isinstance(value, list):
                 setattr(node, field, [self._argument(part, sure) for part in value])
         if isinstance(node, ast.Call):
-            node.func = through_form(node.func, self.scope)
+            node.func = through_form(node, self.scope)
         return node
 
     def _argument(self, part: Any, sure: frozenset[str]) -> Any:
@@ -442,7 +442,7 @@ def _through_forms(node: Any, scope: Scope) -> Any:
     """Make helpers, which a block would call directly, be called in their block forms."""
     for part in ast.walk(node):
         if isinstance(part, ast.Call):
-            part.func = through_form(part.func, scope)
+            part.func = through_form(part, scope)
     return node
 
 

@@ -32,7 +32,9 @@ _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "
 _MISSING = object()
 CHECKS = {type: type_of, isinstance: is_instance, hasattr: has_attribute, getattr: get_attribute}
 """Builtins that ask what an array is, with the forms in which a recorded array is what it stands for."""
+_READS = dict.fromkeys((dict, list, set, tuple, collections.deque), False) | {str: True}
 _KEEPING = (functools.partial, collections.defaultdict)  # these call what they are given later
+_KEYED = (max, min, sorted)  # these call what they get by keyword only
 _FUNCTIONS = frozenset((FunctionType, MethodType, BuiltinFunctionType, type(str.upper), functools.partial, type))
 _NO_PLAIN_CODE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, asynchronous generator
 _NUMBERS = (int, float, bool, type(None), str)
@@ -40,8 +42,9 @@ _relied: BoundedDict[tuple[int, int], tuple[types.CodeType, Any, list[Guard] | N
 _ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
 
 
-def through_form(function: ast.expr, scope: Scope) -> ast.expr:
+def through_form(call: ast.Call, scope: Scope) -> ast.expr:
     """The expression to call instead: the form of a function or class that may be the user's, or has one here."""
+    function = call.func
     found = path_of(function)
     if found is not None and found[0] not in scope.local:
         value = scope.binding(found[0])
@@ -49,7 +52,8 @@ def through_form(function: ast.expr, scope: Scope) -> ast.expr:
             value = vars(value).get(name, _MISSING) if how == "attr" and isinstance(value, types.ModuleType) else None
         if isinstance(value, Hashable) and value in OF_NUMBERS:
             return expression("_ab_number(F)", function, F=function)
-        if value is not None and not is_users(value) and not _has_form(value):
+        has_form = _has_form(value) and (bool(call.keywords) or all(value is not each for each in _KEYED))
+        if value is not None and not is_users(value) and not has_form:
             return _of_numpy(function, value)
     elif isinstance(function, ast.Attribute) and function.attr in _OF_CONTAINERS:
         return function
@@ -170,6 +174,10 @@ class Forms:
         if found is not None:
             return found
         kind = type(function)
+        if kind is BuiltinFunctionType:  # a method: decided at once, since it is a new object at each call
+            reads = _READS.get(type(function.__self__))
+            if reads is not None and function.__name__ != "sort":
+                return functools.partial(with_values, function) if reads else function
         if kind is FunctionType:
             is_own = not is_library(function.__code__.co_filename)
             return self._keep(function, functools.partial(self._of_function, self) if is_own else self._library)

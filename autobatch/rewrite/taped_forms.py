@@ -279,5 +279,5 @@ class _Calls(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> Any:
         self.generic_visit(node)
         if not (isinstance(node.func, ast.Name) and node.func.id == "super"):
-            node.func = through_form(node.func, self.scope)
+            node.func = through_form(node, self.scope)
         return node
