@@ -236,7 +236,7 @@ for _name, _wrap in {"_ab_listed": listed, "_ab_maker": maker, "_ab_total": tota
 
 def per_example_form(function: Any) -> Any:
     """The function to call per example in a loop: under a gradient its form for gradients, else the function."""
-    return _if_taped(taped_form, function)
+    return function if active_tape() is None else taped_form(function)
 
 
 def _make(function: FunctionType) -> CodeType | None:

@@ -21,6 +21,7 @@ from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
 from autobatch.lockstep.regions.region import current_root
 from autobatch.lockstep.values.lists import LaneList, is_lane_dependent
+from autobatch.ops.rules.aliasing import is_scalar
 from autobatch.ops.rules.dispatch import UFUNCS
 
 PLAIN = frozenset({
@@ -190,7 +191,7 @@ def class_of_lanes(x: Any) -> type:
     if type(x) is LaneList:
         return list
     scalar = getattr(x, "scalar", None)
-    return scalar if scalar is not None else np.ndarray if x.ndim else x.dtype.type
+    return scalar if scalar is not None else x.dtype.type if is_scalar(x) else np.ndarray
 
 
 def _number_attribute(x: MaskedBatch, name: str) -> Any:
