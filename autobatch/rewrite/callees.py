@@ -32,7 +32,7 @@ _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "
 _MISSING = object()
 CHECKS = {type: type_of, isinstance: is_instance, hasattr: has_attribute, getattr: get_attribute}
 """Builtins that ask what an array is, with the forms in which a recorded array is what it stands for."""
-_READS: dict[type, bool] = dict.fromkeys((dict, list, set, tuple, collections.deque), False) | {str: True}
+_READS: dict[type, bool] = {dict: False, list: False, set: False, tuple: False, collections.deque: False, str: True}
 _KEEPING = (functools.partial, collections.defaultdict)  # these call what they are given later
 _KEYED = (max, min, sorted)  # these call what they get by keyword only
 _FUNCTIONS = frozenset((FunctionType, MethodType, BuiltinFunctionType, type(str.upper), functools.partial, type))
