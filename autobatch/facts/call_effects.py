@@ -20,7 +20,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -244,12 +244,13 @@ def reads_values(f: Any) -> bool:
     if holder is None:
         holder = getattr(f, "__self__", None)
         if holder is None or type(holder) is ModuleType:
-            if kind.__hash__ is not None and f in READERS:
+            if kind in READERS or (kind.__hash__ is not None and f in READERS):
                 return True
             called = getattr(kind, "__call__", None)  # noqa: B004  (not whether: which)
             if type(called) is FunctionType:
                 return reads_values(called)
-            return _reads(getattr(f, "__module__", None))
+            named = f if isinstance(f, type) or kind is BuiltinFunctionType else kind  # others may name what they wrap
+            return _reads(named.__module__)
         holder = holder if isinstance(holder, type) else type(holder)
     return holder in SCALARS or holder in READERS or _reads(holder.__module__)
 

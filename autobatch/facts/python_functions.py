@@ -89,8 +89,8 @@ _PASSING = """
 """
 PASSING_MODULES = COMPUTING_LIBRARIES | frozenset(_PASSING.split())
 """Modules and packages whose functions and classes keep or pass on what they get, or use its operators and methods."""
-READERS = frozenset((bytes, bytearray, memoryview, operator.concat, operator.iconcat))
-"""Those in `PASSING_MODULES` that read the memory or the class of what they get."""
+READERS = frozenset((bytes, bytearray, memoryview, operator.concat, operator.iconcat, type(functools.cache(len))))
+"""Those in `PASSING_MODULES` that read the memory or the class of what they get, or keep it for a later call."""
 FRAME_READERS = frozenset(("locals", "globals", "vars", "dir", "eval", "exec"))
 """Builtins that access the caller's variables."""
 PAUSES = frozenset(("breakpoint", "set_trace"))

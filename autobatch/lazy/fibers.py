@@ -80,7 +80,8 @@ def with_values(function: Any, *args: Any, **kwargs: Any) -> Any:
     given, named = replace_leaves((args, kwargs), _leaf_value, copies=copies)
     if not found:
         return function(*given, **named)
-    before = [sys.getrefcount(each[1]) for each in copies]
+    mutable = [each for each in copies if not isinstance(each[1], tuple)]
+    before = [sys.getrefcount(each[1]) for each in mutable]
     try:
         result = function(*given, **named)
     except (BufferError, TypeError, ValueError) as error:
@@ -90,7 +91,7 @@ def with_values(function: Any, *args: Any, **kwargs: Any) -> Any:
     finally:
         original, _ = store_changes(copies, lambda value: value)
     result = original(result)
-    if before != [sys.getrefcount(each[1]) for each in copies]:
+    if before != [sys.getrefcount(each[1]) for each in mutable]:
         found[0]._ab_refuse(NeedsLoop("a function keeps a container of arrays"))
     return result
 

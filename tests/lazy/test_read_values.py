@@ -101,6 +101,16 @@ def test_what_keeps_or_passes_on_its_arguments_waits_for_nothing():
     assert (stats.forced, stats.fallbacks, stats.rounds) == ({}, {}, 1)
 
 
+def test_a_function_that_keeps_its_results_gets_values():
+    @functools.lru_cache
+    def kept(value):
+        return type(value).__name__, value.hex()
+
+    results, stats = map_with_stats(lambda x: kept(x.sum()), XS)
+    assert results == [("float64", float(x.sum()).hex()) for x in XS]
+    assert stats.looped is None
+
+
 def test_a_reader_waits_once_for_all_that_it_gets():
     def f(x):
         return json.dumps({"a": [x.mean(), {"b": x.sum()}], "c": (x[0], x.std())})
