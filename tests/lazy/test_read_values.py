@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.errors import FallbackWarning
 from autobatch.testing.inspect import map_with_stats
 from tests.api.opaque_callees import CALLEES, SCOPE, VALUES, compare, differences, examples, function_of, write
 from tests.law import assert_same, loop, map_equals_loop
@@ -158,3 +159,19 @@ def test_bins_that_all_examples_share_are_known():
     results, stats = map_with_stats(f, XS, **shared)
     assert_same(results, loop(f, XS, **shared))
     assert (stats.fallbacks, stats.looped) == ({}, None)
+
+
+class Number:
+    def __init__(self, value):
+        self.value = value
+
+    def __add__(self, other):
+        return type(self.value + other).__name__
+
+
+def test_a_method_that_python_calls_sees_classes_in_the_loop():
+    def f(x):
+        return Number(x.mean()) + 1
+
+    with pytest.warns(FallbackWarning, match="asks for a class"):
+        assert ab.map(f, XS) == ["float64"] * 3

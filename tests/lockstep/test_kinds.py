@@ -1,5 +1,7 @@
 """What is an array for some lanes, a list, a tuple, a dict or None for others: each lane's own in all that is done."""
 
+from collections.abc import Hashable, Sized
+
 import numpy as np
 import pytest
 
@@ -151,3 +153,13 @@ def test_a_scalar_is_compared_with_none_and_text_as_numpys():
         return total == None, total != None, total == "a", np.array(total) == None, x[0] != None  # noqa: E711
 
     assert_equivalent(f, [np.arange(n) + 1.0 for n in (3, 2, 4)])
+
+
+def test_lanes_have_the_classes_and_attributes_of_their_values():
+    def f(x):
+        m, items = x.mean(), [x.sum()]
+        asked = [isinstance(v, Sized | Hashable) for v in (x, m)] + [hasattr(v, "__iter__") for v in (x, m)]
+        named = [items.__class__.__name__, np.array(m).__class__.__name__, m.__class__.__name__]
+        return asked, named, getattr(m, "__len__", None) is None, hasattr(m, "is_integer"), m * 2
+
+    equals_loop(f, ragged(3, 2, 4))
