@@ -18,8 +18,8 @@ from autobatch.core.batched import Batched
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
 from autobatch.lockstep.block_launch import BlockRun, Site, as_batch, launch_without_warnings
+from autobatch.lockstep.lanes.region import Prefix
 from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
-from autobatch.lockstep.regions.region import Prefix
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import Enumerated, Ranges, RowSequence, SharedSequence, Zipped, rows_of
 from autobatch.ops.rules.aliasing import has_views, write

@@ -17,7 +17,7 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.memory import write_all
 from autobatch.core.pytree import PLAIN, TreeDef, attributes, flatten, is_node, leaves_of_kind, unflatten
 from autobatch.facts.purity import may_change
-from autobatch.lockstep.values.joined_lanes import concatenate_lanes, stackable
+from autobatch.lockstep.lanes.joined_lanes import concatenate_lanes, stackable
 
 
 class ExampleColumns:

@@ -30,8 +30,8 @@ from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, Unsupported
 from autobatch.lockstep.calls.builtin_functions import captures_lanes
 from autobatch.lockstep.calls.call_by_callee import call
 from autobatch.lockstep.example_columns import ExampleColumns, map_batches
+from autobatch.lockstep.lanes.region import LaneExample, Root, is_changeable
 from autobatch.lockstep.outside_effects import Effects, Step, execute
-from autobatch.lockstep.regions.region import LaneExample, Root, is_changeable
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.syntax.source import is_library, is_rewritten

@@ -31,7 +31,7 @@ from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.facts.types import SCALARS
 from autobatch.lockstep.calls.builtin_functions import is_batched_tree, unwrap
-from autobatch.lockstep.regions.region import current_root, is_made
+from autobatch.lockstep.lanes.region import current_root, is_made
 from autobatch.syntax.bounded_caches import CodeCache
 from autobatch.syntax.scopes import only_mutated
 from autobatch.syntax.source import NoSourceError, find, inner_codes, is_library

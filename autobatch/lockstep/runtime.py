@@ -16,12 +16,11 @@ from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
 from autobatch.lockstep.calls.builtin_functions import HANDLERS, is_batched_tree, require_shared, unwrap
 from autobatch.lockstep.calls.call_by_callee import call, call_for_writing
+from autobatch.lockstep.lanes.joined_lanes import UNBOUND
+from autobatch.lockstep.lanes.region import is_changeable
 from autobatch.lockstep.outside_effects import apply_or_defer, lane_print
-from autobatch.lockstep.regions import branches, loops
+from autobatch.lockstep.regions import branches, items, loops
 from autobatch.lockstep.regions.loops import for_each, loop
-from autobatch.lockstep.regions.region import is_changeable
-from autobatch.lockstep.values import items
-from autobatch.lockstep.values.joined_lanes import UNBOUND
 from autobatch.lockstep.values.lane_operators import BINARY, UNARY, getattribute, refuse_hooks
 
 

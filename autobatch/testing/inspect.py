@@ -38,8 +38,8 @@ from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
 from autobatch.core.op import Op
 from autobatch.lockstep import block_launch
 from autobatch.lockstep import block_loops as lockstep_scans
+from autobatch.lockstep.lanes.region import Prefix, Subset
 from autobatch.lockstep.regions import branches, loops
-from autobatch.lockstep.regions.region import Prefix, Subset
 from autobatch.ops.nn import softmax_and_norms
 from autobatch.ops.numpy import contractions
 from autobatch.ops.numpy.contractions import matmul_p

@@ -23,9 +23,9 @@ from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
 from autobatch.facts.types import IMMUTABLE, keeps_fields
+from autobatch.lockstep.lanes.region import is_changeable, is_made, lanes_within, register_made
 from autobatch.lockstep.regions.branches import truth_value
 from autobatch.lockstep.regions.loops import UniformLoop, for_each, loop, loop_over
-from autobatch.lockstep.regions.region import is_changeable, is_made, lanes_within, register_made
 from autobatch.lockstep.values.lane_operators import (
     BINARY,
     class_of_lanes,

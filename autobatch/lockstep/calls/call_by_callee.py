@@ -34,13 +34,13 @@ from autobatch.facts.call_effects import (
 from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import GENERATORS, IMMUTABLE, keeps_fields
 from autobatch.lockstep.calls.builtin_functions import HANDLERS, captures_lanes, is_batched_tree, is_instance, unwrap
-from autobatch.lockstep.regions.region import (
+from autobatch.lockstep.lanes.region import (
     current_root,
     register_made,
     require_made_here,
     require_unaliased,
 )
-from autobatch.lockstep.values.items import as_lane_arrays, inplace_update, is_per_lane
+from autobatch.lockstep.regions.items import as_lane_arrays, inplace_update, is_per_lane
 from autobatch.lockstep.values.lane_operators import convertible
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.random_generators import default_rng

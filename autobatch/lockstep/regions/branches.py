@@ -16,8 +16,8 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import weak_lanes
 from autobatch.core.current_region import current_region, set_region
 from autobatch.errors import NeedsLoop
+from autobatch.lockstep.lanes.region import Subset, subset_where
 from autobatch.lockstep.regions.joins import Piece, join_pieces, narrowed_values
-from autobatch.lockstep.regions.region import Subset, subset_where
 from autobatch.lockstep.values.lane_operators import BINARY, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import LaneSequence

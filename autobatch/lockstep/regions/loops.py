@@ -13,9 +13,8 @@ from autobatch.core.batched import Batched
 from autobatch.core.current_region import check_time, current_region, freeze_dicts, has_deadline, set_region
 from autobatch.core.pytree import is_node, map_tree
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.branches import truth
-from autobatch.lockstep.regions.joins import Piece, join_pieces, joined_where_bound, narrowed_values
-from autobatch.lockstep.regions.region import (
+from autobatch.lockstep.lanes.joined_lanes import UNBOUND, joined
+from autobatch.lockstep.lanes.region import (
     Order,
     Prefix,
     Subset,
@@ -25,7 +24,8 @@ from autobatch.lockstep.regions.region import (
     require_made_here,
     subset_where,
 )
-from autobatch.lockstep.values.joined_lanes import UNBOUND, joined
+from autobatch.lockstep.regions.branches import truth
+from autobatch.lockstep.regions.joins import Piece, join_pieces, joined_where_bound, narrowed_values
 from autobatch.lockstep.values.lane_operators import refuse_hooks
 from autobatch.lockstep.values.sequences import LaneSequence, SharedSequence, lane_sequence
 from autobatch.ops.rules.aliasing import has_views, is_scalar, zero_d

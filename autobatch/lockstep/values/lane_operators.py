@@ -19,7 +19,7 @@ from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
-from autobatch.lockstep.regions.region import current_root
+from autobatch.lockstep.lanes.region import current_root
 from autobatch.lockstep.values.lists import LaneList, is_lane_dependent
 from autobatch.ops.rules.aliasing import is_scalar
 from autobatch.ops.rules.dispatch import UFUNCS

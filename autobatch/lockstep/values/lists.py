@@ -18,8 +18,8 @@ from autobatch.core.current_region import current_region, freeze_dicts, set_regi
 from autobatch.core.current_region import region as lanes_of_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import freeze, freeze_copies, is_changeable, lanes_within
-from autobatch.lockstep.values.joined_lanes import concatenate_lanes, stackable
+from autobatch.lockstep.lanes.joined_lanes import concatenate_lanes, stackable
+from autobatch.lockstep.lanes.region import freeze, freeze_copies, is_changeable, lanes_within
 
 
 class LaneList:

@@ -14,7 +14,7 @@ from autobatch.core.batched import Lengths, Packed
 from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.regions.region import freeze
+from autobatch.lockstep.lanes.region import freeze
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.row_gather import rows_between, rows_p

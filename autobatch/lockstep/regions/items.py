@@ -18,9 +18,8 @@ from autobatch.core.op import is_boxed
 from autobatch.errors import BadIdError, NeedsLoop
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.types import VALUES
-from autobatch.lockstep.regions.joins import join_pieces
-from autobatch.lockstep.regions.loops import for_each
-from autobatch.lockstep.regions.region import (
+from autobatch.lockstep.lanes.joined_lanes import UNBOUND
+from autobatch.lockstep.lanes.region import (
     Subset,
     current_root,
     freeze,
@@ -31,7 +30,8 @@ from autobatch.lockstep.regions.region import (
     require_made_here,
     require_unaliased,
 )
-from autobatch.lockstep.values.joined_lanes import UNBOUND
+from autobatch.lockstep.regions.joins import join_pieces
+from autobatch.lockstep.regions.loops import for_each
 from autobatch.lockstep.values.lane_operators import BINARY, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList, is_lane_dependent
 from autobatch.lockstep.values.sequences import LaneSequence

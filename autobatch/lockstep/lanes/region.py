@@ -24,7 +24,7 @@ from autobatch.core.current_region import Example, current_region, numbers, rand
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.values.joined_lanes import concatenate_lanes, stackable
+from autobatch.lockstep.lanes.joined_lanes import concatenate_lanes, stackable
 from autobatch.ops.rules.aliasing import is_scalar, view_record
 from autobatch.ops.rules.row_gather import rows_between
 
