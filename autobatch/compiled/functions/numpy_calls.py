@@ -1,6 +1,7 @@
 """NumPy's functions: arrays are made, reduced, sorted and searched, with NumPy's types and guards for its errors."""
 
 import ast
+import itertools
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,14 @@ def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> 
     kind = dtype_of(reader, dtype, "int64", node)
     if len(texts) == 3:
         reader.fail_if(f"{texts[2]} == 0")
+    if len(texts) > 1:  # NumPy computes with the bounds' own numbers, and makes the first two of the array's dtype
+        names = {str(kind), *(arg.kind.name for arg in args if not arg.kind.python)} - {"int64", "bool"}
+        start, stop, step = [*texts, "1"][:3]
+        for name, part in itertools.product(sorted(names), (start, f"({stop} - {start})", f"({start} + {step})")):
+            dtype_ = np.dtype(name)
+            limits = np.iinfo(dtype_) if dtype_.kind in "iu" else None
+            largest = limits.max if limits else 2 ** (np.finfo(dtype_).nmant + 1)
+            reader.fail_if(f"{part} < {limits.min if limits else -largest} or {part} > {largest}")
     out = reader.temp(f"np.arange({', '.join(texts)})", Array("int64", 1))
     return astype_text(reader, out, kind)
 

@@ -16,7 +16,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, write_into, zero_d
 from autobatch.ops.rules.dispatch import Declined, any_true, implements, top_box
-from autobatch.ops.rules.op_kinds import check_numbers
+from autobatch.ops.rules.op_kinds import check_numbers, lane_by_lane
 from autobatch.ops.rules.sizes import Template, fill_template, lane_count, lane_sizes, padded_shape, size_operands
 
 
@@ -124,6 +124,10 @@ def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     dtype = params["dtype"]
     if dtype is None:
         dtype = np.arange(*(_one_like(x, v.dtype) for x, v in zip(operands, values, strict=True))).dtype
+    kinds = [v.dtype for x, v in zip(operands, values, strict=True) if getattr(x, "scalar", type(x)) is not int]
+    if any(v.dtype.kind == "O" or (v.dtype.kind in "iu" and (np.abs(v.astype(float)) > _EXACT).any()) for v in values):
+        return lane_by_lane(op, operands, params)
+    values = [v.astype(np.int64) if v.dtype.kind in "iu" else v for v in values]
     start: Any = np.zeros(1, np.int64)
     step: Any = np.ones(1, np.int64)
     if len(values) == 1:
@@ -131,6 +135,8 @@ def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     else:
         start, stop = values[:2]
         step = values[2] if len(values) == 3 else step
+        if not all(_fits(kind, start, stop - start, start + step) for kind in (dtype, *kinds)):
+            return lane_by_lane(op, operands, params)  # NumPy computes with the bounds' own numbers, which overflow
     if (step == 0).any():
         raise ZeroDivisionError("division by zero")
     lengths = np.broadcast_to(np.maximum(np.ceil((stop - start) / step), 0).astype(np.int64), (lanes,))
@@ -139,6 +145,17 @@ def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     first = start.astype(dtype).reshape(-1, 1)
     delta = (start + step).astype(dtype).reshape(-1, 1) - first  # from two elements that are rounded, as NumPy does
     return Batched((first + steps * delta).astype(dtype) + np.zeros((lanes, 1), dtype), (size,))
+
+
+_EXACT = 1 << 53  # integers up to here are exact as floats, and their sums as int64
+
+
+def _fits(dtype: np.dtype, *values: np.ndarray) -> bool:
+    """True if an integer dtype holds these integers; True for others."""
+    if dtype.kind not in "iu":
+        return True
+    limits = np.iinfo(dtype)
+    return all(each.dtype.kind != "i" or bool(((each >= limits.min) & (each <= limits.max)).all()) for each in values)
 
 
 def _one_like(bound: Any, dtype: np.dtype) -> Any:
@@ -216,7 +233,7 @@ def array(
 ) -> Any:
     """np.array of this library's arrays, or of nested lists that contain some."""
     try:
-        out = _stacked(object)
+        out = _stacked(object, None if dtype is None else np.dtype(dtype))
     except ValueError:
         if rank_of(top_box(object)) < BATCH_RANK:
             np.array(_of_their_shapes(object))  # raises NumPy's error, for the nested lists as a whole
@@ -234,11 +251,24 @@ def array(
     return zero_d(out) if ndim_of(out) >= ndmin else out[(None,) * (ndmin - ndim_of(out))]
 
 
-def _stacked(item: Any) -> Any:
+def _stacked(item: Any, dtype: np.dtype | None) -> Any:
     if not isinstance(item, list | tuple):
         return item
-    parts = [_stacked(part) for part in item]
-    return np.stack(parts) if any(is_boxed(part) for part in parts) else item
+    parts = [_stacked(part, dtype) for part in item]
+    if not any(map(is_boxed, parts)):
+        return item
+    return np.stack(parts if dtype is None else [_converted(part, dtype) for part in parts])
+
+
+def _converted(part: Any, dtype: np.dtype) -> Any:
+    """A part of an array in its dtype, as NumPy converts each: they need not have a common one that holds them."""
+    if not is_boxed(part):
+        return np.array(part, dtype)
+    if not hasattr(part, "dtype"):
+        raise Declined("np.array of objects")
+    if not ndim_of(part):
+        check_numbers(part, dtype)
+    return part if dtype_of(part) == dtype else np.astype(part, dtype)
 
 
 def _of_their_shapes(item: Any) -> Any:

@@ -301,7 +301,7 @@ def _no_gradient(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
 def lane_by_lane(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     """A batching rule that calls the op's implementation once per example."""
     lanes = lane_count(operands)
-    columns = [examples(detach(x.data), x.sizes) if isinstance(x, Batched) else [detach(x)] * lanes for x in operands]
+    columns = [_lanes(x) if isinstance(x, Batched) else [detach(x) if is_boxed(x) else x] * lanes for x in operands]
     results = [np.asarray(op.impl(*row, **params)) for row in zip(*columns, strict=True)]
     recorded = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)
     if recorded and any(result.dtype.kind in "fc" for result in results):
@@ -320,6 +320,11 @@ def lane_by_lane(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
         place: Any = (lane, *map(slice, result.shape))
         data[place] = result
     return Batched(data, sizes)
+
+
+def _lanes(x: Batched) -> list[Any]:
+    data = detach(x.data)
+    return data.tolist() if x.scalar else examples(data, x.sizes)
 
 
 def examples(data: Any, sizes: Sequence[Size]) -> list[Any]:
