@@ -4,6 +4,8 @@ Its operators and NumPy's protocols are those of `ops.array_protocols.ArrayMixin
 """
 
 import functools
+import opcode
+import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
@@ -82,6 +84,20 @@ class _ReadFlags:
 
     def __repr__(self) -> str:
         return repr(self._flags)
+
+
+_STORES = {opcode.opmap.get(name) for name in ("STORE_SUBSCR", "STORE_SLICE")}
+
+
+def _fits_everywhere(value: Any) -> bool:
+    """True for an integer that each integer dtype holds, a finite float, and what is neither."""
+    kind = value.dtype.kind
+    return bool(np.isfinite(value)) if kind == "f" else kind not in "iu" or 0 <= int(value) < 128
+
+
+def _is_stored_by(frame: Any) -> bool:
+    """True if this frame runs `x[index] = value`: NumPy checks a scalar there, but takes `__array__` for an array."""
+    return frame.f_code.co_code[frame.f_lasti] in _STORES
 
 
 class LazyArray(AbstractArray, ArrayMixin):
@@ -287,6 +303,8 @@ class LazyArray(AbstractArray, ArrayMixin):
         value = self.trace.value(self)
         if is_boxed(value):
             return value.__array__(dtype)
+        if self.aval.scalar and not _fits_everywhere(value) and _is_stored_by(sys._getframe(1)):
+            self._ab_refuse(NeedsLoop("a number is written into a part of an array, whose dtype may not hold it"))
         if self.aval.non_c_order and self.aval.ndim > 1 and self.row != -1:
             self._ab_refuse(NeedsLoop("np.asarray of an array that may lie in other than C order"))
         if dtype is not None and not np.can_cast(value.dtype, dtype, "safe"):

@@ -263,7 +263,7 @@ def _stacked(item: Any, dtype: np.dtype | None) -> Any:
 def _converted(part: Any, dtype: np.dtype) -> Any:
     """A part of an array in its dtype, as NumPy converts each: they need not have a common one that holds them."""
     if not is_boxed(part):
-        return np.array(part, dtype)
+        return np.array([part], dtype)[0]  # of a list, NumPy checks that the dtype holds each number
     if not hasattr(part, "dtype"):
         raise Declined("np.array of objects")
     if not ndim_of(part):
