@@ -5,6 +5,7 @@ Whole functions, of columns of examples and what they share:
 - `equals_loop`: lock-step on batches whose padding is poisoned, or packed; says whether it may become the loop.
 - `agrees`: the same for a call that finds everything traced by the one before; `run_again` makes such calls.
 - `map_equals_loop`: on the fly, with blocks and op by op.
+- `every_way_is_exact`: all ways, to the digit, exceptions included;
 - `every_way_equals_loop`: all ways, gradients included, by `ab.testing.assert_equivalent`, which is what users have.
 
 Single ops, of operands: lists of examples, or `Shared(value)`:
@@ -16,6 +17,7 @@ Two results are the same by `assert_same`. Batches are made by `batch_of` (as th
 they need be); examples by `ragged`, `normal`, `vectors`. Sizes to try: B = 0, B = 1, length 0, and B == T == D.
 """
 
+import copy
 import dataclasses
 import gc
 import warnings
@@ -26,9 +28,11 @@ import autobatch as ab
 from autobatch import MaskedBatch, PackedBatch, batch
 from autobatch.api.extend import Batched, Lengths
 from autobatch.batches.stacking import stack_results
+from autobatch.compiled.compiled_map import NotCompiled, compiled_map
 from autobatch.core.memory import collector_paused
 from autobatch.errors import FallbackWarning
 from autobatch.testing.inspect import Tape, forget_warnings, map_with_stats
+from tests.compiled.interpreted import interpreted
 
 # Examples.
 
@@ -224,6 +228,31 @@ def every_way_equals_loop(f, *columns, **shared):
     report = ab.testing.assert_equivalent(f, *columns, **shared)
     assert {"lock-step on MaskedBatch", "ab.map"} <= {*report.ways}, report
     assert "gradients" not in report.skipped, report
+
+
+def exact_outcome(call):
+    """The results as text, in type, dtype and digits, or the class and message of the exception."""
+    try:
+        return [repr(x) for x in call()]
+    except Exception as error:
+        return type(error), str(error)
+
+
+def every_way_is_exact(f, xs, **shared):
+    """Lock-step, on the fly and compiled give the loop's results to the digit, or its exception; returns that."""
+    want = exact_outcome(lambda: loop(f, copy.deepcopy(xs), **shared))
+    ways = {
+        "lock-step": lambda: ab.examples(batch(f)(MaskedBatch.from_examples(xs), **shared)),
+        "on the fly": lambda: map_with_stats(f, copy.deepcopy(xs), **shared)[0],
+        "compiled": lambda: compiled_map(f, [copy.deepcopy(xs)], shared),
+    }
+    with ab.options(warn=False), interpreted():
+        for name, call in ways.items():
+            for blocks in (True, False):
+                with ab.options(blocks=blocks):
+                    found = exact_outcome(call)
+                assert found == want or found[0] is NotCompiled, (name, found, want)
+    return want
 
 
 def run_again(f, *columns, times=2, **shared):

@@ -60,8 +60,8 @@ class Difference:
 
     Attributes:
         chars: the characters of the dtypes that it concerns; an operand has one of them.
-        suspects: `suspects(out, *operands)` is True where the operator may report or give something else than `out`, the
-            result of the ufunc; None: nowhere.
+        suspects: `suspects(out, *operands)` is True where the operator may report or give something else than `out`,
+            the result of the ufunc; None: nowhere.
         values: results other than integers may differ there; otherwise only what is reported, the same at each place.
         quiet: the ufunc reports what the operator does not, and nothing at other places.
     """

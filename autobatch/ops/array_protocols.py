@@ -124,7 +124,28 @@ def _op_of(ufunc: Any) -> Callable[..., Any]:
     def undeclared(*operands: Any) -> Any:
         return refuse(ufunc, operands, {}, "")
 
-    return operator_of(ufunc, _FUNCTIONS[ufunc]) or undeclared
+    op = operator_of(ufunc, _FUNCTIONS[ufunc]) or undeclared
+    return _power(op) if ufunc is np.power else op
+
+
+_POWERS = {(int, 2): np.square, (int, -1): np.reciprocal, (float, 0.5): np.sqrt}
+
+
+def _power(op: Callable[..., Any]) -> Callable[..., Any]:
+    """The operator `**`: NumPy computes these powers of a complex array by another function, and `x ** 2` of bools."""
+
+    def power(x: Any, y: Any) -> Any:
+        kind = dtype_of(x).kind
+        if kind in "bc" and is_boxed(x) and not is_scalar(x):
+            ufunc = None if is_boxed(y) else _POWERS.get((type(y), y) if type(y) in (int, float) else ())
+            if ufunc is not None and (kind == "c" or y == 2):
+                return UFUNCS[ufunc](x)
+            weak = getattr(y, "scalar", None) or getattr(getattr(y, "aval", None), "weak", None)
+            if weak in (int, float):
+                return refuse(operator.pow, (x, y), {}, "a power of complex numbers or bools, by an unknown exponent")
+        return op(x, y)
+
+    return power
 
 
 def _repeat_list(count: Any, items: list[Any] | tuple[Any, ...]) -> Any:
@@ -386,17 +407,6 @@ class ArrayMixin:
         return refuse(_ndarray_view, (self, *args), kwargs, "ndarray.view of another dtype has no batching rule")
 
 
-def _power(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator `**`: NumPy computes `x ** 2` of an array by np.square, which matters for bools: another dtype."""
-
-    def power(self: Any, other: Any) -> Any:
-        if type(other) is int and other == 2 and dtype_of(self).kind == "b" and ndim_of(self):
-            return UFUNCS[np.square](self)
-        return forward(self, other)
-
-    return power
-
-
 _FUNCTION_METHODS = (
     np.all, np.any, np.argmax, np.argmin, np.argpartition, np.argsort, np.choose, np.clip, np.cumprod, np.cumsum,
     np.diagonal, np.dot, np.max, np.mean, np.min, np.nonzero, np.prod, np.ravel, np.repeat, np.round, np.searchsorted,
@@ -406,7 +416,7 @@ for _function in _FUNCTION_METHODS:
     setattr(ArrayMixin, _function.__name__, _method(_function))
 for _each in ARITHMETIC:
     _forward, _reflected, _inplace = _binary(_each)
-    setattr(ArrayMixin, _each.method, _power(_forward) if _each.name == "pow" else _forward)
+    setattr(ArrayMixin, _each.method, _forward)
     setattr(ArrayMixin, _each.reflected, _reflected)
     setattr(ArrayMixin, _each.inplace_method, _inplace)
 for _each in COMPARISONS:

@@ -469,8 +469,8 @@ def assert_equivalent(
         central_differences: compare the gradient with the slope of the values, too, in float64 along a random direction
             of each array: a vjp that is wrong is so in all ways alike. False for an operation whose gradient is meant
             to be another, as that of rounding in quantised training.
-        errors: "raise" runs everything, the loop too, under `np.errstate(all="raise")` and with warnings as errors: what
-            NumPy reports for an example, such as an integer that overflows, then is an exception that is compared.
+        errors: "raise" runs everything, the loop too, under `np.errstate(all="raise")` and with warnings as errors:
+            what NumPy reports of an example, such as an integer that overflows, is then an exception, and compared.
             None: as the caller has set them.
         shared: the keyword arguments of `f`.
 

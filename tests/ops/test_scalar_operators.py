@@ -10,9 +10,7 @@ import pytest
 import autobatch as ab
 from autobatch.facts.operators import BINARY, UNARY
 from autobatch.facts.scalar_operators import DIFFERENCES
-from autobatch.testing.inspect import map_with_stats
-from tests.compiled.interpreted import interpreted
-from tests.law import loop
+from tests.law import every_way_is_exact
 
 # What NumPy does.
 
@@ -199,28 +197,6 @@ OF_INTEGERS = [
     add, subtract, multiply, negative, absolute, power, floor_divide, remainder, in_place, item_in_place, summed,
     of_reductions, by_python_number, by_ufuncs, of_arrays, until_it_overflows, reduced,
 ]  # fmt: skip
-
-
-def outcome(call):
-    """The results, in type, dtype and bits, or the exception."""
-    try:
-        return [repr(x) for x in call()]
-    except (ArithmeticError, Warning, ValueError, TypeError) as error:
-        return type(error), str(error)
-
-
-def every_way_is_exact(f, xs, **shared):
-    """Lock-step, on the fly and compiled give the loop's results, to the bit, or its exception."""
-    want = outcome(lambda: loop(f, xs, **shared))
-    with ab.options(warn=False):
-        batch = ab.MaskedBatch.from_examples(xs)
-        assert outcome(lambda: ab.examples(ab.batch(f)(batch, **shared))) == want, "lock-step"
-        assert outcome(lambda: map_with_stats(f, xs, **shared)[0]) == want, "on the fly"
-        with ab.options(blocks=False):
-            assert outcome(lambda: map_with_stats(f, xs, **shared)[0]) == want, "op by op"
-        with interpreted(), ab.options(way="compiled"):
-            assert outcome(lambda: ab.map(f, xs, **shared)) == want, "compiled"
-    return want
 
 
 @pytest.mark.parametrize("f", OF_INTEGERS, ids=lambda f: f.__name__)

@@ -22,7 +22,7 @@ from autobatch.compiled.translation.exact_types import (
     is_number,
     of_dtype,
 )
-from autobatch.compiled.translation.number_operators import cast, in_range, lift, payload
+from autobatch.compiled.translation.number_operators import cast, guard_root, in_range, lift, payload
 from autobatch.compiled.translation.source_program import Lines, flat
 from autobatch.compiled.translation.statement_reader import FAIL
 from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, numba_type, parts_of
@@ -535,6 +535,8 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
         sign = _SIGNS.get(ufunc)
         if sign and out.kind in "fb" and all(x.kind == "f" for x in wanted):
             return reader.temp(f" {sign} ".join(texts), out)
+        if ufunc is np.power and out.kind == "f":
+            guard_root(reader, values[1], *texts)
         return reader.temp(f"scalar_{ufunc.nin}({address}, {', '.join(texts)}, {numba_type(out)}(0))", out)
     if 0 in ranks:
         raise reader.refuse("a 0-d array", node)

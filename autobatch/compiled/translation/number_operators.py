@@ -195,10 +195,18 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
     if op == "Pow" and kind.name == "float64" and b.constant is not NO_CONSTANT and b.constant == 2:
         return reader.hoisted(x, f"squared({x})", kind)
     if op == "Pow":
+        if not kind.python:
+            guard_root(reader, b, x, y)  # the base may be an array without dimensions
         return reader.temp(f"math.pow({x}, opaque({numba_type(kind)}({y})))", kind)
     if op not in _PLAIN:
         raise reader.refuse(f"{op} of {a.kind} and {b.kind}")
     return reader.temp(f"{x} {_PLAIN[op]} {y}", kind)
+
+
+def guard_root(reader: Any, exponent: Value, x: str, y: str) -> None:
+    """Leave `x ** 0.5` of -0.0 and -inf to Python: NumPy takes the square root for some operands and not for others."""
+    if exponent.constant is NO_CONSTANT or exponent.constant == 0.5:
+        reader.fail_if(f"{y} == 0.5 and math.copysign(1.0, {x}) < 0 and {x} * 0.5 == {x}")
 
 
 def _check_range(reader: Any, text: str, kind: Scalar) -> None:

@@ -92,13 +92,8 @@ def _binary(operator: operators.Binary) -> Callable[[Any, Any], Any]:
 
     def call(a: Any, b: Any) -> Any:
         kind = type(b)
-        if (
-            type(a) is MaskedBatch
-            and a.sizes
-            and (kind is MaskedBatch or kind is np.ndarray)
-            and a.scalar is None
-            and op
-        ):
+        is_array = kind is np.ndarray or (kind is MaskedBatch and b.scalar is None)
+        if is_array and type(a) is MaskedBatch and a.sizes and op:
             return op(a, b)  # fast path: what the batch's own operator does
         if kind not in PLAIN or type(a) not in PLAIN:
             refuse_hooks(a, forward)

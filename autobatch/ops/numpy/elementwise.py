@@ -12,6 +12,7 @@ import numpy as np
 from numpy._core import umath
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of
+from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.scalar_operators import DIFFERENCES, Difference
@@ -195,13 +196,32 @@ for _ufunc in vars(umath).values():  # the list of numpy.testing.overrides, whos
         UNSUPPORTED[_ufunc] = "it works on strings, whose dtype depends on their length"
 
 
+def _power_of_one_exponent(x: Any, y: Any, **params: Any) -> Any:
+    out = np.power(x, y, **params)
+    roots = np.equal(y, 0.5) & (np.equal(x, 0) | np.equal(x, -np.inf)) if out.dtype.kind == "f" else np.False_
+    return np.where(roots, np.sqrt(x, **params), out) if roots.any() else out
+
+
+# Of an exponent that is one number in each example, for which NumPy takes the square root if that number is 0.5.
+_one_power_p: Op = elementwise(_power_of_one_exponent, _power_x, _power_y, pad=(1.0, 1.0), name="power")
+
+
+def _power_rule(op: Op, operands: Any, params: dict[str, Any]) -> Batched:
+    exponent = operands[1]
+    one = isinstance(exponent, Batched) and not exponent.sizes
+    return elementwise_rule(_one_power_p if one else op, operands, params)
+
+
+pow_p.rule = _power_rule
+
+
 def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = False) -> Callable[..., Any]:
     """The op of Python's operator `function`: that of its ufunc, but between NumPy scalars one of their own if the two
     differ there (`facts.scalar_operators`).
 
     Args:
-        unclear: it may be the operator or a call of the ufunc. What is reported is the operator's, and an error ends the
-            batched call anyway; where the values differ, NeedsLoop is raised.
+        unclear: it may be the operator or a call of the ufunc. What is reported is the operator's, and an error ends
+            the batched call anyway; where the values differ, NeedsLoop is raised.
     """
     op: Any = UFUNCS.get(ufunc)
     difference = DIFFERENCES.get(ufunc)
@@ -209,7 +229,7 @@ def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = F
         return op
     chars = difference.chars
     lanes = _of_scalars(ufunc, function, difference, unclear)
-    own = Op(f"scalar {op.name}", lanes, rule=op.rule, vjp=op.vjp, kind="elementwise")
+    own = Op(f"scalar {op.name}", lanes, rule=elementwise_rule, vjp=op.vjp, kind="elementwise")
 
     def call(*operands: Any) -> Any:
         concerned = False
@@ -227,7 +247,7 @@ def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = F
 def _of_scalars(
     ufunc: np.ufunc, function: Callable[..., Any], difference: Difference, refuse: bool
 ) -> Callable[..., Any]:
-    """`function` of scalars, or of arrays with a scalar at each place; `refuse`: not where it differs from the ufunc."""
+    """`function` of scalars, or of arrays with a scalar at each place; `refuse`: not where its values differ."""
 
     def of_scalars(*operands: Any) -> Any:
         if np.ndarray not in map(type, operands):
