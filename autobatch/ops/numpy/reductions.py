@@ -15,6 +15,7 @@ from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import note_example
 from autobatch.ops.rules.dispatch import Declined, as_array, cast, implements
+from autobatch.ops.rules.op_kinds import lane_by_lane
 from autobatch.ops.rules.padding import fill, speculate
 from autobatch.ops.rules.sizes import differ_somewhere, normal_axes, normalise_axis
 
@@ -72,6 +73,16 @@ def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
 _REDUCED: dict[str, tuple[np.ufunc, Callable[[np.dtype], Any]]] = {}  # of each op, by name: its ufunc and identity
 
 
+_EXTREMES = (np.minimum, np.maximum, np.fmin, np.fmax)
+
+
+def _is_of_both_zeros(data: np.ndarray, initial: Any) -> bool:
+    """True for zeros of both signs: which of them an extreme is, depends on how many numbers there are."""
+    signs = np.signbit(data[data == 0])
+    signs = signs if initial is None or initial != 0 else np.append(signs, np.signbit(initial))
+    return bool(signs.any() and not signs.all())
+
+
 def reduction(
     ufunc: np.ufunc, identity: Callable[[np.dtype], Any], vjp: Callable[..., Any] | None = None, *, name: str
 ) -> Op:
@@ -98,6 +109,14 @@ def reduction(
     _REDUCED[name] = ufunc, filler
 
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+        x, out = operands[0], together(op, operands, params)
+        if ufunc in _EXTREMES and x.data.dtype.kind == "f" and type(out.data) is np.ndarray and not out.data.all():
+            data = x.data._ab_force() if hasattr(x.data, "_ab_force") else x.data
+            if not is_boxed(data) and _is_of_both_zeros(data, params.get("initial")):
+                return lane_by_lane(op, [Batched(data, x.sizes)], params)
+        return out
+
+    def together(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         x, axes = operands[0], params["axis"]
         keepdims = params.get("keepdims", False)
         down = {**params, "axis": shifted(axes)}

@@ -1,0 +1,72 @@
+"""Powers that NumPy computes by other functions, and the signs of zeros of extremes, to the bit in every way."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tests.law import every_way_is_exact
+
+PARTS = [-np.inf, -0.0, 0.0, 2.0, np.inf, np.nan]
+POWERS = {
+    "root": lambda x, e: x**0.5,
+    "inverse": lambda x, e: x**-1,
+    "inverse by a float": lambda x, e: x**-1.0,
+    "square": lambda x, e: x**2,
+    "np.power": lambda x, e: np.power(x, 0.5),
+    "np.power by a NumPy number": lambda x, e: np.power(x, np.float64(0.5)),
+    "by a NumPy number": lambda x, e: x ** np.float64(0.5),
+    "by an array": lambda x, e: x ** np.full(x.shape, 0.5),
+    "by what is shared": lambda x, e: x**e,
+    "np.power by what is shared": lambda x, e: np.power(x, e),
+    "by its own float": lambda x, e: x ** float(x[1].real),
+    "by its own int": lambda x, e: x ** int(x[2].real),
+    "by its own number": lambda x, e: x ** x[1].real,
+    "np.power by its own number": lambda x, e: np.power(x, x[1].real),
+    "of a number": lambda x, e: x[0] ** 0.5,
+    "of a number by its own": lambda x, e: x[0] ** x[1],
+    "np.power of a number": lambda x, e: np.power(x[0], 0.5),
+    "of an array without dimensions": lambda x, e: x[..., 0] ** 0.5,
+    "np.float_power": lambda x, e: np.float_power(x, 0.5),
+}
+
+
+def in_place(x, e):
+    y = x.copy()
+    y **= 0.5
+    z = x.copy()
+    z **= -1
+    return y, z
+
+
+@pytest.mark.parametrize("name", [*POWERS, "in place"])
+@pytest.mark.parametrize("dtype", [np.complex128, np.float64, np.float32])
+def test_powers_of_special_numbers(name, dtype):
+    f = POWERS.get(name, in_place)
+    numbers = list(itertools.starmap(complex, itertools.product(PARTS, PARTS))) if dtype is np.complex128 else PARTS
+    xs = [np.array([each, 0.5, -1], dtype) for each in numbers]
+    with np.errstate(all="ignore"):
+        for e in (0.5, -1) if "shared" in name else (2,):
+            every_way_is_exact(f, xs, e=e)
+            every_way_is_exact(f, xs[:1], e=e)
+
+
+EXTREMES = {
+    "min": lambda x: x.min(initial=0.0),
+    "max": lambda x: x.max(initial=-0.0),
+    "min from below": lambda x: np.min(x, initial=-0.0),
+    "reduce": lambda x: np.maximum.reduce(x, initial=0.0),
+    "where": lambda x: np.min(x, initial=0.0, where=x > -1),
+    "by axis": lambda x: np.stack([x, -x]).max(axis=1, initial=-0.0),
+    "across": lambda x: np.stack([x, -x]).max(axis=0),
+    "of more": lambda x: np.concatenate([x, [0.0, -0.0]]).min(),
+    "fmin": lambda x: np.fmin.reduce(x, initial=0.0),
+}
+
+
+@pytest.mark.parametrize("name", EXTREMES)
+def test_signs_of_zeros(name):
+    draw = np.random.default_rng(0)
+    for dtype in (np.float64, np.float32):
+        for lengths in ([1, 1], [0, 1, 1], [1, 2, 1, 9, 17, 9], [8] * 4, [33] * 3, [2, 4, 8, 16, 31, 32, 40]):
+            every_way_is_exact(EXTREMES[name], [draw.choice([0.0, -0.0], n).astype(dtype) for n in lengths])
