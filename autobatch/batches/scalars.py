@@ -21,6 +21,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import map_lanes, weak_lanes
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import is_boxed
+from autobatch.facts.operators import overflowed
 from autobatch.ops.numpy.python_math import OF_NUMBERS, of_number
 
 _INT64 = np.iinfo(np.int64)
@@ -45,23 +46,14 @@ def is_float64(value: Any) -> bool:
 # Below, an operand is an array of lanes or one Python number; at least one is an array.
 
 
-def _add(x: Any, y: Any) -> Any:
-    out = x + y
-    if type(y) is int:
-        return None if (out < x if y >= 0 else out > x).any() else out
-    return None if (((x ^ out) & (y ^ out)) < 0).any() else out
+def _guarded(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
+    """A ufunc of ints as int64; None if it overflows."""
 
+    def call(x: Any, y: Any) -> Any:
+        out = ufunc(x, y)
+        return None if overflowed(ufunc, out, x, y).any() else out
 
-def _sub(x: Any, y: Any) -> Any:
-    out = x - y
-    if type(y) is int:
-        return None if (out > x if y >= 0 else out < x).any() else out
-    return None if (((x ^ y) & (x ^ out)) < 0).any() else out
-
-
-def _mul(x: Any, y: Any) -> Any:
-    estimate = np.abs(np.multiply(x, y, dtype=np.float64))
-    return x * y if (estimate < _SAFE).all() else None
+    return call
 
 
 def _truediv(x: Any, y: Any) -> Any:
@@ -95,9 +87,9 @@ def _finite_only(ufunc: Any) -> Callable[..., Any]:
 # {operator: (fast path for ints and bools as int64, fast path for floats)}. A function returns None if NumPy's result
 # differs from Python's; then, and for all other operators, Python's operator runs lane by lane.
 _FAST: dict[str, tuple[Any, Any]] = {
-    "add": (_add, np.add),
-    "sub": (_sub, np.subtract),
-    "mul": (_mul, np.multiply),
+    "add": (_guarded(np.add), np.add),
+    "sub": (_guarded(np.subtract), np.subtract),
+    "mul": (_guarded(np.multiply), np.multiply),
     "truediv": (_truediv, lambda x, y: None if _has_zero(y) else np.true_divide(x, y)),
     "floordiv": (_int_division(np.floor_divide), _finite_only(np.floor_divide)),
     "mod": (_int_division(np.remainder), _finite_only(np.remainder)),

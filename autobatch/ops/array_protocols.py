@@ -16,8 +16,7 @@ from autobatch.core.diagnostics import hide_frames, hiding_frames
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import NeedsLoop
-from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY, Binary
-from autobatch.facts.scalar_operators import DIFFERENCES
+from autobatch.facts.operators import ARITHMETIC, COMPARISONS, DIFFERENCES, UNARY, Binary
 from autobatch.ops.numpy.cumulative_and_sorting import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of, operator_of
 from autobatch.ops.numpy.function_table import like_function, unsupported_reason
@@ -124,11 +123,11 @@ def _op_of(ufunc: Any) -> Callable[..., Any]:
     def undeclared(*operands: Any) -> Any:
         return refuse(ufunc, operands, {}, "")
 
-    op = operator_of(ufunc, _FUNCTIONS[ufunc]) or undeclared
+    op = operator_of(ufunc, _FUNCTIONS[ufunc]) if ufunc in UFUNCS else undeclared
     return _power(op) if ufunc is np.power else op
 
 
-_POWERS = {(int, 2): np.square, (int, -1): np.reciprocal, (float, 0.5): np.sqrt}
+_POWERS: dict[tuple[type, Any], np.ufunc] = {(int, 2): np.square, (int, -1): np.reciprocal, (float, 0.5): np.sqrt}
 
 
 def _power(op: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,7 +136,7 @@ def _power(op: Callable[..., Any]) -> Callable[..., Any]:
     def power(x: Any, y: Any) -> Any:
         kind = dtype_of(x).kind
         if kind in "bc" and is_boxed(x) and not is_scalar(x):
-            ufunc = None if is_boxed(y) else _POWERS.get((type(y), y) if type(y) in (int, float) else ())
+            ufunc = _POWERS.get((type(y), y)) if type(y) in (int, float) else None
             if ufunc is not None and (kind == "c" or y == 2):
                 return UFUNCS[ufunc](x)
             weak = getattr(y, "scalar", None) or getattr(getattr(y, "aval", None), "weak", None)

@@ -15,7 +15,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.facts.scalar_operators import DIFFERENCES, Difference
+from autobatch.facts.operators import DIFFERENCES, ScalarDifference
 from autobatch.ops.rules.aliasing import is_scalar, write_into
 from autobatch.ops.rules.dispatch import (
     UFUNCS,
@@ -217,7 +217,7 @@ pow_p.rule = _power_rule
 
 def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = False) -> Callable[..., Any]:
     """The op of Python's operator `function`: that of its ufunc, but between NumPy scalars one of their own if the two
-    differ there (`facts.scalar_operators`).
+    differ there (`facts.operators`).
 
     Args:
         unclear: it may be the operator or a call of the ufunc. What is reported is the operator's, and an error ends
@@ -245,7 +245,7 @@ def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = F
 
 
 def _of_scalars(
-    ufunc: np.ufunc, function: Callable[..., Any], difference: Difference, refuse: bool
+    ufunc: np.ufunc, function: Callable[..., Any], difference: ScalarDifference, refuse: bool
 ) -> Callable[..., Any]:
     """`function` of scalars, or of arrays with a scalar at each place; `refuse`: not where its values differ."""
 
