@@ -73,14 +73,29 @@ def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
 _REDUCED: dict[str, tuple[np.ufunc, Callable[[np.dtype], Any]]] = {}  # of each op, by name: its ufunc and identity
 
 
+_every, _some = np.logical_and.reduce, np.logical_or.reduce
 _EXTREMES = (np.minimum, np.maximum, np.fmin, np.fmax)
 
 
-def _is_of_both_zeros(data: np.ndarray, initial: Any) -> bool:
-    """True for zeros of both signs: which of them an extreme is, depends on how many numbers there are."""
-    signs = np.signbit(data[data == 0])
-    signs = signs if initial is None or initial != 0 else np.append(signs, np.signbit(initial))
-    return bool(signs.any() and not signs.all())
+def _of_signed_zeros(rule: Callable[..., Batched]) -> Callable[..., Batched]:
+    """A rule that reduces one by one where zeros of both signs meet: which of them an extreme is, depends on how many
+    numbers there are.
+    """
+
+    def call(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+        out = rule(op, operands, params)
+        x = operands[0]
+        if x.data.dtype.kind != "f" or type(out.data) is not np.ndarray or _every(out.data, axis=None):
+            return out
+        data = x.data._ab_force() if hasattr(x.data, "_ab_force") else x.data
+        signs = np.signbit(data[data == 0])
+        initial = params.get("initial")
+        signs = np.append(signs, np.signbit(initial)) if initial is not None and initial == 0 else signs
+        if not _some(signs) or _every(signs):
+            return out
+        return lane_by_lane(op, [Batched(data, x.sizes)], params)
+
+    return call
 
 
 def reduction(
@@ -109,14 +124,6 @@ def reduction(
     _REDUCED[name] = ufunc, filler
 
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-        x, out = operands[0], together(op, operands, params)
-        if ufunc in _EXTREMES and x.data.dtype.kind == "f" and type(out.data) is np.ndarray and not out.data.all():
-            data = x.data._ab_force() if hasattr(x.data, "_ab_force") else x.data
-            if not is_boxed(data) and _is_of_both_zeros(data, params.get("initial")):
-                return lane_by_lane(op, [Batched(data, x.sizes)], params)
-        return out
-
-    def together(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         x, axes = operands[0], params["axis"]
         keepdims = params.get("keepdims", False)
         down = {**params, "axis": shifted(axes)}
@@ -148,7 +155,8 @@ def reduction(
         ct, out = expand(ct, axes, keepdims), expand(out, axes, keepdims)
         return unbroadcast(vjp(ct, out, args[0], axes), args[0])  # type: ignore[misc]
 
-    return Op(name, impl, rule=rule, vjp=backward if vjp else None, kind="reduction")
+    own_rule = _of_signed_zeros(rule) if ufunc in _EXTREMES else rule
+    return Op(name, impl, rule=own_rule, vjp=backward if vjp else None, kind="reduction")
 
 
 def _lowest(dtype: np.dtype) -> Any:
