@@ -159,6 +159,16 @@ def test_half_precision(f):
             every_way_is_exact(f, [np.array([1, 2], np.float16), np.array(pair, np.float16)])
 
 
+def test_the_proof_under_errors():
+    xs = [np.array([3, 4]), np.array([2**62, 4]), np.array([1, 1])]
+    report = ab.testing.assert_equivalent(multiply, xs, errors="raise")
+    assert (report.failing, report.examples) == (1, 3)
+    with np.errstate(all="ignore"):
+        assert ab.testing.assert_equivalent(multiply, xs).failing == 0
+    with pytest.raises(ab.errors.OptionError, match='expected "raise"'):
+        ab.testing.assert_equivalent(multiply, xs, errors="warn")
+
+
 def test_the_way_may_change_between_calls():
     xs = [np.array([3, 4]), np.array([2**62, 4])]
     with np.errstate(over="raise"), ab.options(way="auto", warn=False):

@@ -163,6 +163,8 @@ def apply(x, model):
     [
         (["f", "--examples", "models:xs", "--shared", "w=models:w"], 0, "ab.map: equal"),
         (["f", "--examples", "models:examples", "--shared", "w=models:w", "--no-grad"], 0, "(grad=False)"),
+        (["f", "--examples", "models:xs", "--shared", "w=models:w", "--errors", "raise"], 0, "ab.map: equal"),
+        (["f", "--batched", "models:right", "--examples", "models:xs", "--errors", "raise"], 2, "with --batched"),
         (["f", "--batched", "models:right", "--examples", "models:xs", "--shared", "w=models:w"], 0, "shuffled: equal"),
         (
             ["f", "--batched", "models:wrong", "--examples", "models:xs", "--shared", "w=models:w"],
