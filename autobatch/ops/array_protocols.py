@@ -245,7 +245,7 @@ class ArrayMixin:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         try:
-            table = _OF_SCALAR if isinstance(inputs[0], np.generic) and ufunc in _OF_SCALAR else UFUNCS
+            table = _OF_SCALAR if ufunc in _OF_SCALAR and issubclass(type(inputs[0]), np.generic) else UFUNCS
             op = table.get(ufunc) if method == "__call__" and not kwargs else None
             return self._of_ufunc(ufunc, method, inputs, kwargs) if op is None else op(*inputs)
         except Exception as error:

@@ -291,9 +291,9 @@ def setitem(x: Any, index: Any, value: Any) -> None:
     if isinstance(value, list | tuple) and top_box(value) is not None:
         value = array(value, dtype_of(x)) if dtype_of(x).kind in "iu" else array(value)
     by_elements = any(entry[0] in "ab" for entry in spec)  # NumPy then casts a scalar as it casts an array
-    if isinstance(value, np.generic) and not by_elements:
-        np.zeros((), dtype_of(x))[()] = value  # raises for a number that the dtype does not hold
     if not is_boxed(value):
+        if isinstance(value, np.generic) and not by_elements:
+            np.zeros((), dtype_of(x))[()] = value  # raises for a number that the dtype does not hold
         value = np.asarray(value, dtype_of(x))
     elif ndim_of(value) == 0:
         if getattr(value, "scalar", None) is not None or (is_scalar(value) and not by_elements):
