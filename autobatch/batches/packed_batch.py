@@ -25,10 +25,10 @@ from autobatch.ops.rules.ragged_checks import (
     check_one_each,
     check_total,
     columns_of,
-    count_segments,
     filler_lengths,
     lengths_of,
     offsets_from,
+    own_segments,
     pad_rows,
     read_csr,
 )
@@ -205,8 +205,8 @@ class PackedBatch(Packed, ArrayBatch):
         >>> PackedBatch.from_segment_ids([4, 1, 3], [1, 0, 1]).examples()
         [array([1]), array([4, 3])]
         """
-        rows, found = as_rows(values), as_ids(ids, "segment_ids")
-        lengths = np.bincount(found, minlength=count_segments(found, num_segments))
+        rows, (found, count) = as_rows(values), own_segments(ids, num_segments)
+        lengths = np.bincount(found, minlength=count)
         check_one_each(found, _count(rows))
         return cls.from_lengths(_rows(rows, np.argsort(found, kind="stable")), lengths)
 
@@ -501,7 +501,7 @@ def _against_values(arg: Any, rank: int, first: PackedBatch) -> Any:
 
 def own_offsets(offsets: Any, count: int) -> np.ndarray:
     """(B + 1,) int64 offsets into `count` values, checked, as a read-only copy."""
-    out = np.array(check_offsets(offsets, count))
+    out = check_offsets(offsets, count)
     out.flags.writeable = False
     return out
 

@@ -33,6 +33,19 @@ def first_bad_id(ids, num_rows):
 
 
 @jit
+def copy_ids(ids, out):
+    """Copy ids, of which there is one at least, into `out`; returns the least and the greatest of those copied."""
+    low = ids[0]
+    high = low
+    for i in range(ids.shape[0]):
+        found = ids[i]
+        out[i] = found
+        low = min(low, found)
+        high = max(high, found)
+    return low, high
+
+
+@jit
 def first_bad_offset(offsets, total):
     """The position of the first offset that is below its predecessor (0 before the first) or above `total`, or -1."""
     last = 0

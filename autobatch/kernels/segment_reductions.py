@@ -170,6 +170,7 @@ _RUN_AHEAD = (
     4  # prefetch distance in rows, if a row takes more than one pass: the hardware prefetches only contiguous reads
 )
 _MANY = uint64(32)  # rows of a run from which four partial sums are faster
+_TOGETHER = uint64(1024)  # segment ids that are compared before it is asked whether they fall
 _NARROW = 64  # elements of a row up to which four partial sums fit into registers
 
 
@@ -177,16 +178,21 @@ _NARROW = 64  # elements of a row up to which four partial sums fit into registe
 def run_bounds(segments, bounds):
     """bounds[k]: the first row of segment k; `bounds` is zero on entry. Returns False if segment ids ever fall.
 
-    Also returns False if an id is negative or too large for the bounds.
+    Also returns False if an id is negative or too large for the bounds, now or, if another thread writes into the ids,
+    when it is read again.
     """
     n = uint64(segments.shape[0])
     falls = False
-    for i in range(uint64(1), n):  # no branch in either loop: it would be mispredicted at each bound
-        falls |= segments[i] < segments[i - uint64(1)]
-    if falls or (n and (segments[0] < 0 or segments[n - uint64(1)] >= bounds.shape[0] - 1)):
-        return False
+    for first in range(uint64(1), n, _TOGETHER):
+        for i in range(first, min(first + _TOGETHER, n)):  # no branch: it would be mispredicted at each bound
+            falls |= segments[i] < segments[i - uint64(1)]
+        if falls:
+            return False
     for i in range(n):
-        bounds[segments[i] + 1] = i + uint64(1)
+        segment = uint64(segments[i])
+        if segment >= uint64(bounds.shape[0] - 1):
+            return False
+        bounds[segment + uint64(1)] = i + uint64(1)
     for k in range(1, bounds.shape[0]):
         bounds[k] = max(bounds[k], bounds[k - 1])
     return True

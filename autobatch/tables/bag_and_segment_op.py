@@ -22,14 +22,13 @@ from autobatch.kernels.simd_rows import computed_dtype
 from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.padding import mask_padding
 from autobatch.ops.rules.ragged_checks import (
-    as_ids,
-    check_ids,
     check_lane_ids,
     concatenated_tables,
     flattened,
     flattened_lists,
     id_bound,
     offsets_from,
+    own_ids,
     pad_by_lane,
     segments_in,
     segments_of_all,
@@ -117,7 +116,7 @@ def _segment(
             for one in mode
         ]
         return np.stack(parts, axis=1)
-    segments = np.ascontiguousarray(as_ids(operands[0]))
+    segments = np.ascontiguousarray(operands[0], np.int64)
     ids = operands[1] if fused else None
     weights = operands[1 + fused] if weighted else None
     dtype = dtype_of(data)
@@ -305,8 +304,7 @@ def _scales(bounds: Any, norm: Norm) -> np.ndarray:
 
 def _reduce_ids(data: Any, ids: Any, weights: Any = None, *, mode: Any, form: str, empty: Any) -> np.ndarray:
     """Check ids and reduce them: all as one bag (form "one"), or each row of them as a bag (form "rows")."""
-    ids = table_ids(data, ids)
-    check_ids(ids, id_bound(data))
+    ids = own_ids(table_ids(data, ids), id_bound(data))
     if weights is not None and shape_of(weights) != ids.shape:
         raise ShapeError(f"weights have shape {shape_of(weights)}; expected one for each id, {ids.shape}")
     if form == "rows":
@@ -397,7 +395,7 @@ def _ids_rule(op: Op, operands: Sequence[Any], params: dict[str, Any], lanes: in
     values, offsets = ids.values, ids.offsets
     weights = [_flat_weights(x, lanes, ids.lengths, "id") for x in operands[2:]]
     if not is_boxed(values):
-        values = table_ids(table, values)
+        values = np.array(table_ids(table, values))
         check_lane_ids(Packed(values, offsets), id_bound(table))
     out = bags(table, values, offsets, *weights, mode=mode)
     if empty == "numpy" and mode != "sum" and not ids.lengths.all():

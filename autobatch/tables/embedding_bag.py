@@ -23,13 +23,13 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import BadIdError, DTypeError, NeedsLoop, OptionError, ShapeError, UnsupportedError, note_example
 from autobatch.ops.rules.padding import fill, mask_padding
 from autobatch.ops.rules.ragged_checks import (
-    check_ids,
     check_lane_ids,
     check_offsets,
     flattened,
     flattened_lists,
     id_bound,
     offsets_from,
+    own_ids,
     pad_by_lane,
     segments_in,
     segments_of,
@@ -410,16 +410,18 @@ def _keep_mask(table: Any, call: _FlatBags, options: _Options, num_rows: Any) ->
     batching rule has), applies `max_norm` and fills `call.skipped`.
 
     In a table of keys (`num_rows` None) every id is valid, and a negative `padding_idx` is itself a key."""
-    ids, keep = call.ids, None
+    keep: np.ndarray | None = None
     own = num_rows if call.lane_of_id is None or np.ndim(num_rows) == 0 else num_rows[call.lane_of_id]
     padding = None if options.padding_idx is None else _padding_id(options.padding_idx, num_rows, own)
     if options.max_norm is not None and call.shift is not None:
         raise NeedsLoop("max_norm= with a table of each example")
+    if call.lane_of_id is None:
+        skips = options.bad_ids == "skip"
+        call.ids = np.array(call.ids) if skips else own_ids(call.ids, num_rows, call.bounds)
+    ids = call.ids
     if options.bad_ids == "skip":
         keep = np.ones(len(ids), np.bool_) if num_rows is None else (ids >= 0) & (ids < own)
         keep = None if keep.all() else keep
-    elif call.lane_of_id is None:
-        check_ids(ids, num_rows, call.bounds)
     if options.max_norm is not None:
         _renormalise(table, ids if keep is None else ids[keep], options.max_norm, options.norm_type)
     if call.skipped is not None:
@@ -489,7 +491,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     weights = rest.pop(0) if options.weights else None
     lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
     ids, described, form = _flatten_bags(ids, offsets, lanes, options)
-    values = _ids(ids.values, table, options)
+    values = np.array(_ids(ids.values, table, options))
     bounds, counts, _ = segments_of_all(described, ids.lengths, form)
     lane_of_id = segments_in(ids.offsets)
     if weights is not None:

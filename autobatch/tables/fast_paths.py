@@ -91,12 +91,11 @@ def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any)
     dim = x.shape[1]
     if not dim or (dim == 1 and norm != SUM) or not fits_one_thread(data.nbytes):
         return None
-    bounds: np.ndarray | None = described
     if form == "lengths":  # if their cumulative sums are valid bounds, the lengths are valid
         bounds = np.zeros(described.shape[0] + 1, np.int64)
         described.cumsum(out=bounds[1:])
-    elif form == "segment_ids":
-        bounds = _bounds(described, len(x), count)
+    else:
+        bounds = _bounds(described, len(x), count) if form == "segment_ids" else described.copy()
     if bounds is None or (count is not None and count != len(bounds) - 1):
         return None
     if form != "segment_ids" and not are_valid_bounds(bounds, len(x)):
@@ -117,5 +116,5 @@ def _bounds(segments: np.ndarray, rows: int, count: Any) -> np.ndarray | None:
     count = int(segments[-1]) + 1 if count is None else count
     if not 0 < count <= _MOST:
         return None
-    bounds = np.zeros(count + 1, np.int64)
+    bounds: np.ndarray = np.zeros(count + 1, np.int64)
     return bounds if run_bounds(segments, bounds) else None

@@ -33,6 +33,7 @@ from autobatch.ops.rules.ragged_checks import (
     integer_ids,
     is_integer_index,
     offsets_from,
+    own_ids,
     table_ids,
 )
 from autobatch.tables.bag_and_segment_op import bags, check_bag_table, pooled, segment_rows_p
@@ -63,7 +64,7 @@ def _lookup(table: Any, ids: Any, mask: np.ndarray | None = None) -> np.ndarray:
     table = _plain(table)
     ids = table_ids(table, ids)
     if mask is None:
-        check_ids(ids, id_bound(table))
+        ids = own_ids(ids, id_bound(table))
         return gather(table, ids) if table.ndim == 2 else table[ids]
     places = np.flatnonzero(mask)
     valid = ids.reshape(-1)[places]
@@ -104,7 +105,7 @@ def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     if mask is not None:
         mask = np.broadcast_to(mask, ids.data.shape)
         if current_region() is not None and ids.rank == 1 and len(sizes) == 2 and not is_boxed(ids.data):
-            wanted = table_ids(table, ids.data)
+            wanted = np.array(table_ids(table, ids.data))
             _check_lanes(wanted[mask], id_bound(table), np.flatnonzero(mask), wanted.shape)
             return Batched(PendingRows(table, wanted, mask), sizes)
         return Batched(lookup_p(table, ids.data, mask), sizes)
@@ -300,8 +301,7 @@ def _lookup_checked(table: Any, ids: Any, out: Any) -> Any:
         raise UnsupportedError("out is read-only; expected an array that can be written to")
     if isinstance(out, np.ma.MaskedArray):
         raise UnsupportedError("out is a masked array, whose mask would hide rows; expected a plain one: out.data")
-    check_ids(ids, id_bound(table))
-    _fill(np.asarray(out), table, ids)
+    _fill(np.asarray(out), table, own_ids(ids, id_bound(table)))
     return out
 
 
@@ -309,7 +309,6 @@ def _fill(out: np.ndarray, table: Any, ids: np.ndarray) -> None:
     """Write the rows of checked ids, or their sums, to `out`; without a copy unless `out` overlaps or has gaps."""
     shared = table._ab_overlaps(out) if hasattr(table, "_ab_locate") else np.may_share_memory(out, table)
     direct = (out.shape[1] < 2 or out.strides[1] == out.itemsize) and not shared
-    direct = direct and not np.may_share_memory(out, ids)
     if ids.ndim == 1 and direct:
         gather(table, ids, out)
     elif ids.ndim == 1:

@@ -109,7 +109,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     def read(self, ids: Any) -> np.ndarray:
         """The rows (n, dim) of ids (n,); raises BadIdError for an id out of range."""
-        ids = np.asarray(ids, np.int64)
+        ids = np.array(ids, np.int64)
         check_ids(ids, self.shape[0])
         return gather(self, ids)
 
@@ -119,7 +119,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
         Raises:
             UnsupportedError: the table is read-only or for look-ups only.
         """
-        ids = np.asarray(ids, np.int64)
+        ids = np.array(ids, np.int64)
         check_ids(ids, self.shape[0])
         self._refuse_updates()
         rows = np.ascontiguousarray(np.broadcast_to(np.asarray(rows, self.dtype), (len(ids), self.shape[1])))

@@ -19,7 +19,7 @@ from autobatch.kernels import segment_reductions as kernels
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
 from autobatch.ops.numpy.elementwise import share_p
 from autobatch.ops.rules.dispatch import cast
-from autobatch.ops.rules.ragged_checks import as_ids, segments_in, table_ids
+from autobatch.ops.rules.ragged_checks import segments_in, table_ids
 from autobatch.tables.row_access import gather
 
 
@@ -122,7 +122,7 @@ def as_matrix(data: Any, ids: np.ndarray | None, dtype: np.dtype) -> tuple[np.nd
         rows, ids = gather_rows(data, ids), None
     rows = np.asarray(data) if rows is None else rows
     matrix = np.ascontiguousarray(rows.reshape(rows.shape[0], math.prod(rows.shape[1:])), dtype)
-    return matrix, None if ids is None else np.ascontiguousarray(as_ids(ids))
+    return matrix, None if ids is None else np.ascontiguousarray(ids, np.int64)
 
 
 # What a mode computes.
@@ -311,7 +311,7 @@ class Call:
         self.op, self.params = op, params
         fused, weighted = int(params.get("fused", False)), int(params.get("weighted", False))
         self.args = args[: 2 + fused + weighted]
-        self.data, segments = args[0], as_ids(np.asarray(args[1]))
+        self.data, segments = args[0], np.asarray(args[1])
         self.segments = segments_in(segments) if params.get("runs") else segments
         ids = args[2] if fused else None
         self.ids = ids if ids is None or is_boxed(ids) else table_ids(args[0], ids)

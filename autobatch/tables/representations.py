@@ -15,16 +15,17 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.ops.rules.ragged_checks import (
     as_ids,
+    as_integers,
     check_offsets,
     check_sorted,
     check_total,
     columns_of,
-    count_segments,
     filler_lengths,
     flattened,
     lengths_of,
     noting_lane,
     offsets_from,
+    own_segments,
     pad_by_lane,
     pad_rows,
     read_csr,
@@ -99,7 +100,7 @@ def offsets_to_lengths(offsets: Any) -> Any:
     array([1, 3, 0, 2])
     """
     if not is_boxed(offsets):
-        offsets = as_ids(offsets, "offsets")
+        offsets = as_integers(offsets, "offsets")
         offsets = check_offsets(offsets, int(offsets.max(initial=0)))
     return np.diff(offsets)
 
@@ -139,8 +140,8 @@ def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) ->
     """
     if is_boxed(segment_ids):
         return np.bincount(segment_ids, minlength=0 if num_segments is None else num_segments)
-    ids = as_ids(segment_ids, "segment_ids")
-    return np.bincount(ids, minlength=count_segments(ids, num_segments))
+    ids, count = own_segments(segment_ids, num_segments)
+    return np.bincount(ids, minlength=count)
 
 
 def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) -> Any:
@@ -160,7 +161,7 @@ def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) ->
     array([0, 1, 4, 4, 6])
     """
     if not is_boxed(segment_ids):
-        segment_ids = as_ids(segment_ids, "segment_ids")
+        segment_ids = as_integers(segment_ids, "segment_ids")
         check_sorted(segment_ids)
     return lengths_to_offsets(segment_ids_to_lengths(segment_ids, num_segments))
 
@@ -181,8 +182,7 @@ def sort_segments(values: Any, segment_ids: Any) -> tuple[np.ndarray, np.ndarray
     >>> sort_segments([4, 1, 3, 6], [1, 0, 2, 1])
     (array([1, 4, 6, 3]), array([0, 1, 1, 2]))
     """
-    values, ids = np.asarray(values), as_ids(segment_ids, "segment_ids")
-    count_segments(ids, None)
+    values, (ids, _) = np.asarray(values), own_segments(segment_ids, None)
     if not values.ndim or values.shape[0] != ids.shape[0]:
         raise ShapeError(
             f"segment_ids have shape {ids.shape} for values of shape {values.shape}; expected one for each"

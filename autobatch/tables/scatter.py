@@ -14,7 +14,14 @@ from autobatch.core.batched import Batched, Packed
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError, note_example
-from autobatch.ops.rules.ragged_checks import as_ids, check_ids, concatenated_tables, flattened, pad_by_lane
+from autobatch.ops.rules.ragged_checks import (
+    as_ids,
+    as_integers,
+    check_ids,
+    concatenated_tables,
+    flattened,
+    pad_by_lane,
+)
 from autobatch.tables.bag_and_segment_op import segment_p
 from autobatch.tables.lookup import lookup_p
 from autobatch.tables.table import EmbeddingTable
@@ -42,7 +49,7 @@ def gather(data: Any, ids: Any) -> Any:
     data = data if hasattr(data, "dtype") else np.asarray(data)
     if rank_of(data) != BATCH_RANK and not ndim_of(data):
         raise ShapeError("data is a single number; expected rows, (n, ...)")
-    return lookup_p(data, ids if is_boxed(ids) else as_ids(ids))
+    return lookup_p(data, ids if is_boxed(ids) else as_integers(ids))
 
 
 @hiding_frames
@@ -152,7 +159,7 @@ def _scatter(mode: str, data: Any, ids: Any, rows: Any, out: Any) -> Any:
         if out is not None:
             raise UnsupportedError("out= with batched operands; use the result")
         return scatter_p(*operands, mode=mode)
-    ids = as_ids(np.asarray(ids))
+    ids = np.asarray(ids)
     _check(data, ids)
     _check_rows(data, ids, rows)
     if out is None:
@@ -183,12 +190,12 @@ def _apply(mode: str, target: np.ndarray, ids: np.ndarray, rows: Any) -> None:
 
 def _impl(data: Any, ids: Any, rows: Any, *, mode: str) -> np.ndarray:
     out = np.array(data)
-    _apply(mode, out, as_ids(ids), rows)
+    _apply(mode, out, np.asarray(ids), rows)
     return out
 
 
 def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    data, ids, rows = args[0], as_ids(np.asarray(args[1])), args[2]
+    data, ids, rows = args[0], np.asarray(args[1]), args[2]
     if position == 2:
         found = np.take(ct, ids, axis=0)
         if params["mode"] == "assign":

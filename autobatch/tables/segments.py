@@ -16,7 +16,7 @@ from autobatch.core.diagnostics import hide_frames, hiding_frames
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 from autobatch.ops.rules.dispatch import top_box
-from autobatch.ops.rules.ragged_checks import as_ids, check_ids, id_bound, segments_of, table_ids, whole_number
+from autobatch.ops.rules.ragged_checks import as_ids, id_bound, own_ids, segments_of, table_ids, whole_number
 from autobatch.tables.bag_and_segment_op import empty_value, segment_p, segment_rows_p
 from autobatch.tables.fast_paths import direct_bags, direct_segments
 from autobatch.tables.reduction_modes import MODES
@@ -101,7 +101,7 @@ def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: An
         ids = table_ids(data, np.asarray(ids))
         if ids.ndim != 1:
             raise ShapeError(f"ids have shape {ids.shape}; expected one dimension")
-        check_ids(ids, id_bound(data))
+        ids = own_ids(ids, id_bound(data))
         n, rest[0] = ids.shape[0], ids
     found = segments_of(n, form, np.asarray(described), _number(how.num_segments), in_order=how.sorted)
     segments, count, runs = found

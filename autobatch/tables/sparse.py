@@ -13,7 +13,7 @@ from autobatch.errors import DTypeError, ShapeError, StructureError, Unsupported
 from autobatch.kernels.rows import unique_first_seen
 from autobatch.kernels.segment_reductions import segment_sum
 from autobatch.kernels.sparse_gradients import group_positions
-from autobatch.ops.rules.ragged_checks import as_ids, check_ids, whole_number
+from autobatch.ops.rules.ragged_checks import as_integers, check_ids, own_ids, whole_number
 from autobatch.ops.rules.row_gather import Scatter, add_rows
 
 
@@ -76,7 +76,7 @@ class Indexer:
 
     def number(self, ids: Any) -> tuple[np.ndarray, np.ndarray]:
         """Only `unique` and `inverse` of ids (n,), as in `Index`."""
-        ids = as_ids(ids)
+        ids = as_integers(ids)
         if ids.ndim != 1:
             raise ShapeError(f"ids have shape {ids.shape}; expected one dimension")
         n = ids.shape[0]
@@ -122,7 +122,7 @@ class SparseRows(SparseCotangent):
     __slots__ = ("_rows", "_spread", "ids", "num_rows")
 
     def __init__(self, ids: Any, rows: Any, num_rows: int | None) -> None:
-        ids = ids if num_rows is None and getattr(ids, "dtype", None) == np.uint64 else as_ids(ids)
+        ids = ids if num_rows is None and getattr(ids, "dtype", None) == np.uint64 else as_integers(ids)
         check_plain(rows, "the rows")
         rows = rows if is_boxed(rows) else np.asarray(rows)
         if ids.ndim != 1 or not shape_of(rows) or shape_of(rows)[0] != ids.shape[0]:
@@ -209,19 +209,19 @@ class SparseRows(SparseCotangent):
         return SparseRows.trusted(f(self.ids), f(self.rows), self.num_rows)
 
     def checked_ids(self) -> np.ndarray:
-        """The ids, checked again for kernels, since the caller may have changed ids, segments or rows by now.
+        """A checked copy of the ids for kernels, since the caller may have changed ids or rows by now, or do so yet.
 
         Raises:
             ShapeError, BadIdError, DTypeError: as for `SparseRows`.
         """
-        ids = self.ids.view(np.int64) if self._has_uint64_keys else as_ids(self.ids)
+        ids = self.ids.view(np.int64) if self._has_uint64_keys else as_integers(self.ids)
         spread = self._spread
         parts = [self._rows] if spread is None else [x for x in (spread.segments, spread.factors) if x is not None]
         if ids.ndim != 1 or any(shape_of(part)[:1] != ids.shape for part in parts):
             raise ShapeError(
                 f"ids of shape {ids.shape} for rows of shape {shape_of(parts[0])}; expected (n,) ids and (n, ...) rows"
             )
-        check_ids(ids, self.num_rows)
+        ids = np.array(ids) if self.num_rows is None else own_ids(ids, self.num_rows)
         if spread is not None:
             check_ids(spread.segments, len(spread.sources))
         return ids

@@ -55,9 +55,10 @@ class EmbeddingTable(Table):
         if kind is int and is_plain and 0 <= index < len(weights):
             return weights[index].copy()
         is_few = kind is np.ndarray and index.dtype == np.int64 and index.ndim == 1 and len(index) < _FEW
-        if is_few and is_plain and weights.flags.c_contiguous and first_bad_id(index, len(weights)) < 0:
-            return weights.take(index, 0)
-        return None
+        if not (is_few and is_plain and weights.flags.c_contiguous and len(weights)):
+            return None
+        rows = weights.take(index, 0, mode="clip")  # before the check: another thread may write into the ids
+        return rows if first_bad_id(index, len(weights)) < 0 else None
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
@@ -97,7 +98,7 @@ class EmbeddingTable(Table):
     def write(self, ids: Any, rows: Any) -> None:
         """Set row ids[i] to rows[i], for each i."""
         self._refuse_updates()
-        ids = np.asarray(ids, np.int64)
+        ids = np.array(ids, np.int64)
         check_ids(ids, self.shape[0])
         self.weights[ids] = rows
 

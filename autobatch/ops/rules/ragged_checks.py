@@ -1,6 +1,10 @@
 """Checks of ragged data (ids, offsets, lengths, segment ids), and conversions between padded and packed rows.
 
 Each value is checked once, while the caller's original values are at hand for the message; kernels do not check again.
+Since they run without the GIL, another thread may write into the caller's arrays meanwhile. So what kernels take is
+copied first, then checked: `as_ids` copies, and so do `check_offsets` and `lengths_of`; `own_ids` copies what
+`integer_ids` and `table_ids` give.
+
 The second half packs the rows of all examples without padding, and pads them again, for batching rules of ragged ops.
 """
 
@@ -14,7 +18,7 @@ from autobatch.core.abstract_eval import check_plain, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size, check_padding, padding_mask
 from autobatch.core.op import is_boxed
 from autobatch.errors import BadIdError, DTypeError, OffsetsError, OptionError, ShapeError, note_example
-from autobatch.kernels.rows import first_bad_id, first_bad_offset
+from autobatch.kernels.rows import copy_ids, first_bad_id, first_bad_offset
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.sizes import as_batched, lane_lengths
 
@@ -52,13 +56,21 @@ def whole_option(value: Any, name: str, least: int = 1) -> int:
 
 
 def as_ids(ids: Any, what: str = "ids") -> np.ndarray:
-    """Ids of any integer dtype as an int64 array; an empty list gives an empty array.
+    """Ids of any integer dtype as an int64 array of the library's own; an empty list gives an empty array.
 
     Raises:
         DTypeError: not integers.
         ShapeError: nested lists of different lengths.
         BadIdError: an unsigned id that int64 does not hold.
     """
+    if type(ids) is np.ndarray:
+        return ids.copy() if ids.dtype == _INT64 else as_integers(ids, what)
+    found = as_integers(ids, what)
+    return found if isinstance(ids, list) else np.array(found)
+
+
+def as_integers(ids: Any, what: str = "ids") -> np.ndarray:
+    """`as_ids`, but int64 ids may be the caller's own memory."""
     check_plain(ids, what)
     try:
         array = np.asarray(ids)
@@ -77,14 +89,14 @@ def as_ids(ids: Any, what: str = "ids") -> np.ndarray:
 
 
 def integer_ids(ids: Any, what: str = "ids") -> np.ndarray:
-    """`as_ids`, but 32-bit ids stay as they are, without a copy.
+    """`as_integers`, but 32-bit ids stay as they are.
 
     >>> integer_ids(np.array([1, 2], np.int32)).dtype, integer_ids(np.array([1, 2], np.uint8)).dtype
     (dtype('int32'), dtype('int64'))
     """
     if type(ids) is np.ndarray and ids.dtype == _INT32:
         return ids
-    return as_ids(ids, what)
+    return as_integers(ids, what)
 
 
 def table_ids(table: Any, ids: Any, what: str = "ids") -> np.ndarray:
@@ -126,6 +138,26 @@ def check_ids(ids: np.ndarray, num_rows: int | None, offsets: np.ndarray | None 
         return
     bag = "" if offsets is None else f", in bag {int(np.searchsorted(offsets, at, side='right')) - 1}"
     raise bad_id(flat[at], _place(at, ids.shape) + bag, num_rows)
+
+
+def own_ids(ids: np.ndarray, num_rows: int | None, offsets: np.ndarray | None = None) -> np.ndarray:
+    """A copy of the ids, checked as by `check_ids`.
+
+    >>> own_ids(np.array([2, 0]), 3)
+    array([2, 0])
+    """
+    if num_rows is None:
+        return ids.copy()
+    out, low, high = _copied(ids)
+    if low < 0 or high >= num_rows:
+        check_ids(out, num_rows, offsets)
+    return out
+
+
+def _copied(ids: np.ndarray) -> tuple[np.ndarray, int, int]:
+    """A copy of ids, and the least and the greatest of them: 0 and -1 if there are none."""
+    out = np.empty(ids.shape, ids.dtype)
+    return out, *(copy_ids(ids.reshape(-1), out.reshape(-1)) if out.size else (0, -1))
 
 
 def bad_id(found: Any, place: str, num_rows: int) -> BadIdError:
@@ -211,20 +243,23 @@ def check_one_each(segment_ids: np.ndarray, total: int) -> None:
         raise ShapeError(f"segment_ids have shape {segment_ids.shape}; expected one for each row, ({total},)")
 
 
-def count_segments(segment_ids: np.ndarray, num_segments: int | None) -> int:
-    """The number of segments: `num_segments`, or the greatest id plus one.
+def own_segments(segment_ids: Any, num_segments: int | None) -> tuple[np.ndarray, int]:
+    """A checked copy of segment ids, and the number of segments: `num_segments`, or the greatest id plus one.
 
     Raises:
-        ShapeError: not 1-D. BadIdError: an id that is negative or not below `num_segments`.
+        ShapeError: not 1-D. BadIdError: an id that is negative or not below `num_segments`. DTypeError: not integers.
     """
+    segment_ids = as_integers(segment_ids, "segment_ids")
     if segment_ids.ndim != 1:
         raise ShapeError(f"segment_ids have shape {segment_ids.shape}; expected one dimension")
     num_segments = None if num_segments is None else whole_number(num_segments, "num_segments")
-    at = int(first_bad_id(segment_ids, np.iinfo(np.int64).max if num_segments is None else num_segments))
-    if at >= 0:
-        why = "negative" if segment_ids[at] < 0 else f"outside {num_segments} segments"
-        raise BadIdError(f"segment id {segment_ids[at]} at position {at} is {why}")
-    return int(segment_ids.max(initial=-1)) + 1 if num_segments is None else num_segments
+    out, low, high = _copied(segment_ids)
+    count = int(high) + 1 if num_segments is None else num_segments
+    if low < 0 or high >= count:
+        at = int(first_bad_id(out, count))
+        why = "negative" if out[at] < 0 else f"outside {count} segments"
+        raise BadIdError(f"segment id {out[at]} at position {at} is {why}")
+    return out, count
 
 
 def segments_of(
@@ -240,8 +275,7 @@ def segments_of(
         (segments, count, contiguous): segments are (n,) segment ids, or if contiguous, (count + 1,) offsets.
     """
     if form == "segment_ids":
-        found = as_ids(values, form)
-        count = count_segments(found, num_segments)
+        found, count = own_segments(values, num_segments)
         check_one_each(found, n)
         if in_order:
             check_sorted(found)
@@ -436,7 +470,7 @@ def check_lane_ids(ids: Packed, num_rows: Any, bags: Callable[[int], np.ndarray]
 
 def concatenated_tables(table: Any, ids: Packed) -> tuple[Any, np.ndarray]:
     """One table and checked ids into it: the shared table, or the concatenated rows of the examples' own tables."""
-    found = table_ids(table, np.asarray(ids.values) if is_boxed(ids.values) else ids.values)
+    found = np.array(table_ids(table, np.asarray(ids.values) if is_boxed(ids.values) else ids.values))
     if found.ndim != 1:
         raise ShapeError(f"ids have shape {found.shape[1:]} more; expected one dimension")
     ids = Packed(found, ids.offsets)

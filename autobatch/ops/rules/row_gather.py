@@ -15,6 +15,7 @@ from autobatch.core.cotangent import SparseCotangent, unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.kernels.segment_reductions import segment_sum
 from autobatch.ops.rules.padding import fill
+from autobatch.ops.rules.ragged_checks import check_ids
 from autobatch.ops.rules.sizes import as_batched, lane_count, sizes_of
 
 _KERNEL_SIZE = 2048  # number of elements from which a kernel is faster than np.add.at
@@ -48,8 +49,10 @@ class Scatter(SparseCotangent):
         if self.unique:
             dense[self.index] += self.values
         elif isinstance(self.index, np.ndarray) and self.index.dtype.kind in "iu":
-            ids = self.index.reshape(-1)
-            ids = np.where(ids < 0, ids + len(dense), ids) if ids.size and ids.min() < 0 else ids
+            ids = np.array(self.index, np.int64).reshape(-1)
+            if ids.size and ids.min() < 0:
+                ids[ids < 0] += len(dense)
+            check_ids(ids, len(dense))
             values = np.broadcast_to(self.values, self.index.shape + dense.shape[1:])
             add_rows(dense, ids, values.reshape(len(ids), *dense.shape[1:]))
         else:

@@ -13,7 +13,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.core.threads import with_locks
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
-from autobatch.ops.rules.ragged_checks import as_ids, is_integer_index
+from autobatch.ops.rules.ragged_checks import as_integers, is_integer_index
 from autobatch.tables.protocol import Table
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.stored import StoredBlock
@@ -138,7 +138,7 @@ class KeyedTable(Table):
         if self.key_dtype == np.int64:
             if type(keys) is np.ndarray and keys.dtype == np.uint64 and keys.size and keys.max() > _MOST:
                 raise BadIdError(f"key {keys.max()} in a table of int64 keys; make it one of key_dtype=np.uint64")
-            return as_ids(keys, "keys")
+            return as_integers(keys, "keys")
         check_plain(keys, "keys")
         found = np.asarray(keys)
         if found.dtype.kind not in "iu" and not isinstance(keys, np.ndarray):
@@ -155,11 +155,11 @@ class KeyedTable(Table):
         return found.astype(np.uint64)
 
     def _flat(self, keys: Any) -> np.ndarray:
-        """Keys (n,) for the kernels: uint64 keys are viewed as int64."""
+        """A copy of keys (n,) for the kernels: uint64 keys are viewed as int64."""
         found = self._ab_ids(keys)
         if found.ndim > 1:
             raise ShapeError(f"keys of shape {found.shape}; expected (n,)")
-        return np.ascontiguousarray(found.reshape(-1)).view(np.int64)
+        return np.array(found.reshape(-1)).view(np.int64)
 
     def read(self, ids: Any) -> np.ndarray:
         """The rows (n, dim) of keys (n,)."""
