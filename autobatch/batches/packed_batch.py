@@ -249,7 +249,12 @@ class PackedBatch(Packed, ArrayBatch):
 
         Raises:
             ShapeError: the examples have no dimensions, or another dimension varies.
+            UnsupportedError: something that is no `MaskedBatch`.
         """
+        if not isinstance(masked, MaskedBatch):
+            raise UnsupportedError(
+                f"from_masked of a {type(masked).__name__}; expected a MaskedBatch: of arrays, write from_examples(...)"
+            )
         if not masked.sizes or any(masked.dims[1:]):
             raise ShapeError(f"a batch with dims={masked.dims}; only the first dimension of a PackedBatch varies")
         size = masked.sizes[0]

@@ -127,7 +127,9 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     def destination(self, ids: Any) -> np.ndarray:
         """An uninitialised array for the result of `lookup(table, ids)`, to be passed as `out=`."""
-        return np.empty((np.shape(ids)[0], self.shape[1]), self.dtype)
+        if np.ndim(ids) not in (1, 2):
+            raise ShapeError(f"ids of shape {np.shape(ids)}; expected (n,) or (n, k), as lookup takes them")
+        return np.empty((len(ids), self.shape[1]), self.dtype)
 
     def _ab_overlaps(self, out: np.ndarray) -> bool:
         """True if a row may share memory with the array `out`."""

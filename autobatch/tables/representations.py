@@ -161,7 +161,7 @@ def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) ->
     array([0, 1, 4, 4, 6])
     """
     if not is_boxed(segment_ids):
-        segment_ids = as_integers(segment_ids, "segment_ids")
+        segment_ids, num_segments = own_segments(segment_ids, num_segments)
         check_sorted(segment_ids)
     return lengths_to_offsets(segment_ids_to_lengths(segment_ids, num_segments))
 

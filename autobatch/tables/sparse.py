@@ -236,6 +236,8 @@ class SparseRows(SparseCotangent):
 
     def where(self, kept: np.ndarray) -> "SparseRows":
         """Only the positions where the mask `kept`, (n,), is True."""
+        if not is_boxed(kept) and (shape_of(kept) != shape_of(self.ids) or dtype_of(kept) != np.bool_):
+            raise ShapeError(f"where(kept) of shape {shape_of(kept)}; expected a bool for each of {len(self.ids)} ids")
         spread = self._spread
         if spread is None:
             return SparseRows.trusted(self.ids[kept], self._rows[kept], self.num_rows)
@@ -262,6 +264,8 @@ class SparseRows(SparseCotangent):
         Returns:
             `SparseRows` with distinct ids and the sums of their rows; itself if no id repeats.
         """
+        if not isinstance(indexer, Indexer | None):
+            raise UnsupportedError(f"indexer={indexer!r:.60}; expected an Indexer, or None")
         unique, inverse = (indexer or Indexer(len(self.ids))).number(self.checked_ids())
         if len(unique) == len(self.ids):
             return self
@@ -339,6 +343,10 @@ class SparseRows(SparseCotangent):
 
     @staticmethod
     def combine(parts: Sequence["SparseRows"]) -> "SparseRows":
+        if wrong := {type(part).__name__ for part in parts if not isinstance(part, SparseRows)}:
+            raise UnsupportedError(f"combine of {', '.join(sorted(wrong))}; expected a list of SparseRows")
+        if not parts:
+            raise ShapeError("combine of no SparseRows; expected at least one")
         ids = np.concatenate([part.ids for part in parts])
         spreads = [part._spread for part in parts if part._spread is not None]
         if len(spreads) == len(parts):

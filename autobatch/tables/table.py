@@ -8,7 +8,7 @@ import numpy as np
 from autobatch.core.abstract_eval import check_plain
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.kernels.rows import first_bad_id, split_addresses
-from autobatch.ops.rules.ragged_checks import check_ids, whole_number
+from autobatch.ops.rules.ragged_checks import as_integers, check_ids, whole_number
 from autobatch.tables.protocol import Context, Table, checked_matrix
 from autobatch.tables.row_access import LocatedRows, locate_array
 
@@ -77,7 +77,7 @@ class EmbeddingTable(Table):
 
     def row_addresses(self, ids: np.ndarray, context: Context = Context.NO_CONTEXT) -> np.ndarray:
         """The memory address of each named row."""
-        return self.weights.__array_interface__["data"][0] + self.weights.strides[0] * ids.astype(np.int64)
+        return self.weights.__array_interface__["data"][0] + self.weights.strides[0] * as_integers(ids)
 
     @property
     def _ab_whole(self) -> np.ndarray:
@@ -279,7 +279,7 @@ class QuantizedTable(Table):
         """The memory address of each named packed row; raises UnsupportedError for an update."""
         if context is Context.UPDATE:
             self._refuse_updates()
-        return self.packed.__array_interface__["data"][0] + self.packed.strides[0] * ids.astype(np.int64)
+        return self.packed.__array_interface__["data"][0] + self.packed.strides[0] * as_integers(ids)
 
     def _ab_locate(self, ids: np.ndarray, context: Context | None) -> LocatedRows:
         if context is Context.UPDATE:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.errors import ShapeError, StructureError
+from autobatch.errors import ShapeError, StructureError, UnsupportedError
 from autobatch.tables.stored import StoredBlock
 
 _SLOT = "slot:"
@@ -31,7 +31,10 @@ def blocks_of_arrow(table: Any, dim: int, dtype: np.dtype) -> list[StoredBlock]:
 
     Raises:
         StructureError: the column "key" or "row" is missing. ShapeError: rows have another length than `dim`.
+        UnsupportedError: something that is no Arrow table.
     """
+    if not (hasattr(table, "column_names") and hasattr(table, "combine_chunks")):
+        raise UnsupportedError(f"from_arrow of a {type(table).__name__}; expected a pyarrow.Table like to_arrow's")
     missing = {"key", "row"} - set(table.column_names)
     if missing:
         raise StructureError(f"an Arrow table of {table.column_names}; expected the columns {sorted(missing)}, too")

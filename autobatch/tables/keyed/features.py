@@ -14,7 +14,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
-from autobatch.errors import DTypeError, OptionError, ShapeError, UnsupportedError
+from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels import hash_functions as kernels
 from autobatch.ops.rules.ragged_checks import as_ids, whole_option
 from autobatch.tables.lookup import index_table
@@ -196,6 +196,8 @@ class Vocabulary:
             "bytes" (uint8), the strings concatenated, and "offsets" (int64), the start of each and the end.
         """
         _, _, offsets, data, _ = self._memory
+        if not 0 <= operator.index(since) <= len(self):
+            raise OptionError(f"since={since} of a vocabulary of {len(self)}; expected from 0 to that")
         offsets = offsets[since : len(self) + 1]
         return {"bytes": data[offsets[0] : offsets[-1]].copy(), "offsets": offsets - offsets[0]}
 
@@ -211,6 +213,8 @@ class Vocabulary:
         """
         out = cls()
         for part in parts:
+            if not (isinstance(part, dict) and part.keys() >= {"offsets", "bytes"}):
+                raise StructureError(f"from_arrays of {part!r:.60}; expected results of Vocabulary.arrays()")
             bounds, data = part["offsets"].tolist(), part["bytes"].tobytes()
             out[[data[start:end] for start, end in itertools.pairwise(bounds)]]
         return out
@@ -269,6 +273,9 @@ def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine
     if combine not in _WAYS:
         raise OptionError(f"combine={combine!r}; expected one of {', '.join(_WAYS)}")
     buckets = whole_option(buckets, "buckets")
+    for table in (quotients, remainders):
+        if len(shape_of(table)) != 2:
+            raise ShapeError(f"a table of shape {shape_of(table)}; expected (num_rows, dim)")
     if combine != "concatenate" and shape_of(quotients)[1:] != shape_of(remainders)[1:]:
         raise ShapeError(
             f"rows of {shape_of(quotients)[1:]} and {shape_of(remainders)[1:]}; expected equal dims to {combine} them"

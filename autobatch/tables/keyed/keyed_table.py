@@ -127,7 +127,11 @@ class KeyedTable(Table):
 
         Several blocks are joined in memory; to fill a table that is not in use yet, pass them one by one instead.
         """
-        given = list(blocks)
+        given = list(blocks) if isinstance(blocks, Iterable) else [blocks]
+        if wrong := {type(each).__name__ for each in given if not isinstance(each, StoredBlock)}:
+            raise UnsupportedError(f"restore_blocks of {', '.join(wrong)}; expected StoredBlocks, as .blocks() gives")
+        if not isinstance(arrays, dict | None):
+            raise UnsupportedError(f"arrays={arrays!r:.60}; expected a dict of arrays, as .arrays() gives")
         gone = self._flat(removed) if np.size(removed) else np.empty(0, np.int64)
         self._made(lambda: self._restoring(given, gone, arrays, step))
 

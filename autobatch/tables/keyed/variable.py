@@ -423,6 +423,7 @@ class EmbeddingVariable(KeyedTable):
 
         Raises:
             StructureError: the column "key" or "row" is missing. ShapeError: rows of another length.
+            UnsupportedError: something that is no Arrow table.
         """
         self.restore_blocks(blocks_of_arrow(table, self.dim, self.dtype))
 
@@ -521,6 +522,8 @@ class EmbeddingVariable(KeyedTable):
             settings: a variable's `settings`. storage: a folder for the rows, None for memory.
         """
         given = dict(settings)
+        if absent := {"dim", "initializer", "admission", "step", "slots"} - given.keys():
+            raise StructureError(f"settings without {sorted(absent)}; expected the .settings of a variable")
         step, slots = given.pop("step"), given.pop("slots")
         if isinstance(given["initializer"], dict):
             given["initializer"] = init.from_settings(given["initializer"])

@@ -1,0 +1,76 @@
+"""Public constructors and methods that are given a wrong type say what was given and what to write instead."""
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.errors import OptionError, ShapeError, StructureError, UnsupportedError
+from tests.law import assert_same
+
+WRONG = [None, "x", 3, object(), [None], ["a"], {}, b"x", 1.5, int, ()]
+BATCHES = [kind.from_examples([np.ones(1), np.ones(2)]) for kind in (ab.MaskedBatch, ab.PackedBatch)]
+
+
+def variable():
+    return ab.EmbeddingVariable(2)
+
+
+def rows():
+    return ab.SparseRows([0], [[1.0]], 3)
+
+
+TAKES_ONE = {
+    "from_masked": (lambda x: ab.PackedBatch.from_masked(x), UnsupportedError, "from_masked of a .*a MaskedBatch"),
+    "from_arrow": (lambda x: variable().from_arrow(x), UnsupportedError, "from_arrow of a .*expected a pyarrow.Table"),
+    "arrays=": (lambda x: variable().restore_blocks([], arrays=x or 1), UnsupportedError, "arrays=.*expected a dict"),
+    "indexer": (lambda x: rows().coalesce(x or 1), UnsupportedError, "indexer=.*expected an Indexer"),
+    "where": (lambda x: rows().where(x), ShapeError, "expected a bool for each of 1 ids"),
+    "from_arrays": (lambda x: ab.Vocabulary.from_arrays(x), StructureError, "from_arrays of .*expected results of"),
+}
+
+
+@pytest.mark.parametrize("name", TAKES_ONE)
+@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+def test_one_of_a_wrong_type_is_named(name, wrong):
+    call, error, message = TAKES_ONE[name]
+    if name == "arrays=" and isinstance(wrong, dict):
+        wrong = 7
+    with pytest.raises(error, match=message):
+        call(wrong)
+
+
+@pytest.mark.parametrize("wrong", [w for w in WRONG if w not in ((), {})], ids=repr)
+def test_a_list_with_a_wrong_type_is_named(wrong):
+    with pytest.raises(UnsupportedError, match=r"restore_blocks of .*expected StoredBlocks"):
+        variable().restore_blocks([wrong])
+    with pytest.raises(UnsupportedError, match=r"combine of .*expected a list of SparseRows"):
+        ab.SparseRows.combine([wrong])
+
+
+@pytest.mark.parametrize("batch", BATCHES, ids=["masked", "packed"])
+@pytest.mark.parametrize("order", ["x", 3, object(), b"x", 1.5, int, [], {}], ids=repr)
+def test_what_is_no_memory_order_raises_as_in_numpy(batch, order):
+    for call in (lambda x: x.copy(order=order), lambda x: x.astype(np.float32, order=order)):
+        with pytest.raises((ValueError, TypeError)) as expected:
+            call(batch.examples()[0])
+        with pytest.raises(type(expected.value), match=r"order|Order"):
+            call(batch)
+
+
+def test_orders_in_small_letters_are_numpys():
+    assert_same(BATCHES[0].copy(order="f").examples(), [x.copy(order="f") for x in BATCHES[0].examples()])
+
+
+def test_other_wrong_arguments_are_named():
+    with pytest.raises(ShapeError, match="combine of no SparseRows"):
+        ab.SparseRows.combine([])
+    with pytest.raises(StructureError, match=r"settings without \['admission', 'dim'"):
+        ab.EmbeddingVariable.from_settings({})
+    with pytest.raises(ShapeError, match=r"a table of shape \(\); expected"):
+        ab.multi_hash(3, 3, np.ones((2, 2)), 3)
+    with pytest.raises(ShapeError, match=r"ids of shape \(\); expected"):
+        ab.EmbeddingTable(np.ones((2, 2))).destination(3)
+    with pytest.raises(ShapeError, match="segment_ids have shape"):
+        ab.segment_ids_to_offsets(3)
+    with pytest.raises(OptionError, match="since=3 of a vocabulary of 1"):
+        ab.Vocabulary(["a"]).arrays(3)
