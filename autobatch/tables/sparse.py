@@ -263,6 +263,9 @@ class SparseRows(SparseCotangent):
 
         Returns:
             `SparseRows` with distinct ids and the sums of their rows; itself if no id repeats.
+
+        Raises:
+            UnsupportedError: something that is no `Indexer`.
         """
         if not isinstance(indexer, Indexer | None):
             raise UnsupportedError(f"indexer={indexer!r:.60}; expected an Indexer, or None")

@@ -8,7 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import ShapeError
-from tests.data.arrow_structures import KINDS, Maker, plain
+from tests.batches.arrow_structures import KINDS, Maker, plain
 from tests.hostile import in_processes
 
 pytestmark = pytest.mark.fuzz
@@ -29,7 +29,7 @@ def test_valid_structures_give_what_they_hold_and_are_released_once(kind):
 
 @pytest.mark.parametrize("seeds", [range(400), pytest.param(range(400, 10_000), marks=pytest.mark.slow)], ids=str)
 def test_hostile_structures_neither_crash_nor_show_foreign_memory(seeds):
-    in_processes(seeds, module="tests.data.arrow_structures")
+    in_processes(seeds, module="tests.batches.arrow_structures")
 
 
 def lists(maker, offsets, kind="list", form="+l"):

@@ -1,6 +1,6 @@
 """Crafted Arrow structures: valid ones of every type that a batch holds, with their values, and hostile ones.
 
-    python -m tests.data.arrow_structures --seed 5000 --count 1000
+    python -m tests.batches.arrow_structures --seed 5000 --count 1000
 
 A structure is made by ctypes as the C data interface says, with each buffer in guarded memory. A hostile one is valid
 but for a field or two. Reading it gives numbers and strings that it holds, or one of the documented errors.
@@ -330,7 +330,7 @@ def _leaves(x: Any) -> list[Any]:
     return [leaf for each in x for leaf in _leaves(each)] if isinstance(x, list) else [x]
 
 
-FUZZERS: dict[str, Fuzzer] = {"arrow": functools.partial(in_processes, module="tests.data.arrow_structures")}
+FUZZERS: dict[str, Fuzzer] = {"arrow": functools.partial(in_processes, module="tests.batches.arrow_structures")}
 
 if __name__ == "__main__":
     sys.exit(main(FUZZERS))
