@@ -91,6 +91,7 @@ def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any)
     dim = x.shape[1]
     if not dim or (dim == 1 and norm != SUM) or not fits_one_thread(data.nbytes):
         return None
+    bounds: np.ndarray | None
     if form == "lengths":  # if their cumulative sums are valid bounds, the lengths are valid
         bounds = np.zeros(described.shape[0] + 1, np.int64)
         described.cumsum(out=bounds[1:])
@@ -116,5 +117,5 @@ def _bounds(segments: np.ndarray, rows: int, count: Any) -> np.ndarray | None:
     count = int(segments[-1]) + 1 if count is None else count
     if not 0 < count <= _MOST:
         return None
-    bounds: np.ndarray = np.zeros(count + 1, np.int64)
+    bounds = np.zeros(count + 1, np.int64)
     return bounds if run_bounds(segments, bounds) else None

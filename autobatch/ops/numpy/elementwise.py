@@ -308,7 +308,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Any:
 @implements(np.copy)
 def copy(a: Any, order: str = "K") -> Any:
     if order is not None and not (isinstance(order, str) and order in _copies):
-        np.zeros(1).copy(order)  # raises NumPy's own error for what is no order
+        np.zeros(1).copy(order)  # type: ignore[arg-type]  # raises NumPy's own error for what is no order
         order = order.upper()
     return _copies[order or "K"](a)
 
