@@ -53,7 +53,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 MODULES_OF_THEIR_OWN = {"errors"}
 
 # Folders whose __init__ is a public namespace, not only a docstring.
-NAMESPACES = {"testing", "optim", "nn", "ray"}
+NAMESPACES = {"testing", "optim", "nn", "ray", "batches"}  # the classes of the last one make one another
 
 # Imports inside functions: each delays an optional or heavy dependency.
 LATE_IMPORTS = {
@@ -195,6 +195,40 @@ def test_layers_import_one_way():
             if LEVEL.get(other, len(LAYERS)) >= LEVEL[own]:
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {imported}")
     assert not wrong, "\n".join(wrong)
+
+
+def folder_of(module: str) -> str:
+    """The folder of a module, or of a name in one, below the package; "" for the package's own modules."""
+    parts = module.split(".")[1:]
+    while parts and not (PACKAGE / "/".join(parts)).with_suffix(".py").exists():
+        if (PACKAGE / "/".join(parts)).is_dir():
+            return "/".join(parts)
+        parts.pop()
+    return "/".join(parts[:-1])
+
+
+def test_folders_import_one_way():
+    """Within a layer, too: of two folders at most one imports the other. A folder's `__init__` may name its own."""
+    found = collections.defaultdict(set)
+    for path in MODULES:
+        own = path.parent.relative_to(PACKAGE).as_posix()
+        for base, name in read(path).taken:
+            other = folder_of(f"{base}.{name}")
+            if base.startswith("autobatch.") and other != own and path.name != "__init__.py" and "" not in (own, other):
+                found[own, other].add(path.name)
+    wrong = {pair: names for pair, names in found.items() if pair[::-1] in found and "." not in pair}
+    assert wrong == {}
+
+
+def test_modules_that_are_named_by_a_string_are_below():
+    """`import_module("autobatch.x")` is an import, too."""
+    wrong = []
+    for path in MODULES:
+        own = layer(module_name(path))
+        for named in re.findall(r"""(?:import_module|import_whole)\(["'](autobatch\.[\w.]+)["']""", path.read_text()):
+            if own in LEVEL and LEVEL.get(layer(named), len(LAYERS)) > LEVEL[own]:
+                wrong.append(f"{path.relative_to(ROOT)}: {named}")
+    assert wrong == []
 
 
 def test_imports_are_absolute():

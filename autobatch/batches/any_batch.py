@@ -4,7 +4,6 @@ The classes construct one another: a padded batch whose lanes come to differ in 
 batch of objects whose lanes agree becomes padded. To avoid import cycles they look each other up in `FORMS`.
 """
 
-import importlib
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -22,17 +21,8 @@ from autobatch.facts import operators
 Form = TypeVar("Form")
 
 
-class _Forms(dict[str, Any]):
-    """The batch classes by name, filled at import; before a name counts as missing, the whole package is imported."""
-
-    def __missing__(self, name: str) -> Any:
-        importlib.import_module("autobatch.public")
-        if name not in self:
-            raise KeyError(name)
-        return self[name]
-
-
-FORMS = _Forms()
+FORMS: dict[str, Any] = {}
+"""The batch classes, `collate` and `Examples` by name; importing the folder fills it."""
 _DIFFER = "the examples differ in structure, rank or dtype, so no op takes them together"
 _NUMBERS = (bool, int, float, complex)
 

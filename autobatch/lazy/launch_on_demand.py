@@ -24,7 +24,7 @@ from autobatch.core.memory import library_code
 from autobatch.errors import NeedsLoop
 from autobatch.kernels.jit import jit
 from autobatch.kernels.rows import first_bad_id
-from autobatch.lazy.buffers import row_p
+from autobatch.lazy.grouping.buffers import row_p
 from autobatch.lazy.grouping.signatures import BlockCall, Signature
 from autobatch.lazy.launching import BorrowedRows, GraphSegment, Launches, Stats, packed_values, weak_numbers
 from autobatch.tables.lookup import lookup_p

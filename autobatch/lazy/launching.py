@@ -28,7 +28,9 @@ from autobatch.kernels.rows import (
     locate_operands,
     place_results,
 )
-from autobatch.lazy.buffers import (
+from autobatch.lazy.grouping.addition_chains import Forest, Graph, forest_p
+from autobatch.lazy.grouping.any_length import SizesByLength
+from autobatch.lazy.grouping.buffers import (
     Buffers,
     RaggedRows,
     classify_rows,
@@ -38,12 +40,10 @@ from autobatch.lazy.buffers import (
     shaped,
     sized_rows,
 )
-from autobatch.lazy.grouping.addition_chains import Forest, Graph, forest_p
-from autobatch.lazy.grouping.any_length import SizesByLength
+from autobatch.lazy.grouping.launch_order import Schedule
 from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.grouping.ragged import Group, NoRaggedRule, Sizes, refuse, run_ragged, run_steps
 from autobatch.lazy.grouping.signatures import Signature
-from autobatch.lazy.launch_order import Schedule
 from autobatch.ops.numpy.joining import stack_p
 
 _LARGE = 8192  # bytes

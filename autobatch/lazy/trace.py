@@ -35,9 +35,9 @@ from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import effect_of
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
-from autobatch.lazy.buffers import row_p
 from autobatch.lazy.example_state import Inputs
 from autobatch.lazy.grouping.any_length import AnyLength
+from autobatch.lazy.grouping.buffers import row_p
 from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.grouping.signatures import BlockCall, Signature
 from autobatch.lazy.launching import GraphSegment, LargeConstant, Stats, launch_segment

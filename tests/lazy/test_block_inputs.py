@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.lazy.buffers import Picked
+from autobatch.lazy.grouping.buffers import Picked
 from autobatch.testing.inspect import map_with_stats
 from tests.law import assert_same, loop, normal
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobatch.lazy.launch_order import refine, schedule
+from autobatch.lazy.grouping.launch_order import refine, schedule
 
 
 @st.composite

@@ -15,7 +15,7 @@ from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import WEAK, Aval, freeze
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.errors import ShapeError
-from autobatch.lazy.buffers import ragged_rows
+from autobatch.lazy.grouping.buffers import ragged_rows
 from autobatch.lazy.grouping.ragged import NoRaggedRule, Sizes, run_ragged, run_steps
 
 SHORTEST, LONGEST = 2, 512  # lengths recorded this way; NumPy broadcasts length 1, and warns for length 0

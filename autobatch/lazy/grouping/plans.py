@@ -13,8 +13,8 @@ import numpy as np
 from autobatch.core.config import config
 from autobatch.lazy.grouping.addition_chains import Graph, chain_signatures, contract, rewrite, split_blocks
 from autobatch.lazy.grouping.general_blocks import find_merges
+from autobatch.lazy.grouping.launch_order import Schedule, refine, schedule
 from autobatch.lazy.grouping.ragged import Group, by_family, refusal_count, split_mixed
-from autobatch.lazy.launch_order import Schedule, refine, schedule
 
 Plan = tuple[Graph, Schedule, Sequence[Group | None]]
 

@@ -23,8 +23,8 @@ from autobatch.core.abstract_eval import WEAK, Aval, freeze, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op
 from autobatch.errors import MostlyPadding, UnsupportedError
-from autobatch.lazy.buffers import packed, ragged_rows, widths_of
-from autobatch.lazy.launch_order import Schedule
+from autobatch.lazy.grouping.buffers import packed, ragged_rows, widths_of
+from autobatch.lazy.grouping.launch_order import Schedule
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
 from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.row_gather import rows_p
