@@ -1,5 +1,6 @@
-"""Python's operators are listed once, each with its symbol, syntax, function, methods and ufunc; and where an operator
-between NumPy scalars differs from its ufunc (`DIFFERENCES`).
+"""Python's operators, with symbol, syntax, function, methods and ufunc, and where those of NumPy's scalars differ.
+
+`DIFFERENCES` says where an operator between NumPy scalars differs from its ufunc.
 
 NumPy has code of its own for `x + y` of two scalars (or of a scalar and a Python number): an integer that overflows is
 reported, complex numbers are ordered by their real parts even if an imaginary part is NaN, and `x ** 0.5` is no square
