@@ -253,7 +253,7 @@ def _lockstep(function: Any, args: Any, kwargs: Any, why: str = "the call names 
 
     out = run(function, args, kwargs, _convert, is_pure, map_columns)
     way, stats = ran[-1] if ran else (LOCKSTEP, Stats())
-    note(way, why if way == LOCKSTEP else "lock-step has no form for it", function, stats)
+    note(way, why if way == LOCKSTEP else "lock-step does not support it", function, stats)
     return out
 
 

@@ -8,7 +8,7 @@ from autobatch.cli.users_code import add_arguments, examples, importing_from_cwd
 from autobatch.testing.equivalence import assert_equivalent
 from autobatch.testing.own_batch_proof import assert_same
 
-_DESCRIPTION = """Prove that batching a function changes nothing: every way that autobatch runs it, or with --batched
+_DESCRIPTION = """Prove that batching a function changes nothing: every execution mode of autobatch, or with --batched
 your own batched function, against the function of one example. Exit status 0 if all agree, 1 if not, 2 for wrong usage.
 
   autobatch check models.tree:logits --examples models.tree:trees --shared params=models.tree:params

@@ -19,21 +19,21 @@ from autobatch.errors import ShapeError
 
 _WAYS = """\
 f(x)                                       one example: plain NumPy
-f(ab.MaskedBatch.from_examples(xs))        lock-step: f decorated with @ab.batch, one pass for the whole batch
-ab.map(f, xs, params=params)               on the fly: any Python, equal operations grouped as it goes
+f(ab.collate(xs))                          lock-step: f decorated with @ab.batch, one pass for the whole batch
+ab.map(f, xs, params=params)               tracing: any Python; equal operations of the examples run together
 ab.value_and_grad(loss)(params)            gradients, through either
 ab.explain(f, xs, params=params)           how each line ran, how long it took, and what to write instead
-ab.testing.assert_equivalent(f, xs, ...)   the proof that all ways agree, gradients included
+ab.testing.assert_equivalent(f, xs, ...)   the proof that all execution modes agree, gradients included
 ab.source(f), ab.source(f, rewritten=True) f's lines with marks, or the code that lock-step runs instead"""
 
 _EXAMPLES = """\
 examples:
-  autobatch                        the options, and the ways to run a function
-  autobatch demo                   ten seconds: a model proved, timed and trained
+  autobatch                        the options, and how to run a function
+  autobatch demo                   a model proved, timed and trained, in ten seconds
   autobatch check models:loss --examples models:words models:labels --shared params=models:params
   autobatch bench models:loss --examples models:words models:labels --shared params=models:params
   autobatch explain models:loss --examples words.npz --html report.html
-  autobatch source models:loss     each line, and what becomes of it
+  autobatch source models:loss     each line, and how it runs
   autobatch cache clear --older 30
   autobatch doctor                 what is slow on this machine, and why
 
@@ -90,11 +90,11 @@ def _parser() -> argparse.ArgumentParser:
         commands,
         "bench",
         _bench,
-        "time every way beside the loop, results compared first",
+        "time each execution mode against the loop; results are compared first",
         "  autobatch bench models:loss --examples models:words models:labels --shared params=models:params",
     )
     users_code.add_arguments(bench)
-    bench.add_argument("--seconds", type=float, default=1.0, help="for which each way is repeated (default: 1)")
+    bench.add_argument("--seconds", type=float, default=1.0, help="to repeat each execution mode (default: 1)")
 
     add_commands(commands)
 
@@ -198,7 +198,7 @@ def _print_overview() -> None:
     meanings = _option_texts()
     for field in dataclasses.fields(Config):
         print(f"  {field.name} = {field.default!r}\n      {meanings[field.name]}")
-    print("\nWays to run a function f of one example\n" + "\n".join(f"  {line}" for line in _WAYS.splitlines()))
+    print("\nHow to run a function f of one example\n" + "\n".join(f"  {line}" for line in _WAYS.splitlines()))
     print("\n`autobatch --help` names the commands")
 
 

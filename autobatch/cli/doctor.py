@@ -194,4 +194,4 @@ def _calls() -> Iterator[Finding]:
     with options(way="fly", warn=False):
         each = least_seconds(lambda: map_examples(chain, xs * 8)) / (100 * len(xs) * 8)
     slow = each > _SLOW["record"]
-    yield Finding("on the fly", f"{each * 1e6:.1f} µs for an operation", *(("slow", advice) if slow else ()))
+    yield Finding("tracing", f"{each * 1e6:.1f} µs for an operation", *(("slow", advice) if slow else ()))

@@ -309,7 +309,7 @@ _REMEDIES: list[tuple[str, str]] = [
     ),
     (r"leaves arrays|leaves a function", "return what is needed instead of keeping it elsewhere"),
     (
-        r"has no batching rule|has no form for values that differ",
+        r"has no batching rule|cannot run batched on values that differ",
         "call it once after the batched part, or write it with functions that have a rule (np.sum, np.sort …)",
     ),
     (r"list", "build arrays: append to one list, and np.stack it after the loop"),

@@ -447,7 +447,7 @@ class Launches:
             outs = sig.any_length.run(operands, sizes_of, shared, stats.fallbacks)
         except NoRaggedRule:
             refuse(sig.family)
-            raise NeedsLoop("calls of any length that have no form together") from None
+            raise NeedsLoop("calls of different lengths that cannot run as one") from None
         return _as_buffers(outs, len(calls), [sig.out] if sig.block is None else sig.block.outs)
 
     def _sizes_of(self, which: np.ndarray, rows: np.ndarray) -> list[Size]:

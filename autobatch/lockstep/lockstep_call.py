@@ -39,7 +39,7 @@ from autobatch.tables.lookup import PendingRows
 
 MapColumns = Callable[..., tuple[list[Any], bool]]
 
-_NEXT_WAY, _LAST_WAY = "example by example, on the fly", "as a loop over the examples"
+_NEXT_WAY, _LAST_WAY = "example by example, traced", "as a loop over the examples"
 
 
 class NoLockStep(Exception):  # noqa: N818  # a signal, not a failure

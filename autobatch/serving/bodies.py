@@ -106,7 +106,7 @@ def encode(kind: str, value: Any) -> bytes:
         except RecursionError:
             raise UnsuitedResultError("the result has more levels than Python has room for, or holds itself") from None
         except ValueError as error:  # an integer with more digits than Python writes
-            raise UnsuitedResultError(f"the result has no form in JSON: {error}") from None
+            raise UnsuitedResultError(f"the result cannot be written as JSON: {error}") from None
     if kind == NPY:
         out = io.BytesIO()
         np.lib.format.write_array(out, _array(value, ()), allow_pickle=False)

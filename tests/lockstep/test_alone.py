@@ -62,7 +62,7 @@ def test_only_a_foreign_call_runs_as_a_loop():
 
 
 def test_what_a_helper_cannot_do_runs_on_the_fly_and_the_warning_names_its_line():
-    with pytest.warns(FallbackWarning, match="a call of locals; it runs example by example, on the fly") as caught:
+    with pytest.warns(FallbackWarning, match="a call of locals; it runs example by example, traced") as caught:
         got = examples(batch(helper_of_its_own)(batch_of(XS)))
     assert_same(got, [helper_of_its_own(x) for x in XS])
     assert (caught[0].filename, caught[0].lineno) == (__file__, looks_around.__code__.co_firstlineno + 2)

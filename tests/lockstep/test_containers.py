@@ -410,7 +410,7 @@ def test_unpacking_of_another_number_raises_for_that_example():
         a, b = xs
         return a + b
 
-    with pytest.raises(ValueError, match="too many values") as caught, pytest.warns(match="on the fly"):
+    with pytest.raises(ValueError, match="too many values") as caught, pytest.warns(match="traced"):
         batch(f)(batch_of(ragged(2, 3, 2)))
     assert "raised for example 1" in caught.value.__notes__
 

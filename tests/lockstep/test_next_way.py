@@ -45,7 +45,7 @@ def test_a_batch_by_position_by_keyword_and_inside_of_a_tree():
 
     xs = ragged(2, 1, 3, width=3)
     batch, w, ks = batch_of(xs), np.ones((3, 2)), [1.0, 2.0, 3.0]
-    with pytest.warns(FallbackWarning, match="on the fly"):
+    with pytest.warns(FallbackWarning, match="traced"):
         got = ab.examples(ab.batch(f)(batch, {"x": batch, "p": {"w": w}}, k=batch_of(ks)))
     assert_same(got, [f(x, {"x": x, "p": {"w": w}}, k=k) for x, k in zip(xs, ks, strict=True)])
 
@@ -63,7 +63,7 @@ def test_state_of_a_dataclass_that_holds_a_batch():
         return cell
 
     batch = batch_of(XS)
-    with pytest.warns(FallbackWarning, match="on the fly"):
+    with pytest.warns(FallbackWarning, match="traced"):
         got = ab.examples(ab.batch(f)(Cell(batch, 2)))
     assert_same(got, [f(Cell(x, 2)) for x in XS])
 
@@ -126,7 +126,7 @@ def test_an_error_names_its_example():
         locals()
         return x[2]
 
-    with pytest.raises(IndexError, match="out of bounds") as caught, pytest.warns(FallbackWarning, match="on the fly"):
+    with pytest.raises(IndexError, match="out of bounds") as caught, pytest.warns(FallbackWarning, match="traced"):
         ab.batch(f)(batch_of(ragged(3, 4, 1, 0)))
     assert caught.value.__notes__ == ["raised for example 2"]
 

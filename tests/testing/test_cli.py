@@ -290,7 +290,7 @@ def test_the_doctor_looks_at_everything(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(doctor, "_compiler", lambda: iter([doctor.Finding("compiler", "there")]))
     assert main(["doctor"]) == 0
     shown = capsys.readouterr().out
-    for about in ("python", "versions", "machine", "threads", "BLAS", "cache", "lock-step", "on the fly"):
+    for about in ("python", "versions", "machine", "threads", "BLAS", "cache", "lock-step", "tracing"):
         assert any(row[2:].startswith(about) for row in shown.splitlines())
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("AUTOBATCH_CACHE_DIR", str(tmp_path / "file"))

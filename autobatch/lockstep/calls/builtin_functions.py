@@ -206,7 +206,7 @@ def _over_items(function: Callable[..., Any]) -> Callable[..., Any]:
         if current_region() is not None and any(map(is_changeable, leaves(args))):
             raise NeedsLoop(f"{function.__name__}() of objects of the call")
         if function is sorted and config.strict and is_batched_tree(args):
-            warn_fallback("sorted() of numbers that differ by example, which Python sorts for each example")
+            warn_fallback("sorted() of numbers that differ by example runs in Python for each example")
         out = lanes(*args, **kwargs) if is_batched_tree(args) else function(*args, **kwargs)
         return LaneList(out) if type(out) is list and current_region() is not None else out
 

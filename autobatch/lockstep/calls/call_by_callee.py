@@ -326,7 +326,7 @@ def call_plain(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not is_batched_tree((args, kwargs)):
         return f(*args, **kwargs)
     require_local(f, getattr(f, "__wrapped__", None), f.pyfunc if isinstance(f, np.vectorize) else None)  # e.g. a cache
-    warn_fallback(f"{name} has no form for values that differ by example")
+    warn_fallback(f"{name} cannot run batched on values that differ by example")
     call, linked = tracking_views(f, args, kwargs)
     out = linked(stack_results(per_lane(call, args, kwargs)))
     if isinstance(out, ObjectBatch) and isinstance(f, type) and any(map(_is_array, leaves((args, kwargs)))):
