@@ -17,6 +17,7 @@ import json
 import math
 import os
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -41,8 +42,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 def _renewed(folder: Path, name: str) -> Any:
     """The functions, from a source file that this process has not seen."""
     path = folder / f"new_{name}_{time.time_ns()}.py"
-    text = Path(new_functions.__file__).read_text().replace(f"def {name}(", f"def {name}_(")
-    path.write_text(text.replace(f"({name},", f"({name}_,").replace(f" {name},", f" {name}_,").replace(f" {name})", f" {name}_)"))
+    path.write_text(re.sub(rf"\b{name}\b", f"{name}_", Path(new_functions.__file__).read_text()))
     spec: Any = importlib.util.spec_from_file_location(path.stem, path)
     module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -79,7 +79,7 @@ def measure(folder: Path, name: str, call: str, batch: int, calls: int = CALLS) 
     gc.disable()
     for number in range(calls):
         columns = [[make(rng) for _ in range(batch)] for make in makers]
-        given = columns if call == "map" else [ab.collate(column) for column in columns]
+        given = columns if call == "map" else [_batch_of(column) for column in columns]
         results = {}
         for run in [looping, ours] if number % 2 else [ours, looping]:
             values = columns if run is looping else given
@@ -94,6 +94,10 @@ def measure(folder: Path, name: str, call: str, batch: int, calls: int = CALLS) 
     counted = slice(0 if calls == CALLS else 2 * calls // 3, calls)
     (loop_cpu, loop_wall), (cpu, wall) = (map(sum, zip(*spent[run][counted], strict=True)) for run in (looping, ours))
     return {"cpu": loop_cpu / cpu, "wall": loop_wall / wall, "loop": loop_cpu / (counted.stop - counted.start)}
+
+
+def _batch_of(column: list[Any]) -> Any:
+    return ab.MaskedBatch.from_examples(column) if isinstance(column[0], np.ndarray) else ab.collate(column)
 
 
 def _process(names: list[str], call: str, batch: int, calls: int, seed: int) -> dict[str, dict[str, float]]:
@@ -152,7 +156,9 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"\n{call} of {batch}: loop/ours {cpu:.3f} (wall {wall:.3f}), {slower} of {len(rows)} slower")
             worst = sorted(median.items(), key=lambda item: item[1]["cpu"])
             for name, row in worst[: given.worst]:
-                print(f"  {name:<20} loop {row['loop'] * 1e6:8.0f} us a call  {row['cpu']:6.3f}  wall {row['wall']:6.3f}")
+                print(
+                    f"  {name:<20} loop {row['loop'] * 1e6:8.0f} us a call  {row['cpu']:6.3f}  wall {row['wall']:6.3f}"
+                )
             sys.stdout.flush()
             holds &= cpu >= LEAST.get(batch, 0.95)
     return 0 if holds else 1

@@ -3,6 +3,7 @@ file under a new name each time. `FUNCTIONS` says what their examples are made f
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -227,7 +228,7 @@ def inside(points):
 
 def path_length(points):
     total = 0.0
-    for a, b in zip(points, points[1:]):
+    for a, b in itertools.pairwise(points):
         total += math.hypot(a[0] - b[0], a[1] - b[1])
     return total
 
@@ -495,10 +496,13 @@ class Function:
 def functions():
     """Every function, by its name."""
     by_columns = [
-        ((_sequence,), (longest_increasing, drawdown, smoothed, soft_threshold, inversions, insertion_sorted, crossings)),
+        (
+            (_sequence,),
+            (longest_increasing, drawdown, smoothed, soft_threshold, inversions, insertion_sorted, crossings),
+        ),
         ((_sequence,), (welford, kahan, peaks, histogram, kalman, relative_strength, run_lengths, simpson)),
         ((_sequence,), (moving_median, clipped_rewards, softmax, entropy, standardised, shrunk, autocorrelation)),
-        ((_sequence,), (spectrum, quartile_range, returns_sharpe)),
+        ((_sequence,), (spectrum, quartile_range, returns_sharpe, crossings)),
         ((_sequence, None), (rnn, gru, attention, gated, viterbi)),
         ((_letters, _letters), (edit_distance,)),
         ((_sequence, _sequence), (time_warp,)),
