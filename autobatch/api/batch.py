@@ -14,23 +14,30 @@ import os
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from time import perf_counter
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
+from autobatch.api.chooser import History
+from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch, Shared, has_batch, unwrap_shared
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.core.config import config, with_options
-from autobatch.core.current_region import as_example, current_region, in_example
+from autobatch.batches.result_form import batched, view_columns
+from autobatch.core.config import config, current, with_options
+from autobatch.core.current_region import as_example, current_region, in_example, is_unobserved, run_loop
 from autobatch.core.diagnostics import hide_frames
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
 from autobatch.core.memory import import_whole
+from autobatch.core.pytree import is_node, leaves_of_kind
 from autobatch.core.snapshot import cell_value
 from autobatch.errors import UnsupportedError
+from autobatch.facts.python_functions import PAUSES
+from autobatch.syntax.bounded_caches import CodeCache
 
 _NAME = "_ab_itself"
 _owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
@@ -113,10 +120,113 @@ def engines() -> types.SimpleNamespace:
     ways: Any = import_whole("autobatch.api.call_ways")
     from autobatch.lockstep.calls.call_by_callee import call  # noqa: PLC0415
 
+    _Process.has_engines = True
     return types.SimpleNamespace(
         call=call, run_batch=ways.run_batch, run_gradient=ways.run_gradient, run_map=ways.run_map,
         taped_form=ways.taped_form,
     )  # fmt: skip
+
+
+# Small calls run as the loop, before anything of the engines is imported or looked at. Of each function there is one
+# account for inputs of all kinds, by its code, which knows no way but the loop.
+_small: CodeCache[History] = CodeCache()
+_ENGINES, _SPENT = 0.065, 0.1  # importing the engines takes 0.35 s: thirty calls of this many seconds lose less than a
+# fifth by that; after thirty calls, it is done when calls have taken this many seconds together
+
+
+class _Process:
+    """Calls of this process before the engines were imported, and their seconds."""
+
+    has_engines = False
+    calls = 0
+    seconds = 0.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Begun:
+    """The loop's results for the first examples of a call, for whose other examples another way may pay."""
+
+    results: list[Any]
+    seconds: float
+
+
+def small_loop(function: Any, columns: Sequence[Any], count: int, named: dict[str, Any]) -> Begun | list[Any] | None:
+    """The results of a call that is too small for any way but the loop to pay.
+
+    Args:
+        function: of one example; columns: an iterable of values for each positional argument; count: of examples.
+        named: keyword arguments that all examples share.
+
+    Returns:
+        All results; `Begun` if the first example took too long; None if no example has run, since the call is too
+        large, or has to be looked at.
+    """
+    if type(function) is not types.FunctionType or function.__dict__ or active_tape() is not None:
+        return None
+    options, code = current(), function.__code__
+    if options.way != "auto" or options.strict or options.numbering is not None or not is_unobserved():
+        return None
+    found = _small.get(id(code))
+    if found is None:
+        if not PAUSES.isdisjoint(code.co_names):
+            return None
+        _small.put(code, History(()))
+        found = _small[id(code)]
+    known, is_new = found[1], not found[1].calls
+    if not _Process.has_engines:
+        most = _ENGINES * _Process.calls if 0 < _Process.calls < 30 else _SPENT
+        known.sleeps = known.work + most - _Process.seconds
+    if not known.is_settled(1 if is_new else count):
+        return None
+    if known.is_timed:
+        start, results = 0, []
+        begun = perf_counter()  # a tenth of what the clock of the thread costs
+        if is_new and count > 1:
+            columns = [iter(column) for column in columns]
+            results = run_loop(function, [[next(column)] for column in columns], named)
+            start, seconds = 1, perf_counter() - begun
+            if seconds * count > known.sleeps:
+                return Begun(results, seconds)
+        results += run_loop(function, columns, named, None, start)
+        seconds = perf_counter() - begun
+        known.record_timed(count, seconds)
+    else:
+        before = known.work
+        results = run_loop(function, columns, named)
+        known.record_untimed(count)
+        seconds = known.work - before
+    if not _Process.has_engines:
+        _Process.calls += 1
+        _Process.seconds += seconds
+    return results
+
+
+def may_be_rows(arg: Any, size: int) -> bool:
+    """True if an argument that is no batch may hold one row for each of `size` examples."""
+    if type(arg) is np.ndarray:
+        return arg.shape[:1] == (size,)
+    return type(arg) is list or hasattr(type(arg), "to_numpy")
+
+
+def _small_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...]) -> Any:
+    """`small_loop` of a call with batches by position: the batched result if it ran all examples."""
+    batches = []
+    for arg in args:
+        if isinstance(arg, Batch):
+            batches.append(arg)
+        elif is_node(arg) and leaves_of_kind(arg, Batch):
+            return None
+    if kwargs and has_batch((), kwargs):
+        return None
+    size = batches[0].batch_size if batches else 0
+    if not size or any(each.batch_size != size for each in batches[1:]):
+        return None
+    for arg in given:
+        if may_be_rows(arg, size):
+            return None  # what has to be looked at, and perhaps warned of
+    columns = view_columns(args, batches, size)
+    results = None if columns is None else small_loop(function, columns, size, kwargs)
+    return batched(results, batches) if type(results) is list else results
 
 
 P = ParamSpec("P")
@@ -177,14 +287,16 @@ class BatchFunction(Generic[P, R_co]):
                 note_foreign(error, args, kwargs)
                 hide_frames(error)
                 raise
-        run = engines()
         if current_region() is not None and not _outside(args, kwargs):
-            return run.call(function, *args, **kwargs)
+            return engines().call(function, *args, **kwargs)
         refuse_foreign(args, kwargs)
         try:
             if self.strict:
-                return with_options(lambda: run.run_batch(function, args, kwargs, given), strict=True)
-            return run.run_batch(function, args, kwargs, given)
+                return with_options(lambda: engines().run_batch(function, args, kwargs, given), strict=True)
+            begun = _small_call(function, args, kwargs, given)
+            if begun is None or type(begun) is Begun:
+                return engines().run_batch(function, args, kwargs, given, begun)
+            return begun
         except Exception as error:
             hide_frames(error)
             raise
@@ -230,13 +342,13 @@ def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None
         ("dicts", lambda x: isinstance(x, dict), "ab.collate(dicts)"),
         ("records", dataclasses.is_dataclass, "ab.collate(records)"),
     )
-    for what, is_one, batched in kinds:
+    for what, is_one, made in kinds:
         size = next((len(arg) for arg in given if type(arg) is list and arg and all(map(is_one, arg))), None)
         if size is not None:
             name = getattr(function, "__name__", "")
             name = name if name.isidentifier() else "f"
             error.add_note(
-                f"a list of {size} {what} {_ONE_EXAMPLE}; for a batch of {size} write {name}({batched}), or "
+                f"a list of {size} {what} {_ONE_EXAMPLE}; for a batch of {size} write {name}({made}), or "
                 f"ab.map({name}, {what}) for a list of results"
             )
             return

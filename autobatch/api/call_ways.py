@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.api.batch import Begun, may_be_rows
 from autobatch.api.chooser import LOOP, History, Portion
 from autobatch.api.measured_costs import (
     WAYS,
@@ -27,14 +28,13 @@ from autobatch.api.measured_costs import (
     history_of,
     map_key,
     read_call,
-    set_up,
     uses_debugger,
 )
-from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note, watched
+from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note
 from autobatch.autodiff.tape import Tape, active_tape
 from autobatch.batches.any_batch import batches_in
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.result_form import normalised
+from autobatch.batches.result_form import batched, normalised, view_columns
 from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.blocks.kernel_cache import are_kernels_pending
 from autobatch.compiled.compiled_call import NotCompiled
@@ -43,17 +43,26 @@ from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepar
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
 from autobatch.core.batched import limited_padding
 from autobatch.core.config import config, current
-from autobatch.core.current_region import clock, current_region, in_example, numbered, with_deadline
+from autobatch.core.current_region import (
+    Arguments,
+    clock,
+    current_region,
+    in_example,
+    numbered,
+    run_loop,
+    watched,
+    with_deadline,
+)
 from autobatch.core.diagnostics import warn_fallback, warn_user
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop, OverTime, forget_example, is_noted
 from autobatch.facts.purity import is_pure, only_computes
-from autobatch.lazy.example_map import Arguments, common_length, examples_in, map_with_stats, run_loop
+from autobatch.lazy.example_map import common_length, examples_in, map_with_stats
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import Joining, active_trace
 from autobatch.lazy.launching import Stats
-from autobatch.lockstep.example_columns import ExampleColumns, join, lanes_between, map_batches, view_columns
+from autobatch.lockstep.example_columns import ExampleColumns, join, lanes_between, map_batches
 from autobatch.lockstep.lockstep_call import NoLockStep, batch_size_error, in_lock_step, run
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.lockstep_forms import convert
@@ -67,19 +76,28 @@ NOT_NEEDED = "lock-step has a form for it"  # the reason that on the fly is refu
 # Calls on batches.
 
 
-def run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...] = ()) -> Any:
+def run_batch(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    given: tuple[Any, ...] = (),
+    begun: Begun | None = None,
+) -> Any:
     """Call a function of one example on batches; returns its batched result.
 
-    `given` are the arguments by position with the marks of `ab.shared`, and () where there is nothing to warn of.
+    `given` are the arguments by position with the marks of `ab.shared`, and () where there is nothing to warn of;
+    `begun` the first examples, which have run.
     """
     numbering = current().numbering
     if numbering is None:
-        return _run_batch(function, args, kwargs, given)
+        return _run_batch(function, args, kwargs, given, begun)
     with numbered(numbering, read_call(args, kwargs, [])[0].batch_size):
-        return _run_batch(function, args, kwargs, given)
+        return _run_batch(function, args, kwargs, given, begun)
 
 
-def _run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...]) -> Any:
+def _run_batch(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...], begun: Begun | None
+) -> Any:
     options = current()
     way: str = options.way
     if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
@@ -93,16 +111,14 @@ def _run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], giv
     if not size:
         return _lockstep(function, args, kwargs)
     for arg in given:  # a call of `_warn_of_rows` costs as much as a small function
-        if type(arg) is list or (
-            arg.shape[:1] == (size,) if type(arg) is np.ndarray else hasattr(type(arg), "to_numpy")
-        ):
+        if may_be_rows(arg, size):
             _warn_of_rows(given, size)
             break
     kind = history_of(function, tuple(key), WAYS) if way == "auto" else None
     looked_at = watched.get() is not None
-    if kind is not None and not looked_at and kind.is_settled(size):
+    if kind is not None and not looked_at and begun is None and kind.is_settled(size):
         results = _timed_loop(kind, size, lambda: _looped(function, args, kwargs, batches, size))
-        return normalised(stack_results(results), size, batches)
+        return batched(results, batches)
     call = _BatchCall(function, args, kwargs, batches, size)
     if way != "auto":
         if way == FLY and uses_debugger(code_of(function)):
@@ -119,7 +135,7 @@ def _run_batch(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], giv
 
         return _run_observed(kind, LOCKSTEP, by, lambda: _lockstep(function, args, kwargs), call, function)
     _settle_next_way(kind)
-    pieces, counts = _run_portions(kind, size, call.run, LOCKSTEP)
+    pieces, counts = _run_portions(kind, size, call.run, LOCKSTEP, begun)
     return call.result(pieces, counts)
 
 
@@ -169,9 +185,9 @@ def _pinned(call: "_BatchCall | _MapCall", way: str, count: int) -> tuple[Any, s
 
 
 def _timed_loop(kind: History, count: int, loop: Callable[[], Any]) -> Any:
-    """The result of a settled call, which runs as the loop; its time is recorded unless `kind.untimed` says not to."""
+    """The result of a settled call, which runs as the loop; its time is recorded if `kind.is_timed`."""
     tape = active_tape()
-    if kind.untimed > 0 and tape is None:
+    if tape is None and not kind.is_timed:
         out = loop()
         kind.record_untimed(count)
         return out
@@ -334,14 +350,11 @@ class _BatchCall:
         """The result of the call, from the results of its portions and the number of examples in each."""
         if len(pieces) == 1:
             piece = pieces[0]
-            return (
-                piece.tree if type(piece) is _Batched else normalised(stack_results(piece), self._size, self._batches)
-            )
+            return piece.tree if type(piece) is _Batched else batched(piece, self._batches)
         if any(type(piece) is _Batched for piece in pieces):
             tree = join([piece.tree if type(piece) is _Batched else stack_results(piece) for piece in pieces], counts)
-        else:
-            tree = stack_results([result for piece in pieces for result in piece])
-        return normalised(tree, self._size, self._batches)
+            return normalised(tree, self._size, self._batches)
+        return batched([result for piece in pieces for result in piece], self._batches)
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -360,6 +373,7 @@ def run_map(
     shared: dict[str, Any],
     fixed: dict[int, Any] | None = None,
     joining: Joining | None = None,
+    begun: Begun | None = None,
 ) -> tuple[list[Any], Stats]:
     """Map a function of one example; returns the results and the statistics of launches.
 
@@ -367,13 +381,14 @@ def run_map(
         function: of one example; sequences: of its arguments, one each; shared: keyword arguments for all examples.
         fixed: by position, arguments that are the same for all examples; `sequences` fill the other positions.
         joining: gives more examples while these run on the fly, as for `map_with_stats`; their results come last.
+        begun: the first examples, which have run.
     """
     numbering = current().numbering
     if numbering is None:
-        return _run_map(function, sequences, shared, fixed, joining)
+        return _run_map(function, sequences, shared, fixed, joining, begun)
     sequences = [examples_in(each) for each in sequences]
     with numbered(numbering, common_length(sequences)):
-        return _run_map(function, sequences, shared, fixed, joining)
+        return _run_map(function, sequences, shared, fixed, joining, begun)
 
 
 def _run_map(
@@ -382,6 +397,7 @@ def _run_map(
     shared: dict[str, Any],
     fixed: dict[int, Any] | None,
     joining: Joining | None,
+    begun: Begun | None,
 ) -> tuple[list[Any], Stats]:
     options = current()
     way: str = options.way
@@ -397,7 +413,7 @@ def _run_map(
     kind: History | None = None
     if way == "auto" and count:
         kind = history_of(function, map_key(columns, count, (*shared.values(), *fixed.values())), WAYS)
-        if kind is not None and kind.is_settled(count) and watched.get() is None:
+        if kind is not None and begun is None and kind.is_settled(count) and watched.get() is None:
             return _timed_loop(kind, count, lambda: _loop_in_order(function, columns, fixed, shared, 0)), _NOTHING
     call = _MapCall(function, columns, shared, fixed, joining)
     if not count:
@@ -411,7 +427,7 @@ def _run_map(
         return _run_observed(
             kind, FLY, lambda way: call.run(Portion(way, count), 0), call.named, call, function
         ), call.stats
-    pieces, _ = _run_portions(kind, count, call.run, FLY)
+    pieces, _ = _run_portions(kind, count, call.run, FLY, begun)
     if call.stats.looped is not None:
         kind.costs[FLY].refused = call.stats.looped
     return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], call.stats
@@ -596,12 +612,13 @@ def _runs_inside() -> bool:
 
 
 def _run_portions(
-    kind: History, count: int, run: Callable[[Portion, int], Any], named: str
+    kind: History, count: int, run: Callable[[Portion, int], Any], named: str, begun: Begun | None = None
 ) -> tuple[list[Any], list[int]]:
     """Run a call in portions, by the ways that the rule picks; returns the portions' results and their sizes.
 
     Args:
         named: the way that the call names; if it refuses, that is reported as a fallback.
+        begun: examples that the loop has run already.
     """
     cold = are_kernels_pending()
     if not cold:
@@ -611,6 +628,9 @@ def _run_portions(
     counts: list[int] = []
     refusals: list[NoLockStep] = []
     start = 0
+    if begun is not None:
+        pieces, counts, start = [begun.results], [len(begun.results)], len(begun.results)
+        turn.ran(LOOP, start, begun.seconds)
     while start < count:
         step = turn.next()
         first, begun = 0 if tape is None else len(tape.nodes), clock()
@@ -637,8 +657,6 @@ def _run_portions(
         turn.ran(step.way, step.count, took, cold)
         if tape is not None:
             _time_backward(tape, first, kind, step.way, step.count)
-        if step.way != LOOP:
-            set_up.add(step.way)
         pieces.append(piece)
         counts.append(step.count)
         start += step.count

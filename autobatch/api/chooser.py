@@ -7,17 +7,19 @@ test can drive the rule with its own clock.
 The rule
 - The cost of a way is the median of its last few runs, in seconds per example. The cheapest way that has run is used.
 - The loop runs the first examples of the first call, so that its cost is known first.
+- Setting a way up (reading, rewriting, typing, loading) has a price of its own, which is known before it begins. The
+  first run of a way pays it; what that run takes beyond the loop is lost, but it is no cost of the way.
 - Each kind of input has one account: `work`, the loop's seconds for all examples so far, and `lost`, the seconds that
   other ways took beyond the loop's, less the seconds that they saved. A try is affordable if the promise below holds
   even when all of its time is lost. It is stopped (`Portion.limit`) when the affordable seconds are spent.
-- If its gain is a guess, a try may lose `_EARLY` of the loop's time so far. If a gain is expected, it may already lose
-  what `_HORIZON` calls will allow, since most gains are found in the first calls. From the tenth call on, a try may
-  lose `_LATE` of the time since then; after thirty calls, `_PART` of the time of all calls.
-- The first try includes setting the way up (rewriting, tracing, compiling).
+- A try may lose `_PART` of the loop's time so far. In the first calls, where most gains are found, it may lose as much
+  as `_CALLS` such calls will allow: if a gain is expected at once, as soon as the loop has taken that time itself; if
+  it is a guess, or comes later, in equal shares by call. From the tenth call to the last of these, a try may
+  lose `_LATE` of the time since then.
 - A way that is expected to cost many times as much as the way in use is not tried.
-- A way gets three tries, since later ones reuse what the first ones set up. Then its cost counts, and it is tried again
-  each time that the work of all calls has doubled, if affordable. Costs that were measured while code for the way was
-  still compiling in the background are forgotten when that code is ready.
+- A way gets `_RUNS` tries, since later ones reuse what the first ones set up. Then its cost counts, and it is tried
+  again each time that the work of all calls has doubled, if affordable. Costs that were measured while code for the way
+  was still compiling in the background are forgotten when that code is ready.
 
 The promise (`tests/api/test_chooser.py`): whatever the costs are, if each try ends at its limit and a way in use costs
 what it did before, then thirty or more calls take at most 1.2 times the loop's time, and the tenth to the thirtieth
@@ -29,29 +31,22 @@ unknown, spend at most a fixed share of the time spent so far.
 
 import collections
 import dataclasses
-import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 LOOP: Final = "loop"
+SOONEST: Final = 3e-3
+"""Seconds of the loop's work before anything but the loop is considered, and between two such searches: the cheapest
+set-up takes 2.5 ms (`api.measured_costs`), a search 30-60 us."""
 
-_KEPT = 5  # runs per way whose costs are kept; their median counts
-_FEW_CALLS, _HORIZON = 9, 30  # most tries fall in the first calls; the loss is spread over the second number of calls
-_PART = 0.18  # the share of the loop's time of `_HORIZON` calls, and of all calls from then on, that may be lost
-_EARLY, _LATE = 0.6, 0.03  # the share of the first `_FEW_CALLS` (as many seconds as `_PART`), and of the calls after
-_FIRST = 1.5  # calls' worth of the loop's time that sure tries may lose in the first call; 3 calls' in the first two
-_TRIES = 3  # tries of a way before its cost counts, since later tries reuse what the first ones set up
-_BETTER = 0.95  # another way replaces the way in use if it costs less than this share of it
-_GUARD, _TRUST = 8.0, 0.5  # the way in use is stopped after (1 + `_TRUST` per run so far), at most `_GUARD`, times the
-# loop's time
-_HOPELESS = 10.0  # do not try a way that is expected to cost this many times the way in use
-_LEAST = 5e-4  # seconds; a try that may take no longer is not begun
-_SOONEST = 3e-3  # seconds of the loop's work before any way is set up
-_PAUSE = 5e-3  # seconds of the loop's work between two searches for a better way, since a search takes time too
-_ASKING = 50.0  # between two questions whether a way is ready lies this many times the time of a question
-_SHORT, _MOST_UNTIMED = 1e-3, 15  # calls below so many seconds need not all be timed; the most untimed ones in a row
-_TOGETHER = 4  # the loop runs the examples of the very first call at once if they are so few; else one first
-_SHARE = 16  # the fewest examples to try a way on whose cost grows with their number; a divisor of the loop's sample
+_CALLS, _PART = 30, 0.18  # after so many calls, at most this share of the loop's time is lost: 1.2 is promised
+_FEW, _LATE = 9, 0.03  # these calls may spend all of it (a gain is worth most there); later ones hardly anything
+_RUNS = 3  # tries of a way, and runs whose median counts: the second and third run of 54 functions differ by a half in
+# lock-step, where code for blocks is still made, later ones by a tenth
+_FAR = 8.0  # a way is not tried if it is expected to cost this many times the way in use, and stopped after this many
+# times the loop's time; on the fly and in lock-step, the runs of functions on numbers spread from 2 to 50 times
+_SHARE = 16  # the part of the examples that the loop runs first; the fewest that a part of a call is tried on; of
+# settled calls, one in so many is timed (0.9 us beside 20 for a call of four examples)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -62,7 +57,7 @@ class Expectation:
         price: seconds to set it up, once; loading: seconds to load, once, what was compiled in the background.
         call: fixed seconds per call; steps: further cost per call, as a multiple of the loop's seconds per example.
         example: seconds per example; share: further cost per example, as a multiple of the loop's.
-        sure: True if a gain is expected, not guessed: a try may then lose more than the calls so far allow.
+        sure: True if a gain is expected at once, not guessed: a try may then lose more than the calls so far allow.
         divides: True if a try may take only some of the examples, since the cost grows with their number.
     """
 
@@ -89,15 +84,17 @@ class Cost:
         runs: the number of completed runs; stops: the number of stopped runs since the last completed one.
         refused: why this way cannot run the function; "" if it can.
         stopped: seconds after which the last run was stopped; 0.0 if it completed.
-        pending: code for it is being compiled in the background; cold: it ran while kernels were still being compiled.
+        is_set_up: it has completed a run; pending: code for it is being compiled in the background.
+        cold: it ran while kernels were still being compiled.
         waits: the way is not tried again until `History.work` reaches this.
     """
 
-    recent: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=_KEPT))
+    recent: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=_RUNS))
     runs: int = 0
     stops: int = 0
     refused: str = ""
     stopped: float = 0.0
+    is_set_up: bool = False
     pending: bool = False
     cold: bool = False
     waits: float = 0.0
@@ -129,30 +126,35 @@ class History:
     Args:
         ways: the ways to choose from, beside the loop.
         expected: gives a way's expected cost; called when that is needed.
+        learned: is told (way, seconds, whether it was loaded only) when a way was set up.
 
     Attributes:
         calls: the number of calls so far.
         costs: the `Cost` of each way.
         work: the loop's seconds for all calls so far; lost: the seconds that other ways took beyond that, less what
             they saved since, and not below 0.
-        looks: no other way is considered before call `looks`; sleeps: nor before `work` reaches `sleeps`.
+        sleeps: no other way is considered before `work` reaches this.
         last: the way that ran the last examples of the last call.
-        untimed: how many of the next settled calls need not be timed.
     """
 
     __slots__ = (
-        "_expected", "_gap", "_later_lost", "_later_work", "_typical", "calls", "costs", "last", "looks", "lost",
-        "sleeps", "untimed", "work",
+        "_later_lost", "_later_work", "_typical", "calls", "costs", "expected", "last", "learned", "lost", "sleeps",
+        "work",
     )  # fmt: skip
 
-    def __init__(self, ways: Sequence[str], expected: Callable[[str], Expectation]) -> None:
-        self.calls = self.looks = 0
+    def __init__(
+        self,
+        ways: Sequence[str],
+        expected: Callable[[str], Expectation] = lambda way: Expectation(),
+        learned: Callable[[str, float, bool], None] = lambda way, seconds, loaded: None,
+    ) -> None:
+        self.calls = 0
         self.costs = {way: Cost() for way in (LOOP, *ways)}
-        self.work = self.lost = self.sleeps = self._later_work = self._later_lost = 0.0
+        self.work = self.lost = self._later_work = self._later_lost = 0.0
+        self.sleeps = SOONEST
         self._typical = 0.0  # the loop's seconds per example
-        self._gap = self.untimed = 0
         self.last = LOOP
-        self._expected = expected
+        self.expected, self.learned = expected, learned
 
     def turn(self, count: int) -> "Turn":
         """Begin a call of `count` examples."""
@@ -161,35 +163,25 @@ class History:
 
     def is_settled(self, count: int) -> bool:
         """True if a call of `count` examples runs as the loop, without a `Turn`; else `turn` decides."""
-        if self.last != LOOP:
+        if self.last != LOOP or not (self.calls or count == 1):
             return False
-        calls, work = self.calls, self.work
-        if work < self.sleeps or calls < self.looks:
-            return True
-        if not calls:
-            return count <= _TOGETHER
-        return work * (calls + 1) < _SOONEST * calls  # the work after one more average call
+        return self.work + count * self._typical < self.sleeps
 
-    def sleep(self, needs: float) -> None:
-        """Consider no other way until the work allows half of `needs` seconds; half, as inputs of one kind differ."""
-        part = _FIRST if self.calls < 4 else _EARLY if self.calls < _FEW_CALLS else _PART
-        until = 0.0 if needs == math.inf else (0.5 * max(needs, _LEAST) + self.lost) / part
-        self.sleeps = max(until, self.work + _PAUSE)
+    @property
+    def is_timed(self) -> bool:
+        """True if the next settled call is timed; others count with the typical cost."""
+        return self.calls < _RUNS or not self.calls % _SHARE
 
     def record_timed(self, count: int, seconds: float) -> None:
-        """Account for a timed settled call. While short calls take as long as before, fewer and fewer are timed."""
+        """Account for a timed settled call."""
         self.calls += 1
-        cost, each = self.costs[LOOP], seconds / count
-        cost.recent.append(each)
-        cost.runs += 1
-        alike = seconds < _SHORT and 0.5 * each <= self._typical <= 2.0 * each
-        self._gap = self.untimed = min(2 * self._gap + 1, _MOST_UNTIMED) if alike else 0
-        self._typical = cost.seconds or each
+        cost = self.costs[LOOP]
+        cost.add(count, seconds)
+        self._typical = cost.seconds or 0.0
         self.add_work(seconds)
 
     def record_untimed(self, count: int) -> None:
         """Account for an untimed settled call, by the typical cost."""
-        self.untimed -= 1
         self.calls += 1
         self.add_work(count * self._typical)
 
@@ -208,17 +200,14 @@ class History:
         else:
             self.add_loss(seconds)
 
-    def expected(self, way: str) -> Expectation:
-        return self._expected(way)
-
     def best(self, without: Collection[str] = ()) -> str:
-        """The cheapest way that has completed a run; one that is not in use must be cheaper by `_BETTER`."""
+        """The cheapest way that has completed a run."""
         best, least = LOOP, self.costs[LOOP].seconds or 0.0
         for way, cost in self.costs.items():
             seconds = cost.seconds
             if seconds is None or cost.refused or cost.stopped or way == LOOP or way in without:
                 continue
-            if seconds < least * (1.0 if way == self.last else _BETTER):
+            if seconds < least:
                 best, least = way, seconds
         return best
 
@@ -228,7 +217,7 @@ class History:
 
     def add_loss(self, seconds: float) -> None:
         """Account for a way that took this many seconds more than the loop; fewer, if negative."""
-        if self.calls > _FEW_CALLS:
+        if self.calls > _FEW:
             self._later_lost = max(0.0, self._later_lost + seconds)
         self.lost = max(0.0, self.lost + seconds)
 
@@ -237,31 +226,27 @@ class History:
         for way, cost in self.costs.items():
             if cost.cold and way != self.last:
                 least = min(cost.recent, default=None)
-                self.costs[way] = Cost(refused=cost.refused)
+                anew = self.costs[way] = Cost(refused=cost.refused, is_set_up=cost.is_set_up)
+                self.sleeps = 0.0
                 if least is not None:
-                    self.costs[way].recent.append(least)
+                    anew.recent.append(least)
             cost.cold = False
 
     def add_work(self, seconds: float) -> None:
         """Account for examples for which the loop takes this many seconds."""
         self.work += seconds
-        if self.calls > _FEW_CALLS:
+        if self.calls > _FEW:
             self._later_work += seconds
 
-    def allowance(self, now: float, sure: bool) -> float:
-        """Seconds that a try may lose.
-
-        Args:
-            now: the loop's seconds for the examples at hand; sure: a gain is expected (`Expectation.sure`).
-        """
-        work, calls = self.work + now, self.calls
-        if calls > _HORIZON:
-            return _PART * work - self.lost
-        if calls > _FEW_CALLS:
+    def allowance(self, now: float, expected: Expectation) -> float:
+        """Seconds that a try of what is expected may lose; `now`: the loop's seconds for the examples at hand."""
+        calls = self.calls
+        if _FEW < calls <= _CALLS:
             return _LATE * (self._later_work + now) - self._later_lost
-        if sure:
-            return min(_FIRST * calls, _PART * _HORIZON) * work / calls - self.lost
-        return _EARLY * work - self.lost
+        share = _PART
+        if calls <= _FEW:
+            share = min(1.0, _PART * _CALLS / (calls if expected.sure else _FEW))
+        return share * (self.work + now) - self.lost
 
 
 class Turn:
@@ -271,7 +256,7 @@ class Turn:
         left: the number of examples that have not run.
     """
 
-    __slots__ = ("_failed", "_gave_up", "_kind", "_least", "_loop", "_surprised", "_tried", "_trying", "left")
+    __slots__ = ("_failed", "_gave_up", "_kind", "_loop", "_surprised", "_tried", "_trying", "left")
 
     def __init__(self, kind: History, count: int) -> None:
         self._kind = kind
@@ -280,7 +265,6 @@ class Turn:
         self._failed: set[str] = set()
         self._gave_up = False  # the way in use gave up on these examples, and stays in use
         self._surprised = False  # the way in use was stopped or failed: its known costs no longer hold
-        self._least = math.inf  # seconds that the cheapest unaffordable try needs
         self._loop = kind.costs[LOOP].seconds
         self.left = count
 
@@ -289,9 +273,9 @@ class Turn:
         kind, left = self._kind, self.left
         self._trying = False
         if self._loop is None:
-            return Portion(LOOP, left if left <= _TOGETHER else 1)
+            return Portion(LOOP, 1)
         if kind.costs[LOOP].runs == 1 and left > 2:  # the first example also paid for imports and cold caches
-            return Portion(LOOP, min(left, max(_TOGETHER, left // _SHARE)))
+            return Portion(LOOP, min(left, 4 + left // _SHARE))
         found = self._trial(self._loop)
         if found is not None:
             self._trying = True
@@ -299,27 +283,32 @@ class Turn:
             return found
         best = LOOP if self._surprised else kind.best(self._failed)
         if best == LOOP:
-            kind.looks = kind.calls + (0 if self._gave_up else kind.calls // 8)
             return Portion(LOOP, left)
-        guard = min(_GUARD, 1.0 + _TRUST * kind.costs[best].runs)
-        return Portion(best, left, max(guard * self._loop * left, _LEAST))
+        trust = min(_FAR, 1.0 + kind.costs[best].runs / 2)
+        return Portion(best, left, max(trust * self._loop * left, SOONEST))
 
     def ran(self, way: str, count: int, seconds: float, cold: bool = False) -> None:
         """A portion of `count` examples completed; `cold`: kernels were still being compiled in the background."""
         kind = self._kind
         cost = kind.costs[way]
-        if way == LOOP and cost.runs <= 2:  # cold runs cost more than later ones will
-            cost.recent.clear()
-        cost.add(count, seconds)
         if way == LOOP:
-            self._loop = cost.seconds
-        loop = self._loop or 0.0
+            if cost.runs <= 2:  # cold runs cost more than later ones will
+                cost.recent.clear()
+            cost.add(count, seconds)
+            self._loop = kind._typical = cost.seconds or 0.0
+        loop = count * (self._loop or 0.0)
         if way != LOOP:
             cost.cold = cold
-            kind.add_loss(seconds - count * loop)
-        if self._trying and cost.runs >= _TRIES and seconds > count * loop:
-            cost.waits = 2.0 * (kind.work + count * loop)
-        kind.add_work(count * loop)
+            kind.add_loss(seconds - loop)
+            if cost.is_set_up or seconds < loop:
+                cost.add(count, seconds)
+            if not cost.is_set_up:
+                cost.is_set_up, cost.stopped, cost.stops = True, 0.0, 0
+                warm = kind.expected(way).seconds(count, self._loop or 0.0)
+                kind.learned(way, max(0.0, seconds - warm), cost.pending)
+        if self._trying and cost.runs >= _RUNS and seconds > loop:
+            cost.waits = 2.0 * (kind.work + loop)
+        kind.add_work(loop)
         if not self._gave_up:
             kind.last = way
         self.left -= count
@@ -339,12 +328,12 @@ class Turn:
             return
         cost.stopped = seconds
         cost.stops += 1
-        if cost.runs + cost.stops >= _TRIES:
+        if cost.runs + cost.stops >= _RUNS:
             cost.waits = 2.0 * self._kind.work
         if not self._trying:
             self._surprised = True
             cost.recent.clear()
-            cost.runs = _TRIES
+            cost.runs = _RUNS
 
     def refused(self, way: str, seconds: float, reason: str) -> None:
         """A way cannot run this function; its effects are undone."""
@@ -353,40 +342,32 @@ class Turn:
         self._kind.costs[way].refused = reason
 
     def not_ready(self, way: str, seconds: float) -> None:
-        """A way is not ready: its code is being compiled. Ask again after enough work that asking costs little.
-
-        The first question took longer than later ones will, since it read the code.
-        """
+        """A way is not ready: its code was read, and is being compiled. The next search asks again."""
         self._failed.add(way)
         self._kind.add_loss(seconds)
         cost = self._kind.costs[way]
-        cost.waits = self._kind.work + (_ASKING if cost.pending else 1.0) * seconds
+        if not cost.pending:
+            self._kind.learned(way, seconds, False)
         cost.pending = True
 
     def _trial(self, loop: float) -> Portion | None:
-        """The most promising affordable try; None, and `sleep`, if there is none."""
-        kind = self._kind
-        now = loop * self.left
-        if kind.work + now < _SOONEST:
+        """The most promising affordable try; None if there is none, and until the work has grown by an eighth."""
+        kind, work = self._kind, self._kind.work + loop * self.left
+        if work < kind.sleeps:
             return None
-        self._least = math.inf
         found = [self._try(way, cost, loop) for way, cost in kind.costs.items() if self._may_try(way, cost)]
         tries = [each for each in found if each is not None]
         if tries:
             return min(tries, key=lambda each: each[0])[1]
-        waiting = [cost.waits for cost in kind.costs.values() if cost.waits > kind.work and not cost.refused]
-        kind.sleep(self._least)
-        kind.sleeps = min(kind.sleeps, max(kind.work + _PAUSE, min(waiting))) if waiting else kind.sleeps
-        if any(cost.cold for cost in kind.costs.values()):
-            kind.sleeps = kind.work + _PAUSE
+        kind.sleeps = work + max(SOONEST, work / 8)
         return None
 
     def _in_use(self, loop: float, count: int) -> float:
-        """Seconds per example of the cheapest way; with fewer than `_TRIES` runs, at most its expected cost."""
+        """Seconds per example of the cheapest way; with fewer than `_RUNS` runs, at most its expected cost."""
         way = self._kind.best()
         cost = self._kind.costs[way]
         seconds = cost.seconds or loop
-        if way == LOOP or cost.runs >= _TRIES:
+        if way == LOOP or cost.runs >= _RUNS:
             return seconds
         return min(seconds, self._kind.expected(way).seconds(count, loop) / count)
 
@@ -404,20 +385,17 @@ class Turn:
         if seconds is not None and seconds <= loop and not cost.stopped:
             return None  # it already beats the loop, so `best` considers it
         expected = kind.expected(way)
-        allowed = kind.allowance(now, expected.sure)
-        count = min(left, max(_SHARE, left // 8)) if expected.divides and cost.runs < _TRIES else left
+        count = min(left, max(_SHARE, left // 8)) if expected.divides and cost.runs < _RUNS else left
         warm = expected.seconds(count, loop)
-        if seconds is None and warm > _HOPELESS * count * self._in_use(loop, count):
+        if seconds is None and warm > _FAR * count * self._in_use(loop, count):
             return None
-        if cost.stops and cost.runs + cost.stops >= _TRIES:
-            needs = 2.0 * cost.stopped
-        elif seconds is not None and cost.runs >= _TRIES:
+        if not cost.is_set_up:  # then a second run measures the warm cost
+            needs = min(warm, now) + warm + (expected.loading if cost.pending else expected.price)
+        elif seconds is not None and cost.runs >= _RUNS:
             needs = warm = seconds * left
-        else:  # its cost so far may have been set-up
+        else:
             needs = min(warm, now)
-            if seconds is None and not cost.stops:  # include setting up, and a second run to measure the warm cost
-                needs += warm + (expected.loading if cost.pending else expected.price)
-        if needs > allowed or allowed <= _LEAST:
-            self._least = min(self._least, needs)
+        allowed = kind.allowance(now, expected)
+        if max(needs, 2.0 * cost.stopped) > allowed or allowed <= 0.0:
             return None
         return warm / (loop * count) * (1 + cost.runs + cost.stops), Portion(way, count, allowed)

@@ -4,9 +4,12 @@ A kind is a hashable key: types, ranks and dtypes of the arguments, sizes rounde
 gradient is taken. Each kind has a `History` of `api.chooser`; `_expected` gives a way's cost before it has run.
 """
 
+import collections
 import dis
 import functools
+import inspect
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -23,18 +26,24 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.pytree import is_node, leaves_of_kind
 from autobatch.facts.python_functions import PAUSES
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
+from autobatch.syntax.source import is_library
 
 
 class FunctionCosts:
-    """One function's costs: a `History` per kind of input, the newest kind last, and facts about its code."""
+    """One function's costs: a `History` per kind of input, the newest kind last, and facts about its code.
 
-    __slots__ = ("array_code", "code", "has_compiled_gradient", "kinds", "pauses")
+    Attributes:
+        size: the length of its code and of the functions that it names, in instructions.
+    """
 
-    def __init__(self, code: Any) -> None:
+    __slots__ = ("array_code", "code", "has_compiled_gradient", "kinds", "pauses", "size")
+
+    def __init__(self, code: Any, function: Any) -> None:
         self.code = code  # keeps the code object alive, so that no other one gets its id, the key in `functions`
         self.pauses = uses_debugger(code)
         self.kinds: dict[Any, History] = {}
         self.array_code: bool | None = None
+        self.size = code_size(code, function)
         self.has_compiled_gradient = True  # until two kinds of input were refused
 
 
@@ -42,12 +51,44 @@ WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, beside the 
 _MOST_KINDS = 64
 _FEW = 63  # inputs of at most so many elements are of one kind
 functions: BoundedDict[int, FunctionCosts] = BoundedDict(MOST_FUNCTIONS)
-_PRICES = {  # seconds to set a way up: for the first function of a process, and for each further one
-    LOCKSTEP: (0.012, 0.008),
-    FLY: (0.03, 0.015),
-    COMPILED: (0.005, 0.004),
+_EACH = 50  # instructions whose price every function pays, however short
+_LOADING = "loading"
+# Seconds that it took to set ways up, for each instruction of a function's code: those of the last nine functions. At
+# first the median of the 54 functions of `benchmarks.new_functions`, of 14 to 230 instructions: reading and typing took
+# 2.6-10 ms, lock-step 3-24, on the fly 3-40; loading what was compiled 0.3-1.5 ms, whatever the length.
+_rates = {
+    way: collections.deque([each], maxlen=9)
+    for way, each in {LOCKSTEP: 8e-5, FLY: 8e-5, COMPILED: 4e-5, _LOADING: 1e-5}.items()
 }
-set_up: set[str] = set()  # ways that have run at least one function
+
+
+def _price(way: str, size: int) -> float:
+    """Seconds that setting up a way will take for code of this size: the median of what it took so far."""
+    return statistics.median(_rates[way]) * (_EACH + size)
+
+
+def learned(known: FunctionCosts, way: str, seconds: float, loaded: bool) -> None:
+    """Note how long it took to set a way up, or (`loaded`) to load what was compiled in the background."""
+    _rates[_LOADING if loaded else way].append(seconds / (_EACH + known.size))
+
+
+def code_size(code: Any, function: Any) -> int:
+    """The number of instructions of a function's code, its inner functions, and user functions that it names."""
+    if not isinstance(code, CodeType):
+        return 0
+    total, codes = 0, [(code, getattr(inspect.unwrap(function), "__globals__", {}))]
+    seen = {code}
+    for each, names in codes:  # the list grows during the loop
+        total += len(each.co_code) // 2
+        found = [(const, names) for const in each.co_consts if isinstance(const, CodeType)]
+        for name in each.co_names:
+            value = names.get(name)
+            value = getattr(value, "__wrapped__", value)
+            if type(value) is FunctionType and not is_library(value.__code__.co_filename):
+                found.append((value.__code__, value.__globals__))
+        codes += [(inner, own) for inner, own in found if inner not in seen]
+        seen.update(inner for inner, _ in found)
+    return total
 
 
 def forget_costs() -> None:
@@ -86,7 +127,7 @@ def history_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Hi
     code = function.__code__ if plain else code_of(function)
     known = functions.get(id(code))
     if known is None:
-        known = functions[id(code)] = FunctionCosts(code)
+        known = functions[id(code)] = FunctionCosts(code, function)
     if known.pauses:
         return None
     kind = known.kinds.get(key)
@@ -94,19 +135,22 @@ def history_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Hi
         if len(known.kinds) >= _MOST_KINDS:
             known.kinds.pop(next(iter(known.kinds)), None)
         taped = gradient is not None or active_tape() is not None
-        kind = known.kinds[key] = History(ways, functools.partial(_expected, known, taped))
+        expected = functools.partial(_expected, known, taped)
+        kind = known.kinds[key] = History(ways, expected, functools.partial(learned, known))
     return kind
 
 
 def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
     """A way's expected cost: estimates from timing many functions on one machine, relative to the loop's cost."""
-    ready = any(kind.costs[way].runs for kind in list(known.kinds.values()) if way in kind.costs)
-    price = 0.005 if ready else _PRICES[way][way in set_up]
+    kinds = [kind.costs[way] for kind in list(known.kinds.values()) if way in kind.costs]
+    is_read = any(cost.is_set_up or cost.pending for cost in kinds)
+    price = _price(way, known.size) * (0.5 if is_read else 1.0)  # for inputs of another kind, half is done
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
     if way == COMPILED:  # the price of reading the code; compiling it, or loading it from disk, is in the background
         share = 0.3 if known.array_code else 0.02
-        return Expectation(price, 0.002, call=1e-4, example=2e-6, share=share, sure=True)
+        loading = _price(_LOADING, known.size)
+        return Expectation(price, loading, call=1e-4, example=2e-6, share=share, sure=is_read)
     if way == LOCKSTEP:  # an op on a batch costs a multiple of the op on one example, nearly independent of batch size
         if taped:  # the loop would record each operation of each example
             steps = 2.0 if known.array_code else 20.0

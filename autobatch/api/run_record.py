@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from autobatch.api.chooser import LOOP, Cost
+from autobatch.core.current_region import watched
 from autobatch.lazy.launching import Stats
 
 LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
@@ -36,8 +37,6 @@ class Ran:
     costs: dict[str, Cost]
 
 
-# The list of the innermost `ran_ways`; None outside.
-watched: contextvars.ContextVar[list[Ran] | None] = contextvars.ContextVar("autobatch_ran", default=None)
 # True if the user's own lines must run, so that a profiler can time each, rather than recorders generated from them.
 by_line: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_by_line", default=False)
 
@@ -53,7 +52,7 @@ def ran_ways(lines: bool = False) -> Iterator[list[Ran]]:
         lines: True to run the user's own lines instead of recorders generated from them.
     """
     found: list[Ran] = []
-    tokens = watched.set(found), by_line.set(lines)
+    tokens = watched.set(found), by_line.set(lines)  # `watched` is the list of the innermost `ran_ways`
     try:
         yield found
     finally:

@@ -1,12 +1,13 @@
 """`ab.map`, `ab.lazy`, `ab.grad`, `ab.value_and_grad` and `ab.jvp`: transforms of a function of one example."""
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from autobatch.api.batch import engines
+from autobatch.api.batch import Begun, engines, small_loop
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
 from autobatch.batches.any_batch import Shared, unwrap_shared
@@ -81,7 +82,8 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     """
     _, shared = unwrap_shared((), shared)
     try:
-        return _mapped(f, example_sequences, shared)[0]
+        begun = small_map(undecorated(f), example_sequences, shared)
+        return begun if type(begun) is list else _mapped(f, example_sequences, shared, begun)[0]
     except Exception as error:
         note_foreign(error, (), shared)
         hide_frames(error)
@@ -93,13 +95,29 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
     return _mapped(f, example_sequences, unwrap_shared((), shared)[1])
 
 
-def _mapped(f: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) -> "tuple[list[Any], Stats]":
+def small_map(function: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) -> Begun | list[Any] | None:
+    """`small_loop` of a map over lists of one length, and what `shared` marks."""
+    columns, count = [], 0
+    for each in example_sequences:
+        if type(each) is list and count in (0, len(each)):
+            columns.append(each.copy())
+            count = len(each)
+        elif type(each) is not Shared:
+            return None
+        else:
+            columns.append(itertools.repeat(each.value))
+    return small_loop(function, columns, count, shared) if count else None
+
+
+def _mapped(
+    f: Any, example_sequences: Sequence[Any], shared: dict[str, Any], begun: Begun | None = None
+) -> "tuple[list[Any], Stats]":
     # the arguments that are the same for all examples, by position
     fixed = {at: each.value for at, each in enumerate(example_sequences) if type(each) is Shared}
     columns = [each for at, each in enumerate(example_sequences) if at not in fixed] if fixed else example_sequences
     if len(columns) > 1:
         _warn_of_arrays(columns)
-    results, stats = engines().run_map(undecorated(f), columns, shared, fixed)
+    results, stats = engines().run_map(undecorated(f), columns, shared, fixed, begun=begun)
     if fixed and stats.looped is not None:
         warn_fallback(f"ab.map could not run these examples together ({stats.looped})")
     return results, stats

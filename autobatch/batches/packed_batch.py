@@ -1,6 +1,7 @@
 """`PackedBatch`: the concatenated values of the examples and the offsets where each begins; no padding."""
 
 import copy
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -358,6 +359,12 @@ class PackedBatch(Packed, ArrayBatch):
     def segment_ids(self) -> np.ndarray:
         """(N,) int64, the example that each value belongs to."""
         return np.repeat(np.arange(self.batch_size), self.lengths)
+
+    def examples(self) -> list[Any]:
+        values = self.values
+        if isinstance(values, PackedBatch):
+            return super().examples()
+        return [values[start:stop] for start, stop in itertools.pairwise(self.offsets.tolist())]
 
     def _lane(self, index: int) -> Any:
         start, stop = int(self.offsets[index]), int(self.offsets[index + 1])

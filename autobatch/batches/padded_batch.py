@@ -1,5 +1,6 @@
 """`MaskedBatch`: examples padded to a common shape, stacked along a leading batch axis."""
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -219,9 +220,13 @@ class MaskedBatch(Batched, ArrayBatch):
         data = self.unguarded()
         if len(self.sizes) == 1 and type(data) is np.ndarray:
             size = self.sizes[0]
-            if type(size) is Lengths:
+            if type(size) is not Lengths:
+                return list(data)
+            if not data.flags.c_contiguous:
                 return [data[i, :length] for i, length in enumerate(size.values.tolist())]
-            return list(data)
+            flat, width = data.reshape(-1), data.shape[1]  # a slice of one dimension takes half the time of one of two
+            starts = range(0, len(flat), width) if width else itertools.repeat(0)
+            return [flat[start : start + length] for start, length in zip(starts, size.values.tolist(), strict=False)]
         if is_boxed(self.data) or any(self.dims[1:]) or not (self.sizes or is_scalar(self)):
             return super().examples()
         if not self.is_ragged:

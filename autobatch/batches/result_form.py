@@ -1,4 +1,4 @@
-"""Normalises the result of a call on batches, so that it has the same form whichever way ran the call.
+"""The loop's side of a call on batches: plain views of the examples, and the form of the result, whichever way ran.
 
 Lock-step derives a result's form from the ops; the loop sees one result per example. So that callers cannot tell them
 apart, the form of the returned batches depends only on the results' values and on the batches passed in:
@@ -9,6 +9,7 @@ apart, the form of the returned batches depends only on the results' values and 
 - A result with the first lengths of a packed argument, and static trailing dimensions, is packed; others are padded.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,14 +18,60 @@ import numpy as np
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch, pack_rows
-from autobatch.batches.packing import SCALAR_DTYPES
+from autobatch.batches.packing import KINDS, SCALAR_DTYPES
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.stacking import broadcast
+from autobatch.batches.stacking import broadcast, stack_results
 from autobatch.core.batched import Batched, Lengths, Size
+from autobatch.core.current_region import current_region
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.ops.rules.padding import to_widths
+from autobatch.ops.rules.ragged_checks import pad_rows
 
 _Entry = tuple[Lengths, int, Any]  # a dimension's lengths, its padded size, and its offsets if packed (else None)
+
+
+def view_columns(args: Sequence[Any], batches: Sequence[Any], count: int) -> list[Any] | None:
+    """One iterable of per-example values for each positional argument, if examples are plain views of the batches.
+
+    None if a batch is passed twice, by keyword or in a container, or if its examples are not contiguous in memory.
+    """
+    columns: list[Any] = []
+    found: set[int] = set()
+    for arg in args:
+        if not isinstance(arg, Batch):
+            columns.append(itertools.repeat(arg, count))
+        elif _is_of_views(arg) and id(arg) not in found:
+            columns.append(arg.examples())
+            found.add(id(arg))
+        else:
+            return None
+    return columns if len(found) == len(batches) else None
+
+
+def _is_of_views(batch: Any) -> bool:
+    """True if the batch's examples are contiguous views of its data."""
+    if type(batch) is MaskedBatch:
+        return len(batch.sizes) < 2 or (not batch.is_ragged and batch.data.flags.c_contiguous)
+    return type(batch) is PackedBatch and type(batch.values) is np.ndarray and batch.values.flags.c_contiguous
+
+
+def batched(results: Sequence[Any], batches: Sequence[Any]) -> Any:
+    """The results of a call's examples, one after the other, as the batched result; `batches` as for `normalised`."""
+    first, like = results[0], batches[0]
+    if type(first) is np.ndarray and first.ndim == 1 and first.dtype.kind in KINDS and len(results) > 1:
+        size = like.sizes[0] if type(like) is MaskedBatch and like.sizes else None
+        size = like.size_of_first if type(like) is PackedBatch and type(like.values) is np.ndarray else size
+        # the usual form of ragged results: the lengths are those of the first batch, which differ
+        if type(size) is Lengths and not _is_uniform(size) and set(map(type, results)) == {np.ndarray}:
+            shapes, dtypes = [each.shape for each in results], [each.dtype for each in results]
+            if shapes == [(length,) for length in size.values.tolist()] and dtypes.count(first.dtype) == len(results):
+                rows = np.concatenate(results)
+                if type(like) is PackedBatch:
+                    return PackedBatch.of(rows, like.offsets, size)
+                return MaskedBatch.of_data(
+                    pad_rows(rows, size, 0, like.unguarded().shape[1]), (size,), current_region()
+                )
+    return normalised(stack_results(results), len(results), batches)
 
 
 def normalised(tree: Any, size: int, batches: Sequence[Any]) -> Any:

@@ -22,6 +22,7 @@ import sys
 import threading
 import time
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -86,7 +87,7 @@ class CachedKernel:
         failed: this process will never have it.
     """
 
-    __slots__ = ("_asked", "_made", "_next_look", "_tries", "entry", "failed", "lanes", "text")
+    __slots__ = ("__weakref__", "_asked", "_made", "_next_look", "_tries", "entry", "failed", "lanes", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -150,7 +151,7 @@ class CachedKernel:
         self._asked = False
 
 
-_known: dict[str, CachedKernel] = {}
+_known: weakref.WeakValueDictionary[str, CachedKernel] = weakref.WeakValueDictionary()  # those of forms in use
 _lock = threading.Lock()
 
 
@@ -242,6 +243,7 @@ def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
     prepare_loading(dispatcher.targetctx)
     dispatcher.add_overload(compiler.CompileResult._rebuild(dispatcher.targetctx, *pickle.loads(content)))
+    sys.modules.pop(module.__name__, None)  # nothing looks for it any more
     return module.LANES, dispatcher.overloads[module.SIGNATURE.args].entry_point
 
 

@@ -7,6 +7,7 @@ all of them go into a single tall product.
 import dataclasses
 import linecache
 import re
+import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -232,6 +233,7 @@ def executed(text: str, names: dict[str, Any]) -> Callable[..., Any]:
     linecache.cache[filename] = len(text), None, text.splitlines(True), filename
     exec(compile(text, filename, "exec"), names)
     block: Callable[..., Any] = names["block"]
+    weakref.finalize(block, linecache.cache.pop, filename, None).atexit = False
     return block
 
 

@@ -1,6 +1,7 @@
 """`Program`: a straight-line run of ops on one example's arrays, as flat steps; and how to split one into parts."""
 
 import dataclasses
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -43,7 +44,10 @@ class Program:
         groups: cached results of `lazy.grouping`, by which inputs differ between examples.
     """
 
-    __slots__ = ("_skeleton", "avals", "constants", "forms", "groups", "inputs", "outputs", "split", "steps", "views")
+    __slots__ = (
+        "__weakref__", "_skeleton", "avals", "constants", "forms", "groups", "inputs", "outputs", "split", "steps",
+        "views",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -131,7 +135,7 @@ def renumbered(
 
 
 _LIMIT = 1 << 12
-_interned: dict[Any, Program] = {}
+_interned: weakref.WeakValueDictionary[Any, Program] = weakref.WeakValueDictionary()
 _skeletons: dict[Any, object] = {}
 
 
@@ -140,8 +144,6 @@ def interned(program: Program) -> Program:
     constants = tuple([(kind, repr(value) if isinstance(kind, Weak) else value.tobytes()) for kind, value in zip(
         program.avals[len(program.inputs) :], program.constants, strict=False)])  # fmt: skip
     key = (program.inputs, constants, *_steps_key(program, lambda op, params: freeze_params(params)))
-    if len(_interned) >= _LIMIT:
-        _interned.clear()
     return _interned.setdefault(key, program)
 
 

@@ -33,6 +33,7 @@ from autobatch.core.current_region import Example, example
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves_of_kind
 from autobatch.errors import note_example
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS
 
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
@@ -113,7 +114,7 @@ def bound_values(function: FunctionType, given: Sequence[Any], named: dict[str, 
     ]  # fmt: skip
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=MOST_FUNCTIONS)
 def _places(
     code: Any, function: FunctionType, given: int, named: tuple[str, ...], defaults: int
 ) -> list[tuple[str, Any]] | str:

@@ -9,12 +9,13 @@ that no handler catches it. Work that a step has cached (such as rewritten code)
 
 import contextlib
 import contextvars
+import functools
 import inspect
 import itertools
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Protocol
 
@@ -22,7 +23,7 @@ import numpy as np
 
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
-from autobatch.errors import OverTime
+from autobatch.errors import OverTime, note_example
 
 _ALL_BITS = (1 << 64) - 1
 
@@ -194,6 +195,10 @@ _example: contextvars.ContextVar[Example | None] = contextvars.ContextVar("autob
 # What is mixed into the seed of the running examples, and added to their places
 _numbers: contextvars.ContextVar[tuple[Any, int]] = contextvars.ContextVar("autobatch_numbers", default=(None, 0))
 
+# The recorder on the fly (`lazy.fibers`), and what observes how calls run (`api.run_record`).
+active_trace_variable: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_trace", default=None)
+watched: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_ran", default=None)
+
 current_region = _region.get
 numbers = _numbers.get
 set_example, reset_example = _example.set, _example.reset
@@ -234,6 +239,11 @@ def numbered(numbering: Numbering, count: int) -> Iterator[None]:
         _numbers.reset(token)
 
 
+def is_unobserved() -> bool:
+    """True if no lock-step call, recorder or observer is at work around this call."""
+    return _region.get() is None and active_trace_variable.get() is None and watched.get() is None
+
+
 def in_example() -> bool:
     """True if an example is running."""
     return _example.get() is not None
@@ -250,6 +260,68 @@ def as_example(
         return function(*args, **kwargs)
     finally:
         _example.reset(token)
+
+
+Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
+
+
+class _LoopExample(Example):
+    """The current example of a loop; its index is the number of results so far."""
+
+    __slots__ = ("_at", "_first", "results")
+
+    def __init__(self, first: int) -> None:
+        self.index = self._first = self._at = first  # as `Example.__init__`, inlined since most loops are short
+        self.calls, self.taken, self._own_seed = 0, 0, None
+        self.results: list[Any] = []
+
+    def next_key(self, seed: Any) -> Any:
+        self._find_place()
+        return super().next_key(seed)
+
+    def take(self, count: int) -> tuple[Any, int]:
+        self._find_place()
+        return super().take(count)
+
+    def _find_place(self) -> None:
+        self.index = self._first + len(self.results)
+        if self.index != self._at:
+            self._at, self.calls, self.taken = self.index, 0, 0
+
+
+def run_loop(
+    function: Callable[..., Any],
+    columns: Iterable[Iterable[Any]],
+    shared: dict[str, Any],
+    arguments_of: Arguments | None = None,
+    first: int = 0,
+) -> list[Any]:
+    """Run one example after the other; `first` is the place of the first one in its batch."""
+    running = _LoopExample(first)
+    results = running.results
+    token = set_example(running)  # `with example(...)` would cost more than a small function
+    try:
+        if arguments_of is not None:
+            for values in zip(*columns, strict=True):
+                positional, named = arguments_of(values, shared)
+                results.append(function(*positional, **named))
+        else:  # not `map(...)`: a StopIteration raised by the function would end it
+            call = functools.partial(function, **shared) if shared else function
+            match columns:  # a call with explicit arguments is faster than `*values`
+                case [first_column]:
+                    for value in first_column:
+                        results.append(call(value))
+                case [first_column, second_column]:
+                    for value, other in zip(first_column, second_column, strict=False):
+                        results.append(call(value, other))
+                case _:
+                    for values in zip(*columns, strict=False):
+                        results.append(call(*values))
+    except Exception as error:
+        raise note_example(error, first + len(results))  # noqa: B904 - the same error, with its note
+    finally:
+        reset_example(token)
+    return results
 
 
 @contextlib.contextmanager

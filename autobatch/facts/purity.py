@@ -12,7 +12,6 @@ import copyreg
 import dataclasses
 import inspect
 import operator
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
@@ -21,6 +20,7 @@ from typing import Any
 from autobatch.core.snapshot import cell_value, is_user_code
 from autobatch.facts.call_effects import Effect, effect_of
 from autobatch.facts.syntax_effects import UNKNOWN, Reader, unpacks
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.syntax.scopes import parameters, path_of, target_names
 from autobatch.syntax.source import NoSourceError, find, is_library
 
@@ -51,7 +51,7 @@ class _Summary:
 
 _ITERATORS = ("enumerate", "zip", "reversed")
 _UNREADABLE = _Summary(True, True)
-_summaries: weakref.WeakKeyDictionary[FunctionType, dict[bool, _Summary]] = weakref.WeakKeyDictionary()
+_summaries: BoundedDict[int, tuple[FunctionType, dict[bool, _Summary]]] = BoundedDict(2 * MOST_FUNCTIONS)
 
 
 def is_pure(function: Any) -> bool:
@@ -195,7 +195,10 @@ def _summary(function: Any, of_new: bool) -> _Summary:
         return _Summary(False, False) if reads else _UNREADABLE
     if function.__code__.co_filename == "<string>" and function.__name__ == "__init__":  # made by dataclass
         return _Summary(False, False)
-    known = _summaries.setdefault(function, {})
+    found = _summaries.get(id(function))
+    if found is None:
+        found = _summaries[id(function)] = function, {}
+    known = found[1]
     summary = known.get(of_new)
     if summary is None or any(meaning_of(function, name) is not value for name, value in summary.means):
         summary = known[of_new] = _read_function(function, of_new)

@@ -4,14 +4,14 @@ import dataclasses
 import functools
 import gc
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from autobatch.autodiff.tape import count_refusals, forget_refusals
-from autobatch.core.current_region import Example, current_region, example, reset_example, set_example
+from autobatch.core.current_region import Arguments, Example, current_region, example, run_loop
 from autobatch.core.diagnostics import raised_at, warn_fallback
 from autobatch.core.memory import collector_paused, run_all, write_all
 from autobatch.core.op import BATCH_RANK, rank_of
@@ -24,8 +24,6 @@ from autobatch.lazy.fibers import Fibers, Joining, LaunchError, active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.trace import Trace, finish, record_lookups, wrap_example, wrap_shared
 from autobatch.syntax.source import is_rewritten
-
-Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
 
 def map_with_stats(
@@ -291,65 +289,6 @@ class _Map:
         if trace.failed is None and quiet:  # raises the user's error, unless only the lazy run failed
             run_plain(self._function, self.columns, fibers.failed, self._shared, self._arguments_of, self._first)
         return trace.failed or fibers.error
-
-
-class _LoopExample(Example):
-    """The current example of a loop; its index is the number of results so far."""
-
-    __slots__ = ("_at", "_first", "results")
-
-    def __init__(self, first: int) -> None:
-        self.index = self._first = self._at = first  # as `Example.__init__`, inlined since most loops are short
-        self.calls, self.taken, self._own_seed = 0, 0, None
-        self.results: list[Any] = []
-
-    def next_key(self, seed: Any) -> Any:
-        self._find_place()
-        return super().next_key(seed)
-
-    def take(self, count: int) -> tuple[Any, int]:
-        self._find_place()
-        return super().take(count)
-
-    def _find_place(self) -> None:
-        self.index = self._first + len(self.results)
-        if self.index != self._at:
-            self._at, self.calls, self.taken = self.index, 0, 0
-
-
-def run_loop(
-    function: Callable[..., Any],
-    columns: Iterable[Iterable[Any]],
-    shared: dict[str, Any],
-    arguments_of: Arguments | None = None,
-    first: int = 0,
-) -> list[Any]:
-    """Run one example after the other; `first` is the place of the first one in its batch."""
-    running = _LoopExample(first)
-    results = running.results
-    token = set_example(running)  # `with example(...)` would cost more than a small function
-    try:
-        if arguments_of is not None:
-            for values in zip(*columns, strict=True):
-                positional, named = arguments_of(values, shared)
-                results.append(function(*positional, **named))
-        else:  # not `map(...)`: a StopIteration raised by the function would end it
-            call = functools.partial(function, **shared) if shared else function
-            match columns:  # a call with explicit arguments is faster than `*values`
-                case [first_column]:
-                    for value in first_column:
-                        results.append(call(value))
-                case [first_column, second_column]:
-                    for value, other in zip(first_column, second_column, strict=False):
-                        results.append(call(value, other))
-                case _:
-                    for values in zip(*columns, strict=False):
-                        results.append(call(*values))
-    except Exception as error:
-        raise note_example(error, first + len(results))  # noqa: B904 - the same error, with its note
-    finally:
-        reset_example(token)
-    return results
 
 
 def run_plain(

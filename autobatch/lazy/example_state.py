@@ -43,6 +43,7 @@ from autobatch.facts.purity import ANY, may_change, meaning_of
 from autobatch.facts.python_functions import ACTING_MODULES, FRAME_READERS, PAUSES
 from autobatch.facts.types import COMPARISON_METHODS, GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
+from autobatch.syntax.bounded_caches import MOST_FUNCTIONS
 from autobatch.syntax.scopes import is_dotted, path_of
 from autobatch.syntax.source import NoSourceError, find, inner_codes, is_library
 
@@ -326,7 +327,7 @@ def _functions(state: Snapshot, kinds: Collection[type]) -> list[FunctionType]:
     return [*state.functions, *state.methods, *(each for each in methods if isinstance(each, FunctionType))]
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=MOST_FUNCTIONS)
 def _compares_objects(code: CodeType) -> bool:
     """True if code compares objects by identity (`is`, `id`), other than with a constant such as None."""
     if not _IDENTITY.isdisjoint(code.co_names):
@@ -427,7 +428,7 @@ def _dropped_calls(function: FunctionType) -> Sequence[tuple[str, Any]]:
 _dropped: weakref.WeakKeyDictionary[CodeType, Sequence[tuple[str, Any]]] = weakref.WeakKeyDictionary()
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=MOST_FUNCTIONS)
 def _names_effectful(code: CodeType) -> bool:
     if not _NAMES.isdisjoint(code.co_names):
         loads = [(each.argval, each.opname) for each in dis.get_instructions(code) if each.opname in _LOADS]

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import greenlet
 import numpy as np
 
-from autobatch.core.current_region import Example, check_time, set_example
+from autobatch.core.current_region import Example, active_trace_variable, check_time, set_example
 from autobatch.core.diagnostics import came_from_outside, user_filters
 from autobatch.core.pytree import PLAIN, leaves, leaves_of_kind, replace_leaves
 from autobatch.errors import NeedsLoop
@@ -23,8 +23,7 @@ from autobatch.lazy.example_recorder import NO_ROOM, NOT_RECORDED, WAITS, Exampl
 from autobatch.lazy.example_state import store_changes
 from autobatch.lazy.trace import Trace
 
-_active: contextvars.ContextVar[Trace | None] = contextvars.ContextVar("autobatch_trace", default=None)
-active_trace = _active.get
+active_trace: Callable[[], Trace | None] = active_trace_variable.get
 
 _PARK, _URGENT = object(), object()
 _ROWS = (int, np.int64, np.ndarray)
@@ -282,7 +281,7 @@ class Fibers:
                 self._start(index)
 
     def _body(self, index: int) -> Any:
-        _active.set(self._trace)  # in this fiber's own context, so no reset is needed
+        active_trace_variable.set(self._trace)  # in this fiber's own context, so no reset is needed
         set_example(Example(self._first + index))
         return self._call(index)
 

@@ -128,31 +128,6 @@ class _Slot:
     column: int
 
 
-def view_columns(args: Sequence[Any], batches: Sequence[Any], count: int) -> list[Any] | None:
-    """One iterable of per-example values for each positional argument, if examples are plain views of the batches.
-
-    None if a batch is passed twice, by keyword or in a container, or if its examples are not contiguous in memory.
-    """
-    columns: list[Any] = []
-    found: set[int] = set()
-    for arg in args:
-        if not isinstance(arg, Batch):
-            columns.append(itertools.repeat(arg, count))
-        elif _is_of_views(arg) and id(arg) not in found:
-            columns.append(arg.examples())
-            found.add(id(arg))
-        else:
-            return None
-    return columns if len(found) == len(batches) else None
-
-
-def _is_of_views(batch: Any) -> bool:
-    """True if the batch's examples are contiguous views of its data."""
-    if type(batch) is MaskedBatch:
-        return len(batch.sizes) < 2 or (not batch.is_ragged and batch.data.flags.c_contiguous)
-    return type(batch) is PackedBatch and type(batch.values) is np.ndarray and batch.values.flags.c_contiguous
-
-
 def map_batches(change: Callable[[Any], Any], tree: Any) -> Any:
     """Replace each batch in a tree by `change(batch)`; subtrees without a batch stay the same objects."""
     return map_leaves(Batch, change, tree)

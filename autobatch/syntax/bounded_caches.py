@@ -4,6 +4,7 @@ An interactive session keeps defining functions: a cell is run again, a loop mak
 were dropped are computed again when needed.
 """
 
+import contextlib
 import weakref
 from types import CodeType
 from typing import Any, TypeVar
@@ -13,13 +14,13 @@ Value = TypeVar("Value")
 
 
 class BoundedDict(dict[Key, Value]):
-    """A dict that is cleared when a new key would make it hold more than `most` entries.
+    """A dict that drops its oldest entry when a new key would make it hold more than `most`.
 
     >>> squares = BoundedDict(2)
     >>> for n in range(3):
     ...     squares[n] = n * n
     >>> squares
-    {2: 4}
+    {1: 1, 2: 4}
     """
 
     __slots__ = ("most",)
@@ -29,13 +30,15 @@ class BoundedDict(dict[Key, Value]):
         self.most = most
 
     def __setitem__(self, key: Key, value: Value) -> None:
-        if len(self) >= self.most and key not in self:
-            self.clear()
+        while len(self) >= self.most and key not in self:
+            with contextlib.suppress(RuntimeError):  # another thread has changed it
+                self.pop(next(iter(self)), None)
         super().__setitem__(key, value)
 
 
-MOST_FUNCTIONS = 512
-"""Maximum number of functions whose rewritten form is cached, about 90 kB each."""
+MOST_FUNCTIONS = 128
+"""Maximum number of functions whose forms are cached, about 150 kB each. An entry keeps its function alive: a form has
+the function's globals, where other functions of the same cell are, so weak references would not let go of it."""
 
 
 class CodeCache(dict[int, tuple["weakref.ref[CodeType]", Value]]):

@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from autobatch.syntax.bounded_caches import CodeCache
+from autobatch.syntax.bounded_caches import BoundedDict, CodeCache
 from autobatch.syntax.quote import located, parse
 from autobatch.syntax.scopes import parameters
 
@@ -47,7 +47,7 @@ _written: CodeCache[CodeType] = CodeCache()
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
 _PACKAGE = __file__[: __file__.rindex("syntax")]
 _MODELS = tuple(os.path.join(_PACKAGE, *each) for each in (("nn", ""), ("cli", "small_demo.py")))  # as user code
-_library_files: dict[str, bool] = {}
+_library_files: BoundedDict[str, bool] = BoundedDict(1 << 12)
 
 
 def is_library(filename: str) -> bool:

@@ -152,7 +152,7 @@ def _schedule_chains(graph: Graph, used: Sequence[int], table: Sequence[Any], ma
 
 # Choices that are remembered
 
-_MOST_CHOICES = 1 << 10
+_MOST_CHOICES = 1 << 8
 _CHAINS = "separate", "chains", "all"  # additions one by one; chains as one call; chains and also single additions
 _choices: dict[Hashable, tuple[Any, int]] = {}  # {code: (choice, wins in a row)}
 
