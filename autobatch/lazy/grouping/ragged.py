@@ -9,6 +9,7 @@ rows of all examples are concatenated). A result whose sizes differ is a `Ragged
 import functools
 import itertools
 import re
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -414,18 +415,18 @@ class _Family:
 
     def __init__(self, first: Program) -> None:
         self._first = first
-        self._seen: dict[int, Program] = {}  # by id
+        self._seen: weakref.WeakSet[Program] = weakref.WeakSet()
         self._uniform = [True] * len(first.avals)  # per slot: all have one size, and one value if constant
         self.runs: dict[int, _UniformRun] = {}
 
     def add_programs(self, programs: Sequence[Program]) -> None:
         """Add programs, and update `runs`."""
-        new = {id(each): each for each in programs if id(each) not in self._seen}
+        new = {each for each in programs if each not in self._seen}
         if not new:
             return
         self._seen.update(new)
         first, count = self._first, len(self._first.inputs)
-        for each in new.values():
+        for each in new:
             alike = [a is b for a, b in zip(first.avals, each.avals, strict=True)]
             for at, (a, b) in enumerate(zip(first.constants, each.constants, strict=True)):
                 is_same = freeze(a) == freeze(b) if type(a) in WEAK else a.tobytes() == b.tobytes()
