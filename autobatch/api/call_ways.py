@@ -612,13 +612,13 @@ def _runs_inside() -> bool:
 
 
 def _run_portions(
-    kind: History, count: int, run: Callable[[Portion, int], Any], named: str, begun: Begun | None = None
+    kind: History, count: int, run: Callable[[Portion, int], Any], named: str, done: Begun | None = None
 ) -> tuple[list[Any], list[int]]:
     """Run a call in portions, by the ways that the rule picks; returns the portions' results and their sizes.
 
     Args:
         named: the way that the call names; if it refuses, that is reported as a fallback.
-        begun: examples that the loop has run already.
+        done: the first examples, which the loop has run already.
     """
     cold = are_kernels_pending()
     if not cold:
@@ -628,9 +628,9 @@ def _run_portions(
     counts: list[int] = []
     refusals: list[NoLockStep] = []
     start = 0
-    if begun is not None:
-        pieces, counts, start = [begun.results], [len(begun.results)], len(begun.results)
-        turn.ran(LOOP, start, begun.seconds)
+    if done is not None:
+        pieces, counts, start = [done.results], [len(done.results)], len(done.results)
+        turn.ran(LOOP, start, done.seconds)
     while start < count:
         step = turn.next()
         first, begun = 0 if tape is None else len(tape.nodes), clock()

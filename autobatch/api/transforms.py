@@ -83,7 +83,7 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     _, shared = unwrap_shared((), shared)
     try:
         begun = small_map(undecorated(f), example_sequences, shared)
-        return begun if type(begun) is list else _mapped(f, example_sequences, shared, begun)[0]
+        return begun if isinstance(begun, list) else _mapped(f, example_sequences, shared, begun)[0]
     except Exception as error:
         note_foreign(error, (), shared)
         hide_frames(error)
@@ -97,7 +97,8 @@ def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any
 
 def small_map(function: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) -> Begun | list[Any] | None:
     """`small_loop` of a map over lists of one length, and what `shared` marks."""
-    columns, count = [], 0
+    columns: list[Any] = []
+    count = 0
     for each in example_sequences:
         if type(each) is list and count in (0, len(each)):
             columns.append(each.copy())

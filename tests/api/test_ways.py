@@ -1,30 +1,23 @@
 """Calls by whichever way: the results have one form, effects come once and in order, and `way` says what runs."""
 
 import dataclasses
-import functools
-import gc
 import itertools
-import linecache
 import pathlib
 import sys
 import threading
 import types
-import weakref
 from concurrent import futures
 
 import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api import batch as batch_functions
 from autobatch.api import call_ways, measured_costs
 from autobatch.api.chooser import Portion
 from autobatch.api.run_record import NAMES
-from autobatch.blocks import kernel_cache, program
 from autobatch.core import current_region
 from autobatch.errors import FallbackWarning, OverTime, ShapeError, UnsupportedError
 from autobatch.kernels import jit
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.testing import inspect
 from tests import law
 
@@ -639,53 +632,6 @@ def test_what_is_known_is_bounded():
     assert len(measured_costs.functions) <= 512
 
 
-@pytest.mark.chosen
-@pytest.mark.parametrize("way", ["auto", "loop", "lockstep", "fly", pytest.param("compiled", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("differentiated", [False, True], ids=["values", "gradients"])
-def test_what_is_known_of_a_cell_that_ran_again_is_dropped(way, differentiated, monkeypatch):
-    modules = [module for name, module in list(sys.modules.items()) if name.startswith("autobatch.")]
-    found = [each for module in modules for each in vars(module).values()]
-    for each in found:  # the caches of functions
-        if type(each) is BoundedDict and each.most <= 2 * MOST_FUNCTIONS:
-            monkeypatch.setattr(each, "most", 3)
-    text = """
-def helper(a, b):
-    return a * {0} + b
-
-def f(x, w):
-    s = 0.0
-    for v in x:
-        s = helper(s, v) if v > 0 else s - v * w[0]
-    return s + (x * w[0] * {0}).sum()
-"""
-    examples, w, codes = [np.arange(1.0, 3.0 + n) for n in range(3)], np.ones(2), []
-    kernels, before = [], len(program._interned)
-    for number in range(12):
-        name, namespace = f"<cell {number}>", {}
-        lines = text.format(number / 7).splitlines(True)
-        monkeypatch.setitem(linecache.cache, name, (0, None, lines, name))
-        exec(compile("".join(lines), name, "exec"), namespace)
-        f = namespace["f"]
-        codes.append(weakref.ref(f.__code__))
-        with ab.options(way=way, warn=False):
-            if differentiated:
-                ab.grad(lambda w, f=f: sum(ab.map(f, examples, w=w)))(w)
-                ab.grad(f, 1)(examples[0], w)
-            else:
-                ab.map(f, examples, w=w)
-                ab.batch(f)(ab.MaskedBatch.from_examples(examples), w)
-        namespace = f = None
-        gc.collect()
-        kernels.append(len(kernel_cache._known))
-    for each in found:
-        if isinstance(each, functools._lru_cache_wrapper) and each.cache_parameters()["maxsize"] == MOST_FUNCTIONS:
-            each.cache_clear()  # bounded, too
-    gc.collect()
-    assert sum(code() is not None for code in codes) <= 8
-    assert kernels[-1] <= kernels[5] + 1
-    assert len(program._interned) <= before + 36  # of six of twelve cells
-
-
 def test_strict_stays_in_lock_step():
     with ab.options(way="auto"):
         with pytest.raises(UnsupportedError, match="strict=True"):
@@ -822,66 +768,6 @@ def test_a_small_warm_call_passes_few_files(monkeypatch):
     calls = [inspect.called_files(lambda: sentiment(batch, params)) for _ in range(8)]
     package = str(pathlib.Path(ab.__file__).parent)
     assert min(sum(file.startswith(package) for file in files) for files in calls[1:]) <= 16
-
-
-@pytest.mark.chosen
-def test_what_a_call_that_is_the_loop_takes_is_counted(monkeypatch):
-    ticks, noted = itertools.count(), []
-    monkeypatch.setattr(call_ways, "clock", lambda: float(next(ticks)))
-    monkeypatch.setattr(batch_functions, "perf_counter", lambda: 1e-6 * next(ticks))
-    monkeypatch.setattr(
-        measured_costs.History, "record_timed", lambda self, count, seconds: noted.append((count, seconds))
-    )
-
-    def tripled(x):
-        return x * 3.0
-
-    batch = ab.MaskedBatch.from_examples(RAGGED[:2])
-    law.assert_same(ab.examples(ab.batch(tripled)(batch)), [tripled(x) for x in RAGGED[:2]])
-    law.assert_same(ab.map(tripled, RAGGED[:2]), [tripled(x) for x in RAGGED[:2]])
-    assert [count for count, _ in noted] == [2, 2]
-    assert [seconds for _, seconds in noted] == pytest.approx([2e-6, 2e-6])  # one tick more for the first example alone
-
-
-@pytest.mark.chosen
-def test_a_small_call_is_left_to_the_loop_and_nothing_else_is_looked_at(monkeypatch):
-    ticks = itertools.count()
-    monkeypatch.setattr(batch_functions, "perf_counter", lambda: 1e-5 * next(ticks))
-    monkeypatch.setattr(measured_costs, "history_of", None)
-
-    def tripled(x, y):
-        return x * y
-
-    batch, weights = ab.MaskedBatch.from_examples(RAGGED), np.ones(1)
-    expected = [tripled(x, weights) for x in RAGGED]
-    for _ in range(5):
-        law.assert_same(ab.map(tripled, RAGGED, ab.shared(weights)), expected)
-        law.assert_same(ab.map(tripled, RAGGED, y=weights), expected)
-        law.assert_same(ab.map(tripled, RAGGED, [weights] * len(RAGGED)), expected)
-        law.assert_same(ab.examples(ab.batch(tripled)(batch, weights)), expected)
-        law.assert_same(ab.examples(ab.batch(tripled)(batch, y=weights)), expected)
-    assert id(tripled.__code__) not in measured_costs.functions
-
-
-@pytest.mark.chosen
-@pytest.mark.parametrize("seconds", [1e-4, 1.0])
-def test_no_example_of_a_call_that_turns_out_to_be_large_runs_twice(monkeypatch, seconds):
-    ticks, ran = itertools.count(), []
-    monkeypatch.setattr(batch_functions, "perf_counter", lambda: seconds * next(ticks))
-
-    def noting(x):
-        ran.append(len(x))
-        return x.sum()
-
-    lengths = list(range(1, 65))
-    examples = [np.ones(length) for length in lengths]
-    for call in (lambda: ab.map(noting, examples), lambda: ab.batch(noting)(ab.MaskedBatch.from_examples(examples))):
-        ran.clear()
-        call()
-        assert ran == lengths
-    with pytest.raises(ZeroDivisionError, match="division by zero") as raised:
-        ab.map(lambda x: 1 / x, [1, 2, 0, 4])
-    assert raised.value.__notes__ == ["raised for example 2"]
 
 
 @pytest.mark.chosen
