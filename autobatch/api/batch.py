@@ -129,7 +129,7 @@ def engines() -> types.SimpleNamespace:
 
 # Small calls run as the loop, before anything of the engines is imported or looked at. Of each function there is one
 # account for inputs of all kinds, by its code, which knows no way but the loop.
-_small: CodeCache[History] = CodeCache()
+small_calls: CodeCache[History] = CodeCache()
 _ENGINES, _SPENT = 0.065, 0.1  # importing the engines takes 0.35 s: thirty calls of this many seconds lose less than a
 # fifth by that; after thirty calls, it is done when calls have taken this many seconds together
 
@@ -166,12 +166,12 @@ def small_loop(function: Any, columns: Sequence[Any], count: int, named: dict[st
     options, code = current(), function.__code__
     if options.way != "auto" or options.strict or options.numbering is not None or not is_unobserved():
         return None
-    found = _small.get(id(code))
+    found = small_calls.get(id(code))
     if found is None:
         if not PAUSES.isdisjoint(code.co_names):
             return None
-        _small.put(code, History(()))
-        found = _small[id(code)]
+        small_calls.put(code, History(()))
+        found = small_calls[id(code)]
     known, is_new = found[1], not found[1].calls
     if not _Process.has_engines:
         most = _ENGINES * _Process.calls if 0 < _Process.calls < 30 else _SPENT
@@ -199,6 +199,12 @@ def small_loop(function: Any, columns: Sequence[Any], count: int, named: dict[st
         _Process.calls += 1
         _Process.seconds += seconds
     return results
+
+
+def small_history(code: Any) -> History | None:
+    """What is known of the small calls of a function, by its code; None if there was none."""
+    found = small_calls.get(id(code))
+    return found[1] if found is not None and found[1].calls else None
 
 
 def may_be_rows(arg: Any, size: int) -> bool:

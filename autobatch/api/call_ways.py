@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.api.batch import Begun, may_be_rows
+from autobatch.api.batch import Begun, may_be_rows, small_history
 from autobatch.api.chooser import LOOP, History, Portion
 from autobatch.api.measured_costs import (
     WAYS,
@@ -669,7 +669,9 @@ def _run_observed(
     kind: History, named: str, by: Callable[[str], Any], run_named: Callable[[], Any], call: Any, function: Any
 ) -> Any:
     """The result of a call that is observed (`ran_ways`); it is not timed, since observing takes time."""
-    way = kind.best() if kind.calls else named
+    known = kind if kind.has_run() else small_history(code_of(function)) or kind
+    costs = kind.costs | known.costs
+    way = known.best() if known.has_run() else named
     if way != named:
         try:
             out = by(way)
@@ -677,13 +679,13 @@ def _run_observed(
             pass
         else:
             looped = call.stats.looped if way == FLY else None
-            note(LOOP if looped else way, looped or kind.reason(way), function, call.stats, kind.costs)
+            note(LOOP if looped else way, looped or known.reason(way), function, call.stats, costs)
             return out
     out = run_named()
     collected = watched.get()
     if collected:
-        why = kind.reason(way) if kind.calls and collected[-1].way == named else collected[-1].why
-        collected[-1] = dataclasses.replace(collected[-1], why=why, costs=kind.costs)
+        why = known.reason(way) if known.has_run() and collected[-1].way == named else collected[-1].why
+        collected[-1] = dataclasses.replace(collected[-1], why=why, costs=costs)
     return out
 
 

@@ -211,6 +211,10 @@ class History:
                 best, least = way, seconds
         return best
 
+    def has_run(self) -> bool:
+        """True if the cost of any way is known."""
+        return any(cost.runs for cost in self.costs.values())
+
     def reason(self, best: str) -> str:
         """Why `best` was chosen, in words for a report."""
         return "it has cost least" if self.costs[best].runs else "nothing else was worth a try"

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.api.batch import small_calls
 from autobatch.api.chooser import Expectation, History
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP
 from autobatch.autodiff.grad import Gradient
@@ -94,6 +95,7 @@ def code_size(code: Any, function: Any) -> int:
 def forget_costs() -> None:
     """Forget the costs of all functions."""
     functions.clear()
+    small_calls.clear()
 
 
 def code_of(function: Any) -> Any:

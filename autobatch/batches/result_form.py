@@ -58,7 +58,7 @@ def _is_of_views(batch: Any) -> bool:
 def batched(results: Sequence[Any], batches: Sequence[Any]) -> Any:
     """The results of a call's examples, one after the other, as the batched result; `batches` as for `normalised`."""
     first, like = results[0], batches[0]
-    if type(first) is np.ndarray and first.ndim == 1 and first.dtype.kind in KINDS and len(results) > 1:
+    if type(first) is np.ndarray and first.ndim == 1 and first.dtype.kind in KINDS and first.dtype.isnative:
         size = like.sizes[0] if type(like) is MaskedBatch and like.sizes else None
         size = like.size_of_first if type(like) is PackedBatch and type(like.values) is np.ndarray else size
         # the usual form of ragged results: the lengths are those of the first batch, which differ

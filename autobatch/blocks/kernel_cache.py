@@ -135,6 +135,7 @@ class CachedKernel:
             if found is not None:
                 with contextlib.suppress(Exception), global_compiler_lock:
                     self.lanes, self.entry = _load(name, self.text, found)
+                    weakref.finalize(self, sys.modules.pop, f"autobatch_{name}", None).atexit = False
             self._asked = self.entry is None
             if self._asked:
                 self._tries += 1
@@ -243,7 +244,6 @@ def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
     prepare_loading(dispatcher.targetctx)
     dispatcher.add_overload(compiler.CompileResult._rebuild(dispatcher.targetctx, *pickle.loads(content)))
-    sys.modules.pop(module.__name__, None)  # nothing looks for it any more
     return module.LANES, dispatcher.overloads[module.SIGNATURE.args].entry_point
 
 
