@@ -34,6 +34,7 @@ from autobatch.testing.compare import compare
 from benchmarks import new_functions
 
 CALLS = 30
+SCALE = 5  # of the examples: a call of 4 then takes the loop half a millisecond in the median
 BATCHES = (4, 64)
 LEAST = {4: 0.9, 64: 0.95}  # geometric means that are promised
 _ROOT = Path(__file__).resolve().parent.parent
@@ -49,9 +50,10 @@ def _renewed(folder: Path, name: str) -> Any:
     return module
 
 
-def measure(folder: Path, name: str, call: str, batch: int, calls: int = CALLS) -> dict[str, float]:
+def measure(folder: Path, name: str, call: str, batch: int, calls: int = CALLS, scale: int = SCALE) -> dict[str, float]:
     """The loop's time over ours, for the calls of one function: of the thread ("cpu") and on the wall."""
     module = _renewed(folder, name)
+    module.SCALE = scale
     function = module.functions()[f"{name}_"]
     rng = np.random.default_rng(batch)
     params = module._params(rng)
@@ -100,24 +102,24 @@ def _batch_of(column: list[Any]) -> Any:
     return ab.MaskedBatch.from_examples(column) if isinstance(column[0], np.ndarray) else ab.collate(column)
 
 
-def _process(names: list[str], call: str, batch: int, calls: int, seed: int) -> dict[str, dict[str, float]]:
+def _process(names: list[str], call: str, batch: int, calls: int, seed: int, scale: int) -> dict[str, dict[str, float]]:
     """The figures of some functions, measured in one new process."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "benchmarks.first_calls", *names, "--here", folder, call]
-        command += ["--batch", str(batch), "--calls", str(calls), "--seed", str(seed)]
+        command += ["--batch", str(batch), "--calls", str(calls), "--seed", str(seed), "--scale", str(scale)]
         out = subprocess.run(
             command, cwd=_ROOT, stdout=subprocess.PIPE, check=True, env={**os.environ, "XDG_CACHE_HOME": folder}
         )
         return json.loads(out.stdout)
 
 
-def _here(folder: Path, names: list[str], call: str, batch: int, calls: int, seed: int) -> dict[str, Any]:
+def _here(folder: Path, names: list[str], call: str, batch: int, calls: int, seed: int, scale: int) -> dict[str, Any]:
     if len(names) > 1:  # the engines are loaded
         ab.map(lambda x: x, list(range(1000)))
         random.Random(seed).shuffle(names)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return {name: measure(folder, name, call, batch, calls) for name in names}
+        return {name: measure(folder, name, call, batch, calls, scale) for name in names}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -131,12 +133,13 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--worst", type=int, default=8, help="rows to print")
     options.add_argument("--alone", action="store_true", help="a process for each function")
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--scale", type=int, default=SCALE, help=f"of the examples' lengths (default: {SCALE})")
     options.add_argument("--here", nargs=2, metavar=("FOLDER", "CALL"), help="measure in this process; print JSON")
     given = options.parse_args(arguments)
     names = given.names or list(known)
     if given.here:
         folder, call = given.here
-        print(json.dumps(_here(Path(folder), names, call, given.batch[0], given.calls, given.seed)))
+        print(json.dumps(_here(Path(folder), names, call, given.batch[0], given.calls, given.seed, given.scale)))
         return 0
     holds = True
     for batch in given.batch or BATCHES:
@@ -145,7 +148,7 @@ def main(arguments: list[str] | None = None) -> int:
             found: dict[str, list[dict[str, float]]] = {name: [] for name in rows}
             for seed in range(given.runs):
                 for part in [[name] for name in rows] if given.alone else [rows]:
-                    for name, figures in _process(part, call, batch, given.calls, seed).items():
+                    for name, figures in _process(part, call, batch, given.calls, seed, given.scale).items():
                         found[name].append(figures)
             median = {
                 name: {kind: statistics.median(run[kind] for run in runs) for kind in runs[0]}

@@ -448,20 +448,23 @@ def _params(rng):
     return {"w": rng.normal(size=WIDTH), "u": u, "table": rng.normal(size=(50, WIDTH))}
 
 
+SCALE = 1  # examples are this many times as long
+
+
 def _sequence(rng):
-    return rng.normal(size=rng.integers(15, 31))
+    return rng.normal(size=SCALE * rng.integers(15, 31))
 
 
 def _even(rng):
-    return rng.normal(size=24)
+    return rng.normal(size=24 * SCALE)
 
 
 def _letters(rng):
-    return rng.integers(0, 9, size=rng.integers(6, 16))
+    return rng.integers(0, 9, size=SCALE * rng.integers(6, 16))
 
 
 def _points(rng):
-    return rng.normal(size=(rng.integers(8, 17), 2))
+    return rng.normal(size=(SCALE * rng.integers(8, 17), 2))
 
 
 def _matrix(rng):
@@ -473,7 +476,7 @@ def _float(rng):
 
 
 def _int(rng):
-    return int(rng.integers(1, 500))
+    return int(rng.integers(1, 500 * SCALE))
 
 
 def _text(rng):

@@ -42,7 +42,9 @@ def _layout(batch: Any) -> tuple[Any, list[Any]]:
 
 def _check_plain(data: Any) -> None:
     if is_boxed(data):
-        raise UnsupportedError("a batch that carries a gradient cannot be converted to another library; convert it outside ab.grad")
+        raise UnsupportedError(
+            "a batch that carries a gradient cannot be converted to another library; convert it outside ab.grad"
+        )
 
 
 def to_arrow(batch: Any) -> Any:
