@@ -16,6 +16,7 @@ from autobatch.blocks.block_inputs import CONTAINERS, FAULTS, KEYS, Guard, Key, 
 from autobatch.blocks.program import interned
 from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze, known_aval
+from autobatch.core.current_region import check_time
 from autobatch.core.op import rank_of
 from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
@@ -286,6 +287,8 @@ class Block:
         return self._programs[general]
 
     def _trace(self, key: Sequence[Any], kinds: Sequence[str], values: Sequence[Any]) -> Any:
+        check_time()  # a slice at each place of an array is a program of its own, and tracing one takes a millisecond
+
         def body(*operands: Any) -> Any:
             given = iter(operands)
             trees = (part for part in key if type(part) is Tree)
