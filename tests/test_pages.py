@@ -4,11 +4,13 @@ A ```python block runs; one that needs a library that is not always there says s
 -->`. A ```py block is another library's code, shown and not run, and stands only where people come from that library.
 """
 
+import ast
 import doctest
 import importlib.util
 import linecache
 import pathlib
 import re
+import sys
 import tomllib
 from typing import Any
 
@@ -19,6 +21,8 @@ import autobatch
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+NEWCOMER = "index tutorial first-hour ways examples limits howto/data howto/training howto/fast howto/debugging"
+NEWCOMERS_PATH = [DOCS / f"{name}.md" for name in NEWCOMER.split()]  # what somebody reads before the first model runs
 PROJECT = ("CHANGELOG.md", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md", "tests/README.md")
 LINKED = [*PAGES, *(ROOT / name for name in PROJECT)]
 REPOSITORY = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
@@ -29,10 +33,11 @@ KINDS = {"python", "text", "console", "toml", "yaml", "dockerfile", ""}  # besid
 LINK = re.compile(r"(?<!!)\[[^\]\n]*(?:\n[^\]\n]*)?\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 
 
-def run_markdown(text: str, filename: str) -> int:
+def run_markdown(text: str, filename: str, *, alone: bool = False) -> int:
     """Run the ```python blocks of a page in order, in one namespace; returns how many ran.
 
-    `>>>` lines are doctests. Elsewhere `expression  # -> value` says what the expression prints.
+    `>>>` lines are doctests, which compile each statement by itself. Elsewhere `expression  # -> value` says what the
+    expression prints; the block is compiled as a whole, as in a file, or each statement `alone`, as in a notebook.
     """
     namespace: dict[str, Any] = {"__name__": "page"}
     sources = {}
@@ -50,7 +55,7 @@ def run_markdown(text: str, filename: str) -> int:
         if ">>>" in code:
             run_doctest(code, namespace, name)
         else:
-            run_shown(code, namespace, name)
+            run_shown(code, namespace, name, alone)
     return count
 
 
@@ -63,9 +68,11 @@ def run_doctest(code: str, namespace: dict[str, Any], filename: str) -> None:
     namespace.update(test.globs)
 
 
-def run_shown(code: str, namespace: dict[str, Any], filename: str) -> None:
+def run_shown(code: str, namespace: dict[str, Any], filename: str, alone: bool) -> None:
     """The whole block first; then each expression that is shown."""
-    exec(compile(code, filename, "exec"), namespace)
+    tree = ast.parse(code, filename)
+    for part in [ast.Module([statement], []) for statement in tree.body] if alone else [tree]:
+        exec(compile(part, filename, "exec"), namespace)
     for row in code.splitlines():
         shown = SHOWN.match(row)
         if shown and not row.startswith((" ", "\t")):
@@ -78,10 +85,26 @@ def named(path: pathlib.Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_a_page_runs(page, tmp_path, monkeypatch):
+def as_a_file_and_as_a_notebook() -> list[Any]:
+    """Each page in both forms; as a notebook by default only what newcomers paste into one."""
+    first = {PAGES[0], *NEWCOMERS_PATH}
+    slow = {page: () if page in first else (pytest.mark.slow,) for page in PAGES}
+    return [
+        *(pytest.param(page, False, id=named(page)) for page in PAGES),
+        *(pytest.param(page, True, id=f"{named(page)}, as a notebook", marks=slow[page]) for page in PAGES),
+    ]
+
+
+@pytest.mark.parametrize(("page", "alone"), as_a_file_and_as_a_notebook())
+def test_a_page_runs(page, alone, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # where it saves
-    run_markdown(page.read_text(encoding="utf-8"), named(page))
+    run_markdown(page.read_text(encoding="utf-8"), named(page), alone=alone)
+
+
+def test_the_newcomers_path_is_short():
+    """An hour of reading, code included."""
+    words = {named(page): len(page.read_text(encoding="utf-8").split()) for page in NEWCOMERS_PATH}
+    assert sum(words.values()) <= 9000, words
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -99,15 +122,29 @@ def test_the_readme_runs():
     assert len(list(BLOCK.finditer(text))) > 1
 
 
+@pytest.mark.parametrize("alone", [False, True])
 @pytest.mark.parametrize("wrong", ["```python\nx = 1 + 1\nx  # -> 3\n```\n", "```python\n>>> 1 + 1\n3\n```\n"])
-def test_a_wrong_page_is_noticed(wrong):
+def test_a_wrong_page_is_noticed(wrong, alone):
     with pytest.raises(AssertionError, match="3"):
-        run_markdown(wrong, "page.md")
+        run_markdown(wrong, "page.md", alone=alone)
 
 
-def test_a_right_page_passes():
-    assert run_markdown("```python\nx = 2\n```\ntext\n```python\n>>> x + 1\n3\n```\n", "page.md") == 2
-    assert run_markdown("<!-- needs no_such_library -->\n```python\n1 / 0\n```\n", "page.md") == 0
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_right_page_passes(alone):
+    page = "```python\nx = 2\n```\ntext\n```python\n>>> x + 1\n3\n```\n"
+    assert run_markdown(page, "page.md", alone=alone) == 2
+    assert run_markdown("<!-- needs no_such_library -->\n```python\n1 / 0\n```\n", "page.md", alone=alone) == 0
+
+
+def test_statements_are_compiled_alone():
+    """A function's code object then comes from a module of that one statement, whose file holds the whole block."""
+    compiled = []
+    names = {"seen": lambda: compiled.append(sys._getframe(1).f_code)}
+    run_shown("seen()\nseen()\n", names, "<cell>", False)
+    assert compiled[0] is compiled[1]
+    run_shown("seen()\nseen()\n", names, "<cell>", True)
+    assert compiled[2] is not compiled[3]
+    assert [code.co_filename for code in compiled] == ["<cell>"] * 4
 
 
 def anchors(text: str) -> set[str]:
