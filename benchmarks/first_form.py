@@ -317,7 +317,7 @@ def table(rows: Sequence[Row]) -> str:
         lines.append(f"| {MODELS[name].about} | {' | '.join(cells)} |")
     for n in counts:
         mean = statistics.geometric_mean(row.gain for row in rows if row.examples == n)
-        lines += ["", f"Of {n} examples, the time by hand is {mean:.2f} of ours (geometric mean)."]
+        lines += ["", f"For {n} examples, the time by hand is {mean:.2f} of ours (geometric mean)."]
     return "\n".join([*lines, ""])
 
 
