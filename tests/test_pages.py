@@ -116,6 +116,22 @@ def test_every_block_says_what_it_is(page):
     assert len(re.findall(r"```[ \t]*python", text)) == len(list(BLOCK.finditer(text)))
 
 
+def words_to_avoid() -> list[str]:
+    """The last column of the table of words in CONTRIBUTING.md; "way" has other meanings, too."""
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Words")[2]
+    cells = re.findall(r"^\|[^|\n]*\|[^|\n]*\|([^|\n(]*)[^|\n]*\|$", text, re.MULTILINE)[2:]
+    return [each.strip() for each in cells if each.strip() not in ("", "way")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_page_uses_the_words_of_the_table(page):
+    """Outside of code and quotations; the architecture says what the code calls a lane."""
+    assert "on the fly" in words_to_avoid()
+    prose = re.sub(r"`[^`]*`|\"[^\"]*\"", "", FENCED.sub("", page.read_text(encoding="utf-8")))
+    words = [each for each in words_to_avoid() if each != "lane" or page.name != "architecture.md"]
+    assert [each for each in words if re.search(rf"\b{each}s?\b", re.sub(r"\s+", " ", prose))] == []
+
+
 def test_the_readme_runs():
     text = PAGES[0].read_text(encoding="utf-8")
     assert len(text.encode()) <= 6000
