@@ -1,4 +1,4 @@
-"""How calls ran: the names of the ways, and `ran_ways`, which records the way of each call inside a `with` block."""
+"""How calls ran: the names of the execution modes, and `ran_ways`, which records that of each call in a `with` block."""
 
 import contextlib
 import contextvars
@@ -12,9 +12,9 @@ from autobatch.lazy.launching import Stats
 
 LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
 NAMES: dict[Any, str] = {
-    LOOP: "the loop over the examples",
+    LOOP: "the loop",
     LOCKSTEP: "lock-step",
-    FLY: "on the fly",
+    FLY: "tracing",
     COMPILED: "compiled",
 }
 
@@ -24,10 +24,10 @@ class Ran:
     """How a call ran.
 
     Attributes:
-        way: the way that ran its last examples; why: the reason, in words.
+        way: the mode that ran its last examples; why: the reason, in words.
         function: the function that was called.
-        stats: launches on the fly.
-        costs: each way's `Cost` so far on inputs of this kind.
+        stats: launches of tracing.
+        costs: each mode's `Cost` so far on inputs of this kind.
     """
 
     way: str
@@ -45,8 +45,8 @@ by_line: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_by_lin
 def ran_ways(lines: bool = False) -> Iterator[list[Ran]]:
     """Record how the calls in this `with` block ran.
 
-    All examples of a call run by the way that is now the best for calls of its kind; if there was no such call yet, by
-    the way that the call names. Observing takes time, so these calls do not change the known costs.
+    All examples of a call run in the mode that is now the best for calls of its kind; if there was no such call yet, in
+    the one that the call names. Observing takes time, so these calls do not change the known costs.
 
     Args:
         lines: True to run the user's own lines instead of recorders generated from them.

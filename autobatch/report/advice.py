@@ -20,24 +20,41 @@ class Facts:
     """Facts about the whole call.
 
     Attributes:
-        way: in words; examples: how many it had; refusals: {way: why it is not possible}.
-        batched: it was given batches; gave_up: where lock-step found no form, "" where it was not tried or went on.
+        way: the execution mode, in words; examples: how many it had, 0 if not known.
+        refusals: {mode: why it cannot run this}.
+        batched: it was given batches; mend: what keeps lock-step from running it, and what to write, "" for nothing.
+        slower: the modes that have cost more than the one that ran.
+        calls, launches: of all recorded or batched operations.
     """
 
     way: str
     examples: int
     refusals: dict[str, str]
     batched: bool = False
-    gave_up: str = ""
+    mend: str = ""
+    slower: tuple[str, ...] = ()
+    calls: int = 0
+    launches: int = 0
 
     @property
     def lock_step(self) -> str:
         """Advice on how to run a line in lock-step; "" if it did, or cannot."""
-        if self.gave_up:
-            return f"mend {self.gave_up}, where lock-step has no form: it runs each step once for all examples"
-        if self.batched or self.refusals.get("lock-step"):
+        if self.mend:
+            return self.mend
+        if self.batched or not self._may_help("lock-step"):
             return ""
         return "give a batch, f(ab.collate(examples), …): lock-step runs each step once for all examples, of any length"
+
+    def other_mode(self) -> str:
+        """Advice for overhead that is the mode's own, not a line's; "" if no other mode may have less."""
+        if self.lock_step:
+            return self.lock_step
+        if self.way != "compiled" and self._may_help("compiled"):
+            return 'try ab.options(way="compiled"): compiled code has no overhead between operations'
+        return ""
+
+    def _may_help(self, mode: str) -> bool:
+        return not self.refusals.get(mode) and mode not in self.slower
 
 
 def advice(
@@ -47,14 +64,14 @@ def advice(
     facts: Facts,
     waits: int = 0,
     notes: tuple[str, ...] = (),
-    dear: bool = True,
+    expensive: bool = True,
 ) -> Advice:
     """(reason, what to write instead) for a line; "" where there is nothing to say.
 
     Args:
         source: the file; line: where the statement begins.
         waits: how often an example's value was needed here; notes: what did not run for all examples at once, and why.
-        dear: it takes enough of the time to speak of how often it runs.
+        expensive: it takes enough of the time to speak of how often it runs.
     """
     node = source.statement(line)
     for reason in notes:
@@ -65,19 +82,63 @@ def advice(
         return found
     if waits:
         return _wait_advice(node, waits, facts)
-    if not dear:
+    if not expensive:
         return "", ""
     loops = enclosing_loops(source, node)
-    if facts.way == "on the fly":
-        return _fly_advice(figures, facts, bool(loops) or isinstance(node, ast.For | ast.While))
+    if facts.way == "tracing":
+        return _tracing_advice(figures, facts, bool(loops) or isinstance(node, ast.For | ast.While))
     if facts.way == "lock-step":
         return _lockstep_advice(node, loops, figures, facts)
-    if facts.way.startswith("the loop") and figures.runs >= _MANY_STEPS:
+    if facts.way == "the loop" and figures.runs >= _MANY_STEPS:
         return _loop_advice(figures, facts)
     return "", ""
 
 
-def _fly_advice(figures: Figures, facts: Facts, looped: bool) -> Advice:
+def mended(line: int, reason: str) -> str:
+    """What to do about a line that keeps a function from running batched."""
+    better = remedy(reason) or "write it with arrays: np.where, or a lookup in an array"
+    return f"line {line} cannot run batched: {reason}; {better}"
+
+
+def general_advice(figures: Figures, facts: Facts) -> Advice:
+    """For the line with the largest share, where nothing is known about its statement."""
+    if facts.way == "compiled":
+        return "it runs compiled, and single lines of compiled code are not timed", ""
+    if facts.way == "tracing":
+        each = f"{figures.calls:,} calls are recorded" if figures.calls else f"Python runs it {figures.runs:,} times"
+        return f"{each}, one by one; that takes as long for a small array as for a large one", _fewer(facts)
+    if facts.way == "lock-step":
+        return "it runs once for all examples; what it takes is its arithmetic and the making of its results", ""
+    return f"Python runs it {figures.runs:,} times, once or more for each example", facts.other_mode()
+
+
+def overhead(part: str, facts: Facts) -> Advice:
+    """(reason, what to do) for time that belongs to no line.
+
+    Args:
+        part: "backward", or "library".
+    """
+    if part == "backward":
+        each = f" ({facts.calls:,} of them)" if facts.calls and facts.way == "the loop" else ""
+        why = f"the gradient runs the derivative of every operation{each} in reverse order, about as long as the forward run"
+        return why, facts.other_mode() or "take fewer and larger operations: what is computed ahead of a loop is one step"
+    if facts.way == "tracing":
+        each = f"{facts.calls:,} operations were recorded and put into {facts.launches:,} launches" if facts.calls else (
+            "nothing was recorded, so nothing runs together"
+        )  # fmt: skip
+        return f"{each}; that takes as long for a small array as for a large one", _fewer(facts)
+    if facts.way == "lock-step":
+        return "entering the call and packing its result, once a call", "run more examples in a call"
+    if facts.way == "compiled":
+        return "arguments are checked and packed once a call", "collate once, and call with the same batch; or run more examples in a call"
+    return "each example is taken out of the arguments, and its result kept", facts.other_mode()
+
+
+def _fewer(facts: Facts) -> str:
+    return facts.other_mode() or "record fewer and larger operations: compute for all rows of an example at once"
+
+
+def _tracing_advice(figures: Figures, facts: Facts, looped: bool) -> Advice:
     if figures.launches >= 4 and figures.calls < 4 * figures.launches < 4 * figures.calls:
         why = f"{figures.calls} calls took {figures.launches} launches, since examples differ in shape or in depth here"
         return why, facts.lock_step
@@ -87,18 +148,18 @@ def _fly_advice(figures: Figures, facts: Facts, looped: bool) -> Advice:
 
 
 def _loop_advice(figures: Figures, facts: Facts) -> Advice:
-    if facts.examples < _FEW:
+    if 0 < facts.examples < _FEW:
         why = f"{facts.examples} examples are too few to gain from running together"
         return why, "give more examples to one call"
     why = facts.refusals.get("compiled", "")
-    if why:
-        return f"Python runs it {figures.runs} times; no compiled form: {why}", remedy(why)
+    if why and remedy(why):
+        return f"Python runs it {figures.runs} times; it cannot be compiled: {why}", remedy(why)
     return "", ""
 
 
 def _wait_advice(node: ast.stmt, waits: int, facts: Facts) -> Advice:
     why = f"each example waits for a value here ({waits} times), which ends what can be launched together"
-    or_batch = f", or {facts.lock_step}" if facts.lock_step else ""
+    or_batch = f", or {facts.lock_step}" if facts.lock_step and not facts.mend else ""
     if isinstance(node, ast.While):
         return why, "let the number of steps follow from a shape or an id" + or_batch
     if isinstance(node, ast.If):
@@ -110,7 +171,8 @@ def _lockstep_advice(node: ast.stmt, loops: list[ast.For | ast.While], figures: 
     """Advice for an expensive line in lock-step that runs once per step, or for few examples."""
     rows = figures.calls / figures.launches if figures.launches else facts.examples
     times = f"{figures.launches} launches" if figures.launches > 1 else f"{figures.runs} times"
-    why = f"runs once for each step: {times}, {rows:.0f} rows each" if loops else ""
+    each = f", {rows:.0f} rows each" if rows else ""
+    why = f"runs once for each step: {times}{each}" if loops else ""
     if loops and max(figures.launches, figures.runs) >= _MANY_STEPS:
         before = _loop_carried_names(loops[0])
         if not figures.last:  # a block computes what does not depend on the previous step ahead
@@ -127,7 +189,7 @@ def _lockstep_advice(node: ast.stmt, loops: list[ast.For | ast.While], figures: 
                 return why, f"{what} for all steps at once, before the loop"
         if isinstance(node, ast.If) and all(isinstance(x, ast.Assign | ast.AugAssign) for x in node.body + node.orelse):
             return why, "choose with np.where, np.maximum or the like: examples that go different ways are taken apart"
-    if facts.examples < _ENOUGH:
+    if 0 < facts.examples < _ENOUGH:
         return why or f"{facts.examples} examples share what each step costs", "give more examples to one call"
     return why, ""
 
@@ -148,7 +210,7 @@ def _loop_carried_names(loop: ast.For | ast.While) -> set[str]:
         found |= more
 
 
-# Patterns in the source that are slow in every way.
+# Patterns in the source that are slow in every mode.
 
 
 def _pattern_advice(source: Source, node: ast.stmt) -> Iterator[Advice]:

@@ -2,14 +2,22 @@
 
 Rewritten code keeps the user's line numbers in every way, so Python's own tracing shows which line runs. Launches are
 observed when one of the few functions that launch (`_WATCHED`) returns. Without a profile the library does no extra
-work. Time spent in the profiler is not counted, but Python code runs two to four times slower while it is traced; so
+work. Time spent in the profiler is not counted, but Python code runs two to four times slower while it is watched; so
 lines can be compared with each other, but not with times measured elsewhere.
+
+A profile has a budget of seconds. When it is spent, lines are no longer watched, only launches and the backward pass
+(`_RARE`); the time in between goes to the lines seen before, in proportion to theirs: the examples that follow are
+taken to be like those that were watched.
 """
 
+import contextlib
 import dataclasses
+import functools
+import math
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -104,19 +112,28 @@ def is_users_code(code: CodeType) -> bool:
 class LineProfile:
     """Watches what this thread runs within a `with` block.
 
+    Args:
+        budget: the seconds for which single lines are watched.
+
     Attributes:
         lines: the figures of each line, and of what belongs to none.
-        spans: the timeline; nodes: the launches on the fly and what they read, in order.
+        spans: the timeline; nodes: the traced launches and what they read, in order.
         codes: of the user's functions that ran.
         seconds: all of the time; nbytes, launches: all of them.
+        complete: False if the budget ended before the block: `runs` are of the part before.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, budget: float = math.inf) -> None:
         self.lines: dict[Place, Figures] = {}
         self.spans: list[Span] = []
         self.nodes: list[LaunchNode] = []
         self.codes: dict[tuple[str, int, str], CodeType] = {}
         self.seconds = 0.0
+        self.complete = True
+        self._budget = budget
+        self._end = math.inf
+        self._watched_seconds: dict[Place, float] = {}  # of each line, when the budget was spent
+        self._cleanup = contextlib.ExitStack()
         self._place = LIBRARY
         self._quiet = 0  # > 0 in a launch or its preparation, where no line of the user runs
         self._kinds: dict[int, tuple[CodeType, Any]] = {id(code): (code, how) for code, how in _WATCHED}
@@ -127,12 +144,17 @@ class LineProfile:
     def __enter__(self) -> "LineProfile":
         self._before = sys.gettrace()
         self._start = self._last = time.perf_counter()
+        self._end = self._start + self._budget
+        self._cleanup.callback(sys.settrace, self._before)
         sys.settrace(self._on_call)
         return self
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(self._before)
-        self._charge(time.perf_counter())
+        self._cleanup.close()
+        if self.complete:
+            self._charge(time.perf_counter())
+        else:
+            self._spread(time.perf_counter())
         self.seconds = sum(each.seconds for each in self.lines.values())
 
     @property
@@ -172,6 +194,47 @@ class LineProfile:
         self._start += now - self._last
         self._last = now
 
+    # After the budget.
+
+    def _stop_watching_lines(self) -> None:
+        """Watch only the functions in `_RARE` from now on, which takes no time in between."""
+        self.complete, self._end = False, math.inf
+        self._watched_seconds = {
+            place: each.seconds for place, each in self.lines.items() if place not in (PREPARING, BACKWARD)
+        }
+        thread = threading.get_ident()
+        for kind, name in _RARE:
+            function = kind.__dict__[name]
+            self._cleanup.callback(setattr, kind, name, function)
+            setattr(kind, name, self._watching(function, thread))
+        sys.settrace(None)
+
+    def _watching(self, function: Any, thread: int) -> Any:
+        """A method that is watched while it runs, as before the budget was spent."""
+
+        @functools.wraps(function)
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            if threading.get_ident() != thread or sys.gettrace() is not None:  # within another one
+                return function(*args, **kwargs)
+            self._spread(time.perf_counter())
+            self._quiet, self._place = 0, self._line_around(sys._getframe(1))
+            sys.settrace(self._on_call)
+            self._resume()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                sys.settrace(None)
+                self._charge(time.perf_counter())
+
+        return watched
+
+    def _spread(self, now: float) -> None:
+        """Add the time since the last event to the lines that were watched, in proportion to their times."""
+        seconds, self._last = now - self._last, now
+        total = sum(self._watched_seconds.values()) or 1.0
+        for place, each in self._watched_seconds.items():
+            self.figures_of(place).seconds += seconds * each / total
+
     # Trace functions, which the interpreter calls.
 
     def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
@@ -198,10 +261,14 @@ class LineProfile:
 
     def _on_line(self, frame: FrameType, event: str, argument: Any) -> Any:
         if event == "line":
-            self._charge(time.perf_counter())
+            now = time.perf_counter()
+            self._charge(now)
             self._place = place = (frame.f_code.co_filename, frame.f_lineno)
             self.figures_of(place).runs += 1
             self._resume()
+            if now > self._end and not self._quiet:
+                self._stop_watching_lines()
+                return None
         elif event == "return":
             self._charge(time.perf_counter())
             self._place = self._line_around(frame.f_back)
@@ -237,6 +304,12 @@ class LineProfile:
 
 
 _NAMES = {LIBRARY: "recording, scheduling, packing", PREPARING: "preparing code", BACKWARD: "backward"}
+_RARE: list[tuple[Any, str]] = [
+    (launching.Launches, "run"),
+    (BlockRun, "__call__"),
+    (Scan, "run"),
+    (Tape, "backward"),
+]
 
 
 # Observers of the functions that launch: called when such a function is called; return the trace function of its frame.
@@ -259,7 +332,7 @@ def _launch(profile: LineProfile, frame: FrameType) -> Any:
         if lines is not None:
             figures.last = max(figures.last, int(lines[2] or lines[1]))
         profile._charge(now, "launch", f"{sig.op.name}, {_calls(count)}")
-        if len(profile.nodes) < _MOST_NODES:
+        if len(profile.nodes) < _MOST_NODES and profile.complete:
             makers = profile._makers
             reads = {makers[buffer] for buffer in np.unique(launches._which[at : launches._at]) if buffer in makers}
             makers.update(dict.fromkeys(range(made, launches._number), len(profile.nodes)))
@@ -273,7 +346,7 @@ def _calls(count: int) -> str:
 
 
 def _segment(profile: LineProfile, frame: FrameType) -> Any:
-    """Observe the start of a graph segment, whose buffers are numbered anew."""
+    """Observe the start of a graph segment, whose buffers are numbered again."""
     profile._makers = {}
     return profile._until_return(lambda *_: None, LIBRARY, quiet=0)
 
@@ -310,7 +383,7 @@ def _scan(profile: LineProfile, frame: FrameType) -> Any:
 
 
 def _op(profile: LineProfile, frame: FrameType) -> Any:
-    """Observe an op that computes on arrays, for all lanes."""
+    """Observe an op that computes on arrays, for all examples."""
     place, name = profile._place, frame.f_locals["self"].name
     if place[0] == "" or active_trace() is not None:  # recorded ops are counted when they are launched
         return None
