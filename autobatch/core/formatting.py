@@ -1,6 +1,8 @@
 """Formatting for display: values as short text, numbers of bytes, and small HTML tables for notebooks."""
 
 import html
+import shutil
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -18,6 +20,16 @@ def shown_value(value: Any) -> str:
     with np.printoptions(threshold=20, edgeitems=2, precision=4, linewidth=100):
         text = str(value)
     return text if len(text) <= 400 else text[:399] + "…"
+
+
+def columns() -> int:
+    """The width for printed text: the terminal's or that of the variable COLUMNS, 80 where there is neither."""
+    return max(40, shutil.get_terminal_size((80, 24)).columns)
+
+
+def wrapped(text: str, indent: str) -> list[str]:
+    """The lines of a paragraph, within `columns()` and easy to read; those after the first one are indented."""
+    return textwrap.wrap(text, min(columns(), 100), subsequent_indent=indent, break_on_hyphens=False)
 
 
 def shown_bytes(count: float) -> str:

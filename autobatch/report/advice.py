@@ -25,6 +25,7 @@ class Facts:
         batched: it was given batches; mend: what keeps lock-step from running it, and what to write, "" for nothing.
         slower: the modes that have cost more than the one that ran.
         calls, launches: of all recorded or batched operations.
+        mapped: False if examples were run by the user's own loop.
     """
 
     way: str
@@ -35,12 +36,17 @@ class Facts:
     slower: tuple[str, ...] = ()
     calls: int = 0
     launches: int = 0
+    mapped: bool = True
 
     @property
     def lock_step(self) -> str:
         """Advice on how to run a line in lock-step; "" if it did, or cannot."""
         if self.mend:
             return self.mend
+        if not self.mapped:
+            return (
+                "give all examples to one call, ab.map(model, examples, params=params): equal operations run together"
+            )
         if self.batched or not self._may_help("lock-step"):
             return ""
         return "give a batch, f(ab.collate(examples), …): lock-step runs each step once for all examples, of any length"
@@ -119,23 +125,22 @@ def overhead(part: str, facts: Facts) -> Advice:
         part: "backward", or "library".
     """
     if part == "backward":
-        each = f" ({facts.calls:,} of them)" if facts.calls and facts.way == "the loop" else ""
-        why = f"the gradient runs the derivative of every operation{each} in reverse order, about as long as the forward run"
-        return why, facts.other_mode() or "take fewer and larger operations: what is computed ahead of a loop is one step"
+        why = "the gradient runs the derivative of each operation, from the last one to the first"
+        return why, facts.lock_step or "use fewer, larger operations: compute for all steps at once, before a loop"
+    if facts.way == "tracing" and facts.calls:
+        many = f"{facts.calls:,} operations were recorded and run in {facts.launches:,} launches"
+        return f"{many}; this takes as long for small arrays as for large ones", _fewer(facts)
     if facts.way == "tracing":
-        each = f"{facts.calls:,} operations were recorded and put into {facts.launches:,} launches" if facts.calls else (
-            "nothing was recorded, so nothing runs together"
-        )  # fmt: skip
-        return f"{each}; that takes as long for a small array as for a large one", _fewer(facts)
+        return "nothing was recorded, so nothing runs together", facts.other_mode() or "give arrays as arguments"
     if facts.way == "lock-step":
-        return "entering the call and packing its result, once a call", "run more examples in a call"
+        return "each call reads its arguments and packs its result", "give more examples to one call"
     if facts.way == "compiled":
-        return "arguments are checked and packed once a call", "collate once, and call with the same batch; or run more examples in a call"
-    return "each example is taken out of the arguments, and its result kept", facts.other_mode()
+        return "each call checks its arguments and packs its result", "collate once, and give more examples to one call"
+    return "Python takes each example from the arguments and keeps its result", facts.other_mode()
 
 
 def _fewer(facts: Facts) -> str:
-    return facts.other_mode() or "record fewer and larger operations: compute for all rows of an example at once"
+    return facts.other_mode() or "use fewer, larger operations: compute for all rows of an example at once"
 
 
 def _tracing_advice(figures: Figures, facts: Facts, looped: bool) -> Advice:

@@ -1,6 +1,10 @@
 """`ab.explain`: runs a call under observation and reports how each line of the user's code ran, as a `Report`."""
 
 import contextlib
+import dataclasses
+import itertools
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from types import CodeType
@@ -11,28 +15,44 @@ from autobatch.api.call_ways import NOT_NEEDED
 from autobatch.api.run_record import NAMES, Ran, ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.batches.any_batch import Batch, has_batch
+from autobatch.batches.data.collate import collate
 from autobatch.core.diagnostics import Fallback, hide_frames, noted_fallbacks
 from autobatch.core.pytree import leaves
+from autobatch.core.snapshot import Snapshot
+from autobatch.facts.purity import may_change
+from autobatch.lazy.example_state import shows_order
 from autobatch.lazy.launching import Stats
-from autobatch.report.advice import Facts, advice
+from autobatch.report.advice import Facts, advice, general_advice, mended, overhead
 from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
 from autobatch.report.report import Forced, Launch, Line, Report
 from autobatch.report.source_lines import Section, source_of
+from autobatch.rewrite.lockstep_forms import block_lines
 
 _PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # nested code, shown with its function
 _WORTH = 0.04  # share of the time from which on a line gets advice
 _FLY, _LOOP, _COMPILED, _LOCKSTEP = NAMES["fly"], NAMES["loop"], NAMES["compiled"], NAMES["lockstep"]
+_LEAST_SHARE = 0.01  # of overhead that is shown
+_OVERHEADS = {
+    _FLY: "recording, scheduling and packing", _LOCKSTEP: "entering the call and packing its result",
+    _COMPILED: "entering the call and packing its result", _LOOP: "the loop itself",
+}  # fmt: skip
+_LEAST_BUDGET = 0.05  # seconds for which each line is watched, even if a call is shorter
+_BUDGET = 2.0  # times the seconds of a call, for which each line is watched
+_WARM_CALLS = 3  # before the one that is watched
+_TRIED = 8  # examples that are collated to see whether a batch can be made of them
 
 
 def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
-    """Run `ab.map(f, *args, **shared)` once and report how each line of `f` ran; `print` the report to read it.
+    """Run `ab.map(f, *args, **shared)` and report how each line of `f` ran; `print` the report to read it.
 
     With a `MaskedBatch` or `PackedBatch` among the arguments, or inside of one, `ab.batch(f)(*args, **shared)` runs
     instead. What `ab.grad` and `ab.value_and_grad` give is called as it is: the report is of the calls in it.
 
-    It runs by the way that calls of its kind take now, and by the one that it names before there was any
-    (`ab.options(way=...)` pins one). The report says which it was, why, and what the others have cost. A straight-line
-    run of the user's code is one row, `block FILE:LINES`; with `ab.options(blocks=False)` each operation has its own.
+    The call is made a few times before the one that is watched, so that the mode is chosen and code is compiled; what
+    these calls change is undone, and a function that prints, draws random numbers or the like runs once only. It runs
+    in the mode that calls of its kind take then (`ab.options(way=...)` pins one). The report says which it was, why,
+    and what the others have cost. A straight-line run of the user's code is one row, `block FILE:LINES`; with
+    `ab.options(blocks=False)` each operation has its own.
 
     Args:
         f: a function of one example.
@@ -40,9 +60,9 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
         shared: by keyword, the same for all examples (or, for `ab.batch(f)`, a batch).
 
     Returns:
-        A `Report`. Warnings about slower ways are left out; it has them under `fallbacks`. Times are without what it
-        took to look; `preparing` is what only a first call takes. Where a debugger or a coverage tool traces this
-        thread, it does not see this call.
+        A `Report`. Warnings about slower modes are left out; it has them under `fallbacks`. Times of lines are without
+        what it took to look; if that takes long, only a part of the call is watched line by line (`Report.partial`).
+        Where a debugger or a coverage tool traces this thread, it does not see the watched call.
 
     Raises:
         Exception: what the call raises.
@@ -52,24 +72,67 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
     >>> report.calls, report.launches
     (3, 1)
     >>> print(report)  # doctest: +ELLIPSIS
-    3 examples: on the fly; 3 calls in 1 launch (at least 1) and 1 round; ...
+    3 examples: tracing; ...
     """
     batched = has_batch(args, shared)
-    with watching() as watched:
-        try:
-            if hasattr(f, "_ab_differentiated"):
-                f(*args, **shared)
-            elif batched:
-                (f if isinstance(f, BatchFunction) else batch(f))(*args, **shared)
-            else:
-                watched.examples = len(map_with_stats(f, *args, **shared)[0])
-        except Exception as error:
-            hide_frames(error)
-            raise
+
+    def call() -> Any:
+        if hasattr(f, "_ab_differentiated"):
+            return f(*args, **shared)
+        if batched:
+            return (f if isinstance(f, BatchFunction) else batch(f))(*args, **shared)
+        return map_with_stats(f, *args, **shared)[0]
+
+    try:
+        times = _warm_up(f, args, shared, call)
+        with watching(max(_BUDGET * min(times[1:]), _LEAST_BUDGET) if times else math.inf) as watched:
+            results = call()
+    except Exception as error:
+        hide_frames(error)
+        raise
+    watched.times = times
     watched.batched = batched
     if batched:
         watched.examples = next(x.batch_size for x in leaves([*args, *shared.values()]) if isinstance(x, Batch))
+    elif not hasattr(f, "_ab_differentiated"):
+        watched.examples = len(results)
+        watched.no_batch = _why_no_batch(f, args)
     return watched.report(f)
+
+
+def _warm_up(f: Any, args: Sequence[Any], shared: dict[str, Any], call: Callable[[], Any]) -> list[float]:
+    """The seconds of a few calls, whose changes are undone; none if the call has effects that cannot be undone."""
+    gradient = getattr(f, "_ab_differentiated", None)
+    roots = [f if gradient is None else gradient.function, args, shared]
+    kinds = {type(value) for value in leaves([args, shared])}
+    before = Snapshot(roots, bounded=True)
+    if shows_order(before, kinds):
+        return []
+    changing = may_change(before.functions or roots[:1], [*before.classes, *kinds])
+    if changing and not before.complete:
+        before = Snapshot(roots)
+    times = []
+    with noted_fallbacks():
+        for _ in range(_WARM_CALLS):
+            began = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - began)
+            if changing:
+                before.restore()
+    return times
+
+
+def _why_no_batch(f: Any, columns: Sequence[Any]) -> str:
+    """Why these examples cannot be collated for lock-step, or it does not support the function; "" if neither is so."""
+    try:
+        for column in columns:
+            collate(list(itertools.islice(column, _TRIED)))
+        code = _code(f)
+        if code is not None and is_users_code(code):
+            block_lines(f)
+    except Exception as error:
+        return str(error)
+    return ""
 
 
 class WatchedCalls:
@@ -78,18 +141,27 @@ class WatchedCalls:
     Attributes:
         ran: how calls ran, in the order of their ends; notes: what fell back; profile: where the time went.
         examples: how many the outermost call had, where that is known; batched: whether it was given batches.
+        no_batch: why the examples cannot run in lock-step; times: the seconds of the calls before.
     """
 
     def __init__(self, ran: list[Ran], notes: list[Fallback], profile: LineProfile) -> None:
         self.ran, self.notes, self.profile = ran, notes, profile
         self.examples: int | None = None
         self.batched = False
+        self.no_batch = ""
+        self.times: list[float] = []
 
     def report(self, f: Any = None) -> Report:
         """A report of all observations; by default of the function that was called last."""
-        last = self.ran[-1] if self.ran else Ran("fly", "", f, Stats(), {})
+        last = self.ran[-1] if self.ran else Ran("fly" if self.examples == 0 else "loop", "", f, Stats(), {})
         stats = _summed_stats([each.stats for each in self.ran]) if len(self.ran) > 1 else last.stats
         way, profile = NAMES[last.way], self.profile
+        costs = {NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None}
+        refusals = _refusals(last)
+        facts = Facts(
+            way, self.examples or 0, {"lock-step": self.no_batch, **refusals}, self.batched, self._mend(way),
+            tuple(each for each in costs if each != way), stats.calls, stats.launches, bool(self.ran),
+        )  # fmt: skip
         rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
         forced = [Forced(file, line, times) for (file, line), times in stats.forced.most_common()]
         fallbacks = dict(stats.fallbacks)
@@ -106,14 +178,17 @@ class WatchedCalls:
             bound=stats.bound,
             way=way,
             why=last.why,
-            costs={NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None},
-            refusals=_refusals(last),
+            costs=costs,
+            refusals=refusals,
             untried=tuple(
                 NAMES[each] for each, cost in last.costs.items() if not (cost.runs or cost.refused) and each != last.way
             ),
             called=dict(Counter(NAMES[each.way] for each in self.ran)),
             name=_name(function),
-            lines=tuple(_lines(self, way, _code(function), stats)),
+            **_shares(self, facts, _code(function), stats),
+            first=self.times[0] if self.times else 0.0,
+            warm=min(self.times[1:], default=0.0),
+            partial=not profile.complete,
             seconds=profile.seconds,
             preparing=profile.figures_of(PREPARING).seconds,
             library=profile.figures_of(LIBRARY).seconds,
@@ -123,10 +198,19 @@ class WatchedCalls:
             nodes=tuple(profile.nodes),
         )
 
+    def _mend(self, way: str) -> str:
+        """What keeps a call with a batch from running in lock-step, and what to write instead."""
+        if way != _FLY or not self.batched:
+            return ""
+        return next((mended(note.where[1], note.reason) for note in self.notes), "")
+
 
 @contextlib.contextmanager
-def watching() -> Iterator[WatchedCalls]:
+def watching(budget: float = math.inf) -> Iterator[WatchedCalls]:
     """Watch all calls of the library in a block of code, in this thread; fallbacks give no warning.
+
+    Args:
+        budget: the seconds for which each line is watched.
 
     >>> import numpy as np
     >>> import autobatch as ab
@@ -135,7 +219,7 @@ def watching() -> Iterator[WatchedCalls]:
     >>> len(watched.ran)
     1
     """
-    profile = LineProfile()
+    profile = LineProfile(budget)
     with noted_fallbacks() as notes, ran_ways(lines=True) as ran:
         watched = WatchedCalls(ran, notes, profile)
         with profile:
@@ -209,18 +293,37 @@ def _is_inside(section: Section, other: Section) -> bool:
     return within and (section.first, section.last) != (other.first, other.last)
 
 
-def _lines(watched: WatchedCalls, way: str, code: Any, stats: Stats) -> Iterator[Line]:
+def _shares(watched: WatchedCalls, facts: Facts, code: Any, stats: Stats) -> dict[str, tuple[Line, ...]]:
+    """The report's `lines` and `overheads`; the largest of them has a reason."""
+    profile = watched.profile
+    total = profile.seconds - profile.figures_of(PREPARING).seconds or 1.0
+    lines = list(_lines(watched, facts, code, stats, total))
+    overheads = []
+    for part, place in (("library", LIBRARY), ("backward", BACKWARD)):
+        seconds = profile.figures_of(place).seconds
+        if seconds > _LEAST_SHARE * total:
+            what = "the backward pass" if part == "backward" else _OVERHEADS[facts.way]
+            reason, remedy = overhead(part, facts) if seconds >= _WORTH * total else ("", "")
+            overheads.append(Line("", 0, what, "", "", seconds, seconds / total, reason=reason, remedy=remedy))
+    at, most = max(enumerate(lines), key=lambda each: each[1].seconds, default=(0, None))
+    if most is not None and not most.reason and most.seconds and most.seconds >= max(
+        [each.seconds for each in overheads], default=0.0
+    ):  # fmt: skip
+        figures = Figures(runs=most.times, calls=most.calls)
+        reason, remedy = general_advice(figures, facts)
+        lines[at] = dataclasses.replace(most, reason=reason, remedy=remedy or most.remedy)
+    return {"lines": tuple(lines), "overheads": tuple(overheads)}
+
+
+def _lines(watched: WatchedCalls, facts: Facts, code: Any, stats: Stats, total: float) -> Iterator[Line]:
     """The lines of the report, of each function that ran."""
+    way = facts.way
     profile = watched.profile
     figures = _by_statement(profile.lines)
-    total = profile.seconds - profile.figures_of(PREPARING).seconds or 1.0
     notes: dict[Place, list[str]] = {}
     for note in watched.notes:
         file, line = note.where
         notes.setdefault((file, source_of(file).start(line)), []).append(note.reason)
-    refusals = _refusals(watched.ran[-1]) if watched.ran else {}
-    gave_up = ", ".join(dict.fromkeys(f"line {line}" for _, line in list(notes)[:3])) if way == _FLY else ""
-    facts = Facts(way, watched.examples or 0, refusals, watched.batched, gave_up if watched.batched else "")
     waits: Counter[Place] = Counter()
     for (file, line), times in stats.forced.items():
         waits[file, source_of(file).start(line)] += times
@@ -240,8 +343,8 @@ def _lines(watched: WatchedCalls, way: str, code: Any, stats: Stats) -> Iterator
                 continue
             last = max(last, found.last)
             own_notes = tuple(dict.fromkeys(notes.get(place, ())))
-            dear = found.seconds >= _WORTH * total
-            reason, remedy = advice(source, number, found, facts, waits[place], own_notes, dear)
+            expensive = found.seconds >= _WORTH * total
+            reason, remedy = advice(source, number, found, facts, waits[place], own_notes, expensive)
             launched = way != _LOOP and found.launches
             yield Line(
                 section.file, number, text, section.name, _how(found, way, own_notes), found.seconds,
@@ -274,9 +377,9 @@ def _how(figures: Figures, way: str, notes: Sequence[str]) -> str:
     if way == _LOOP:
         return "loop"
     if notes and way in (_FLY, _LOCKSTEP):
-        return "lane by lane"
+        return "one by one"
     if figures.last:
         return "block"
     if figures.launches:
         return "one launch" if figures.launches == 1 else "launches"
-    return "Python" if way == _FLY else "all lanes"
+    return "Python" if way == _FLY else "all examples"

@@ -2,33 +2,31 @@
 
 import ast
 import functools
-import textwrap
 from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
 from autobatch.core.diagnostics import remedy
+from autobatch.core.formatting import wrapped
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.report.source_lines import Source, source_of
 from autobatch.rewrite.block_forms import block_source
 from autobatch.rewrite.lockstep_forms import block_lines
 from autobatch.rewrite.lockstep_forms import source as lock_step_source
 
-_WIDTH = 100
-
 
 def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: bool = False) -> str:
     """The source of a function with marks: what lock-step makes of each line.
 
-    `block`: part of a run of array expressions that is one launch; `parts`: examples may part here, each way runs for
-    those that take it; `steps`: a loop, whose steps run for all examples that are still in it; `refused`: lock-step has
-    no form for it, and the examples run on the fly, with the reason and what to write instead below.
+    `block`: part of a run of array expressions that is one launch; `parts`: examples may part here, each branch runs
+    for those that take it; `steps`: a loop, whose steps run for all examples that are still in it; `refused`: it
+    cannot run batched, and the examples fall back to tracing; the reason and what to write instead are below.
 
     Args:
         function: the function, decorated with `ab.batch` or not.
         rewritten: the code that runs in lock-step instead, to read: what it calls is named as in `autobatch.rewrite`
-            and its runtime. A condition is an object that gives each of its two ways the lanes that take it, and what a
-            way binds is joined at its end.
+            and its runtime. A condition is an object that gives each of its branches the examples that take it, and what
+            a branch binds is joined at its end.
         blocks: the code that `ab.map` runs instead, in which each straight-line run of array expressions is one call of
             a recorder.
 
@@ -112,7 +110,7 @@ def _marked(function: FunctionType) -> list[str]:
         if mark == "refused":
             better = remedy(str(refused))
             says = f"{refused}{f' → {better}' if better else ''}"
-            out += textwrap.wrap(f"^ {says}", _WIDTH, initial_indent=" " * 15, subsequent_indent=" " * 17)
+            out += wrapped(f"{' ' * 15}^ {says}", " " * 17)
     return out
 
 

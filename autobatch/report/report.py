@@ -1,23 +1,20 @@
-"""The `Report` of `ab.explain`: the user's source with how each line ran, as text, HTML, a timeline and a graph."""
+"""The `Report` of `ab.explain`: the user's source with how each line ran, as text, HTML, a Chrome trace and a graph."""
 
 import dataclasses
 import json
 import os
 import re
-import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from autobatch.core.formatting import shown_bytes
+from autobatch.core.formatting import columns, shown_bytes, wrapped
 from autobatch.report.graph import to_networkx
 from autobatch.report.line_profile import LaunchNode, Span
 from autobatch.report.page import notebook_table, page
 from autobatch.report.timeline import trace_events
 
-_WIDTH = 100  # columns of a printed report
-_LONGEST_PLACE = 80
 _SHOWN = 30  # rows of the table of operations
-_DEAREST = 3  # lines shown first
+_FIRST = 3  # lines shown first
 _LEAST_SHARE = 0.02  # share of the time from which on a line may be shown first
 _OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, .]+(?=\](?!s))")  # the shape of an operand that differs by example
 _SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # a size, or the range of sizes
@@ -60,8 +57,8 @@ class Line:
     Attributes:
         file, line, text: its place and its source.
         function: the name of its function.
-        how: "one launch", "launches", "block", "compiled", "lane by lane", "loop", "all lanes" (control flow of all
-            examples at once), "Python" (run for each example); "" if it did not run, or is part of the line above.
+        how: "one launch", "launches", "block", "compiled", "one by one", "loop", "all examples" (control flow of all at
+            once), "Python" (run for each example); "" if it did not run, or is part of the line above.
         seconds, share: its time, and that as a fraction of the call's time without `preparing`.
         times: the number of launches; if there were none, how often it ran.
         calls: the number of examples' calls that the launches ran.
@@ -86,20 +83,23 @@ class Report:
     """The report of a call with some examples: print it, look at it in a notebook, or `save` it as a page.
 
     Attributes:
-        way: how they ran: "on the fly", "lock-step", "compiled", or "the loop over the examples".
+        way: the execution mode: "tracing", "lock-step", "compiled", or "the loop".
         examples: their number, None if not known; rounds: how often everything recorded was launched.
         bound: a lower bound of the launches in any schedule of the recorded calls; 0 if not computed.
-        rows: on the fly, one `Launch` per signature, the most expensive first.
+        rows: of tracing, one `Launch` per signature, the most expensive first.
         forced: the lines that needed a value at once; fallbacks: {what ran call by call, and why: how often}.
-        why: the reason for the way.
-        costs: {way: seconds per example} of those that have run on inputs of this kind; refusals: {way: why not}.
-        untried: the ways that have not run on such inputs yet.
-        called: {way: number of calls}, if several calls were watched.
+        why: the reason for the mode.
+        costs: {mode: seconds per example} of those that have run on inputs of this kind; refusals: {mode: why not}.
+        untried: the modes that have not run on such inputs yet.
+        called: {mode: number of calls}, if several calls were watched.
         name: the function's name; lines: the source of the functions that ran, one `Line` each.
-        seconds: the time of the call, without that of the profiler. Parts of it are: `preparing`, rewriting, tracing
+        overheads: what belongs to no line (`file` is ""), as the backward pass, in the form of a `Line`.
+        warm: the seconds of a call after warm-up, unwatched; first: those of the first call. 0 if it was called once.
+        seconds: the time of the watched call, without that of the profiler. Parts of it are: `preparing`, rewriting
             and loading code, once; `backward`, the backward pass; `library`, other work that belongs to no line.
+        partial: True if lines were watched for a part of the call, and their `times` are of that part.
         nbytes: the size of all results of launches.
-        spans: the timeline; nodes: the launches on the fly and what they read.
+        spans: the timeline; nodes: the traced launches and what they read.
     """
 
     examples: int | None
@@ -108,7 +108,7 @@ class Report:
     forced: tuple[Forced, ...]
     fallbacks: dict[str, int]
     bound: int = 0
-    way: str = "on the fly"
+    way: str = "tracing"
     why: str = ""
     costs: dict[str, float] = dataclasses.field(default_factory=dict)
     refusals: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -116,6 +116,10 @@ class Report:
     called: dict[str, int] = dataclasses.field(default_factory=dict)
     name: str = ""
     lines: tuple[Line, ...] = ()
+    overheads: tuple[Line, ...] = ()
+    warm: float = 0.0
+    first: float = 0.0
+    partial: bool = False
     seconds: float = 0.0
     preparing: float = 0.0
     library: float = 0.0
@@ -140,12 +144,18 @@ class Report:
         lines = [line for line in self.lines if line.seconds > 0.0]
         return tuple(sorted(lines, key=lambda line: -line.seconds))
 
+    @property
+    def shares(self) -> tuple[Line, ...]:
+        """The lines and overheads with the largest shares of the time, the largest first."""
+        found = [*self.overheads, *self.dearest]
+        return tuple(sorted((each for each in found if each.share >= _LEAST_SHARE), key=lambda each: -each.share))
+
     def __repr__(self) -> str:
         return f"<Report of {self.name}: {self.head()}>"
 
     def summary(self) -> str:
-        """The ways that ran, and the most expensive lines, as text."""
-        return "\n".join([*_wrapped(self.head(), "  "), *self._ways(), *self._most_expensive()])
+        """The execution modes, and what takes the time, as text."""
+        return "\n".join([*wrapped(self.head(), "  "), *self._modes(), *self._largest_shares()])
 
     def __str__(self) -> str:
         return "\n".join([self.summary(), *self._source(), *self._operations(), *self._others()])
@@ -155,7 +165,7 @@ class Report:
         return notebook_table(self)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report as a page of its own: the source, the timeline and the graph.
+        """Write the report as a page of its own: the source and the graph.
 
         Args:
             path: of the file, as "report.html". What is there is replaced.
@@ -173,7 +183,7 @@ class Report:
             json.dump(trace_events(self.spans, self.name), file)
 
     def to_networkx(self) -> Any:
-        """A `networkx.DiGraph`: on the fly a node for each launch, else one for each line that ran.
+        """A `networkx.DiGraph`: of tracing a node for each launch, else one for each line that ran.
 
         Nodes have the attributes `label`, `file`, `line`, `calls` and `seconds`; an edge leads from what makes a value
         to what reads it.
@@ -183,59 +193,67 @@ class Report:
     # As text.
 
     def head(self) -> str:
-        """One line of text: examples, way, launches and time."""
+        """One line of text: examples, execution mode, time, launches."""
         if self.examples is None or sum(self.called.values()) > 1:
-            text = ", ".join(f"{_plural(count, 'call')} {way}" for way, count in self.called.items())
+            text = ", ".join(f"{_plural(count, 'call')} {_BY[way]}" for way, count in self.called.items())
+            text = text or f"1 call {_BY[self.way]}"
         else:
             text = f"{_plural(self.examples, 'example')}: {self.way}"
+        if self.warm:
+            text += f"; {_time(self.warm)} a call after warm-up, {_time(self.first)} the first call"
+        elif self.seconds:
+            once = f", {_time(self.preparing)} of it once" if self.preparing > 0.05 * self.seconds else ""
+            text += f"; {_time(self.seconds)} in a single call{once}"
         if self.rows:
             least = f" (at least {self.bound})" if self.bound else ""
-            text += f"; {_plural(self.calls, 'call')} in {_plural(self.launches, 'launch')}{least}"
+            text += f"; {_plural(self.calls, 'operation')} in {_plural(self.launches, 'launch')}{least}"
             text += f" and {_plural(self.rounds, 'round')}"
         elif self.launches:
             text += f"; {_plural(self.launches, 'launch')}"
-        if self.seconds:
-            once = f", {_time(self.preparing)} of it once" if self.preparing > 0.05 * self.seconds else ""
-            text += f"; {_time(self.seconds)} watched{once}"
         return text + (f"; {shown_bytes(self.nbytes)}" if self.nbytes else "")
 
-    def _ways(self) -> list[str]:
-        """Text: why the call ran by this way, and the costs or refusals of the others."""
-        out = [f"{self.way}, since {self.why}"] if self.why else []
-        for way, seconds in self.costs.items():
-            out.append(f"  {way}: {seconds * 1e6:.1f} µs an example{' (taken)' if way == self.way else ''}")
-        out += [f"  {way}: not possible ({why})" for way, why in self.refusals.items() if way not in self.costs]
-        if self.way == "on the fly" and self.examples and not self.rows:
-            out.append(
-                "  nothing was recorded, so nothing runs together: only arrays of the examples and of what is given by "
-                "keyword are (ab.map(f, examples, params=params)), not those of globals or of the model itself"
-            )
-        if self.untried:
-            out.append(f"  not run on such inputs yet: {', '.join(self.untried)}")
-        return [part for line in out for part in _wrapped(line, "    ")]
+    def modes(self) -> list[tuple[str, str]]:
+        """(execution mode, what it costs or why it did not run), the one that ran first."""
+        costs = {way: f"{seconds * 1e6:,.1f} µs an example" for way, seconds in self.costs.items()}
+        why = [text for text in (costs.pop(self.way, ""), self.why and f"chosen: {self.why}") if text]
+        out = [(self.way, "; ".join(why))] if why else []
+        out += [
+            *costs.items(),
+            *((way, f"not possible: {why}") for way, why in self.refusals.items() if way not in costs),
+        ]
+        return out + [(way, "not run on such inputs yet") for way in self.untried]
 
-    def _most_expensive(self) -> list[str]:
-        """The most expensive lines, and what to write instead."""
-        found = [line for line in self.dearest if line.share >= _LEAST_SHARE][:_DEAREST]
-        if not found:
-            return []
-        out = ["", "costs most:"]
-        for line in found:
-            where = f"{os.path.basename(line.file)}:{line.line}"
-            out.append(_cut(f"  {line.share:4.0%}  {_time(line.seconds):>8}  {where}  {line.text.strip()}"))
-            times = f", {line.times} times" if line.times > 1 else ""
-            out += _wrapped(f"        {line.how}{times}{f'; {line.reason}' if line.reason else ''}", "        ")
-            out += _wrapped(f"        → {line.remedy}", "          ") if line.remedy else []
+    def _modes(self) -> list[str]:
+        out = [part for way, says in self.modes() for part in wrapped(f"  {way}: {says}", "    ")]
+        if self.way == "tracing" and self.examples and not self.rows:
+            out += wrapped(
+                "  nothing was recorded, so nothing runs together: only arrays of the examples and of what is given by "
+                "keyword are (ab.map(f, examples, params=params)), not those of globals or of the model itself", "    ",
+            )  # fmt: skip
+        return out
+
+    def _largest_shares(self) -> list[str]:
+        """What takes most of the time, and what to do about it."""
+        out = ["", "where the time goes:"] if self.shares else []
+        for line in self.shares[:_FIRST]:
+            where = f"{os.path.basename(line.file)}:{line.line}  " if line.file else ""
+            out.append(_cut(f"  {line.share:4.0%}  {_time(line.seconds):>8}  {where}{line.text.strip()}"))
+            times = f"{line.how}, {line.times} times" if line.times > 1 else line.how
+            says = "; ".join(each for each in (times, line.reason) if each)
+            out += wrapped(f"        {says}", "        ") if says else []
+            out += wrapped(f"        → {line.remedy}", "          ") if line.remedy else []
+        if self.partial:
+            out += wrapped("  (lines were watched for a part of the call; how often they ran is of that part)", "   ")
         return out
 
     def _source(self) -> list[str]:
         out: list[str] = []
-        said = {line.remedy for line in self.dearest[:_DEAREST] if line.share >= _LEAST_SHARE}
+        said = {line.remedy for line in self.shares[:_FIRST]}
         before: tuple[str, str] | None = None
         for line in self.lines:
             if (line.file, line.function) != before:
                 before = line.file, line.function
-                out += ["", _cut(f"{line.function}  ({_location(line.file, line.line)})")]
+                out += ["", f"{line.function}  ({_location(line.file, line.line, columns() - len(line.function) - 4)})"]
                 out.append("   line       ms    %  times  how")
             time = f"{line.seconds * 1e3:8.2f} {line.share:4.0%}" if line.how else " " * 13
             times = f"{line.times:6d}" if line.times else " " * 6
@@ -243,11 +261,9 @@ class Report:
             if line.reason and line.remedy not in said:
                 said.add(line.remedy)
                 says = f"{line.reason} → {line.remedy}" if line.remedy else line.reason
-                out += _wrapped(f"{' ' * 24}^ {says}", " " * 26)
-        beside = (self.library, "recording, packing and the like"), (self.backward, "walking back for the gradient")
-        found = [each for each in beside if each[0] > 0.01 * self.seconds] if self.lines else []
-        for seconds, what in found:
-            out += ["", f"{seconds * 1e3:16.2f} {seconds / (self.seconds - self.preparing):4.0%}  {what}"]
+                out += wrapped(f"{' ' * 24}^ {says}", " " * 26)
+        for each in self.overheads if self.lines else ():
+            out += ["", f"{each.seconds * 1e3:16.2f} {each.share:4.0%}  {each.text}"]
         return out
 
     def _operations(self) -> list[str]:
@@ -258,7 +274,7 @@ class Report:
             (r.op, r.signature, str(r.calls), str(r.launches), f"{r.mean_group:.1f}", f"{r.seconds * 1e3:.2f}")
             for r in rows[:_SHOWN]
         ]
-        out = ["", *_table(("op", "signature", "calls", "launches", "mean group", "ms"), figures)]
+        out = ["", *_table(("op", "signature", "calls", "launches", "group", "ms"), figures)]
         if rows[_SHOWN:]:
             out.append(f"and {len(rows) - _SHOWN} more, {sum(r.seconds for r in rows[_SHOWN:]) * 1e3:.2f} ms")
         return out
@@ -267,12 +283,17 @@ class Report:
         out: list[str] = []
         if self.forced:
             out += ["", "values needed at once (each wait ends a round):"]
-            out += _table(("times", "where"), [(str(f.times), _location(f.file, f.line)) for f in self.forced])
+            out += _table(
+                ("times", "where"), [(str(f.times), _location(f.file, f.line, columns() - 7)) for f in self.forced]
+            )
         if self.fallbacks:
             out += ["", "not batched:"]
             for why, times in self.fallbacks.items():
-                out += _wrapped(f"  {times} times: {why}" if times > 1 else f"  {why}", "    ")
+                out += wrapped(f"  {times} times: {why}" if times > 1 else f"  {why}", "    ")
         return out
+
+
+_BY = {"tracing": "by tracing", "lock-step": "in lock-step", "compiled": "compiled", "the loop": "as a loop"}
 
 
 def _plural(count: int, what: str) -> str:
@@ -289,18 +310,15 @@ def _time(seconds: float) -> str:
     )
 
 
-def _location(file: str, line: int) -> str:
+def _location(file: str, line: int, width: int) -> str:
     """file:line, shortened from the left."""
     text = f"{file}:{line}"
-    return text if len(text) <= _LONGEST_PLACE else f"…{text[1 - _LONGEST_PLACE :]}"
+    return text if len(text) <= width else f"…{text[1 - width :]}"
 
 
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=True)
+def _cut(text: str, width: int = 0) -> str:
+    width = width or columns()
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _folded(rows: Iterable[Launch]) -> list[Launch]:
@@ -324,24 +342,21 @@ def _range(sizes: Sequence[int]) -> str:
     return str(low) if low == high else f"{low}..{high}"
 
 
-_WIDEST = (24, 42)  # of an op's name and its signature
-
-
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table with text aligned left and numbers aligned right."""
-    limits = [*_WIDEST, *[_WIDTH] * len(head)] if len(head) > 2 else [_WIDTH] * 2
-    cells = [
-        [text if len(text) <= most else text[: most - 1] + "…" for text, most in zip(row, limits, strict=False)]
-        for row in (head, *rows)
-    ]
+    """The lines of a table: texts first, aligned left and cut where they do not fit, then numbers, aligned right."""
+    numbers = [all(row[k].replace(".", "", 1).isdigit() for row in rows) for k in range(len(head))]
+    cells = [list(row) for row in (head, *rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    left = [all(not _is_number(row[k]) for row in cells[1:]) for k in range(len(head))]
+    room = columns() - sum(width + 2 for width, number in zip(widths, numbers, strict=True) if number)
+    for k in (k for k, number in enumerate(numbers) if not number):
+        last = not any(not number for number in numbers[k + 1 :])
+        widths[k] = min(widths[k], room if last else 24)
+        room -= widths[k] + 2
     lines = []
     for row in cells:
-        texts = [row[k].ljust(widths[k]) if left[k] else row[k].rjust(widths[k]) for k in range(len(head))]
-        lines.append(_cut("  ".join(texts).rstrip()))
+        texts = [
+            text.rjust(width) if number else _cut(text, width).ljust(width)
+            for text, width, number in zip(row, widths, numbers, strict=True)
+        ]
+        lines.append("  ".join(texts).rstrip())
     return lines
-
-
-def _is_number(text: str) -> bool:
-    return text.replace(".", "", 1).isdigit()
