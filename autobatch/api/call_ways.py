@@ -70,7 +70,7 @@ from autobatch.rewrite.recorders.generated_recorders import recorders_of
 from autobatch.rewrite.taped_forms import call_form, per_example_form, taped_form
 
 _NOTHING = Stats()  # of calls that launched nothing on the fly
-NOT_NEEDED = "lock-step has a form for it"  # the reason that on the fly is refused for a batched call
+NOT_NEEDED = "lock-step supports it"  # the reason that tracing is refused for a batched call
 
 
 # Calls on batches.
@@ -257,7 +257,7 @@ def _compiled(
         raise NotCompiled(f"{type(error).__name__}: {error}") from error
 
 
-def _lockstep(function: Any, args: Any, kwargs: Any, why: str = "the call names it") -> Any:
+def _lockstep(function: Any, args: Any, kwargs: Any, why: str = "the call asks for it") -> Any:
     """Run the call in lock-step; on the fly or by the loop where lock-step has no form for it."""
     ran: list[Any] = []
 
@@ -481,7 +481,7 @@ class _MapCall:
         given = self._columns, self._given, self._arguments_of, 0, None, self._joining
         results, self.stats = _on_the_fly(self.function, *given)
         looped = self.stats.looped
-        note(FLY if looped is None else LOOP, looped or why or "the call names it", self.function, self.stats)
+        note(FLY if looped is None else LOOP, looped or why or "the call asks for it", self.function, self.stats)
         return results
 
     def run(self, portion: Portion, start: int) -> list[Any]:
@@ -510,7 +510,7 @@ class _MapCall:
         kinds = [set(map(type, column)) for column in columns]
         local = only_computes(function, self._given)
         if not (local and all(len(each) == 1 and not each.isdisjoint(_STACKED) for each in kinds)):
-            raise NoLockStep("a map of what makes no batch", where, False)
+            raise NoLockStep("no batch can be made of the examples", where, False)
         with with_deadline(portion.limit):
             try:
                 with limited_padding():
@@ -518,7 +518,7 @@ class _MapCall:
             except NeedsLoop as error:
                 raise NoLockStep(str(error), where, False) from None
             if not all(type(each) is MaskedBatch for each in stacked):
-                raise NoLockStep("a map of what makes no batch", where, False)
+                raise NoLockStep("no batch can be made of the examples", where, False)
             args, kwargs = self._placed(stacked, self._given) if self._fixed else (stacked, self._shared)
             out = in_lock_step(function, tuple(args), kwargs, portion.count, _convert, is_pure, start)
         arrays = [leaf.data if type(leaf) is MaskedBatch else leaf for leaf in leaves(out)]

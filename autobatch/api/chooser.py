@@ -217,7 +217,7 @@ class History:
 
     def reason(self, best: str) -> str:
         """Why `best` was chosen, in words for a report."""
-        return "it has cost least" if self.costs[best].runs else "nothing else was worth a try"
+        return "the fastest so far" if self.costs[best].runs else "no other mode was worth a try"
 
     def add_loss(self, seconds: float) -> None:
         """Account for a way that took this many seconds more than the loop; fewer, if negative."""

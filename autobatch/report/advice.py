@@ -23,7 +23,7 @@ class Facts:
         way: the execution mode, in words; examples: how many it had, 0 if not known.
         refusals: {mode: why it cannot run this}.
         batched: it was given batches; mend: what keeps lock-step from running it, and what to write, "" for nothing.
-        slower: the modes that have cost more than the one that ran.
+        slower: the modes that have cost more than the one that ran; untried: those that may yet run.
         calls, launches: of all recorded or batched operations.
         mapped: False if examples were run by the user's own loop.
     """
@@ -34,6 +34,7 @@ class Facts:
     batched: bool = False
     mend: str = ""
     slower: tuple[str, ...] = ()
+    untried: tuple[str, ...] = ()
     calls: int = 0
     launches: int = 0
     mapped: bool = True
@@ -47,7 +48,7 @@ class Facts:
             return (
                 "give all examples to one call, ab.map(model, examples, params=params): equal operations run together"
             )
-        if self.batched or not self._may_help("lock-step"):
+        if self.batched or self.way == "lock-step" or self.refusals.get("lock-step") or "lock-step" in self.slower:
             return ""
         return "give a batch, f(ab.collate(examples), …): lock-step runs each step once for all examples, of any length"
 
@@ -55,12 +56,9 @@ class Facts:
         """Advice for overhead that is the mode's own, not a line's; "" if no other mode may have less."""
         if self.lock_step:
             return self.lock_step
-        if self.way != "compiled" and self._may_help("compiled"):
+        if "compiled" in self.untried and not self.refusals.get("compiled"):
             return 'try ab.options(way="compiled"): compiled code has no overhead between operations'
         return ""
-
-    def _may_help(self, mode: str) -> bool:
-        return not self.refusals.get(mode) and mode not in self.slower
 
 
 def advice(
@@ -109,7 +107,7 @@ def mended(line: int, reason: str) -> str:
 def general_advice(figures: Figures, facts: Facts) -> Advice:
     """For the line with the largest share, where nothing is known about its statement."""
     if facts.way == "compiled":
-        return "it runs compiled, and single lines of compiled code are not timed", ""
+        return "single lines of compiled code are not timed", ""
     if facts.way == "tracing":
         each = f"{figures.calls:,} calls are recorded" if figures.calls else f"Python runs it {figures.runs:,} times"
         return f"{each}, one by one; that takes as long for a small array as for a large one", _fewer(facts)

@@ -16,6 +16,7 @@ from autobatch.api.run_record import NAMES, Ran, ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.batches.data.collate import collate
+from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.diagnostics import Fallback, hide_frames, noted_fallbacks
 from autobatch.core.pytree import leaves
 from autobatch.core.snapshot import Snapshot
@@ -38,7 +39,8 @@ _OVERHEADS = {
 }  # fmt: skip
 _LEAST_BUDGET = 0.05  # seconds for which each line is watched, even if a call is shorter
 _BUDGET = 2.0  # times the seconds of a call, for which each line is watched
-_WARM_CALLS = 3  # before the one that is watched
+_WARM_CALLS, _MOST_WARM_CALLS = 3, 10  # before the one that is watched: at least, and if they are short
+_COMPILING = 2.0  # seconds to wait for the kernels that these calls need
 _TRIED = 8  # examples that are collated to see whether a batch can be made of them
 
 
@@ -111,12 +113,13 @@ def _warm_up(f: Any, args: Sequence[Any], shared: dict[str, Any], call: Callable
     changing = may_change(before.functions or roots[:1], [*before.classes, *kinds])
     if changing and not before.complete:
         before = Snapshot(roots)
-    times = []
+    times: list[float] = []
     with noted_fallbacks():
-        for _ in range(_WARM_CALLS):
+        while len(times) < _WARM_CALLS or (len(times) < _MOST_WARM_CALLS and sum(times[1:]) < _LEAST_BUDGET):
             began = time.perf_counter()
             call()
             times.append(time.perf_counter() - began)
+            wait_for_kernels(_COMPILING)
             if changing:
                 before.restore()
     return times
@@ -156,11 +159,14 @@ class WatchedCalls:
         last = self.ran[-1] if self.ran else Ran("fly" if self.examples == 0 else "loop", "", f, Stats(), {})
         stats = _summed_stats([each.stats for each in self.ran]) if len(self.ran) > 1 else last.stats
         way, profile = NAMES[last.way], self.profile
+        untried = tuple(
+            NAMES[each] for each, cost in last.costs.items() if not (cost.runs or cost.refused) and each != last.way
+        )
         costs = {NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None}
         refusals = _refusals(last)
         facts = Facts(
             way, self.examples or 0, {"lock-step": self.no_batch, **refusals}, self.batched, self._mend(way),
-            tuple(each for each in costs if each != way), stats.calls, stats.launches, bool(self.ran),
+            tuple(each for each in costs if each != way), untried, stats.calls, stats.launches, bool(self.ran),
         )  # fmt: skip
         rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
         forced = [Forced(file, line, times) for (file, line), times in stats.forced.most_common()]
@@ -180,9 +186,7 @@ class WatchedCalls:
             why=last.why,
             costs=costs,
             refusals=refusals,
-            untried=tuple(
-                NAMES[each] for each, cost in last.costs.items() if not (cost.runs or cost.refused) and each != last.way
-            ),
+            untried=untried,
             called=dict(Counter(NAMES[each.way] for each in self.ran)),
             name=_name(function),
             **_shares(self, facts, _code(function), stats),

@@ -1,13 +1,13 @@
 """Measures where the time of a call goes: seconds, launches and bytes by line of the user's code, and a timeline.
 
-Rewritten code keeps the user's line numbers in every way, so Python's own tracing shows which line runs. Launches are
+Rewritten code keeps the user's line numbers in every mode, so Python's own tracing shows which line runs. Launches are
 observed when one of the few functions that launch (`_WATCHED`) returns. Without a profile the library does no extra
 work. Time spent in the profiler is not counted, but Python code runs two to four times slower while it is watched; so
 lines can be compared with each other, but not with times measured elsewhere.
 
-A profile has a budget of seconds. When it is spent, lines are no longer watched, only launches and the backward pass
-(`_RARE`); the time in between goes to the lines seen before, in proportion to theirs: the examples that follow are
-taken to be like those that were watched.
+A profile has a budget of seconds. When it is spent, lines are no longer watched, only launches and the backward
+pass; the time in between goes to the lines seen before, in proportion to theirs: the examples that follow are taken to
+be like those that were watched.
 """
 
 import contextlib
@@ -146,6 +146,7 @@ class LineProfile:
         self._start = self._last = time.perf_counter()
         self._end = self._start + self._budget
         self._cleanup.callback(sys.settrace, self._before)
+        self._replace(Tape, "backward", self._timed_only)
         sys.settrace(self._on_call)
         return self
 
@@ -202,31 +203,50 @@ class LineProfile:
         self._watched_seconds = {
             place: each.seconds for place, each in self.lines.items() if place not in (PREPARING, BACKWARD)
         }
-        thread = threading.get_ident()
-        for kind, name in _RARE:
-            function = kind.__dict__[name]
-            self._cleanup.callback(setattr, kind, name, function)
-            setattr(kind, name, self._watching(function, thread))
+        for kind, name in _LAUNCHING:
+            self._replace(kind, name, self._watched)
         sys.settrace(None)
 
-    def _watching(self, function: Any, thread: int) -> Any:
-        """A method that is watched while it runs, as before the budget was spent."""
+    def _replace(self, kind: Any, name: str, run: Callable[..., Any]) -> None:
+        """Have `run` make the calls of a method in this thread, until the profile ends."""
+        method, thread = kind.__dict__[name], threading.get_ident()
 
-        @functools.wraps(function)
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            if threading.get_ident() != thread or sys.gettrace() is not None:  # within another one
-                return function(*args, **kwargs)
-            self._spread(time.perf_counter())
-            self._quiet, self._place = 0, self._line_around(sys._getframe(1))
-            sys.settrace(self._on_call)
-            self._resume()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                sys.settrace(None)
-                self._charge(time.perf_counter())
+        @functools.wraps(method)
+        def replaced(*args: Any, **kwargs: Any) -> Any:
+            call = functools.partial(method, *args, **kwargs)
+            return run(call) if threading.get_ident() == thread else call()
 
-        return watched
+        self._cleanup.callback(setattr, kind, name, method)
+        setattr(kind, name, replaced)
+
+    def _watched(self, call: Callable[[], Any]) -> Any:
+        """Run a method that launches, and watch it as before the budget was spent."""
+        if self._place == BACKWARD or sys.gettrace() is not None:  # within another one
+            return call()
+        self._spread(time.perf_counter())
+        self._quiet, self._place = 0, self._line_around(sys._getframe(2))
+        sys.settrace(self._on_call)
+        self._resume()
+        try:
+            return call()
+        finally:
+            sys.settrace(None)
+            self._charge(time.perf_counter())
+
+    def _timed_only(self, call: Callable[[], Any]) -> Any:
+        """Run the backward pass, which belongs to no line, at full speed."""
+        if self._place == BACKWARD:
+            return call()
+        account, tracer, before = self._charge if self.complete else self._spread, sys.gettrace(), self._place
+        account(time.perf_counter())
+        sys.settrace(None)
+        self._place = BACKWARD
+        try:
+            return call()
+        finally:
+            self._charge(time.perf_counter())
+            self._place = before
+            sys.settrace(tracer)
 
     def _spread(self, now: float) -> None:
         """Add the time since the last event to the lines that were watched, in proportion to their times."""
@@ -304,12 +324,7 @@ class LineProfile:
 
 
 _NAMES = {LIBRARY: "recording, scheduling, packing", PREPARING: "preparing code", BACKWARD: "backward"}
-_RARE: list[tuple[Any, str]] = [
-    (launching.Launches, "run"),
-    (BlockRun, "__call__"),
-    (Scan, "run"),
-    (Tape, "backward"),
-]
+_LAUNCHING: list[tuple[Any, str]] = [(launching.Launches, "run"), (BlockRun, "__call__"), (Scan, "run")]
 
 
 # Observers of the functions that launch: called when such a function is called; return the trace function of its frame.
@@ -420,10 +435,6 @@ def _watch_preparing(profile: LineProfile, frame: FrameType) -> Any:
     return profile._until_return(lambda *_: None, PREPARING)
 
 
-def _watch_backward(profile: LineProfile, frame: FrameType) -> Any:
-    return profile._until_return(lambda *_: None, BACKWARD, quiet=0)
-
-
 def _watcher_of(code: CodeType) -> Any:
     """True for the user's code, the observer of a library function, None for code that is not observed."""
     file = code.co_filename
@@ -456,7 +467,6 @@ _WATCHED: list[tuple[CodeType, Any]] = [
             kernel_codegen.fuse,
             wait_until_compiled,
         ),
-        _watch_backward: (Tape.backward,),
     }.items()
     for function in functions
 ]

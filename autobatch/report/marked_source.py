@@ -25,8 +25,8 @@ def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: boo
     Args:
         function: the function, decorated with `ab.batch` or not.
         rewritten: the code that runs in lock-step instead, to read: what it calls is named as in `autobatch.rewrite`
-            and its runtime. A condition is an object that gives each of its branches the examples that take it, and what
-            a branch binds is joined at its end.
+            and its runtime. A condition is an object that gives each of its branches the examples that take it; what
+            they bind is joined at its end.
         blocks: the code that `ab.map` runs instead, in which each straight-line run of array expressions is one call of
             a recorder.
 

@@ -155,7 +155,7 @@ class Report:
 
     def summary(self) -> str:
         """The execution modes, and what takes the time, as text."""
-        return "\n".join([*wrapped(self.head(), "  "), *self._modes(), *self._largest_shares()])
+        return "\n".join([*wrapped(self.head(), "  "), *self._largest_shares(), *self._modes()])
 
     def __str__(self) -> str:
         return "\n".join([self.summary(), *self._source(), *self._operations(), *self._others()])
@@ -203,7 +203,7 @@ class Report:
             text += f"; {_time(self.warm)} a call after warm-up, {_time(self.first)} the first call"
         elif self.seconds:
             once = f", {_time(self.preparing)} of it once" if self.preparing > 0.05 * self.seconds else ""
-            text += f"; {_time(self.seconds)} in a single call{once}"
+            text += f"; {_time(self.seconds)} watched{once}"
         if self.rows:
             least = f" (at least {self.bound})" if self.bound else ""
             text += f"; {_plural(self.calls, 'operation')} in {_plural(self.launches, 'launch')}{least}"
@@ -212,6 +212,10 @@ class Report:
             text += f"; {_plural(self.launches, 'launch')}"
         return text + (f"; {shown_bytes(self.nbytes)}" if self.nbytes else "")
 
+    def time_of(self, line: Line) -> float:
+        """The seconds of a line's share of a call: of one after warm-up, or else of the watched one."""
+        return line.share * self.warm if self.warm else line.seconds
+
     def modes(self) -> list[tuple[str, str]]:
         """(execution mode, what it costs or why it did not run), the one that ran first."""
         costs = {way: f"{seconds * 1e6:,.1f} µs an example" for way, seconds in self.costs.items()}
@@ -219,12 +223,13 @@ class Report:
         out = [(self.way, "; ".join(why))] if why else []
         out += [
             *costs.items(),
-            *((way, f"not possible: {why}") for way, why in self.refusals.items() if way not in costs),
+            *((way, f"not possible: {why}") for way, why in self.refusals.items() if way not in self.costs),
         ]
         return out + [(way, "not run on such inputs yet") for way in self.untried]
 
     def _modes(self) -> list[str]:
-        out = [part for way, says in self.modes() for part in wrapped(f"  {way}: {says}", "    ")]
+        out = ["", "execution modes:"] if self.modes() else []
+        out += [part for way, says in self.modes() for part in wrapped(f"  {way}: {says}", "    ")]
         if self.way == "tracing" and self.examples and not self.rows:
             out += wrapped(
                 "  nothing was recorded, so nothing runs together: only arrays of the examples and of what is given by "
@@ -235,13 +240,16 @@ class Report:
     def _largest_shares(self) -> list[str]:
         """What takes most of the time, and what to do about it."""
         out = ["", "where the time goes:"] if self.shares else []
+        said: set[str] = set()
         for line in self.shares[:_FIRST]:
             where = f"{os.path.basename(line.file)}:{line.line}  " if line.file else ""
-            out.append(_cut(f"  {line.share:4.0%}  {_time(line.seconds):>8}  {where}{line.text.strip()}"))
+            out.append(_cut(f"  {line.share:4.0%}  {_time(self.time_of(line)):>8}  {where}{line.text.strip()}"))
             times = f"{line.how}, {line.times} times" if line.times > 1 else line.how
             says = "; ".join(each for each in (times, line.reason) if each)
             out += wrapped(f"        {says}", "        ") if says else []
-            out += wrapped(f"        → {line.remedy}", "          ") if line.remedy else []
+            if line.remedy and line.remedy not in said:
+                said.add(line.remedy)
+                out += wrapped(f"        → {line.remedy}", "          ")
         if self.partial:
             out += wrapped("  (lines were watched for a part of the call; how often they ran is of that part)", "   ")
         return out
@@ -255,7 +263,7 @@ class Report:
                 before = line.file, line.function
                 out += ["", f"{line.function}  ({_location(line.file, line.line, columns() - len(line.function) - 4)})"]
                 out.append("   line       ms    %  times  how")
-            time = f"{line.seconds * 1e3:8.2f} {line.share:4.0%}" if line.how else " " * 13
+            time = f"{self.time_of(line) * 1e3:8.2f} {line.share:4.0%}" if line.how else " " * 13
             times = f"{line.times:6d}" if line.times else " " * 6
             out.append(_cut(f"{line.line:7d} {time} {times}  {line.how:<12}  {line.text}".rstrip()))
             if line.reason and line.remedy not in said:
@@ -263,7 +271,7 @@ class Report:
                 says = f"{line.reason} → {line.remedy}" if line.remedy else line.reason
                 out += wrapped(f"{' ' * 24}^ {says}", " " * 26)
         for each in self.overheads if self.lines else ():
-            out += ["", f"{each.seconds * 1e3:16.2f} {each.share:4.0%}  {each.text}"]
+            out += ["", f"{self.time_of(each) * 1e3:16.2f} {each.share:4.0%}  {each.text}"]
         return out
 
     def _operations(self) -> list[str]:
