@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from autobatch.report.report import Report
 
 _MOST_DRAWN = 60  # nodes; if there are more, the launches of one line are drawn as one node
-_WIDTH = 1100  # of the picture
 
 
 def to_networkx(report: "Report", by_line: bool = False) -> Any:
@@ -83,13 +82,16 @@ def svg_graph(report: "Report") -> str:
     if not graph:
         return ""
     layers = _layers(graph, order)
-    widest = max(map(len, layers.values()))
-    box, high, gap = min(220.0, _WIDTH / widest - 14), 34, 26
+    high, gap = 34, 26
+    boxes = {node: max(90.0, 6.6 * len(data["label"]) + 16) for node, data in graph.nodes(data=True)}
+    rows = {depth: sum(boxes[node] + gap for node in nodes) for depth, nodes in layers.items()}
+    wide = max(rows.values()) + gap  # at the right side, edges lead back
     places = {}
     for depth, nodes in layers.items():
-        step = _WIDTH / len(nodes)
-        for at, node in enumerate(nodes):
-            places[node] = step * (at + 0.5), depth * (high + gap) + 6
+        left = (wide - rows[depth]) / 2
+        for node in nodes:
+            places[node] = left + boxes[node] / 2, depth * (high + gap) + 6
+            left += boxes[node] + gap
     most = max(data["seconds"] for _, data in graph.nodes(data=True)) or 1.0
     parts = [
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
@@ -100,16 +102,14 @@ def svg_graph(report: "Report") -> str:
         if y2 > y1:
             path = f"M{x1:.0f},{y1 + high} C{x1:.0f},{y1 + high + gap} {x2:.0f},{y2 - gap} {x2:.0f},{y2}"
         else:  # an edge back, to the next step of a loop
-            right, side = (x1 + box / 2, x2 + box / 2), min(max(x1, x2) + box / 2 + 20, _WIDTH - 2)
+            right = x1 + boxes[a] / 2, x2 + boxes[b] / 2
+            side = min(max(right) + 20, wide - 2)
             path = f"M{right[0]:.0f},{y1 + high / 2} C{side:.0f},{y1} {side:.0f},{y2} {right[1]:.0f},{y2 + high / 2}"
         parts.append(f'<path d="{path}" class="edge" marker-end="url(#tip)"/>')
-    letters = max(4, int(box / 6.6))
     for node, (x, y) in places.items():
-        data = graph.nodes[node]
-        label = data["label"] if len(data["label"]) <= letters else data["label"][: letters - 1] + "…"
-        where = f"{os.path.basename(data['file'])}:{data['line']}"
-        served = f", {data['calls']} calls" if data["calls"] and letters > 24 else ""
-        below = f"line {data['line']}{served}: {data['seconds'] * 1e3:.2f} ms" if letters > 16 else where.split(":")[1]
+        data, box = graph.nodes[node], boxes[node]
+        label, where = data["label"], f"{os.path.basename(data['file'])}:{data['line']}"
+        below = f"line {data['line']}: {data['seconds'] * 1e3:.2f} ms"
         heat = 0.06 + 0.6 * data["seconds"] / most
         parts.append(
             f"<g><title>{html.escape(data['label'])} ({html.escape(where)})</title>"
@@ -119,7 +119,7 @@ def svg_graph(report: "Report") -> str:
             f'<text x="{x:.0f}" y="{y + 28}" class="small">{html.escape(below)}</text></g>'
         )
     height = max(y for _, y in places.values()) + high + 8
-    return f'<svg class="graph" viewBox="0 0 {_WIDTH} {height}" role="img">{"".join(parts)}</svg>'
+    return f'<svg class="graph" width="{wide:.0f}" viewBox="0 0 {wide:.0f} {height}" role="img">{"".join(parts)}</svg>'
 
 
 def _layers(graph: Any, order: dict[Any, int]) -> dict[int, list[Any]]:
