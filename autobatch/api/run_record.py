@@ -1,4 +1,4 @@
-"""How calls ran: the names of the execution modes, and `ran_ways`, which records that of each call in a `with` block."""
+"""How calls ran: the names of execution modes, and `ran_ways`, which records that of each call in a `with` block."""
 
 import contextlib
 import contextvars

@@ -44,7 +44,7 @@ def add_commands(commands: Any) -> None:
     )
     add_arguments(show)
     show.add_argument("--way", choices=("auto", "loop", "lockstep", "fly", "compiled"), default="auto")
-    show.add_argument("--html", metavar="FILE", help="write the page with the timeline and the graph")
+    show.add_argument("--html", metavar="FILE", help="write a page with the source and the graph")
     show.add_argument("--trace", metavar="FILE", help="write the timeline for chrome://tracing")
     show.set_defaults(run=_explain)
     show = commands.add_parser(

@@ -96,7 +96,9 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
     watched.batched = batched
     if batched:
         watched.examples = next(x.batch_size for x in leaves([*args, *shared.values()]) if isinstance(x, Batch))
-    elif not hasattr(f, "_ab_differentiated"):
+    elif hasattr(f, "_ab_differentiated"):
+        watched.no_batch = "its examples are not known"
+    else:
         watched.examples = len(results)
         watched.no_batch = _why_no_batch(f, args)
     return watched.report(f)

@@ -41,7 +41,7 @@ def test_maps_and_batches(function):
             assert any(span.kind == "compiled" for span in report.spans)
         assert mapped.why == "way='compiled'"
     else:
-        assert (mapped.way, called.way) == ("on the fly", "lock-step")
+        assert (mapped.way, called.way) == ("tracing", "lock-step")
         assert "test_pinned.py" in mapped.why
 
 

@@ -25,7 +25,7 @@ def grows(x, w, k=1.0):
 
 def test_the_examples_run_on_the_fly():
     report = ab.explain(grows, batch_of(XS), 0.5)
-    assert report.way == "on the fly"
+    assert report.way == "tracing"
     assert 0 < report.launches < report.calls
     (why,) = report.fallbacks
     assert "a call of locals" in why
@@ -151,7 +151,7 @@ def test_what_is_printed_comes_in_the_order_of_the_examples(capsys):
     assert_same(got, want)
     assert capsys.readouterr().out == shown
     with ab.options(warn=False):
-        assert ab.explain(prints, batch_of(XS)).way == "the loop over the examples"
+        assert ab.explain(prints, batch_of(XS)).way == "the loop"
 
 
 def test_an_iterator_from_outside_is_read_in_the_order_of_the_examples():

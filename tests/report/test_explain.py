@@ -40,14 +40,14 @@ def test_the_report_counts():
 def test_the_report_prints_as_an_aligned_table():
     text = str(ab.explain(branches, vectors(20, 4), w=normal(4, 4)))
     lines = text.splitlines()
-    assert lines[0].startswith("20 examples: on the fly; ")
+    assert lines[0].startswith("20 examples: tracing; ")
     head = next(at for at, line in enumerate(lines) if line.startswith("op "))
-    assert lines[head].split() == ["op", "signature", "calls", "launches", "mean", "group", "ms"]
+    assert lines[head].split() == ["op", "signature", "calls", "launches", "group", "ms"]
     table = lines[head : lines.index("", head)]
     assert len({line.rindex(" ") for line in table if line.endswith(("0", "1"))}) <= 2
     assert any(line.startswith("matmul") and " 20.0 " in line for line in lines)
     assert "not batched:" in lines
-    assert f"{__file__}:" in text
+    assert "test_explain.py:" in text
 
 
 def test_an_index_is_shown_as_it_is_written():
@@ -81,7 +81,7 @@ def test_a_long_table_is_cut_and_says_so():
     rows = tuple(Launch(f"op{n}", "float32[4]", calls=2, launches=1, seconds=0.001) for n in range(33))
     shown = str(Report(examples=2, rounds=1, rows=rows, forced=(), fallbacks={})).splitlines()
     assert len(shown) == 3 + 30 + 1
-    assert max(map(len, shown)) <= 100
+    assert max(map(len, shown)) <= 80
     assert shown[-1] == "and 3 more, 3.00 ms"
 
 
@@ -158,17 +158,14 @@ def test_it_shows_the_way_that_calls_take_and_costs_are_as_before(batched):
     measured_costs.forget_costs()
     xs = [np.arange(3.0)] * 2
     given = ab.MaskedBatch.from_examples(xs) if batched else xs
-    assert ab.explain(total, given).costs == {}
     for _ in range(3):
         ab.batch(total)(given) if batched else ab.map(total, xs)
     (kind,) = measured_costs.functions[id(total.__code__)].kinds.values()
     before = {way: (list(cost.recent), cost.runs) for way, cost in kind.costs.items()}, kind.calls, kind.work
     report = ab.explain(total, given)
-    assert "compiled" in report.untried
-    assert "not run on such inputs yet: " in str(report)
-    assert repr(report).startswith("<Report of total: 2 examples: the loop over the examples; ")
-    assert (report.way, kind.last) == ("the loop over the examples", "loop")
-    assert list(report.costs) == ["the loop over the examples"]
+    assert repr(report).startswith("<Report of total: 2 examples: the loop; ")
+    assert (report.way, kind.last) == ("the loop", "loop")
+    assert list(report.costs) == ["the loop"]
     assert before == ({way: (list(cost.recent), cost.runs) for way, cost in kind.costs.items()}, kind.calls, kind.work)
 
 
@@ -193,8 +190,8 @@ def test_a_gradient_is_explained_by_the_calls_in_it():
         return sum(ab.map(lambda x, w: np.tanh(x @ w).sum(), xs, w=w))
 
     report = ab.explain(ab.value_and_grad(loss), normal(4, 3), vectors(5, 4))
-    assert report.way == "on the fly"
+    assert report.way == "tracing"
     assert any(span.name == "backward" for span in report.spans)
     assert 0 < report.backward < report.seconds
-    assert str(report).startswith("1 call on the fly; ")
+    assert str(report).startswith("1 call by tracing; ")
     assert any("np.tanh(x @ w)" in line.text and line.how == "block" for line in report.lines)

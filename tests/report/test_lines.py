@@ -43,9 +43,9 @@ def test_lines_in_lock_step():
     report = ab.explain(recurrent, ab.MaskedBatch.from_examples(matrices(3, 1, 2)), **GIVEN)
     report = ab.explain(recurrent, ab.MaskedBatch.from_examples(matrices(3, 1, 2)), **GIVEN)
     found = hows(report, recurrent)
-    assert found[1] == found[2] == "all lanes"
+    assert found[1] == found[2] == "all examples"
     assert found[3] == "block"
-    assert found[7] == "all lanes"
+    assert found[7] == "all examples"
     assert report.launches > 0
     assert report.nbytes > 0
 
@@ -83,7 +83,7 @@ def test_a_line_that_runs_lane_by_lane_says_why_and_what_to_write(batched):
     report = ab.explain(vectorized, ab.MaskedBatch.from_examples(xs) if batched else xs)
     line = next(line for line in report.lines if "np.vectorize" in line.text)
     if batched:
-        assert line.how == "lane by lane"
+        assert line.how == "one by one"
     assert "vectorize" in line.reason
     assert line.remedy == "write it with NumPy functions on whole arrays, np.where for a choice"
     assert line.remedy in " ".join(str(report).split())
@@ -190,14 +190,14 @@ def test_the_most_expensive_line_and_a_remedy_are_on_the_first_screen(way):
         for _ in range(2):  # the first one loads code
             report = ab.explain(tagger.loss, *given, p=tagger.parameters())
     text = str(report).splitlines()
-    assert report.way == {"fly": "on the fly", "lockstep": "lock-step", "loop": "the loop over the examples"}[way]
+    assert report.way == {"fly": "tracing", "lockstep": "lock-step", "loop": "the loop"}[way]
     dearest = report.dearest[0]
     top = "\n".join(text[:FIRST_SCREEN])
     assert f"tagger.py:{dearest.line}" in top
     if way != "loop":
         remedies = [" ".join(line.remedy.split()[:4]) for line in report.dearest if line.remedy]
         assert any(remedy in top for remedy in remedies)  # which line is the most expensive one depends on the machine
-    assert max(map(len, text)) <= 100
+    assert max(map(len, text)) <= 80
     assert sum(line.share for line in report.lines) <= 1.0 + 1e-9
     shown = {line.function for line in report.lines}
     assert shown == {"loss", "encode", "word_of_characters", "attend", "score_of", "log_z"}
@@ -233,7 +233,7 @@ def f(xs, w, u):
 def test_a_dear_line_of_lock_step_has_its_remedy(line, remedy):
     source, many = Source("f.py", STEPS.splitlines()), Figures(runs=50, launches=50, calls=50 * 500)
     assert advice(source, line, many, Facts("lock-step", 500, {}, True))[1] == remedy
-    assert advice(source, line, many, Facts("lock-step", 500, {}, True), dear=False) == ("", "")
+    assert advice(source, line, many, Facts("lock-step", 500, {}, True), expensive=False) == ("", "")
     few = advice(source, line, Figures(runs=2, launches=2, calls=20), Facts("lock-step", 10, {}, True))
     assert few[1] == "give more examples to one call"
 

@@ -1,0 +1,168 @@
+"""What a report says first: mode, time, what takes it, and what to do; and what it costs to say so."""
+
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.autodiff.tape import Tape
+from autobatch.report import explain
+from autobatch.report.advice import Facts, general_advice, overhead
+from autobatch.report.line_profile import Figures, LineProfile
+from tests.law import normal, vectors
+
+W = normal(4, 4)
+SEQUENCES = [normal(n, 4) for n in (5, 2, 7, 3)]
+TREES = [((0, 1), 2), (1, (0, (2, 3))), 3]
+
+
+def recurrent(x, w):
+    h = np.zeros(4, np.float32)
+    for row in x:
+        h = np.tanh(row @ w + h)
+    return h.sum()
+
+
+def folded(tree, w):
+    if isinstance(tree, int):
+        return w[tree]
+    return np.tanh(folded(tree[0], w) @ w + folded(tree[1], w))
+
+
+def looked_up(x, w):
+    known, h = {1: 2.0}, np.zeros(4, np.float32)
+    for row in x:
+        h = np.tanh(row @ w + h) * known.get(int(row[0] > 0), 1.0)
+    return h.sum()
+
+
+def step_mapped(w):
+    return sum(ab.map(recurrent, SEQUENCES, w=w))
+
+
+def step_batched(w):
+    return ab.batch(recurrent)(ab.collate(SEQUENCES), w).data.sum()
+
+
+def step_trees(w):
+    return sum(each.sum() for each in ab.map(folded, TREES, w=w))
+
+
+def step_looped(w):
+    return sum(recurrent(x, w) for x in SEQUENCES)
+
+
+CALLS = {
+    "map": (recurrent, (SEQUENCES,), {"w": W}),
+    "batch": (recurrent, (ab.collate(SEQUENCES), W), {}),
+    "trees": (folded, (TREES,), {"w": W}),
+    "dict": (looked_up, (ab.collate(SEQUENCES), W), {}),
+    "step mapped": (ab.value_and_grad(step_mapped), (W,), {}),
+    "step batched": (ab.value_and_grad(step_batched), (W,), {}),
+    "step trees": (ab.value_and_grad(step_trees), (W,), {}),
+    "step looped": (ab.value_and_grad(step_looped), (W,), {}),
+}
+
+
+@pytest.mark.parametrize("way", ["auto", "loop", "fly", "lockstep"])
+@pytest.mark.parametrize("name", CALLS)
+def test_the_largest_share_has_a_reason_and_no_advice_is_empty_or_refused(name, way, monkeypatch):
+    monkeypatch.setattr(explain, "_WORTH", 0.0)  # whatever share of the time the lines take on a busy machine
+    function, args, shared = CALLS[name]
+    with ab.options(way=way):
+        report = ab.explain(function, *args, **shared)
+    assert report.shares[0].reason
+    said = [each.remedy for each in (*report.lines, *report.overheads)]
+    refused = {way for way, says in report.modes() if says.startswith("not possible")}
+    for remedy in said:
+        assert not any(mode in remedy for mode in refused), (remedy, refused)
+        assert report.way not in re.findall("lock-step|compiled", remedy)
+        if "step" in name:
+            assert "more examples to one call" not in remedy or report.way == "lock-step"
+        if "trees" in name:
+            assert "collate" not in remedy
+    text = str(report)
+    assert "0 examples" not in text
+    assert not re.search(r"on the fly|\blanes?\b|no form|mend |beside", text)
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("way", ["tracing", "lock-step", "compiled", "the loop"])
+@pytest.mark.parametrize("mapped", [False, True])
+def test_every_kind_of_share_has_a_reason(way, mapped):
+    facts = Facts(way, 0, {"lock-step": "no", "compiled": "no"}, untried=("lock-step", "compiled"), mapped=mapped)
+    found = [overhead("library", facts), overhead("backward", facts), general_advice(Figures(runs=3), facts)]
+    assert all(reason for reason, _ in found)
+    assert not any(mode in remedy for _, remedy in found for mode in ("lock-step", "compiled"))
+
+
+def test_a_line_that_cannot_run_batched_is_said_with_what_to_write():
+    with ab.options(way="lockstep"):
+        report = ab.explain(looked_up, ab.collate(SEQUENCES), W)
+    line = looked_up.__code__.co_firstlineno + 3
+    assert report.why == "lock-step does not support it"
+    assert any(each.remedy.startswith(f"line {line} cannot run batched: ") for each in report.shares)
+
+
+def test_a_call_is_warmed_up_and_the_first_one_is_told_apart():
+    times = []
+    report = ab.explain(recurrent, SEQUENCES, w=W)
+    assert report.warm <= report.seconds
+    assert report.warm > 0
+    assert " a call after warm-up, " in report.head()
+    assert sum(report.time_of(each) for each in report.lines) <= report.warm * (1 + 1e-9)
+
+    def keeps(x):
+        times.append(1)
+        return x.sum()
+
+    assert ab.explain(keeps, vectors(2, 3)).warm > 0  # what the calls before have changed is undone
+    assert times == [1, 1]
+
+
+def test_lines_are_watched_within_a_budget_and_launches_beyond_it(monkeypatch):
+    """The number of lines that were watched, out of those that ran; each launch is seen."""
+    events = []
+    on_line = LineProfile._on_line
+    monkeypatch.setattr(LineProfile, "_on_line", lambda *args: (events.append(args[2]), on_line(*args))[1])
+    xs = [normal(6, 4) for _ in range(50)]
+    with ab.options(way="fly"):
+        whole = ab.explain(recurrent, xs, w=W)
+        seen = len(events)
+        monkeypatch.setattr(explain, "_BUDGET", 0.0)
+        monkeypatch.setattr(explain, "_LEAST_BUDGET", 0.0)
+        part = ab.explain(recurrent, xs, w=W)
+    assert (whole.partial, part.partial) == (False, True)
+    assert len(events) - seen < seen / 20
+    assert (part.launches, part.calls) == (whole.launches, whole.calls)
+    assert sum(each.calls for each in part.lines) == sum(each.calls for each in whole.lines)
+    assert "watched for a part of the call" in str(part)
+    assert sum(each.share for each in (*part.lines, *part.overheads)) <= 1 + 1e-9
+    assert "line_profile" not in repr(sys.gettrace())
+
+
+@pytest.mark.parametrize("way", ["loop", "fly", "lockstep"])
+def test_the_backward_pass_is_timed_and_not_watched(way, monkeypatch):
+    tracers, method = [], Tape.backward
+
+    def backward(*args, **kwargs):
+        tracers.append(sys.gettrace())
+        return method(*args, **kwargs)
+
+    monkeypatch.setattr(Tape, "backward", backward)
+    with ab.options(way=way):
+        report = ab.explain(ab.value_and_grad(step_mapped), W)
+    assert tracers[-1] is None
+    assert report.backward > 0
+    assert Tape.backward is backward
+
+
+@pytest.mark.parametrize("columns", [60, 80, 132])
+def test_a_report_is_as_wide_as_the_terminal(columns, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with ab.options(way="fly"):
+        text = str(ab.explain(looked_up, SEQUENCES, w=W)).splitlines()
+    assert max(map(len, text)) <= columns
+    assert any(len(line) > 0.8 * min(columns, 100) for line in text)
