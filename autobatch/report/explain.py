@@ -70,7 +70,9 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
         Exception: what the call raises.
 
     >>> import numpy as np
-    >>> report = explain(lambda x: x * 2.0 + 1.0, [np.ones(3), np.zeros(3), np.ones(2)])
+    >>> from autobatch import options
+    >>> with options(way="fly"):
+    ...     report = explain(lambda x: x * 2.0 + 1.0, [np.ones(3), np.zeros(3), np.ones(2)])
     >>> report.calls, report.launches
     (3, 1)
     >>> print(report)  # doctest: +ELLIPSIS
