@@ -11,10 +11,10 @@ from autobatch.core.formatting import columns, shown_bytes, wrapped
 from autobatch.report.graph import to_networkx
 from autobatch.report.line_profile import LaunchNode, Span
 from autobatch.report.page import notebook_table, page
-from autobatch.report.timeline import trace_events
 
 _SHOWN = 30  # rows of the table of operations
 _FIRST = 3  # lines shown first
+_TRACKS = ("python", "launch", "compiled", "library")  # of a Chrome trace
 _LEAST_SHARE = 0.02  # share of the time from which on a line may be shown first
 _OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, .]+(?=\](?!s))")  # the shape of an operand that differs by example
 _SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # a size, or the range of sizes
@@ -180,7 +180,7 @@ class Report:
             path: of the file, as "trace.json". What is there is replaced.
         """
         with open(path, "w", encoding="utf-8") as file:
-            json.dump(trace_events(self.spans, self.name), file)
+            json.dump(_trace_events(self.spans, self.name), file)
 
     def to_networkx(self) -> Any:
         """A `networkx.DiGraph`: of tracing a node for each launch, else one for each line that ran.
@@ -368,3 +368,27 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         ]
         lines.append("  ".join(texts).rstrip())
     return lines
+
+
+def _label(span: Span) -> str:
+    if span.name:
+        return span.name
+    return f"{os.path.basename(span.place[0])}:{span.place[1]}" if span.place[0] else span.kind
+
+
+def _trace_events(spans: Sequence[Span], name: str) -> dict[str, Any]:
+    """The timeline in the Trace Event Format of Chrome's tracing, as complete events ("X"); `name` is the process's."""
+    events: list[dict[str, Any]] = [
+        {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": name or "autobatch"}}
+    ]
+    for at, kind in enumerate(_TRACKS):
+        events.append({"name": "thread_name", "ph": "M", "pid": 1, "tid": at, "args": {"name": kind}})
+    for span in spans:
+        where = {"file": span.place[0], "line": span.place[1]} if span.place[0] else {}
+        events.append(
+            {
+                "name": _label(span), "cat": span.kind, "ph": "X", "pid": 1, "tid": _TRACKS.index(span.kind),
+                "ts": round(span.start * 1e6, 3), "dur": round(span.seconds * 1e6, 3), "args": where,
+            }
+        )  # fmt: skip
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
