@@ -37,6 +37,7 @@ _OVERHEADS = {
     _FLY: "recording, scheduling and packing", _LOCKSTEP: "entering the call and packing its result",
     _COMPILED: "entering the call and packing its result", _LOOP: "the loop itself",
 }  # fmt: skip
+_SHORT = 0.05  # seconds of such calls together
 _LEAST_BUDGET = 0.05  # seconds for which each line is watched, even if a call is shorter
 _BUDGET = 2.0  # times the seconds of a call, for which each line is watched
 _WARM_CALLS, _MOST_WARM_CALLS = 3, 10  # before the one that is watched: at least, and if they are short
@@ -119,7 +120,7 @@ def _warm_up(f: Any, args: Sequence[Any], shared: dict[str, Any], call: Callable
         before = Snapshot(roots)
     times: list[float] = []
     with noted_fallbacks():
-        while len(times) < _WARM_CALLS or (len(times) < _MOST_WARM_CALLS and sum(times[1:]) < _LEAST_BUDGET):
+        while len(times) < _WARM_CALLS or (len(times) < _MOST_WARM_CALLS and sum(times[1:]) < _SHORT):
             began = time.perf_counter()
             call()
             times.append(time.perf_counter() - began)
