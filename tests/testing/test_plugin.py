@@ -131,6 +131,6 @@ def test_calls_are_explained_on_request(project):
     assert run.returncode == 0, run.stdout + run.stderr
     _, _, explained = run.stdout.partition("autobatch explain")
     assert "test_model.py::test_calls\n1 call by tracing, 1 call in lock-step; " in explained
-    assert "costs most:\n" in explained
+    assert "where the time goes:\n" in explained
     assert "  test_model.py:" in explained
     assert "test_no_call" not in explained
