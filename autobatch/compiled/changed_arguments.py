@@ -13,20 +13,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, NotCompiled, is_varying
-from autobatch.compiled.translation.exact_types import (
-    OWN,
-    PART,
-    Array,
-    Dict,
-    List,
-    LookedUp,
-    Mismatch,
-    RandomStream,
-    Set,
-    Struct,
-    Tuple,
-    Type,
-)
+from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.source_program import SourceProgram
 from autobatch.compiled.value_layout import leaves, state_of
 
@@ -47,21 +34,23 @@ class KernelChanges:
         return any(self.returned) or bool(self.containers)
 
 
-def argument_slots(result: Type, kinds: Sequence[Type], varying: Sequence[bool]) -> list[int]:
+def argument_slots(result: types.Type, kinds: Sequence[types.Type], varying: Sequence[bool]) -> list[int]:
     """For each result item, the number of ints that say which argument it is, or is a view of.
 
     One for a container: the index of the argument. For an array also the byte offset of its start, and its strides.
     """
-    items = result.items if isinstance(result, Tuple) else (result,)
+    items = result.items if isinstance(result, types.Tuple) else (result,)
     given = any(map(_given, kinds)) and any(varying)
-    return [0 if not given or not _given(item) else 2 + item.ndim if isinstance(item, Array) else 1 for item in items]
+    return [
+        0 if not given or not _given(item) else 2 + item.ndim if isinstance(item, types.Array) else 1 for item in items
+    ]
 
 
-def _given(kind: Type) -> bool:
-    return isinstance(kind, Array | List | Dict) and bool(kind.given & OWN)
+def _given(kind: types.Type) -> bool:
+    return isinstance(kind, types.Array | types.List | types.Dict) and bool(kind.given & types.OWN)
 
 
-def changed_containers(program: SourceProgram, kinds: Sequence[Type], varying: Sequence[bool]) -> list[int]:
+def changed_containers(program: SourceProgram, kinds: Sequence[types.Type], varying: Sequence[bool]) -> list[int]:
     """The indices of the arguments that are containers and are changed.
 
     Raises:
@@ -69,37 +58,42 @@ def changed_containers(program: SourceProgram, kinds: Sequence[Type], varying: S
     """
     out = []
     for place, (kind, of_examples) in enumerate(zip(kinds, varying, strict=True)):
-        holders = [each for each in parts_within(kind) if isinstance(each, List | Set | Dict)]
+        holders = [each for each in parts_within(kind) if isinstance(each, types.List | types.Set | types.Dict)]
         if of_examples and any(
             program.may_change(each) for holder in holders for each in parts_within(holder) if each != holder
         ):
-            raise Mismatch(f"it may change what is in a {holders[0]}")
+            raise types.Mismatch(f"it may change what is in a {holders[0]}")
         inner = [each for each in holders if program.may_change(each)]
         if not inner:
             continue
-        plain = isinstance(kind, List | Dict) and not any(_can_change(item) for item in kind.site.find().items)
+        plain = isinstance(kind, types.List | types.Dict) and not any(
+            _can_change(item) for item in kind.site.find().items
+        )
         if not of_examples or not plain or len(inner) != 1:
-            raise Mismatch(f"it changes a {inner[0]} in an argument")
+            raise types.Mismatch(f"it changes a {inner[0]} in an argument")
         out.append(place)
     return out
 
 
-def _can_change(kind: Type) -> bool:
-    return any(isinstance(each, Array | List | Set | Dict | RandomStream | Struct) for each in parts_within(kind))
+def _can_change(kind: types.Type) -> bool:
+    return any(
+        isinstance(each, types.Array | types.List | types.Set | types.Dict | types.RandomStream | types.Struct)
+        for each in parts_within(kind)
+    )
 
 
-def parts_within(kind: Type) -> Iterator[Type]:
+def parts_within(kind: types.Type) -> Iterator[types.Type]:
     """A type and, recursively, the types of its parts."""
     yield kind
-    if isinstance(kind, Tuple | Struct):
+    if isinstance(kind, types.Tuple | types.Struct):
         for item in kind.items:
             yield from parts_within(item)
-    elif isinstance(kind, List | Set | Dict):
+    elif isinstance(kind, types.List | types.Set | types.Dict):
         for item in kind.site.find().items:
             yield from parts_within(item)
 
 
-def check_independent(call: CompiledCall, program: SourceProgram, kinds: Sequence[Type]) -> None:
+def check_independent(call: CompiledCall, program: SourceProgram, kinds: Sequence[types.Type]) -> None:
     """Check that no example can see what another one changes.
 
     Raises:
@@ -113,7 +107,7 @@ def check_independent(call: CompiledCall, program: SourceProgram, kinds: Sequenc
             raise NotCompiled("an argument that is partly shared is changed")
         objects = call.examples(value.column) if isinstance(value, ColumnPlace) else [value]
         for each, each_kind in _objects(kind, objects):
-            if isinstance(each_kind, Array):
+            if isinstance(each_kind, types.Array):
                 written = varying and program.may_change(each_kind)
                 if written and not each.flags.writeable:
                     raise NotCompiled("an array that is written into is read-only")
@@ -135,23 +129,23 @@ def check_independent(call: CompiledCall, program: SourceProgram, kinds: Sequenc
         last_written = max(last_written, last) if written else last_written
 
 
-def _objects(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Any, Type]]:
+def _objects(kind: types.Type, values: Sequence[Any]) -> Iterator[tuple[Any, types.Type]]:
     """The arrays, generators and containers in values of a type, each with its own type."""
     match kind:
-        case Array():
+        case types.Array():
             yield from ((value, kind) for value in values)
-        case LookedUp():
+        case types.LookedUp():
             yield from ((value.weights, kind.weights) for value in values)
-        case RandomStream():
+        case types.RandomStream():
             yield from ((value.bit_generator, kind) for value in values)
-        case List() | Set() | Dict():
+        case types.List() | types.Set() | types.Dict():
             yield from ((value, kind) for value in values)
-            inner = [each for value in values for each in (value.values() if isinstance(kind, Dict) else value)]
+            inner = [each for value in values for each in (value.values() if isinstance(kind, types.Dict) else value)]
             yield from _objects(kind.site.find().items[-1], inner)
-        case Tuple():
+        case types.Tuple():
             for place, item in enumerate(kind.items):
                 yield from _objects(item, [value[place] for value in values])
-        case Struct():
+        case types.Struct():
             for name, item in zip(kind.names, kind.items, strict=True):
                 yield from _objects(
                     item, [value[name] if kind.cls is dict else getattr(value, name) for value in values]
@@ -159,7 +153,11 @@ def _objects(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Any, Type]]:
 
 
 def writes_back(
-    program: SourceProgram, kind: Type, values: Sequence[Any], arrays: Iterator[np.ndarray], wanted: Sequence[bool]
+    program: SourceProgram,
+    kind: types.Type,
+    values: Sequence[Any],
+    arrays: Iterator[np.ndarray],
+    wanted: Sequence[bool],
 ) -> Iterator[tuple[Any, ...]]:
     """The calls, as for `call_all`, that copy packed arrays into the arrays and generators of these values.
 
@@ -168,21 +166,21 @@ def writes_back(
         wanted: for each value, whether to copy it.
     """
     match kind:
-        case Array():
+        case types.Array():
             flat, _ = next(arrays), next(arrays)
             ends = itertools.accumulate((value.size for value in values), initial=0)
             for value, (first, last), is_wanted in zip(values, itertools.pairwise(ends), wanted, strict=True):
                 if is_wanted and program.may_change(kind):
                     yield operator.setitem, value, ..., flat[first:last].reshape(value.shape)
-        case RandomStream():
+        case types.RandomStream():
             words = next(arrays).reshape(-1, 6)
             for value, state, is_wanted in zip(values, words, wanted, strict=True):
                 if is_wanted and program.may_change(kind):
                     yield setattr, value.bit_generator, "state", state_of(state)
-        case Tuple():
+        case types.Tuple():
             for place, item in enumerate(kind.items):
                 yield from writes_back(program, item, [value[place] for value in values], arrays, wanted)
-        case Struct():
+        case types.Struct():
             for name, item in zip(kind.names, kind.items, strict=True):
                 parts = [value[name] if kind.cls is dict else getattr(value, name) for value in values]
                 yield from writes_back(program, item, parts, arrays, wanted)
@@ -191,22 +189,24 @@ def writes_back(
                 next(arrays)
 
 
-def returned(kind: Type, changes: KernelChanges, arguments: Sequence[Any], result: Any, places: Sequence[int]) -> Any:
+def returned(
+    kind: types.Type, changes: KernelChanges, arguments: Sequence[Any], result: Any, places: Sequence[int]
+) -> Any:
     """A result, with the user's own arguments, and views of them, in the places of their copies.
 
     Raises:
         NotCompiled: the result is a view of an array that is not in C order.
     """
-    items = result if isinstance(kind, Tuple) else (result,)
+    items = result if isinstance(kind, types.Tuple) else (result,)
     found, at = [], 0
-    kinds = kind.items if isinstance(kind, Tuple) else (kind,)
+    kinds = kind.items if isinstance(kind, types.Tuple) else (kind,)
     for item, item_kind, count in zip(items, kinds, changes.returned, strict=True):
         found.append(_one_returned(arguments, item, item_kind, places[at : at + count]))
         at += count
-    return tuple(found) if isinstance(kind, Tuple) else found[0]
+    return tuple(found) if isinstance(kind, types.Tuple) else found[0]
 
 
-def _one_returned(arguments: Sequence[Any], item: Any, kind: Type, places: Sequence[int]) -> Any:
+def _one_returned(arguments: Sequence[Any], item: Any, kind: types.Type, places: Sequence[int]) -> Any:
     if not places or places[0] < 0:
         return item
     whole = arguments[places[0]]
@@ -214,7 +214,7 @@ def _one_returned(arguments: Sequence[Any], item: Any, kind: Type, places: Seque
         return whole
     _, offset, *strides = places
     if item.shape == whole.shape and not offset and item.strides == tuple(strides):
-        return whole[...] if kind.given & PART else whole
+        return whole[...] if kind.given & types.PART else whole
     if not whole.flags.c_contiguous:
         raise NotCompiled("a view of an array that is not in C order")
     return np.ndarray(item.shape, item.dtype, whole, offset, tuple(strides))

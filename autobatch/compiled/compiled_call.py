@@ -13,19 +13,7 @@ import numpy as np
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.compiled.translation.exact_types import (
-    FIXED,
-    OWN,
-    Array,
-    Dict,
-    List,
-    Mismatch,
-    Set,
-    Struct,
-    Tuple,
-    Type,
-    of_dtype,
-)
+from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.source_program import SourceProgram
 from autobatch.compiled.value_layout import count_steps, pack, type_of
 from autobatch.core.batched import Lengths
@@ -142,22 +130,28 @@ def is_varying(value: Any) -> bool:
     return bool(leaves_of_kind(value, ColumnPlace))
 
 
-def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where: str) -> Type:
+def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where: str) -> types.Type:
     """The type of an argument; for a tuple or dict of several columns, the type of the whole."""
     if isinstance(value, ColumnPlace):
         column = call.columns[value.column]
         if isinstance(column, Batch) and is_contiguous(column):
             data = column.values if isinstance(column, PackedBatch) else column.data  # type: ignore[attr-defined]
-            return Array(of_dtype(data.dtype).name, data.ndim - isinstance(column, MaskedBatch), FIXED)
-        return type_of(program, call.examples(value.column), where, FIXED if isinstance(column, Batch) else OWN)
+            return types.Array(
+                types.of_dtype(data.dtype).name, data.ndim - isinstance(column, MaskedBatch), types.FIXED
+            )
+        return type_of(
+            program, call.examples(value.column), where, types.FIXED if isinstance(column, Batch) else types.OWN
+        )
     if is_varying(value):
         if type(value) is tuple:
-            return Tuple(tuple(kind_of_value(program, call, each, f"{where}[{i}]") for i, each in enumerate(value)))
+            return types.Tuple(
+                tuple(kind_of_value(program, call, each, f"{where}[{i}]") for i, each in enumerate(value))
+            )
         if type(value) is dict and all(isinstance(name, str) for name in value):
             items = [kind_of_value(program, call, each, f"{where}[{name!r}]") for name, each in value.items()]
-            return Struct(tuple(items), dict, tuple(value), True)
-        raise Mismatch(f"a {type(value).__name__} of what is each example's own and what is shared")
-    return type_of(program, [value], where, FIXED)
+            return types.Struct(tuple(items), dict, tuple(value), True)
+        raise types.Mismatch(f"a {type(value).__name__} of what is each example's own and what is shared")
+    return type_of(program, [value], where, types.FIXED)
 
 
 def is_contiguous(batch: Any) -> bool:
@@ -171,21 +165,23 @@ def is_contiguous(batch: Any) -> bool:
     return isinstance(data, np.ndarray) and bool(data.flags.c_contiguous) and Lengths not in map(type, batch.sizes[1:])
 
 
-def describe(kind: Type) -> str:
+def describe(kind: types.Type) -> str:
     """A type in full, as text: the key by which kinds of examples are distinguished."""
     match kind:
-        case Tuple():
+        case types.Tuple():
             return f"({', '.join(map(describe, kind.items))})"
-        case Struct():
+        case types.Struct():
             return f"{kind.cls.__qualname__}:{id(kind.cls)}({', '.join(map(describe, kind.items))}){kind.names}"
-        case List() | Set() | Dict():
+        case types.List() | types.Set() | types.Dict():
             return f"{type(kind).__name__}[{', '.join(map(describe, kind.site.find().items))}]{kind.given}"
-        case Array():
+        case types.Array():
             return f"{kind}{kind.given}"
     return str(kind)
 
 
-def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: int) -> tuple[list[Any], list[int]]:
+def packed_values(
+    call: CompiledCall, value: Any, kind: types.Type, first: int, last: int
+) -> tuple[list[Any], list[int]]:
     """The packed arrays of an argument, and how far examples lie apart in those of `Loader.steps` (-1: no gaps)."""
     if not isinstance(value, ColumnPlace):
         if not is_varying(value):
@@ -217,7 +213,7 @@ def packed_values(call: CompiledCall, value: Any, kind: Type, first: int, last: 
 
 
 def packed_arguments(
-    call: CompiledCall, kinds: Sequence[Type], first: int, last: int
+    call: CompiledCall, kinds: Sequence[types.Type], first: int, last: int
 ) -> tuple[list[np.ndarray], list[int]]:
     """The packed arrays of all arguments for the examples `first` to `last - 1`, and their steps, as above."""
     arrays: list[Any] = []

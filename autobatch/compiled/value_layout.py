@@ -13,35 +13,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.compiled.translation.exact_types import (
-    BOOL,
-    FIXED,
-    FLOAT,
-    INT,
-    NONE,
-    OWN,
-    STR,
-    TAGS,
-    Array,
-    Counts,
-    DefaultDict,
-    Deque,
-    Dict,
-    List,
-    LookedUp,
-    Maybe,
-    Mismatch,
-    RandomStream,
-    Scalar,
-    Set,
-    Struct,
-    Text,
-    Tuple,
-    Type,
-    Union,
-    join,
-    of_dtype,
-)
+from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
 from autobatch.compiled.translation.source_program import Lines, SourceProgram
 from autobatch.compiled.translation.typed_text import rep
 from autobatch.core.batched import Lengths
@@ -51,15 +24,19 @@ from autobatch.ops.rules.ragged_checks import pad_rows
 from autobatch.tables.table import EmbeddingTable
 
 _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
-_KINDS = {tag: kind for kind, tag in TAGS.items()}
+_KINDS = {tag: kind for kind, tag in types.TAGS.items()}
 
 
 _MOST_CONTAINERS = 2_000  # containers of the arguments that are typed one by one
 
 
 def type_of(
-    program: SourceProgram, values: Sequence[Any], where: str, given: int = OWN, around: frozenset[int] = frozenset()
-) -> Type:
+    program: SourceProgram,
+    values: Sequence[Any],
+    where: str,
+    given: int = types.OWN,
+    around: frozenset[int] = frozenset(),
+) -> types.Type:
     """The one type that covers all these values; None if there are no values.
 
     Args:
@@ -69,11 +46,11 @@ def type_of(
     Raises:
         Mismatch: no variable of compiled code can hold them all, or one has a type without a compiled form.
     """
-    out: Type = None
+    out: types.Type = None
     classes = set(map(type, values))
     for cls in classes:
         if cls in _PYTHON:
-            out = join(out, _PYTHON[cls])
+            out = types.join(out, _PYTHON[cls])
             continue
         own: Sequence[Any] = values if len(classes) == 1 else [value for value in values if type(value) is cls]
         held = around
@@ -82,43 +59,43 @@ def type_of(
             held = _around(program, around, own)
         if cls is np.ndarray:
             for dtype, ndim in {(value.dtype, value.ndim) for value in own}:
-                out = join(out, Array(of_dtype(dtype).name, ndim, given))
+                out = types.join(out, types.Array(types.of_dtype(dtype).name, ndim, given))
         elif issubclass(cls, np.generic):
-            out = join(out, of_dtype(cls))
+            out = types.join(out, types.of_dtype(cls))
         elif cls is EmbeddingTable:
-            inner = type_of(program, [value.weights for value in own], where, FIXED)
-            if not isinstance(inner, Array):
-                raise Mismatch(f"a table of {inner}")
-            out = join(out, LookedUp(inner))
+            inner = type_of(program, [value.weights for value in own], where, types.FIXED)
+            if not isinstance(inner, types.Array):
+                raise types.Mismatch(f"a table of {inner}")
+            out = types.join(out, types.LookedUp(inner))
         elif cls is np.random.Generator:
             if any(type(value.bit_generator) is not np.random.PCG64 for value in own):
-                raise Mismatch("a generator of other bits than PCG64's")
-            out = join(out, RandomStream(given))
+                raise types.Mismatch("a generator of other bits than PCG64's")
+            out = types.join(out, types.RandomStream(given))
         elif cls is tuple:
             if len({len(value) for value in own}) > 1:
-                raise Mismatch("tuples of several lengths")
+                raise types.Mismatch("tuples of several lengths")
             columns = enumerate(zip(*own, strict=True))
             items = [type_of(program, column, f"{where}[{i}]", given, held) for i, column in columns]
-            out = join(out, Tuple(tuple(items)))
+            out = types.join(out, types.Tuple(tuple(items)))
         elif cls is list or cls is set or cls is frozenset:
-            container = List if cls is list else Set
+            container = types.List if cls is list else types.Set
             site = program.site((where, container.__name__), given=given)
             site.container = container
             inner = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}[]", given, held)
             if inner is not None:
                 site.widen(0, inner)
-            out = join(out, container(site))
+            out = types.join(out, container(site))
         elif cls is dict:
-            out = join(out, _dict_type(program, own, where, given, held))
+            out = types.join(out, _dict_type(program, own, where, given, held))
         elif dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
             names = _fields(cls)
             items = [
                 type_of(program, [getattr(value, name) for value in own], f"{where}.{name}", given, held)
                 for name in names
             ]
-            out = join(out, Struct(tuple(items), cls, names, True))
+            out = types.join(out, types.Struct(tuple(items), cls, names, True))
         else:
-            raise Mismatch(f"a {cls.__qualname__}")
+            raise types.Mismatch(f"a {cls.__qualname__}")
     return out
 
 
@@ -133,7 +110,7 @@ def _fields(cls: Any) -> tuple[str, ...]:
     names = tuple(field.name for field in dataclasses.fields(cls))
     computed = any(hasattr(getattr(cls, name, None), "__get__") and not _is_slot(cls, name) for name in names)
     if computed or cls.__getattribute__ is not object.__getattribute__:
-        raise Mismatch(f"{cls}, whose attributes are computed")
+        raise types.Mismatch(f"{cls}, whose attributes are computed")
     return names
 
 
@@ -149,69 +126,69 @@ def _around(program: SourceProgram, around: frozenset[int], own: Sequence[Any]) 
     """
     ids = frozenset(map(id, own))
     if not ids.isdisjoint(around):
-        raise Mismatch("a structure that holds itself")
+        raise types.Mismatch("a structure that holds itself")
     program.containers += 1
     if program.containers > _MOST_CONTAINERS:
-        raise Mismatch(f"a structure of more than {_MOST_CONTAINERS} containers")
+        raise types.Mismatch(f"a structure of more than {_MOST_CONTAINERS} containers")
     return around | ids
 
 
 def _dict_type(
     program: SourceProgram, own: Sequence[dict[Any, Any]], where: str, given: int, around: frozenset[int]
-) -> Type:
+) -> types.Type:
     names = tuple(own[0])
     if names and all(isinstance(name, str) for name in names):
         if any(tuple(value) != names for value in own):
-            raise Mismatch("dicts of several sets of keys")
+            raise types.Mismatch("dicts of several sets of keys")
         columns = [(name, [value[name] for value in own]) for name in names]
         items = [type_of(program, column, f"{where}[{name!r}]", given, around) for name, column in columns]
-        return Struct(tuple(items), dict, names, True)
+        return types.Struct(tuple(items), dict, names, True)
     site = program.site((where, "Dict"), 2, given=given)
-    site.container = Dict
+    site.container = types.Dict
     keys = type_of(program, list(itertools.chain.from_iterable(own)), f"{where}{{}}", given, around)
     values = type_of(program, [each for value in own for each in value.values()], f"{where}[]", given, around)
-    if isinstance(values, List):
+    if isinstance(values, types.List):
         values.site.find().boxed = True
     if keys is not None:
-        if not isinstance(keys, Scalar | Tuple):
-            raise Mismatch(f"keys that are {keys}")
+        if not isinstance(keys, types.Scalar | types.Tuple):
+            raise types.Mismatch(f"keys that are {keys}")
         site.widen(0, keys)
         site.widen(1, values)
-    return Dict(site)
+    return types.Dict(site)
 
 
 # --- in
 
 
-def _word(kind: Scalar) -> Any:
+def _word(kind: types.Scalar) -> Any:
     return np.dtype("bool" if kind.name == "bool" else "int64" if kind.name == "none" else kind.name)
 
 
-def flattened(kind: Type, values: Sequence[Any]) -> Iterator[tuple[Type, Sequence[Any]]]:
+def flattened(kind: types.Type, values: Sequence[Any]) -> Iterator[tuple[types.Type, Sequence[Any]]]:
     """Split values into sequences of numbers, arrays or strings of one type each, in packing order.
 
     For containers their lengths come first, then their contents.
     """
     match kind:
-        case Tuple() | Struct():
-            get: Any = getattr if isinstance(kind, Struct) and kind.cls is not dict else operator.getitem
-            names = kind.names if isinstance(kind, Struct) else range(len(kind.items))
+        case types.Tuple() | types.Struct():
+            get: Any = getattr if isinstance(kind, types.Struct) and kind.cls is not dict else operator.getitem
+            names = kind.names if isinstance(kind, types.Struct) else range(len(kind.items))
             for name, item in zip(names, kind.items, strict=True):
                 yield from flattened(item, [get(value, name) for value in values])
-        case List() | Set() | Dict():
+        case types.List() | types.Set() | types.Dict():
             yield INT, list(map(len, values))
             yield from flattened(kind.elem, list(itertools.chain.from_iterable(values)))
-            if isinstance(kind, Dict):
+            if isinstance(kind, types.Dict):
                 yield from flattened(kind.value, [each for value in values for each in value.values()])
-        case None | Scalar(name="none"):
+        case None | types.Scalar(name="none"):
             pass
-        case LookedUp():
+        case types.LookedUp():
             yield kind.weights, [table.weights for table in values]
         case _:
             yield kind, values
 
 
-def pack(kind: Type, values: Sequence[Any]) -> list[np.ndarray]:
+def pack(kind: types.Type, values: Sequence[Any]) -> list[np.ndarray]:
     """Write the values one after the other into arrays, whose dtypes are `leaves(kind)`.
 
     Raises:
@@ -222,44 +199,44 @@ def pack(kind: Type, values: Sequence[Any]) -> list[np.ndarray]:
 
 def _packed(kind: Any, values: Sequence[Any]) -> list[np.ndarray]:
     match kind:
-        case Scalar():
+        case types.Scalar():
             return [np.array(values, _word(kind))]
-        case Union():
-            scalars: list[Any] = [_PYTHON.get(type(value)) or of_dtype(type(value)) for value in values]
-            tags = [TAGS[scalar] for scalar in scalars]
+        case types.Union():
+            scalars: list[Any] = [_PYTHON.get(type(value)) or types.of_dtype(type(value)) for value in values]
+            tags = [types.TAGS[scalar] for scalar in scalars]
             pairs = list(zip(scalars, values, strict=True))
             floats = [float(value) if scalar.kind == "f" else 0.0 for scalar, value in pairs]
             words = [int(value) if scalar.kind in "iub" else 0 for scalar, value in pairs]
             return [np.array(tags, np.int64), np.array(words, np.int64), np.array(floats, np.float64)]
-        case Array():
+        case types.Array():
             flat = [value.reshape(-1) for value in values]
             sizes = np.array([value.shape for value in values], np.int64).reshape(-1)
-            if len(flat) == 1 and kind.given == FIXED and flat[0].flags.c_contiguous and flat[0].flags.aligned:
+            if len(flat) == 1 and kind.given == types.FIXED and flat[0].flags.c_contiguous and flat[0].flags.aligned:
                 return [flat[0], sizes]  # no copy, since nothing writes into it
             joined = np.concatenate(flat) if flat else np.empty(0, kind.dtype)
             return [np.ascontiguousarray(joined), sizes]
-        case RandomStream():
+        case types.RandomStream():
             return [np.array([words_of(value) for value in values], np.uint64).reshape(-1)]
-        case Text():
+        case types.Text():
             codes = np.frombuffer("".join(values).encode("utf-32-le", "surrogatepass"), np.int32)
             return [codes, np.array(list(map(len, values)), np.int64)]
     raise AssertionError(kind)
 
 
-def leaves(kind: Type) -> list[str]:
+def leaves(kind: types.Type) -> list[str]:
     """The dtypes of the arrays that `pack` returns for this type."""
     return [dtype for leaf, _ in flattened(kind, ()) for dtype in _dtypes(leaf)]
 
 
 def _dtypes(kind: Any) -> list[str]:
     match kind:
-        case Union():
+        case types.Union():
             return ["int64", "int64", "float64"]
-        case Array():
+        case types.Array():
             return [kind.dtype, "int64"]
-        case RandomStream():
+        case types.RandomStream():
             return ["uint64"]
-        case Text():
+        case types.Text():
             return ["int32", "int64"]
     return [_word(kind).name]
 
@@ -282,11 +259,11 @@ def state_of(words: Any) -> dict[str, Any]:
     return {"bit_generator": "PCG64", "state": wide, "has_uint32": has, "uinteger": left}
 
 
-def count_steps(kind: Type) -> int:
+def count_steps(kind: types.Type) -> int:
     """The number of packed arrays of a type whose examples may lie apart (`Loader.steps`)."""
-    if isinstance(kind, Tuple | Struct):
+    if isinstance(kind, types.Tuple | types.Struct):
         return sum(map(count_steps, kind.items))
-    return int(isinstance(kind, Array))
+    return int(isinstance(kind, types.Array))
 
 
 class Loader:
@@ -301,7 +278,7 @@ class Loader:
     def __init__(self) -> None:
         self.dtypes: list[str] = []
         self.steps: list[int] = []
-        self.kinds: dict[str, Type] = {}
+        self.kinds: dict[str, types.Type] = {}
         self._count = 0
 
     def _leaf(self, dtype: str) -> int:
@@ -312,7 +289,7 @@ class Loader:
         self._count += 1
         return f"x{self._count}"
 
-    def load(self, kind: Type, lines: Lines, at_top: bool = False) -> str:
+    def load(self, kind: types.Type, lines: Lines, at_top: bool = False) -> str:
         """Write the code that reads one value; returns the name of its variable.
 
         Args:
@@ -321,18 +298,18 @@ class Loader:
         name = self._name()
         self.kinds[name] = kind
         match kind:
-            case None | Scalar(name="none"):
+            case None | types.Scalar(name="none"):
                 return "0"
-            case LookedUp():
+            case types.LookedUp():
                 return self.load(kind.weights, lines, at_top)
-            case Scalar():
+            case types.Scalar():
                 leaf = self._leaf(_word(kind).name)
                 lines += [f"{name} = in{leaf}[at{leaf}]", f"at{leaf} += 1"]
-            case Union():
+            case types.Union():
                 places = [self._leaf(dtype) for dtype in ("int64", "int64", "float64")]
                 lines.append(f"{name} = ({', '.join(f'in{leaf}[at{leaf}]' for leaf in places)})")
                 lines += [f"at{leaf} += 1" for leaf in places]
-            case Array():
+            case types.Array():
                 values, sizes = self._leaf(kind.dtype), self._leaf("int64")
                 shape = [f"{name}_{axis}" for axis in range(kind.ndim)]
                 lines += [f"{each} = in{sizes}[at{sizes} + {axis}]" for axis, each in enumerate(shape)]
@@ -345,27 +322,27 @@ class Loader:
                     lines.append(f"at{values} += step{values} if step{values} >= 0 else {name}_n")
                 else:
                     lines.append(f"at{values} += {name}_n")
-            case RandomStream():
+            case types.RandomStream():
                 leaf = self._leaf("uint64")
                 lines += [f"{name} = in{leaf}[at{leaf}:at{leaf} + 6]", f"at{leaf} += 6"]
-            case Text():
+            case types.Text():
                 values, sizes = self._leaf("int32"), self._leaf("int64")
                 lines += [
                     f"{name} = in{values}[at{values}:at{values} + in{sizes}[at{sizes}]]",
                     f"at{values} += in{sizes}[at{sizes}]",
                     f"at{sizes} += 1",
                 ]
-            case Tuple() | Struct():
+            case types.Tuple() | types.Struct():
                 parts = [self.load(item, lines, at_top) for item in kind.items]
                 lines.append(f"{name} = ({''.join(part + ', ' for part in parts)})")
-            case List() | Set() | Dict():
+            case types.List() | types.Set() | types.Dict():
                 leaf = self._leaf("int64")
                 inner: Lines = []
                 key = self.load(kind.elem, inner)
-                if isinstance(kind, Dict):
+                if isinstance(kind, types.Dict):
                     inner.append(f"{name}[{key}] = {self.load(kind.value, inner)}")
                 else:
-                    inner.append(f"{name}.{'append' if isinstance(kind, List) else 'add'}({key})")
+                    inner.append(f"{name}.{'append' if isinstance(kind, types.List) else 'add'}({key})")
                 lines += [
                     f"{name} = new_{rep(kind)}()",
                     f"for _ in range(in{leaf}[at{leaf}]):",
@@ -411,45 +388,45 @@ class ResultWriter:
             f"used{leaf} += {name}.size",
         ]
 
-    def append(self, kind: Type, text: str, lines: Lines) -> None:
+    def append(self, kind: types.Type, text: str, lines: Lines) -> None:
         """Write the code that appends a value.
 
         Raises:
             Mismatch: compiled code cannot return a result of this type.
         """
         match kind:
-            case None | Scalar(name="none"):
+            case None | types.Scalar(name="none"):
                 pass
-            case Scalar():
+            case types.Scalar():
                 self._put(_word(kind).name, text, lines)
-            case Union():
+            case types.Union():
                 for place, dtype in enumerate(("int64", "int64", "float64")):
                     self._put(dtype, f"{text}[{place}]", lines)
-            case Maybe():
+            case types.Maybe():
                 self._put("bool", f"{text}[0]", lines)
                 inside: Lines = []
                 self.append(kind.inner, f"{text}[1]", inside)
                 lines += [f"if {text}[0]:", inside or ["pass"]]
-            case Array():
+            case types.Array():
                 for axis in range(kind.ndim):
                     self._put("int64", f"{text}.shape[{axis}]", lines)
                 self._all(kind.dtype, f"np.ascontiguousarray({text}).ravel()", lines)
-            case Text():
+            case types.Text():
                 self._put("int64", f"{text}.size", lines)
                 self._all("int32", text, lines)
-            case Tuple() | Struct():
-                if isinstance(kind, Struct) and (kind.given or not is_plain(kind.cls)):
-                    raise Mismatch(f"it returns a {kind}")
+            case types.Tuple() | types.Struct():
+                if isinstance(kind, types.Struct) and (kind.given or not is_plain(kind.cls)):
+                    raise types.Mismatch(f"it returns a {kind}")
                 for place, item in enumerate(kind.items):
                     self.append(item, f"{text}[{place}]", lines)
-            case List() | Dict() if not isinstance(kind, Deque | Counts | DefaultDict):
-                if isinstance(kind, Dict) and kind.site.find().vague:
-                    raise Mismatch(f"it returns {kind}, whose keys are Python's or NumPy's")
+            case types.List() | types.Dict() if not isinstance(kind, types.Deque | types.Counts | types.DefaultDict):
+                if isinstance(kind, types.Dict) and kind.site.find().vague:
+                    raise types.Mismatch(f"it returns {kind}, whose keys are Python's or NumPy's")
                 self._put("int64", f"len({text})", lines)
                 self._count += 1
                 name = f"y{self._count}"
                 inner: Lines = []
-                if isinstance(kind, Dict):
+                if isinstance(kind, types.Dict):
                     self.append(kind.elem, f"{name}[0]", inner)
                     self.append(kind.value, f"{name}[1]", inner)
                     lines += [f"for {name} in {text}.items():", inner or ["pass"]]
@@ -457,11 +434,11 @@ class ResultWriter:
                     self.append(kind.elem, name, inner)
                     lines += [f"for {name} in {text}:", inner or ["pass"]]
             case _:
-                raise Mismatch(f"it returns a {kind}")
+                raise types.Mismatch(f"it returns a {kind}")
 
 
 def check_aliases(
-    kind: Type, text: str, given: Sequence[tuple[str, str]], lines: Lines, aliases: Sequence[str] = ()
+    kind: types.Type, text: str, given: Sequence[tuple[str, str]], lines: Lines, aliases: Sequence[str] = ()
 ) -> None:
     """Write code that leaves an example to Python if its result contains an object, or memory, twice or of an argument.
 
@@ -471,7 +448,11 @@ def check_aliases(
         given: the name and the dtype of each array that holds data of arguments.
         aliases: for the result, or for each of its items, the variable that says which argument it is; "" if none.
     """
-    parts = [(item, f"{text}[{k}]") for k, item in enumerate(kind.items)] if isinstance(kind, Tuple) else [(kind, text)]
+    parts = (
+        [(item, f"{text}[{k}]") for k, item in enumerate(kind.items)]
+        if isinstance(kind, types.Tuple)
+        else [(kind, text)]
+    )
     names = list(aliases) or [""] * len(parts)
     count = sum(map(_objects, (item for item, _ in parts)))
     spans = count > 1
@@ -486,67 +467,67 @@ def check_aliases(
         lines += ["if spans_overlap(spans):", ["ok = False"]]
 
 
-def _objects(kind: Type) -> int:
+def _objects(kind: types.Type) -> int:
     """The number of mutable objects in a value of this type: 0, 1, or any larger number for several."""
-    if isinstance(kind, Tuple):
+    if isinstance(kind, types.Tuple):
         return sum(map(_objects, kind.items))
-    if isinstance(kind, Maybe):
+    if isinstance(kind, types.Maybe):
         return _objects(kind.inner)
-    if isinstance(kind, Struct) and not issubclass(kind.cls, tuple):
+    if isinstance(kind, types.Struct) and not issubclass(kind.cls, tuple):
         return 2
-    if isinstance(kind, List | Dict):
+    if isinstance(kind, types.List | types.Dict):
         return 2 if any(map(_is_mutable, kind.site.find().items)) else 1
-    return int(isinstance(kind, Array))
+    return int(isinstance(kind, types.Array))
 
 
 def _spans(
-    kind: Type, text: str, given: Sequence[tuple[str, str]], spans: bool, lines: Lines, structs: list[type]
+    kind: types.Type, text: str, given: Sequence[tuple[str, str]], spans: bool, lines: Lines, structs: list[type]
 ) -> None:
     """Write code that appends the memory span of each array and each container of a value to `spans`."""
     match kind:
-        case Array():
+        case types.Array():
             if kind.given:
                 for name, dtype in given:
                     if dtype == kind.dtype:
                         lines += [f"if overlap({text}, {name}):", ["ok = False"]]
             if spans:
                 lines += [f"if {text}.size > 0:", [f"spans.append(extent({text}))"]]
-        case Maybe():
+        case types.Maybe():
             inside: Lines = []
             _spans(kind.inner, f"{text}[1]", given, spans, inside, structs)
             lines += [f"if {text}[0]:", inside or ["pass"]]
-        case Tuple() | Struct():
-            if isinstance(kind, Struct) and not issubclass(kind.cls, tuple):
+        case types.Tuple() | types.Struct():
+            if isinstance(kind, types.Struct) and not issubclass(kind.cls, tuple):
                 if kind.cls in structs:
-                    raise Mismatch(f"it returns a {kind} more than once")
+                    raise types.Mismatch(f"it returns a {kind} more than once")
                 structs.append(kind.cls)
             for place, item in enumerate(kind.items):
                 _spans(item, f"{text}[{place}]", given, spans, lines, structs)
-        case List() | Dict():
+        case types.List() | types.Dict():
             if kind.given:
                 lines.append("ok = False")
             if spans:
                 lines.append(f"spans.append((address({text}), address({text})))")
-            place = 1 if isinstance(kind, Dict) else 0
+            place = 1 if isinstance(kind, types.Dict) else 0
             inner: Lines = []
             name = f"z{len(text)}"
             item = kind.site.find().items[place]
             if _is_mutable(item):
-                if isinstance(item, Struct) and not issubclass(item.cls, tuple):
-                    raise Mismatch(f"it returns a {item} in a {kind}, in which one object may stand twice")
+                if isinstance(item, types.Struct) and not issubclass(item.cls, tuple):
+                    raise types.Mismatch(f"it returns a {item} in a {kind}, in which one object may stand twice")
                 _spans(item, name, given, spans, inner, structs)
                 lines += [f"for {name} in {text}{'.values()' if place else ''}:", inner or ["pass"]]
 
 
-def _is_mutable(kind: Type) -> bool:
-    if isinstance(kind, Struct) and not issubclass(kind.cls, tuple):
+def _is_mutable(kind: types.Type) -> bool:
+    if isinstance(kind, types.Struct) and not issubclass(kind.cls, tuple):
         return True
-    if isinstance(kind, Tuple | Struct):
+    if isinstance(kind, types.Tuple | types.Struct):
         return any(map(_is_mutable, kind.items))
-    return isinstance(kind, Array | List | Set | Dict)
+    return isinstance(kind, types.Array | types.List | types.Set | types.Dict)
 
 
-def unpack(kind: Type, arrays: Sequence[np.ndarray], count: int) -> list[Any]:
+def unpack(kind: types.Type, arrays: Sequence[np.ndarray], count: int) -> list[Any]:
     """The results that a `ResultWriter` appended, as Python and NumPy objects."""
     with collector_paused():  # many objects are made, and none is garbage
         out, rest = _unpack(kind, list(arrays), count)
@@ -554,41 +535,41 @@ def unpack(kind: Type, arrays: Sequence[np.ndarray], count: int) -> list[Any]:
     return out
 
 
-def batch_of(kind: Type, arrays: list[np.ndarray]) -> Any:
+def batch_of(kind: types.Type, arrays: list[np.ndarray]) -> Any:
     """The results of a `ResultWriter` as a batch or a tuple of batches; None if that needs work per example.
 
     Handles numbers, arrays of one dimension, and tuples of these.
     """
     match kind:
-        case Scalar() if kind.name != "none":
+        case types.Scalar() if kind.name != "none":
             scalar = {"b": bool, "f": float, "c": complex}.get(kind.kind, int) if kind.python else None
             return MaskedBatch.of_data(arrays.pop(0), (), None, scalar)
-        case Array(ndim=1):
+        case types.Array(ndim=1):
             lengths, values = arrays.pop(0), arrays.pop(0)
             if (lengths == lengths[0]).all():
                 return MaskedBatch.of_data(values.reshape(len(lengths), -1), (int(lengths[0]),), None)
             size = Lengths(lengths)
             return MaskedBatch.of_data(pad_rows(values, size), (size,), None)
-        case Tuple():
+        case types.Tuple():
             parts = [batch_of(item, arrays) for item in kind.items]
             return tuple(parts) if parts and all(part is not None for part in parts) else None
     return None
 
 
-def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any], list[np.ndarray]]:
+def _unpack(kind: types.Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any], list[np.ndarray]]:
     match kind:
-        case None | Scalar(name="none"):
+        case None | types.Scalar(name="none"):
             return [None] * count, arrays
-        case Scalar():
+        case types.Scalar():
             return (arrays[0].tolist() if kind.python else list(arrays[0])), arrays[1:]
-        case Union():
+        case types.Union():
             tags, words, floats = arrays[:3]
             each = {tag: _scalars(_KINDS[tag], words, floats) for tag in np.unique(tags).tolist()}
             if len(each) == 1:
                 return next(iter(each.values())), arrays[3:]
             made = [each[tag][place] for place, tag in enumerate(tags.tolist())]
             return made, arrays[3:]
-        case Array():
+        case types.Array():
             shapes = np.stack(arrays[: kind.ndim], axis=1) if kind.ndim else np.empty((count, 0), np.int64)
             ends = np.cumsum(np.prod(shapes, axis=1)).tolist()
             flat = arrays[kind.ndim]
@@ -596,27 +577,27 @@ def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any]
             if kind.ndim != 1:
                 views = [view.reshape(shape) for view, shape in zip(views, shapes.tolist(), strict=True)]
             return views, arrays[kind.ndim + 1 :]
-        case Text():
+        case types.Text():
             ends = np.cumsum(arrays[0]).tolist()
             text = arrays[1].tobytes().decode("utf-32-le", "surrogatepass")
             return [text[start:end] for start, end in itertools.pairwise([0, *ends])], arrays[2:]
-        case Maybe():
+        case types.Maybe():
             there = arrays[0].tolist()
             found, rest = _unpack(kind.inner, arrays[1:], sum(there))
             inner = iter(found)
             return [next(inner) if is_there else None for is_there in there], rest
-        case Tuple() | Struct():
+        case types.Tuple() | types.Struct():
             columns = []
             for item in kind.items:
                 column, arrays = _unpack(item, arrays, count)
                 columns.append(column)
             rows = list(zip(*columns, strict=True)) if columns else [()] * count
-            return [made_of(kind, row) for row in rows] if isinstance(kind, Struct) else rows, arrays
-        case List():
+            return [made_of(kind, row) for row in rows] if isinstance(kind, types.Struct) else rows, arrays
+        case types.List():
             ends = np.cumsum(arrays[0]).tolist()
             items, rest = _unpack(kind.elem, arrays[1:], ends[-1] if ends else 0)
             return [items[start:end] for start, end in itertools.pairwise([0, *ends])], rest
-        case Dict():
+        case types.Dict():
             ends = np.cumsum(arrays[0]).tolist()
             total = ends[-1] if ends else 0
             keys, rest = _unpack(kind.elem, arrays[1:], total)
@@ -625,14 +606,14 @@ def _unpack(kind: Type, arrays: list[np.ndarray], count: int) -> tuple[list[Any]
     raise AssertionError(kind)
 
 
-def made_of(kind: Struct, items: Sequence[Any]) -> Any:
+def made_of(kind: types.Struct, items: Sequence[Any]) -> Any:
     """A dict, dataclass object or named tuple with these parts."""
     if kind.cls is dict:
         return dict(zip(kind.names, items, strict=True))
     return kind.cls(**dict(zip(kind.names, items, strict=True)))
 
 
-def _scalars(kind: Scalar, words: np.ndarray, floats: np.ndarray) -> list[Any]:
+def _scalars(kind: types.Scalar, words: np.ndarray, floats: np.ndarray) -> list[Any]:
     """Numbers of one type, taken from all words or floats of a `Union`; entries of another type are meaningless."""
     if kind == NONE:
         return [None] * words.size

@@ -13,30 +13,9 @@ import numpy as np
 
 from autobatch.compiled.functions.python_sources import int_of_text, rounded_to, text_of_int
 from autobatch.compiled.translation import arrays, containers, iteration, try_and_match
+from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import call_values, calls, constant_of, methods, user_function
-from autobatch.compiled.translation.exact_types import (
-    BOOL,
-    FLOAT,
-    INT,
-    NONE,
-    STR,
-    Array,
-    Counts,
-    DefaultDict,
-    Deque,
-    Dict,
-    List,
-    LookedUp,
-    Range,
-    Scalar,
-    Set,
-    Static,
-    Struct,
-    Text,
-    Tuple,
-    Union,
-    is_number,
-)
+from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
 from autobatch.compiled.translation.number_operators import as_int, lift, negative, quick_compare
 from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, as_float, parts_of
 
@@ -51,17 +30,17 @@ def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:
 def length(reader: Any, node: Any, value: Value) -> Value:
     """`len`."""
     match value.kind:
-        case Tuple() | Struct():
+        case types.Tuple() | types.Struct():
             return reader.constant(len(value.kind.items), node)
-        case Text():
+        case types.Text():
             return reader.temp(f"{value.text}.size", INT, bounds=LENGTH)
-        case LookedUp():
+        case types.LookedUp():
             return reader.temp(f"{value.text}.shape[0]", INT, bounds=LENGTH)
-        case Array() if value.kind.ndim:
+        case types.Array() if value.kind.ndim:
             return reader.temp(f"{value.text}.shape[0]", INT, bounds=LENGTH)
-        case List() | Set() | Dict():
+        case types.List() | types.Set() | types.Dict():
             return reader.temp(f"len({value.text})", INT, bounds=LENGTH)
-        case Range():
+        case types.Range():
             return reader.temp(f"len(range({value.text}[0], {value.text}[1], {value.text}[2]))", INT)
     reader.stop()
     raise AssertionError
@@ -77,7 +56,7 @@ def range_(reader: Any, node: Any, *args: Value) -> Value:
     step = texts[2] if len(texts) == 3 else "1"
     if len(texts) == 3:
         reader.fail_if(f"{step} == 0")
-    return reader.temp(f"(int64({start}), int64({stop}), int64({step}))", Range())
+    return reader.temp(f"(int64({start}), int64({stop}), int64({step}))", types.Range())
 
 
 @calls(int)
@@ -85,7 +64,7 @@ def int_(reader: Any, node: Any, value: Value | None = None) -> Value:
     """`int` of a number or a string."""
     if value is None:
         return reader.constant(0, node)
-    if isinstance(value.kind, Text):
+    if isinstance(value.kind, types.Text):
         return user_function(reader, node, int_of_text, [value], {})
 
     def one(x: Value) -> Value:
@@ -106,11 +85,11 @@ def _to_int(reader: Any, x: Value, rounding: str) -> Value:
 
 def _number(reader: Any, value: Value, node: Any) -> Value:
     """A number; of a 0-d array its element."""
-    if isinstance(value.kind, Array) and value.kind.ndim == 0:
-        return reader.temp(f"{value.text}[()]", Scalar(value.kind.dtype, False))
-    if isinstance(value.kind, Text | Static):
+    if isinstance(value.kind, types.Array) and value.kind.ndim == 0:
+        return reader.temp(f"{value.text}[()]", types.Scalar(value.kind.dtype, False))
+    if isinstance(value.kind, types.Text | types.Static):
         raise reader.refuse(f"a number of a {value.kind}", node)
-    if not isinstance(value.kind, Scalar | Union):
+    if not isinstance(value.kind, types.Scalar | types.Union):
         reader.stop()
     return value
 
@@ -146,7 +125,7 @@ def float_(reader: Any, node: Any, value: Value | None = None) -> Value:
 @calls(str)
 def str_(reader: Any, node: Any, value: Value) -> Value:
     """`str` of an int or a string."""
-    if isinstance(value.kind, Text):
+    if isinstance(value.kind, types.Text):
         return value
     if value.kind != INT:
         raise reader.refuse(f"a string of a {value.kind}", node)
@@ -175,7 +154,7 @@ def isinstance_(reader: Any, node: Any, value: Value, classes: Value) -> Value:
     """`isinstance` of a value whose class is known while compiling."""
     found = classes.constant
     wanted = found if isinstance(found, tuple) else (found,)
-    if not all(isinstance(each, type) for each in wanted) or isinstance(value.kind, Static):
+    if not all(isinstance(each, type) for each in wanted) or isinstance(value.kind, types.Static):
         raise reader.refuse("isinstance of these", node)
 
     def one(x: Value) -> Value:
@@ -184,7 +163,7 @@ def isinstance_(reader: Any, node: Any, value: Value, classes: Value) -> Value:
             raise reader.refuse(f"isinstance of a {x.kind}", node)
         return reader.constant(issubclass(own, wanted), node)
 
-    return lift(reader, one, value) if isinstance(value.kind, Union) else one(value)
+    return lift(reader, one, value) if isinstance(value.kind, types.Union) else one(value)
 
 
 @calls(collections.deque)
@@ -193,7 +172,7 @@ def deque(reader: Any, node: ast.Call) -> Value:
     """`collections.deque` without `maxlen`."""
     if len(node.args) > 1:
         raise reader.refuse("a deque with a bound", node)
-    out = containers.new(reader, node, Deque)
+    out = containers.new(reader, node, types.Deque)
     if node.args:
         _over(reader, node.args[0], lambda item: containers.put(reader, out, reader.once(item), node))
     return out
@@ -210,7 +189,7 @@ def bool_(reader: Any, node: Any, value: Value | None = None) -> Value:
 @calls(abs)
 def abs_(reader: Any, node: Any, value: Value) -> Value:
     """`abs`."""
-    if isinstance(value.kind, Array):
+    if isinstance(value.kind, types.Array):
         return arrays.elementwise(reader, np.absolute, [value], node)
 
     def one(x: Value) -> Value:
@@ -228,7 +207,7 @@ def abs_(reader: Any, node: Any, value: Value) -> Value:
 @calls(ord)
 def ord_(reader: Any, node: Any, value: Value) -> Value:
     """`ord`."""
-    if not isinstance(value.kind, Text):
+    if not isinstance(value.kind, types.Text):
         reader.stop()
     value = reader.once(value)
     reader.fail_if(f"{value.text}.size != 1")
@@ -408,15 +387,15 @@ def _collected(reader: Any, node: ast.Call, kind: Any) -> Value:
     return out
 
 
-calls(list)(takes_nodes(functools.partial(_collected, kind=List)))
-calls(set)(takes_nodes(functools.partial(_collected, kind=Set)))
+calls(list)(takes_nodes(functools.partial(_collected, kind=types.List)))
+calls(set)(takes_nodes(functools.partial(_collected, kind=types.Set)))
 
 
 @calls(collections.Counter)
 @takes_nodes
 def counter(reader: Any, node: ast.Call) -> Value:
     """`collections.Counter` of items."""
-    out = containers.new(reader, node, Counts)
+    out = containers.new(reader, node, types.Counts)
 
     def count(item: Value) -> None:
         key = reader.once(item)
@@ -433,7 +412,7 @@ def defaultdict(reader: Any, node: Any, factory: Value) -> Value:
     """`collections.defaultdict` of numbers or lists."""
     if factory.constant not in (int, float, list):
         raise reader.refuse("a defaultdict of other than int, float or list", node)
-    out = containers.new(reader, node, DefaultDict)
+    out = containers.new(reader, node, types.DefaultDict)
     out.kind.site.factory = factory.constant
     return out
 
@@ -441,13 +420,13 @@ def defaultdict(reader: Any, node: Any, factory: Value) -> Value:
 @calls(dict)
 def dict_(reader: Any, node: ast.Call) -> Value:
     """`dict()`."""
-    return containers.new(reader, node, Dict)
+    return containers.new(reader, node, types.Dict)
 
 
 @calls(tuple)
 def tuple_(reader: Any, node: ast.Call, value: Value) -> Value:
     """`tuple` of a value whose length is known while compiling."""
-    if not isinstance(value.kind, Tuple):
+    if not isinstance(value.kind, types.Tuple):
         raise reader.refuse("a tuple of a length that is known only when it runs", node)
     return value
 
@@ -457,10 +436,10 @@ def tuple_(reader: Any, node: ast.Call, value: Value) -> Value:
 def sorted_(reader: Any, node: ast.Call, key: ast.expr | None = None, reverse: ast.expr | None = None) -> Value:
     """`sorted`."""
     argument = node.args[0]
-    out = containers.new(reader, node, List)
+    out = containers.new(reader, node, types.List)
     if not isinstance(argument, ast.GeneratorExp | ast.Call):
         value = reader.once(reader.expr(argument))
-        if isinstance(value.kind, Set):  # the order of a set does not show in the result
+        if isinstance(value.kind, types.Set):  # the order of a set does not show in the result
             if value.kind.elem is not None:
                 out.kind.site.widen(0, value.kind.elem)
             reader.emit(f"{out.text} = [x for x in {value.text}]")
@@ -473,7 +452,7 @@ def sorted_(reader: Any, node: ast.Call, key: ast.expr | None = None, reverse: a
     return out
 
 
-@methods(List, "sort")
+@methods(types.List, "sort")
 @takes_nodes
 def sort(
     reader: Any, node: ast.Call, holder: Value, key: ast.expr | None = None, reverse: ast.expr | None = None
@@ -485,7 +464,7 @@ def sort(
     if holder.kind.elem is None:
         return Value(NONE, "0", None)
     if key is not None:
-        keys = containers.new(reader, key, List)
+        keys = containers.new(reader, key, types.List)
         called = _called_with(reader, key, node)
         items = iteration.items_of_value(reader, holder, node)
         iteration.each(reader, items, lambda item: containers.put(reader, keys, reader.once(called(item)), node))
@@ -514,13 +493,15 @@ def _called_with(reader: Any, key: ast.expr, node: Any) -> Callable[[Value], Val
 
         return call
     function = reader.expr(key)
-    if not isinstance(function.kind, Static):
+    if not isinstance(function.kind, types.Static):
         raise reader.refuse("a key that is not a function", node)
     return lambda value: call_values(reader, node, function.kind.value, [value])
 
 
 def _has_order(kind: Any) -> bool:
-    return is_number(kind) or (isinstance(kind, Tuple) and bool(kind.items) and all(map(_has_order, kind.items)))
+    return types.is_number(kind) or (
+        isinstance(kind, types.Tuple) and bool(kind.items) and all(map(_has_order, kind.items))
+    )
 
 
 def _ordered(reader: Any, kind: Any, node: Any) -> None:
@@ -547,7 +528,7 @@ def _without_nan(reader: Any, text: str, kind: Any) -> None:
 
 
 def _heap(reader: Any, holder: Value, value: Value | None, node: Any) -> str:
-    if not isinstance(holder.kind, List):
+    if not isinstance(holder.kind, types.List):
         raise reader.refuse(f"a heap in a {holder.kind}", node)
     text = "" if value is None else containers.widened(reader, holder, value, node)
     containers.changed(reader, holder, node)
@@ -598,7 +579,7 @@ def heapify(reader: Any, node: Any, holder: Value) -> Value:
 # --- math
 
 
-def _math(name: str, arity: int = 1, kind: Scalar = FLOAT) -> None:
+def _math(name: str, arity: int = 1, kind: types.Scalar = FLOAT) -> None:
     """Register a function of C's math library; where Python's raises, a floating-point flag is set.
 
     A call whose result the compiler works out itself would set none, so it must not know the argument.

@@ -8,22 +8,9 @@ import numpy as np
 
 from autobatch.compiled.functions.builtin_calls import takes_nodes
 from autobatch.compiled.translation import arrays, containers
+from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import CALLS, calls, constant_of, methods
-from autobatch.compiled.translation.exact_types import (
-    BOOL,
-    DTYPES,
-    FLOAT,
-    INT,
-    NONE,
-    Array,
-    List,
-    Mismatch,
-    Scalar,
-    Tuple,
-    Union,
-    of_dtype,
-    sample,
-)
+from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.number_operators import cast, lift
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float, numba_type, parts_of
 
@@ -36,15 +23,15 @@ def dtype_of(reader: Any, value: Value | None, default: str, node: Any) -> str:
         return default
     found = constant_of(reader, value, None, node, "a dtype")
     try:
-        return of_dtype(np.dtype(found)).name
-    except (Mismatch, TypeError) as error:
+        return types.of_dtype(np.dtype(found)).name
+    except (types.Mismatch, TypeError) as error:
         raise reader.refuse(f"the dtype {found}: {error}", node) from None
 
 
 def shape_of(reader: Any, value: Value, node: Any) -> tuple[str, int]:
     """A shape as text, and the number of its dimensions."""
     texts = []
-    for each in parts_of(value) if isinstance(value.kind, Tuple) else [value]:
+    for each in parts_of(value) if isinstance(value.kind, types.Tuple) else [value]:
         text = reader.temp(reader.index(each, node), INT).text
         reader.fail_if(f"{text} < 0")
         texts.append(text)
@@ -64,7 +51,7 @@ def _creation(function: Any, name: str) -> None:
         _order(reader, order, node)
         text, rank = shape_of(reader, shape, node)
         kind = dtype_of(reader, dtype, "float64", node)
-        return reader.temp(f"np.{name}({text}, {arrays.np_name(kind)})", Array(kind, rank))
+        return reader.temp(f"np.{name}({text}, {arrays.np_name(kind)})", types.Array(kind, rank))
 
 
 _creation(np.zeros, "zeros")
@@ -77,19 +64,19 @@ def full(reader: Any, node: Any, shape: Value, fill_value: Value, dtype: Value |
     """`np.full`."""
     text, rank = shape_of(reader, shape, node)
     fill = reader.once(fill_value)
-    if isinstance(fill.kind, Union) and dtype is None:
+    if isinstance(fill.kind, types.Union) and dtype is None:
         raise reader.refuse("an array of a dtype that is known only when it runs", node)
-    if not isinstance(fill.kind, Scalar | Union) or fill.kind == NONE:
+    if not isinstance(fill.kind, types.Scalar | types.Union) or fill.kind == NONE:
         raise reader.refuse(f"an array full of {fill.kind}", node)
     kind = dtype_of(reader, dtype, getattr(fill.kind, "name", ""), node)
-    number = reader.temp(arrays.converted(reader, fill, kind, node), Scalar(kind, False))
-    return reader.temp(f"np.full({text}, {number.text}, {arrays.np_name(kind)})", Array(kind, rank))
+    number = reader.temp(arrays.converted(reader, fill, kind, node), types.Scalar(kind, False))
+    return reader.temp(f"np.full({text}, {number.text}, {arrays.np_name(kind)})", types.Array(kind, rank))
 
 
 def _creation_like(function: Any, make: Any) -> None:
     @calls(function)
     def call(reader: Any, node: Any, like: Value, *fill: Value, dtype: Value | None = None) -> Value:
-        if not isinstance(like.kind, Array):
+        if not isinstance(like.kind, types.Array):
             raise reader.refuse(f"an array like a {like.kind}", node)
         own = np.dtype(like.kind.dtype)
         shape = arrays.attribute(reader, like, "shape", node)
@@ -105,7 +92,7 @@ _creation_like(np.full_like, full)
 @calls(np.arange)
 def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> Value:
     """`np.arange`."""
-    if not 1 <= len(args) <= 3 or not all(isinstance(arg.kind, Scalar) and arg.kind != NONE for arg in args):
+    if not 1 <= len(args) <= 3 or not all(isinstance(arg.kind, types.Scalar) and arg.kind != NONE for arg in args):
         raise reader.refuse("np.arange of these", node)
     if any(arg.kind.kind == "f" for arg in args):
         if dtype is not None or any(arg.kind.name == "float32" for arg in args):
@@ -114,7 +101,7 @@ def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> 
         step = args[2] if len(args) == 3 else reader.constant(1.0, node)
         texts = [reader.temp(as_float(each), FLOAT).text for each in (start, stop, step)]
         reader.fail_if(f"{texts[2]} == 0.0 or not abs(({texts[1]} - {texts[0]}) / {texts[2]}) < 1e9")
-        return reader.temp(f"float_arange({', '.join(texts)})", Array("float64", 1))
+        return reader.temp(f"float_arange({', '.join(texts)})", types.Array("float64", 1))
     texts = [reader.temp(reader.index(arg, node), INT).text for arg in args]
     kind = dtype_of(reader, dtype, "int64", node)
     if len(texts) == 3:
@@ -127,7 +114,7 @@ def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> 
             limits = np.iinfo(dtype_) if dtype_.kind in "iu" else None
             largest = limits.max if limits else 2 ** (np.finfo(dtype_).nmant + 1)
             reader.fail_if(f"{part} < {limits.min if limits else -largest} or {part} > {largest}")
-    out = reader.temp(f"np.arange({', '.join(texts)})", Array("int64", 1))
+    out = reader.temp(f"np.arange({', '.join(texts)})", types.Array("int64", 1))
     return astype_text(reader, out, kind)
 
 
@@ -135,13 +122,13 @@ def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> 
 def linspace(reader: Any, node: Any, start: Value, stop: Value, num: Value | None = None) -> Value:
     """`np.linspace`."""
     values = [reader.once(value) for value in (start, stop)]
-    if not all(isinstance(value.kind, Scalar) and value.kind.kind in "biuf" for value in values):
+    if not all(isinstance(value.kind, types.Scalar) and value.kind.kind in "biuf" for value in values):
         raise reader.refuse("np.linspace of these", node)
     count = reader.constant(50, node) if num is None else num
     text = reader.temp(reader.index(count, node), INT).text
     reader.fail_if(f"{text} < 2")
     a, b = (f"float64({value.text})" for value in values)
-    out = reader.temp(f"np.arange({text}) * (({b} - {a}) / ({text} - 1)) + {a}", Array("float64", 1))
+    out = reader.temp(f"np.arange({text}) * (({b} - {a}) / ({text} - 1)) + {a}", types.Array("float64", 1))
     reader.emit(f"{out.text}[{text} - 1] = {b}")
     reader.fail_if(f"{a} == {b}")
     return out
@@ -151,7 +138,7 @@ def astype_text(reader: Any, value: Value, name: str) -> Value:
     """The array converted to this dtype, as a new array unless it has that dtype."""
     if value.kind.dtype == name:
         return value
-    out = Array(name, value.kind.ndim)
+    out = types.Array(name, value.kind.ndim)
     if name == "bool":
         return reader.temp(f"({value.text} != 0)", out)
     if np.dtype(name).kind in "iu" and np.dtype(value.kind.dtype).kind == "f":
@@ -160,7 +147,7 @@ def astype_text(reader: Any, value: Value, name: str) -> Value:
     return reader.temp(f"{value.text}.astype({arrays.np_name(name)})", out)
 
 
-@methods(Array, "astype")
+@methods(types.Array, "astype")
 def astype(reader: Any, node: Any, value: Value, dtype: Value) -> Value:
     """`array.astype`."""
     name = dtype_of(reader, dtype, "", node)
@@ -169,12 +156,12 @@ def astype(reader: Any, node: Any, value: Value, dtype: Value) -> Value:
     return astype_text(reader, value, name)
 
 
-@methods(Array, "copy")
+@methods(types.Array, "copy")
 @calls(np.copy)
 def copy(reader: Any, node: Any, value: Value) -> Value:
     """`array.copy`, `np.copy`."""
     value = arrays.as_array(reader, value, node)
-    return reader.temp(f"{value.text}.copy()", Array(value.kind.dtype, value.kind.ndim))
+    return reader.temp(f"{value.text}.copy()", types.Array(value.kind.dtype, value.kind.ndim))
 
 
 @calls(np.array, np.asarray)
@@ -195,24 +182,24 @@ def array(reader: Any, node: ast.Call, dtype: ast.expr | None = None) -> Value:
         value = reader.tuple_of([reader.expr(each) for each in source.elts])
     else:
         value = reader.expr(source)
-    if isinstance(value.kind, Array):
+    if isinstance(value.kind, types.Array):
         name = dtype_of(reader, wanted, value.kind.dtype, node)
         if name != value.kind.dtype:
             return astype_text(reader, value, name)
         return value if function is np.asarray else copy(reader, node, value)
-    if isinstance(value.kind, Tuple):
+    if isinstance(value.kind, types.Tuple):
         parts = parts_of(value)
-        if parts and all(isinstance(part.kind, Array) for part in parts):
+        if parts and all(isinstance(part.kind, types.Array) for part in parts):
             return _stacked_arrays(reader, parts, wanted, node)
         return _stacked(reader, [value], wanted, node, flat=True)
-    if isinstance(value.kind, Scalar | Union):
+    if isinstance(value.kind, types.Scalar | types.Union):
         raise reader.refuse("an array of no dimensions", node)
-    if isinstance(value.kind, List) and isinstance(value.kind.elem, List):
+    if isinstance(value.kind, types.List) and isinstance(value.kind.elem, types.List):
         return _nested(reader, reader.once(value), wanted, node)
-    if isinstance(value.kind, List) and isinstance(value.kind.elem, Array) and value.kind.elem.ndim == 1:
+    if isinstance(value.kind, types.List) and isinstance(value.kind.elem, types.Array) and value.kind.elem.ndim == 1:
         value = reader.once(value)
         reader.fail_if(f"not equal_sizes({value.text})")
-        out = reader.temp(f"stack_rows({value.text})", Array(value.kind.elem.dtype, 2))
+        out = reader.temp(f"stack_rows({value.text})", types.Array(value.kind.elem.dtype, 2))
         return astype_text(reader, out, dtype_of(reader, wanted, out.kind.dtype, node))
     out = arrays.as_array(reader, reader.once(value), node)
     return _checked_numbers(reader, out, dtype_of(reader, wanted, out.kind.dtype, node), node)
@@ -228,12 +215,12 @@ def _checked_numbers(reader: Any, numbers: Value, name: str, node: Any) -> Value
 def _nested(reader: Any, value: Value, wanted: Value | None, node: Any) -> Value:
     """A matrix from a list of lists of one length."""
     elem = value.kind.elem.elem
-    if not (isinstance(elem, Scalar) and elem.kind in "biuf"):
+    if not (isinstance(elem, types.Scalar) and elem.kind in "biuf"):
         raise reader.refuse(f"an array of lists of {elem}", node)
     reader.fail_if(f"len({value.text}) == 0 or not equal_lengths({value.text})")
     name = dtype_of(reader, wanted, elem.name, node)
     out = reader.temp(
-        f"np.empty((len({value.text}), len({value.text}[0])), {arrays.np_name(elem.name)})", Array(elem.name, 2)
+        f"np.empty((len({value.text}), len({value.text}[0])), {arrays.np_name(elem.name)})", types.Array(elem.name, 2)
     )
     reader.emit(f"fill_rows({out.text}, {value.text})")
     return _checked_numbers(reader, out, name, node)
@@ -244,14 +231,14 @@ def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, fl
     if not numbers or len({len(row.parts or []) for row in rows}) > 1:
         raise reader.refuse("an array of these", node)
     kinds = [number.kind for number in numbers]
-    if not all(isinstance(kind, Scalar | Union) and kind != NONE for kind in kinds):
+    if not all(isinstance(kind, types.Scalar | types.Union) and kind != NONE for kind in kinds):
         raise reader.refuse("an array of these", node)
-    if wanted is None and any(isinstance(kind, Union) for kind in kinds):
+    if wanted is None and any(isinstance(kind, types.Union) for kind in kinds):
         raise reader.refuse("an array of a dtype that is known only when it runs", node)
-    samples = [np.ones((), kind.name).dtype for kind in kinds if isinstance(kind, Scalar)]
+    samples = [np.ones((), kind.name).dtype for kind in kinds if isinstance(kind, types.Scalar)]
     name = dtype_of(reader, wanted, np.result_type(*samples).name if samples else "", node)
     shape = (len(numbers),) if flat else (len(rows), len(numbers) // len(rows))
-    out = reader.temp(f"np.empty({shape}, {arrays.np_name(name)})", Array(name, len(shape)))
+    out = reader.temp(f"np.empty({shape}, {arrays.np_name(name)})", types.Array(name, len(shape)))
     for number, place in zip(numbers, np.ndindex(*shape), strict=True):
         text = arrays.converted(reader, number, name, node)
         reader.emit(f"{out.text}[{', '.join(map(str, place))}] = {text}")
@@ -266,7 +253,8 @@ def _stacked_arrays(reader: Any, parts: list[Value], wanted: Value | None, node:
     for part in parts[1:]:
         reader.fail_if(f"{part.text}.shape != {first.text}.shape")
     out = reader.temp(
-        f"np.empty(({len(parts)}, {first.text}.size), {arrays.np_name(first.kind.dtype)})", Array(first.kind.dtype, 2)
+        f"np.empty(({len(parts)}, {first.text}.size), {arrays.np_name(first.kind.dtype)})",
+        types.Array(first.kind.dtype, 2),
     )
     for i, part in enumerate(parts):
         reader.emit(f"{out.text}[{i}] = {part.text}")
@@ -287,9 +275,9 @@ def concatenate(reader: Any, node: ast.Call) -> Value:
     parts = [arrays.as_array(reader, part, node) for part in value.parts]
     if any(part.kind.ndim != 1 for part in parts):
         raise reader.refuse("a concatenation of matrices", node)
-    name = of_dtype(np.result_type(*[np.dtype(part.kind.dtype) for part in parts])).name
+    name = types.of_dtype(np.result_type(*[np.dtype(part.kind.dtype) for part in parts])).name
     texts = "".join(astype_text(reader, part, name).text + ", " for part in parts)
-    return reader.temp(f"np.concatenate(({texts}))", Array(name, 1))
+    return reader.temp(f"np.concatenate(({texts}))", types.Array(name, 1))
 
 
 # --- element by element
@@ -319,26 +307,28 @@ for _name in (
 def where(reader: Any, node: Any, condition: Value, x: Value | None = None, y: Value | None = None) -> Value:
     """`np.where`."""
     condition = (
-        reader.once(arrays.as_array(reader, condition, node)) if not isinstance(condition.kind, Scalar) else condition
+        reader.once(arrays.as_array(reader, condition, node))
+        if not isinstance(condition.kind, types.Scalar)
+        else condition
     )
     if x is None or y is None:
         return nonzero(reader, node, condition)
-    if not isinstance(condition.kind, Array) or condition.kind.dtype != "bool":
+    if not isinstance(condition.kind, types.Array) or condition.kind.dtype != "bool":
         raise reader.refuse("a condition that is no array of truth values", node)
     choices = [reader.once(each) for each in (x, y)]
     samples: list[Any] = []
     for each in choices:
-        if isinstance(each.kind, Array):
+        if isinstance(each.kind, types.Array):
             samples.append(np.empty((0,), each.kind.dtype))
-        elif isinstance(each.kind, Scalar) and each.kind != NONE:
-            samples.append(sample(each.kind))
+        elif isinstance(each.kind, types.Scalar) and each.kind != NONE:
+            samples.append(types.sample(each.kind))
         else:
             raise reader.refuse(f"a choice that is {each.kind}", node)
-    name = of_dtype(np.where(np.ones(0, bool), *samples).dtype).name
+    name = types.of_dtype(np.where(np.ones(0, bool), *samples).dtype).name
     shape = reader.temp(f"{condition.text}.shape", NONE)
     texts = []
     for each in choices:
-        if isinstance(each.kind, Array):
+        if isinstance(each.kind, types.Array):
             if each.kind.ndim != condition.kind.ndim:
                 raise reader.refuse("choices of another rank", node)
             reader.fail_if(f"{each.text}.shape != {shape.text}")
@@ -350,7 +340,8 @@ def where(reader: Any, node: Any, condition: Value, x: Value | None = None, y: V
                 ).text
             )
     return reader.temp(
-        f"where_aligned(np.ascontiguousarray({condition.text}), {', '.join(texts)})", Array(name, condition.kind.ndim)
+        f"where_aligned(np.ascontiguousarray({condition.text}), {', '.join(texts)})",
+        types.Array(name, condition.kind.ndim),
     )
 
 
@@ -360,7 +351,7 @@ def nonzero(reader: Any, node: Any, value: Value) -> Value:
     value = arrays.as_array(reader, value, node)
     if value.kind.ndim != 1:
         raise reader.refuse("of a matrix", node)
-    out = reader.temp(f"np.nonzero({value.text})[0]", Array("int64", 1))
+    out = reader.temp(f"np.nonzero({value.text})[0]", types.Array("int64", 1))
     function = reader.expr(node.func).kind.value if isinstance(node.func, ast.Name | ast.Attribute) else np.nonzero
     return out if function is np.flatnonzero else reader.tuple_of([out])
 
@@ -368,7 +359,7 @@ def nonzero(reader: Any, node: Any, value: Value) -> Value:
 @calls(np.clip)
 def clip(reader: Any, node: Any, value: Value, low: Value, high: Value) -> Value:
     """`np.clip`: NumPy's minimum of NumPy's maximum."""
-    if low.kind == NONE or high.kind == NONE or isinstance(value.kind, List):
+    if low.kind == NONE or high.kind == NONE or isinstance(value.kind, types.List):
         raise reader.refuse("with these bounds it is not compiled", node)
     out = arrays.elementwise(reader, np.maximum, [reader.once(value), reader.once(low)], node)
     return arrays.elementwise(reader, np.minimum, [out, reader.once(high)], node)
@@ -394,7 +385,9 @@ def _axis(reader: Any, axis: Value | None, value: Value, node: Any) -> tuple[int
     return None if len(axes) == rank else (axes[0], axes[-1] + 1)
 
 
-def _along(reader: Any, value: Value, axes: tuple[int, int] | None, keep: bool, dtype: Scalar, reduce: Any) -> Value:
+def _along(
+    reader: Any, value: Value, axes: tuple[int, int] | None, keep: bool, dtype: types.Scalar, reduce: Any
+) -> Value:
     """`reduce` of all elements, or of each 1-d part along the reduced axes; `keep` is NumPy's `keepdims`."""
     rank = value.kind.ndim
     first, last = axes or (0, rank)
@@ -405,18 +398,20 @@ def _along(reader: Any, value: Value, axes: tuple[int, int] | None, keep: bool, 
     parts = [" * ".join(each) or "1" for each in (sizes[:first], sizes[first:last], sizes[last:])]
     before, many, after = (reader.temp(part, INT).text for part in parts)
     whole = f"np.ascontiguousarray({value.text}).reshape(({before}, {many}, {after}))"
-    source = reader.temp(whole, Array(value.kind.dtype, 3))
-    out = reader.temp(f"np.empty(({before}, {after}), {arrays.np_name(dtype.name)})", Array(dtype.name, 2))
+    source = reader.temp(whole, types.Array(value.kind.dtype, 3))
+    out = reader.temp(f"np.empty(({before}, {after}), {arrays.np_name(dtype.name)})", types.Array(dtype.name, 2))
     i, j = reader.fresh("i"), reader.fresh("j")
 
     def body() -> None:
-        lane = reader.temp(f"{source.text}[{i}, :, {j}]", Array(value.kind.dtype, 1))
+        lane = reader.temp(f"{source.text}[{i}, :, {j}]", types.Array(value.kind.dtype, 1))
         reader.emit(f"{out.text}[{i}, {j}] = {reduce(lane).text}")
 
     lines, _ = reader.arm(body, reader.env)
     reader.emit(f"for {i} in range({before}):", [f"for {j} in range({after}):", lines])
     sizes[first:last] = ["1"] * (last - first) if keep else []
-    return reader.temp(f"{out.text}.reshape(({''.join(size + ', ' for size in sizes)}))", Array(dtype.name, len(sizes)))
+    return reader.temp(
+        f"{out.text}.reshape(({''.join(size + ', ' for size in sizes)}))", types.Array(dtype.name, len(sizes))
+    )
 
 
 def _keeps(reader: Any, keepdims: Value | None, node: Any) -> bool:
@@ -425,17 +420,17 @@ def _keeps(reader: Any, keepdims: Value | None, node: Any) -> bool:
 
 def _reduction(function: Any, name: str, ufunc: Any, empty: bool) -> None:
     @calls(function)
-    @methods(Array, name)
+    @methods(types.Array, name)
     def call(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
         value = reader.once(arrays.as_array(reader, value, node))
         axes = _axis(reader, axis, value, node)
-        dtype = of_dtype(function(np.ones(1, value.kind.dtype)).dtype)
+        dtype = types.of_dtype(function(np.ones(1, value.kind.dtype)).dtype)
         if name in ("sum", "prod"):
             reader.program.approximate = True
 
         def reduce(lane: Value) -> Value:
             source = astype_text(reader, lane, dtype.name)
-            flat = reader.temp(f"np.ascontiguousarray({source.text}).ravel()", Array(dtype.name, 1))
+            flat = reader.temp(f"np.ascontiguousarray({source.text}).ravel()", types.Array(dtype.name, 1))
             place, _ = arrays.loop_of(reader, ufunc, [flat.kind, flat.kind], node)
             start = {"sum": "0", "prod": "1", "any": "False", "all": "True"}.get(name, f"{flat.text}[0]")
             if not empty:
@@ -458,24 +453,24 @@ CALLS[np.amax], CALLS[np.amin] = CALLS[np.max], CALLS[np.min]
 
 
 @calls(np.mean)
-@methods(Array, "mean")
+@methods(types.Array, "mean")
 def mean(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
     """`np.mean`."""
     value = reader.once(arrays.as_array(reader, value, node))
-    dtype = of_dtype(np.mean(np.ones(1, value.kind.dtype)).dtype)
+    dtype = types.of_dtype(np.mean(np.ones(1, value.kind.dtype)).dtype)
     floats = astype_text(reader, value, dtype.name)
     total = reader.once(CALLS[np.sum](reader, node, floats, axis, keepdims))
     first, last = _axis(reader, axis, value, node) or (0, value.kind.ndim)
     length = " * ".join(f"{value.text}.shape[{along}]" for along in range(first, last))
     reader.fail_if(f"{length} == 0")
     count = Value(dtype, f"{numba_type(dtype)}({length})")
-    if isinstance(total.kind, Array):
+    if isinstance(total.kind, types.Array):
         return arrays.elementwise(reader, np.true_divide, [total, reader.held(count)], node)
     return reader.temp(f"{total.text} / {count.text}", dtype)
 
 
 @calls(np.var, np.std)
-@methods(Array, "var", "std")
+@methods(types.Array, "var", "std")
 def var(
     reader: Any, node: Any, value: Value, axis: Value | None = None, ddof: Value | None = None,
     keepdims: Value | None = None,
@@ -493,24 +488,24 @@ def var(
 
 def _place(function: Any, name: str) -> None:
     @calls(function)
-    @methods(Array, name)
+    @methods(types.Array, name)
     def call(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
         value = reader.once(arrays.as_array(reader, value, node))
         axes = _axis(reader, axis, value, node)
 
         def reduce(lane: Value) -> Value:
-            flat = reader.temp(f"np.ascontiguousarray({lane.text}).ravel()", Array(value.kind.dtype, 1))
+            flat = reader.temp(f"np.ascontiguousarray({lane.text}).ravel()", types.Array(value.kind.dtype, 1))
             reader.fail_if(f"{flat.text}.size == 0")
-            return reader.temp(f"arg_extremum({flat.text}, {name == 'argmax'})", Scalar("int64", False))
+            return reader.temp(f"arg_extremum({flat.text}, {name == 'argmax'})", types.Scalar("int64", False))
 
-        return _along(reader, value, axes, _keeps(reader, keepdims, node), Scalar("int64", False), reduce)
+        return _along(reader, value, axes, _keeps(reader, keepdims, node), types.Scalar("int64", False), reduce)
 
 
 _place(np.argmax, "argmax")
 _place(np.argmin, "argmin")
 
 
-@methods(Array, "dot")
+@methods(types.Array, "dot")
 @calls(np.dot, np.matmul)
 def dot(reader: Any, node: Any, a: Value, b: Value) -> Value:
     """`np.dot` of vectors and matrices."""
@@ -528,7 +523,7 @@ def sort(reader: Any, node: Any, value: Value) -> Value:
     return out
 
 
-@methods(Array, "sort")
+@methods(types.Array, "sort")
 def sort_method(reader: Any, node: Any, value: Value) -> Value:
     """`array.sort`."""
     arrays.writable(reader, value, node)
@@ -539,7 +534,7 @@ def sort_method(reader: Any, node: Any, value: Value) -> Value:
 
 
 @calls(np.argsort)
-@methods(Array, "argsort")
+@methods(types.Array, "argsort")
 def argsort(reader: Any, node: Any, value: Value, kind: Value | None = None) -> Value:
     """`np.argsort` of a vector; if equal elements would show which sorting algorithm was used, Python runs."""
     value = reader.once(arrays.as_array(reader, value, node))
@@ -547,32 +542,34 @@ def argsort(reader: Any, node: Any, value: Value, kind: Value | None = None) -> 
         raise reader.refuse("of a matrix", node)
     if np.dtype(value.kind.dtype).kind == "f":
         reader.fail_if(f"np.isnan({value.text}).any()")
-    out = reader.temp(f"np.argsort({value.text}, kind='mergesort')", Array("int64", 1))
+    out = reader.temp(f"np.argsort({value.text}, kind='mergesort')", types.Array("int64", 1))
     if constant_of(reader, kind, "quicksort", node, "a kind") not in ("stable", "mergesort"):
         reader.fail_if(f"has_ties({value.text}, {out.text})")
     return out
 
 
 @calls(np.searchsorted)
-@methods(Array, "searchsorted")
+@methods(types.Array, "searchsorted")
 def searchsorted(reader: Any, node: Any, value: Value, v: Value, side: Value | None = None) -> Value:
     """`np.searchsorted`."""
     value, v = reader.once(arrays.as_array(reader, value, node)), reader.once(v)
     which = constant_of(reader, side, "left", node, "a side")
     if which not in ("left", "right") or value.kind.ndim != 1:
         raise reader.refuse("with these arguments it is not compiled", node)
-    if isinstance(v.kind, Array | List):
+    if isinstance(v.kind, types.Array | types.List):
         v = arrays.as_array(reader, v, node)
         if v.kind.ndim != 1 or v.kind.dtype != value.kind.dtype:
             raise reader.refuse("values of another dtype", node)
-        return reader.temp(f"binary_search_each({value.text}, {v.text}, {which == 'right'})", Array("int64", 1))
-    if not isinstance(v.kind, Scalar) or v.kind == NONE:
+        return reader.temp(f"binary_search_each({value.text}, {v.text}, {which == 'right'})", types.Array("int64", 1))
+    if not isinstance(v.kind, types.Scalar) or v.kind == NONE:
         raise reader.refuse(f"the place of a {v.kind}", node)
-    common = Scalar(np.result_type(np.dtype(value.kind.dtype), np.dtype(v.kind.name)).name, False)
+    common = types.Scalar(np.result_type(np.dtype(value.kind.dtype), np.dtype(v.kind.name)).name, False)
     if v.kind.kind != np.dtype(value.kind.dtype).kind or (v.kind.python and value.kind.dtype != v.kind.name):
         raise reader.refuse("a value of another dtype", node)
     source = astype_text(reader, value, common.name)
-    return reader.temp(f"binary_search({source.text}, {cast(v, common)}, {which == 'right'})", Scalar("int64", False))
+    return reader.temp(
+        f"binary_search({source.text}, {cast(v, common)}, {which == 'right'})", types.Scalar("int64", False)
+    )
 
 
 # --- counting, scattering
@@ -583,8 +580,8 @@ def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
     """`np.add.at` of a vector, or of a matrix with a tuple of two indices."""
     holder, value = reader.once(holder), reader.once(value)
     arrays.writable(reader, holder, node)
-    parts = parts_of(index) if isinstance(index.kind, Tuple) else [index]
-    if len(parts) != holder.kind.ndim or not all(isinstance(part.kind, Array | List) for part in parts):
+    parts = parts_of(index) if isinstance(index.kind, types.Tuple) else [index]
+    if len(parts) != holder.kind.ndim or not all(isinstance(part.kind, types.Array | types.List) for part in parts):
         raise reader.refuse("with these indices it is not compiled", node)
     indices = [arrays.as_array(reader, part, node) for part in parts]
     names = [
@@ -592,16 +589,16 @@ def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
     ]
     for name in names[1:]:
         reader.fail_if(f"{name}.size != {names[0]}.size")
-    if isinstance(value.kind, Array):
+    if isinstance(value.kind, types.Array):
         if value.kind.ndim != 1 or value.kind.dtype not in arrays.safe_sources(holder.kind.dtype):
             raise reader.refuse("values of another rank or dtype", node)
         reader.fail_if(f"{value.text}.size != {names[0]}.size")
         text = f"{value.text}[i]"
     else:
         text = reader.temp(
-            arrays.converted(reader, value, holder.kind.dtype, node), Scalar(holder.kind.dtype, False)
+            arrays.converted(reader, value, holder.kind.dtype, node), types.Scalar(holder.kind.dtype, False)
         ).text
-        if isinstance(value.kind, Scalar) and value.kind.kind == "f" and np.dtype(holder.kind.dtype).kind != "f":
+        if isinstance(value.kind, types.Scalar) and value.kind.kind == "f" and np.dtype(holder.kind.dtype).kind != "f":
             reader.stop()
     where_ = ", ".join(f"{name}[i]" for name in names)
     reader.emit(f"for i in range({names[0]}.size):", [f"{holder.text}[{where_}] += {text}"])
@@ -611,12 +608,12 @@ def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
 # --- shapes
 
 
-@methods(Array, "reshape")
+@methods(types.Array, "reshape")
 @calls(np.reshape)
 def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
     """`array.reshape`."""
     given = shape[0] if len(shape) == 1 else reader.tuple_of(list(shape))
-    parts = parts_of(given) if isinstance(given.kind, Tuple) else [given]
+    parts = parts_of(given) if isinstance(given.kind, types.Tuple) else [given]
     texts = []
     known = [part for part in parts if part.constant != -1]
     value = reader.once(value)
@@ -637,7 +634,7 @@ def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
     return reader.temp(f"np.ascontiguousarray({value.text}).reshape({shape_text})", value.kind.view(len(parts)))
 
 
-@methods(Array, "ravel", "flatten")
+@methods(types.Array, "ravel", "flatten")
 def ravel(reader: Any, node: Any, value: Value) -> Value:
     """`array.flatten` and `array.ravel`."""
     if node.func.attr == "ravel":
@@ -646,26 +643,26 @@ def ravel(reader: Any, node: Any, value: Value) -> Value:
     return copy(reader, node, out) if node.func.attr == "flatten" else out
 
 
-@methods(Array, "item", "tolist")
+@methods(types.Array, "item", "tolist")
 def item(reader: Any, node: Any, value: Value) -> Value:
     """`array.item` of one element; `array.tolist` of a vector."""
     kind = {"f": FLOAT, "b": BOOL}.get(np.dtype(value.kind.dtype).kind, INT)
     if node.func.attr == "item":
         reader.fail_if(f"{value.text}.size != 1")
-        first = reader.temp(f"np.ascontiguousarray({value.text}).ravel()[0]", Scalar(value.kind.dtype, False))
+        first = reader.temp(f"np.ascontiguousarray({value.text}).ravel()[0]", types.Scalar(value.kind.dtype, False))
         return reader.temp(cast(first, kind), kind)
     if value.kind.ndim != 1:
         raise reader.refuse("of a matrix", node)
-    out = containers.new(reader, node, List)
+    out = containers.new(reader, node, types.List)
     out.kind.site.widen(0, kind)
     reader.join(out.kind.elem, kind, node)
     if out.kind.elem != kind:
         raise reader.refuse("a list of several types of numbers", node)
-    reader.emit(f"{out.text} = [{cast(Value(Scalar(value.kind.dtype, False), 'x'), kind)} for x in {value.text}]")
+    reader.emit(f"{out.text} = [{cast(Value(types.Scalar(value.kind.dtype, False), 'x'), kind)} for x in {value.text}]")
     return out
 
 
-@methods(Scalar, "item")
+@methods(types.Scalar, "item")
 def scalar_item(reader: Any, node: Any, value: Value) -> Value:
     """`scalar.item`."""
 
@@ -681,11 +678,11 @@ def scalar_item(reader: Any, node: Any, value: Value) -> Value:
 def _constructor(name: str) -> None:
     @calls(getattr(np, name))
     def make(reader: Any, node: Any, value: Value) -> Value:
-        kind = of_dtype(np.dtype(getattr(np, name)))
-        if not isinstance(value.kind, Scalar | Union):
+        kind = types.of_dtype(np.dtype(getattr(np, name)))
+        if not isinstance(value.kind, types.Scalar | types.Union):
             raise reader.refuse(f"a number of a {value.kind}", node)
         if (
-            isinstance(value.kind, Scalar)
+            isinstance(value.kind, types.Scalar)
             and value.kind.python
             and value.constant is not NO_CONSTANT
             and value.kind != NONE
@@ -697,5 +694,5 @@ def _constructor(name: str) -> None:
         return reader.temp(arrays.converted(reader, value, kind.name, node), kind)
 
 
-for _name in DTYPES:
+for _name in types.DTYPES:
     _constructor(_name)

@@ -20,20 +20,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.taping.derivatives import CONSTANT, CONSTANT_UFUNCS, PARTIALS, ROOTS, UFUNC_PARTIALS
-from autobatch.compiled.translation.exact_types import (
-    FLOAT,
-    INT,
-    NONE,
-    Array,
-    Dict,
-    List,
-    Maybe,
-    Scalar,
-    Set,
-    Struct,
-    Tuple,
-    Union,
-)
+from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation.exact_types import FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, Unreadable, flat
 from autobatch.compiled.translation.typed_text import rep
 
@@ -48,17 +36,17 @@ _CONSTANT_ATTRIBUTES = frozenset({"shape", "size", "ndim", "itemsize", "ctypes",
 def carries(kind: Any) -> bool:
     """True if a value of a type may carry a gradient."""
     match kind:
-        case Scalar():
+        case types.Scalar():
             return kind.kind == "f" or kind == NONE  # None also stands for an unknown type
-        case Union():
+        case types.Union():
             return any(each.kind == "f" for each in kind.scalars)
-        case Array():
+        case types.Array():
             return np.dtype(kind.dtype).kind == "f"
-        case Tuple() | Struct():
+        case types.Tuple() | types.Struct():
             return any(map(carries, kind.items))
-        case Maybe():
+        case types.Maybe():
             return carries(kind.inner)
-        case List() | Set() | Dict():
+        case types.List() | types.Set() | types.Dict():
             return any(map(carries, kind.site.find().items))
     return kind is None
 
@@ -66,11 +54,11 @@ def carries(kind: Any) -> bool:
 def in_memory(kind: Any) -> bool:
     """True if two names of a value of a type share its memory, so that each sees what is written through the other."""
     match kind:
-        case Tuple() | Struct():
+        case types.Tuple() | types.Struct():
             return any(map(in_memory, kind.items))
-        case Maybe():
+        case types.Maybe():
             return in_memory(kind.inner)
-    return kind is None or kind == NONE or isinstance(kind, Array | List | Set | Dict)
+    return kind is None or kind == NONE or isinstance(kind, types.Array | types.List | types.Set | types.Dict)
 
 
 def _index(index: ast.expr) -> str:
@@ -130,15 +118,15 @@ def zero_places(kind: Any) -> str:
     if not carries(kind):
         return _ZERO
     match kind:
-        case Union():
+        case types.Union():
             return f"({_ZERO}, {_ZERO}, {_ZERO})"
-        case Array():
+        case types.Array():
             return f"np.zeros(({'0, ' * kind.ndim}), np.int64)"
-        case Tuple() | Struct():
+        case types.Tuple() | types.Struct():
             return f"({''.join(zero_places(item) + ', ' for item in kind.items)})"
-        case Maybe():
+        case types.Maybe():
             return f"({_ZERO}, {zero_places(kind.inner)})"
-        case List():
+        case types.List():
             return f"new_{rep(kind)}_p()"
     return _ZERO
 
@@ -244,7 +232,7 @@ class _ShadowedFunction:
             root = root.value
         if isinstance(root, ast.Name) and root.id in self.active:
             kind = self.kinds.get(root.id)
-            if isinstance(kind, List) and in_memory(kind.elem):
+            if isinstance(kind, types.List) and in_memory(kind.elem):
                 self._reach(value)
 
     def _callee(self, call: ast.Call) -> "_ShadowedFunction | None":
@@ -264,11 +252,11 @@ class _ShadowedFunction:
                 return self.kinds.get(name)
             case ast.Subscript(value=value, slice=ast.Constant(value=int(k))):
                 kind = self.kind_of(value)
-                if isinstance(kind, Tuple | Struct):
+                if isinstance(kind, types.Tuple | types.Struct):
                     return kind.items[k]
-                if isinstance(kind, Union):
+                if isinstance(kind, types.Union):
                     return (INT, INT, FLOAT)[k]
-                if isinstance(kind, Maybe):
+                if isinstance(kind, types.Maybe):
                     return (INT, kind.inner)[k]
             case ast.Constant(value=float()):
                 return FLOAT
@@ -424,13 +412,13 @@ class _ShadowedFunction:
     def _container(self, kind: Any) -> None:
         """Register the types of lists within a type, so that functions which make lists of places are written."""
         match kind:
-            case List():
+            case types.List():
                 self.shadows.containers[f"new_{rep(kind)}"] = kind
                 self._container(kind.elem)
-            case Tuple() | Struct():
+            case types.Tuple() | types.Struct():
                 for item in kind.items:
                     self._container(item)
-            case Maybe():
+            case types.Maybe():
                 self._container(kind.inner)
 
     def _for(self, node: ast.For, target: ast.expr, items: ast.expr, body: Sequence[ast.stmt]) -> Lines:
@@ -446,7 +434,7 @@ class _ShadowedFunction:
     def _assign(self, name: str, value: ast.expr, text: str) -> Lines:
         kind = self.kinds.get(name)
         if isinstance(value, ast.Call) and ast.unparse(value.func).startswith("new_"):
-            if not isinstance(kind, List):
+            if not isinstance(kind, types.List):
                 raise self.refuse(value, f"a {type(kind).__name__.lower()} of numbers that carry it")
             self._container(kind)
             return [text, f"{name}_p = {ast.unparse(value.func)}_p()"]
@@ -484,7 +472,7 @@ class _ShadowedFunction:
                     return self._reduction(ufunc, operands[0], out, text)
                 return [text, *self._loop(ufunc, operands, out)]
             case ast.Attribute(value=ast.Name() as holder, attr=attr), _ if self.carries(holder):
-                if isinstance(self.kinds.get(holder.id), List):
+                if isinstance(self.kinds.get(holder.id), types.List):
                     if attr == "append":
                         return [text, f"{self.place(holder)}.append({self._into(holder, args[0])})"]
                     if attr == "insert":
@@ -499,7 +487,7 @@ class _ShadowedFunction:
     def _into(self, holder: ast.expr, value: ast.expr) -> str:
         """The text of the places of a value that is stored into a list or an array."""
         kind = self.kind_of(holder)
-        return self.place(value, kind.elem if isinstance(kind, List) else None)
+        return self.place(value, kind.elem if isinstance(kind, types.List) else None)
 
     def _loop(self, ufunc: str, operands: Sequence[ast.expr], out: ast.expr) -> Lines:
         """The lines for an element-wise operation, one op of the tape: its places, and loops for the partials."""
@@ -514,7 +502,7 @@ class _ShadowedFunction:
         for number, each in enumerate([*operands, out]):
             name = f"{k}_{number}"
             kind = self.kind_of(each)
-            is_number = isinstance(kind, Scalar) and kind != NONE
+            is_number = isinstance(kind, types.Scalar) and kind != NONE
             names[name] = f"{name} = {ast.unparse(each)}{'' if is_number else '.ravel()'}"
             at = k if len(operands) == 1 or each is out else f"({k} if {name}.size > 1 else 0)"
             values.append(name if is_number else f"{name}[{at}]")
@@ -582,7 +570,7 @@ class _ShadowedFunction:
             out: the variable that already holds the value, if any.
         """
         if isinstance(node, ast.Tuple):
-            items = kind.items if isinstance(kind, Tuple | Struct) else (None,) * len(node.elts)
+            items = kind.items if isinstance(kind, types.Tuple | types.Struct) else (None,) * len(node.elts)
             places = [self.place(each, item) for each, item in zip(node.elts, items, strict=True)]
             return f"({''.join(place + ', ' for place in places)})"
         if not self.carries(node):
@@ -606,7 +594,7 @@ class _ShadowedFunction:
 
     def _operation(self, name: str, operands: Sequence[ast.expr], node: ast.expr, out: str) -> str:
         partials = PARTIALS.get(name)
-        whole = any(isinstance(self.kind_of(each), Array) for each in operands)
+        whole = any(isinstance(self.kind_of(each), types.Array) for each in operands)
         if partials is None or whole or "np." in ast.unparse(node):
             raise self.refuse(node, f"`{ast.unparse(node)}` has none here")
         return self._pushed(
@@ -668,14 +656,22 @@ class _ShadowedFunction:
         elt = node.elt
         while isinstance(elt, ast.Call) and ast.unparse(elt.func) in ("float64", "float32"):
             elt = elt.args[0]
-        if not (isinstance(elt, ast.Name) and elt.id == name and isinstance(self.kind_of(items), List)):
+        if not (isinstance(elt, ast.Name) and elt.id == name and isinstance(self.kind_of(items), types.List)):
             raise self.refuse(node, "a list is made of numbers that carry it")
         return f"[{name}_p for {name}_p in {self.place(items)}]"
 
     def _constant(self, node: ast.expr, kind: Any) -> str:
         """The text of places for a value that carries no gradient: zeros, in the value's form."""
-        own = self.kind_of(node) if not isinstance(kind, Tuple | Struct | Union | Maybe | List) else kind
-        own = own if isinstance(own, Array | Tuple | Struct | Union | Maybe | List) else kind
+        own = (
+            self.kind_of(node)
+            if not isinstance(kind, types.Tuple | types.Struct | types.Union | types.Maybe | types.List)
+            else kind
+        )
+        own = (
+            own
+            if isinstance(own, types.Array | types.Tuple | types.Struct | types.Union | types.Maybe | types.List)
+            else kind
+        )
         text = ast.unparse(node)
         match node:
             case ast.Call(func=func, args=args):
@@ -690,19 +686,19 @@ class _ShadowedFunction:
         if not carries(kind):
             return _ZERO
         match kind:
-            case Array():
+            case types.Array():
                 return f"np.zeros({text}.shape, np.int64)"
-            case Tuple() | Struct():
+            case types.Tuple() | types.Struct():
                 items = [self._zeros(f"{text}[{k}]", item, node) for k, item in enumerate(kind.items)]
                 return f"({''.join(item + ', ' for item in items)})"
-            case Maybe():
+            case types.Maybe():
                 return f"({_ZERO}, {self._zeros(f'{text}[1]', kind.inner, node)})"
-            case List():
+            case types.List():
                 if in_memory(kind.elem):
                     raise self.refuse(node, "a list of arrays meets one whose numbers carry it")
                 return f"[{self._zeros('x', kind.elem, node)} for x in {text}]"
-            case Union():
+            case types.Union():
                 return zero_places(kind)
-            case Set() | Dict():
+            case types.Set() | types.Dict():
                 raise self.refuse(node, f"a {type(kind).__name__.lower()} of numbers that carry it")
         return _ZERO

@@ -29,16 +29,7 @@ from autobatch.compiled.compiled_call import (
 )
 from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel
 from autobatch.compiled.taping.backward import Cotangents, TapedForm, run_backward, taped_form
-from autobatch.compiled.translation.exact_types import (
-    Array,
-    List,
-    Maybe,
-    Scalar,
-    Text,
-    Tuple,
-    Type,
-    Union,
-)
+from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.value_layout import flattened
 from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.core.batched import Batched
@@ -142,7 +133,7 @@ class _TapedCall:
                     out.append(_Leaf(each, array, first, last))
         return out
 
-    def _objects(self, kind: Type, value: Any) -> list[list[Any]]:
+    def _objects(self, kind: types.Type, value: Any) -> list[list[Any]]:
         """For each packed array of floats of an argument that differs by example, the values that lie in it."""
         if isinstance(value, ColumnPlace):
             column = self.given.columns[value.column]
@@ -159,7 +150,7 @@ def _holds_tape(value: Any) -> bool:
     return any(leaf._ab_index >= 0 for leaf in leaves_of_kind(value, TapeArray))
 
 
-def _objects(kind: Type, values: Sequence[Any]) -> list[list[Any]]:
+def _objects(kind: types.Type, values: Sequence[Any]) -> list[list[Any]]:
     """For each packed array of floats, the parts of these values that lie in it, in order."""
     return [
         list(own)
@@ -182,31 +173,31 @@ class _Results:
         self.trees: list[Any] = []
         self._next = 0
 
-    def add(self, kind: Type, values: list[Any], owners: list[int]) -> list[Any]:
+    def add(self, kind: types.Type, values: list[Any], owners: list[int]) -> list[Any]:
         """Add values of one type, `owners` being their examples; numbers with a gradient are replaced by `_Out`s."""
         match kind:
-            case None | Scalar(name="none"):
+            case None | types.Scalar(name="none"):
                 return values
-            case Scalar():
+            case types.Scalar():
                 return self._leaf(values, owners)
-            case Union():
+            case types.Union():
                 self._next += 2
                 return self._leaf(values, owners)
-            case Array():
+            case types.Array():
                 self._next += kind.ndim
                 return self._leaf(values, owners)
-            case Text():
+            case types.Text():
                 self._next += 2
                 return values
-            case Maybe():
+            case types.Maybe():
                 self._next += 1
                 there = [k for k, value in enumerate(values) if value is not None]
                 made = iter(self.add(kind.inner, [values[k] for k in there], [owners[k] for k in there]))
                 return [None if value is None else next(made) for value in values]
-            case Tuple():
+            case types.Tuple():
                 columns = [self.add(item, [value[k] for value in values], owners) for k, item in enumerate(kind.items)]
                 return list(zip(*columns, strict=True)) if columns else values
-            case List():
+            case types.List():
                 self._next += 1
                 lengths = list(map(len, values))
                 owners = [owner for owner, length in zip(owners, lengths, strict=True) for _ in range(length)]
@@ -305,7 +296,7 @@ def compiled_map_on_tape(
     results = _Results(taped.module.seeded)
     kind = form.module.result
     tape = call.tape
-    whole = stacked and not failed and isinstance(kind, Scalar) and taped.module.seeded == (0,)
+    whole = stacked and not failed and isinstance(kind, types.Scalar) and taped.module.seeded == (0,)
     trees = results.add(kind, [values[index] for index in good], good)
     held = call.leaves()
     backward = _Backward(call, form, taped, results, held, whole)

@@ -8,20 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.translation.exact_types import (
-    DTYPES,
-    FIXED,
-    INT,
-    NONE,
-    OWN,
-    Array,
-    List,
-    Scalar,
-    Tuple,
-    Union,
-    is_number,
-    of_dtype,
-)
+from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation.exact_types import INT, NONE
 from autobatch.compiled.translation.number_operators import cast, guard_root, in_range, lift, payload
 from autobatch.compiled.translation.source_program import Lines, flat
 from autobatch.compiled.translation.statement_reader import FAIL
@@ -38,9 +26,9 @@ _EXACT = {
 _SIGNS = {each.ufunc: each.symbol for each in (*operators.ARITHMETIC[:4], *operators.COMPARISONS)}
 
 
-def scalar_of(kind: Array) -> Scalar:
+def scalar_of(kind: types.Array) -> types.Scalar:
     """The type of an array's elements."""
-    return Scalar(kind.dtype, False)
+    return types.Scalar(kind.dtype, False)
 
 
 def row(reader: Any, value: Value, k: str) -> Value:
@@ -113,12 +101,12 @@ def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> ArrayIndex
                 arrays.append((len(out.parts), one))
                 out.parts.append("")
                 out.slices.append(False)
-        elif isinstance(part.kind, Array | List):
+        elif isinstance(part.kind, types.Array | types.List):
             arrays.append((axis, as_array(reader, part, node)))
             out.parts.append("")
             out.slices.append(False)
         else:
-            if isinstance(part.kind, Scalar) and part.kind.kind == "b":
+            if isinstance(part.kind, types.Scalar) and part.kind.kind == "b":
                 raise reader.refuse("a truth value as an index", node)
             out.parts.append(in_range(reader, reader.index(part, node), length, part, signed=False))
             out.slices.append(False)
@@ -143,7 +131,7 @@ def _parts_of_index(reader: Any, index: ast.expr, node: Any) -> list[Any]:
         value = reader.expr(part)
         if value.kind == NONE:
             parts.append("new")
-        elif isinstance(value.kind, Tuple) and len(nodes) == 1:
+        elif isinstance(value.kind, types.Tuple) and len(nodes) == 1:
             parts += map(reader.once, parts_of(value))
         else:
             parts.append(reader.once(value))
@@ -151,7 +139,7 @@ def _parts_of_index(reader: Any, index: ast.expr, node: Any) -> list[Any]:
 
 
 def _is_mask(part: Any) -> bool:
-    return isinstance(part, Value) and isinstance(part.kind, Array) and part.kind.dtype == "bool"
+    return isinstance(part, Value) and isinstance(part.kind, types.Array) and part.kind.dtype == "bool"
 
 
 def _mask_places(reader: Any, mask: Value, holder: Value, axis: int, node: Any) -> list[Value]:
@@ -163,8 +151,8 @@ def _mask_places(reader: Any, mask: Value, holder: Value, axis: int, node: Any) 
         raise reader.refuse("a mask of more than two dimensions", node)
     found = reader.temp(f"nonzero_{rank}({mask.text})", NONE)
     if rank == 1:
-        return [reader.temp(found.text, Array("int64", 1))]
-    return [reader.temp(f"{found.text}[{k}]", Array("int64", 1)) for k in range(rank)]
+        return [reader.temp(found.text, types.Array("int64", 1))]
+    return [reader.temp(f"{found.text}[{k}]", types.Array("int64", 1)) for k in range(rank)]
 
 
 def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[int, Value]], node: Any) -> None:
@@ -184,7 +172,7 @@ def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[in
         reader.fail_if(f"not {ok}", IndexError)
     for axis, value in arrays:
         text = value.text if len(arrays) == 1 else f"broadcast_aligned({value.text}, {shape.text})"
-        flat = reader.temp(f"np.ascontiguousarray({text}).ravel()", Array(value.kind.dtype, 1))
+        flat = reader.temp(f"np.ascontiguousarray({text}).ravel()", types.Array(value.kind.dtype, 1))
         out.parts[axis] = f"{checked_places(reader, flat, f'{holder.text}.shape[{axis}]', node)}[@]"
     out.shape = shape.text
     out.count = f"{out.parts[out.fancy[0]][:-3]}.size"
@@ -222,12 +210,12 @@ def looked_up(reader: Any, table: Value, index: ast.expr, node: Any) -> Value:
     table = reader.once(table)
     holder = Value(table.kind.weights, table.text)
     ids = None if isinstance(index, ast.Slice | ast.Tuple) else reader.once(reader.expr(index))
-    if ids is not None and is_number(ids.kind) and ids.kind.kind in "iu":
+    if ids is not None and types.is_number(ids.kind) and ids.kind.kind in "iu":
         k = in_range(reader, reader.index(ids, node), f"{table.text}.shape[0]", ids, signed=False)
         if ids.bounds.low is None or ids.bounds.low < 0:
             reader.fail_if(f"{ids.text} < 0")
-        return reader.temp(f"{table.text}[{k}].copy()", Array(holder.kind.dtype, 1))
-    if ids is None or not isinstance(ids.kind, Array | List):
+        return reader.temp(f"{table.text}[{k}].copy()", types.Array(holder.kind.dtype, 1))
+    if ids is None or not isinstance(ids.kind, types.Array | types.List):
         raise reader.refuse("another index of a table than ids", node)
     ids = as_array(reader, ids, node)
     if ids.kind.dtype == "bool":
@@ -259,7 +247,7 @@ def taken(reader: Any, holder: Value, index: ArrayIndex) -> Value:
         return out
     rest = [f"{out.text}.shape[{axis}]" for axis in range(out.kind.ndim)]
     rest[before : before + 1] = [f"{index.shape}[{axis}]" for axis in range(index.rank)]
-    return reader.temp(f"{out.text}.reshape(({', '.join(rest)}))", Array(kind.dtype, len(rest)))
+    return reader.temp(f"{out.text}.reshape(({', '.join(rest)}))", types.Array(kind.dtype, len(rest)))
 
 
 def index_name(out: Value) -> str:
@@ -285,7 +273,7 @@ def _gathered(reader: Any, holder: Value, index: ArrayIndex) -> tuple[Value, str
             places.append("@")
     rank = len(sizes)
     out = reader.temp(
-        f"np.empty(({''.join(size + ', ' for size in sizes)}), {np_name(kind.dtype)})", Array(kind.dtype, rank)
+        f"np.empty(({''.join(size + ', ' for size in sizes)}), {np_name(kind.dtype)})", types.Array(kind.dtype, rank)
     )
     return out, f"{out.text}[{', '.join(places)}]".replace("@", index_name(out))
 
@@ -302,15 +290,15 @@ def checked_places(reader: Any, places: Value, length: str, node: Any) -> str:
 def as_array(reader: Any, value: Value, node: Any) -> Value:
     """An array; a list of numbers is converted to one."""
     kind = value.kind
-    if isinstance(kind, Array):
+    if isinstance(kind, types.Array):
         return value
-    if isinstance(kind, List) and is_number(kind.elem):
+    if isinstance(kind, types.List) and types.is_number(kind.elem):
         name = kind.elem.name
         return reader.temp(
-            f"np.array([{numba_type(kind.elem)}(x) for x in {value.text}], {np_name(name)})", Array(name, 1)
+            f"np.array([{numba_type(kind.elem)}(x) for x in {value.text}], {np_name(name)})", types.Array(name, 1)
         )
-    if isinstance(kind, List) and kind.elem is None:
-        return reader.temp("np.empty(0, np.float64)", Array("float64", 1))
+    if isinstance(kind, types.List) and kind.elem is None:
+        return reader.temp("np.empty(0, np.float64)", types.Array("float64", 1))
     raise reader.refuse(f"an array of a {kind}", node)
 
 
@@ -321,7 +309,7 @@ def np_name(dtype: str) -> str:
 
 def converted(reader: Any, value: Value, to: str, node: Any) -> str:
     """The text of a number as an element of an array of this dtype."""
-    target = Scalar(to, False)
+    target = types.Scalar(to, False)
 
     def one(x: Value) -> Value:
         if x.kind == NONE:
@@ -333,9 +321,9 @@ def converted(reader: Any, value: Value, to: str, node: Any) -> str:
             reader.fail_if(f"{x.text} < {np.iinfo(to).min} or {x.text} > {np.iinfo(to).max}")
         return Value(target, cast(x, target))
 
-    if isinstance(value.kind, Union) and (found := payload(value)) is not None and found.kind.name == to:
+    if isinstance(value.kind, types.Union) and (found := payload(value)) is not None and found.kind.name == to:
         return found.text
-    if not isinstance(value.kind, Scalar | Union):
+    if not isinstance(value.kind, types.Scalar | types.Union):
         raise reader.refuse(f"a {value.kind} as an element of an array", node)
     return lift(reader, one, value).text
 
@@ -350,9 +338,9 @@ def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: An
 def writable(reader: Any, holder: Value, node: Any) -> None:
     """Record that an array is written into; refuse a shared one, and a copy where NumPy has a view."""
     given = holder.kind.given
-    if given & FIXED:
+    if given & types.FIXED:
         raise reader.refuse("it writes into what examples share, or into a view that compiled code has not", node)
-    if given & OWN:
+    if given & types.OWN:
         reader.program.note_write(holder.kind)
 
 
@@ -366,9 +354,9 @@ def put_at(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: An
         return
     texts, slices = index.parts, index.slices
     where = ", ".join(texts) or "()"
-    if isinstance(value.kind, List):
+    if isinstance(value.kind, types.List):
         value = as_array(reader, value, node)
-    if isinstance(value.kind, Array):
+    if isinstance(value.kind, types.Array):
         rank = sum(slices)
         if not rank:
             reader.stop()
@@ -392,9 +380,9 @@ def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node
     kind = holder.kind
     k = reader.fresh("k")
     where = f"{holder.text}[{', '.join(index.parts)}]".replace("@", k)
-    if isinstance(value.kind, List):
+    if isinstance(value.kind, types.List):
         value = as_array(reader, value, node)
-    if not isinstance(value.kind, Array):
+    if not isinstance(value.kind, types.Array):
         text = reader.temp(converted(reader, value, kind.dtype, node), scalar_of(kind)).text
         reader.emit(f"for {k} in range({index.count}):", [f"{where} = {text}"])
         return
@@ -425,7 +413,9 @@ def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node
 
 def safe_sources(dtype: str) -> set[str]:
     """The dtypes that NumPy regards as safe to cast to this one."""
-    return {name for name in DTYPES if np.can_cast(name, dtype, "safe")} | ({"int64"} if dtype == "float64" else set())
+    return {name for name in types.DTYPES if np.can_cast(name, dtype, "safe")} | (
+        {"int64"} if dtype == "float64" else set()
+    )
 
 
 def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> None:
@@ -458,7 +448,7 @@ def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
 
 def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     """`a op b` where one is an array."""
-    values = [as_array(reader, value, node) if isinstance(value.kind, List) else value for value in (a, b)]
+    values = [as_array(reader, value, node) if isinstance(value.kind, types.List) else value for value in (a, b)]
     if op == "MatMult":
         return matmul(reader, values[0], values[1], node)
     if op == "Pow" and b.constant is not NO_CONSTANT and isinstance(b.constant, int | float):
@@ -476,20 +466,20 @@ def unary(reader: Any, op: str, value: Value, node: Any) -> Value:
     return elementwise(reader, _UFUNCS[op], [value], node)
 
 
-def loop_of(reader: Any, ufunc: Any, kinds: Sequence[Any], node: Any) -> tuple[int, list[Scalar]]:
+def loop_of(reader: Any, ufunc: Any, kinds: Sequence[Any], node: Any) -> tuple[int, list[types.Scalar]]:
     """The index of a ufunc's loop in the table of addresses, for these operand types, and the loop's dtypes."""
     weak = {"int64": int, "float64": float, "bool": np.dtype(bool)}
     dtypes: list[Any] = [
         weak[kind.name]
-        if isinstance(kind, Scalar) and kind.python
-        else np.dtype(kind.name if isinstance(kind, Scalar) else kind.dtype)
+        if isinstance(kind, types.Scalar) and kind.python
+        else np.dtype(kind.name if isinstance(kind, types.Scalar) else kind.dtype)
         for kind in kinds
     ]
     try:
         if all(isinstance(each, type) for each in dtypes):  # for Python's numbers alone, NumPy's default dtypes
             dtypes = [np.dtype(each) for each in dtypes]
         found = ufunc.resolve_dtypes((*dtypes, *[None] * ufunc.nout))
-        scalars = [of_dtype(dtype) for dtype in found]
+        scalars = [types.of_dtype(dtype) for dtype in found]
     except Exception as error:
         raise reader.refuse(f"{ufunc.__name__}: {error}", node) from None
     loop = "".join(np.dtype(each.name).char for each in scalars[: ufunc.nin])
@@ -505,12 +495,12 @@ def _normal(loop: str) -> str:
 
 def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> Value:
     """A ufunc of arrays and numbers: by NumPy's own loop, or for those in `_EXACT` by a loop that is written out."""
-    values = [as_array(reader, value, node) if isinstance(value.kind, List) else value for value in values]
+    values = [as_array(reader, value, node) if isinstance(value.kind, types.List) else value for value in values]
     for value in values:
-        if not isinstance(value.kind, Array | Scalar | Union):
+        if not isinstance(value.kind, types.Array | types.Scalar | types.Union):
             raise reader.refuse(f"{ufunc.__name__} of a {value.kind}", node)
-    if any(isinstance(value.kind, Union) for value in values):
-        if any(isinstance(value.kind, Array) for value in values):
+    if any(isinstance(value.kind, types.Union) for value in values):
+        if any(isinstance(value.kind, types.Array) for value in values):
             return _with_union(reader, ufunc, values, node)
         return lift(reader, lambda *each: elementwise(reader, ufunc, each, node), *values)
     if any(value.kind == NONE for value in values):
@@ -520,14 +510,14 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
     address = f"table[{2 * place}], table[{2 * place + 1}]"
     for value, to in zip(values, wanted, strict=True):
         if (
-            isinstance(value.kind, Scalar)
+            isinstance(value.kind, types.Scalar)
             and value.kind.python
             and value.kind.kind == "i"
             and to.kind in "iu"
             and to.name != "int64"
         ):
             reader.fail_if(f"{value.text} < {np.iinfo(to.name).min} or {value.text} > {np.iinfo(to.name).max}")
-    ranks = [value.kind.ndim for value in values if isinstance(value.kind, Array)]
+    ranks = [value.kind.ndim for value in values if isinstance(value.kind, types.Array)]
     if not ranks:
         texts = [cast(value, to) for value, to in zip(values, wanted, strict=True)]
         if ufunc in _TESTS and wanted[0].kind == "f":
@@ -542,35 +532,37 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
         raise reader.refuse("a 0-d array", node)
     by_loop = ufunc in _EXACT and {scalar.name for scalar in scalars} in ({"float64"}, {"float32"})
     sources, shape = _sources(reader, values, wanted, by_loop)
-    made = reader.temp(f"np.empty({shape}, {np_name(out.name)})", Array(out.name, max(ranks)))
+    made = reader.temp(f"np.empty({shape}, {np_name(out.name)})", types.Array(out.name, max(ranks)))
     given = ", ".join(source.text for source in sources)
     if not by_loop:
         reader.emit(f"apply_{ufunc.nin}({address}, {given}, {made.text})")
         return made
-    forms = "".join("a" if isinstance(source.kind, Array) else "n" for source in sources)
+    forms = "".join("a" if isinstance(source.kind, types.Array) else "n" for source in sources)
     name = f"each_{ufunc.__name__}_{forms}"
     reader.program.loops[name] = _loop_text(name, _EXACT[ufunc], forms)
     reader.emit(f"{name}({given}, {made.text}{'.ravel()' if max(ranks) > 1 else ''})")
     return made
 
 
-def _sources(reader: Any, values: Sequence[Value], wanted: Sequence[Scalar], by_loop: bool) -> tuple[list[Value], str]:
+def _sources(
+    reader: Any, values: Sequence[Value], wanted: Sequence[types.Scalar], by_loop: bool
+) -> tuple[list[Value], str]:
     """The operands of a loop over elements, converted and broadcast, and the shape of its result, as text.
 
     Args:
         wanted: their dtypes. by_loop: the loop is written out: it takes numbers, and arrays of one dimension.
     """
-    rank = max(value.kind.ndim for value in values if isinstance(value.kind, Array))
+    rank = max(value.kind.ndim for value in values if isinstance(value.kind, types.Array))
     sources: list[Value] = []
     for value, to in zip(values, wanted, strict=True):
-        if isinstance(value.kind, Array):
+        if isinstance(value.kind, types.Array):
             text = value.text if value.kind.dtype == to.name else f"{value.text}.astype({np_name(to.name)})"
-            sources.append(reader.temp(text, Array(to.name, value.kind.ndim)))
+            sources.append(reader.temp(text, types.Array(to.name, value.kind.ndim)))
         elif by_loop:
             sources.append(reader.temp(cast(value, to), to))
         else:
             sources.append(reader.temp(f"np.full(1, {cast(value, to)}, {np_name(to.name)})", NONE))
-    full = [source for source in sources if isinstance(source.kind, Array)]
+    full = [source for source in sources if isinstance(source.kind, types.Array)]
     shape = reader.declared(NONE)
     if len(full) == 2:
         one, two = sorted(full, key=lambda source: source.kind.ndim)
@@ -582,12 +574,12 @@ def _sources(reader: Any, values: Sequence[Value], wanted: Sequence[Scalar], by_
     if by_loop and rank == 1:
         return sources, shape
     for place, source in enumerate(sources):
-        if isinstance(source.kind, Array):
+        if isinstance(source.kind, types.Array):
             whole = "np.ascontiguousarray({0})" if len(full) == 1 else "broadcast_to({0}, {1})"
             if len(full) == 2 and source.kind.ndim == rank:
                 whole = "broadcast_aligned({0}, {1})"
             text = whole.format(source.text, shape) + (".ravel()" if by_loop else "")
-            sources[place] = reader.temp(text, Array(source.kind.dtype, 1) if by_loop else NONE)
+            sources[place] = reader.temp(text, types.Array(source.kind.dtype, 1) if by_loop else NONE)
     return sources, shape
 
 
@@ -609,7 +601,7 @@ def _loop_text(name: str, operation: str, forms: str) -> str:
 def _with_union(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> Value:
     """A ufunc of an array and a number of several possible types, all of which have to use the same loop."""
     loops = set()
-    place = next(i for i, value in enumerate(values) if isinstance(value.kind, Union))
+    place = next(i for i, value in enumerate(values) if isinstance(value.kind, types.Union))
     for scalar in values[place].kind.scalars:
         if scalar != NONE:
             kinds = [scalar if i == place else value.kind for i, value in enumerate(values)]
@@ -617,7 +609,7 @@ def _with_union(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
     if len(loops) != 1:
         raise reader.refuse(f"an array beside a number that is {values[place].kind}", node)
     (wanted,) = loops
-    number = Scalar(wanted[place].name, False)
+    number = types.Scalar(wanted[place].name, False)
     text = lift(
         reader, lambda one: reader.stop() if one.kind == NONE else Value(number, cast(one, number)), values[place]
     )
@@ -626,14 +618,14 @@ def _with_union(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
 
 def matmul(reader: Any, a: Value, b: Value, node: Any) -> Value:
     """`a @ b` of vectors and matrices."""
-    if not (isinstance(a.kind, Array) and isinstance(b.kind, Array)):
+    if not (isinstance(a.kind, types.Array) and isinstance(b.kind, types.Array)):
         reader.stop()
     if a.kind.ndim not in (1, 2) or b.kind.ndim not in (1, 2):
         raise reader.refuse("a product of stacks of matrices", node)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            out = of_dtype(np.result_type(a.kind.dtype, b.kind.dtype))
+            out = types.of_dtype(np.result_type(a.kind.dtype, b.kind.dtype))
     except Exception as error:
         raise reader.refuse(str(error), node) from None
     if out.kind == "b":
@@ -643,4 +635,4 @@ def matmul(reader: Any, a: Value, b: Value, node: Any) -> Value:
     reader.program.approximate = True
     text = f"product_{a.kind.ndim}{b.kind.ndim}({a.text}, {b.text}, {numba_type(out)}(0))"
     rank = a.kind.ndim + b.kind.ndim - 2
-    return reader.temp(text, Array(out.name, rank) if rank else out)
+    return reader.temp(text, types.Array(out.name, rank) if rank else out)

@@ -7,19 +7,8 @@ import types as python_types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.compiled.translation.exact_types import (
-    BOOL,
-    INT,
-    Array,
-    Dict,
-    List,
-    Scalar,
-    Set,
-    Static,
-    Struct,
-    Text,
-    Union,
-)
+from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation.exact_types import BOOL, INT
 from autobatch.compiled.translation.local_functions import LocalFunction, holds_local, memoised, outer_values, rebind
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value
 from autobatch.syntax.source import is_library
@@ -61,20 +50,20 @@ def call_function(reader: Any, node: ast.Call) -> Value:
     keywords = {str(word.arg): word.value for word in node.keywords}
     if isinstance(node.func, ast.Attribute):
         holder = reader.expr(node.func.value)
-        if not isinstance(holder.kind, Static):
+        if not isinstance(holder.kind, types.Static):
             return _method(reader, node, holder, node.func.attr, keywords)
         function = reader.on_attribute(node.func)
     else:
         function = reader.expr(node.func)
-    if not isinstance(function.kind, Static):
+    if not isinstance(function.kind, types.Static):
         raise reader.refuse(f"a call of a {function.kind}", node)
     return call_object(reader, node, function.kind.value, keywords)
 
 
 def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dict[str, ast.expr]) -> Value:
-    kind: Any = Scalar if isinstance(holder.kind, Union) else type(holder.kind)
-    handler = METHODS.get((kind, name)) or (METHODS.get((Dict, name)) if issubclass(kind, Dict) else None)
-    if isinstance(holder.kind, Struct) and holder.kind.cls is not dict:
+    kind: Any = types.Scalar if isinstance(holder.kind, types.Union) else type(holder.kind)
+    handler = METHODS.get((kind, name)) or (METHODS.get((types.Dict, name)) if issubclass(kind, types.Dict) else None)
+    if isinstance(holder.kind, types.Struct) and holder.kind.cls is not dict:
         read = functools.partial(vars(holder.kind.cls).get, name)
         function = read()
         if isinstance(function, python_types.FunctionType) and not is_library(function.__code__.co_filename):
@@ -84,7 +73,11 @@ def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dic
             )
     if handler is None:
         raise reader.refuse(f"the method {name} of a {holder.kind} is not compiled", node)
-    holder = reader.once(holder) if issubclass(kind, Array | List | Dict | Set | Text | Struct) else holder
+    holder = (
+        reader.once(holder)
+        if issubclass(kind, types.Array | types.List | types.Dict | types.Set | types.Text | types.Struct)
+        else holder
+    )
     return _handled(reader, node, handler, [holder], keywords)
 
 
@@ -153,7 +146,7 @@ def _plain_call(reader: Any, node: Any, function: Any, args: list[Value], named:
         return user_function(reader, node, plain, args, named, jitted)
     values = [reader.once(value) for value in bound_arguments(reader, node, plain, args, named)]
     for value in values:  # which of 0.0 and -0.0 Python's memo knows depends on the examples before
-        if isinstance(value.kind, Scalar) and value.kind.kind == "f":
+        if isinstance(value.kind, types.Scalar) and value.kind.kind == "f":
             reader.fail_if(f"{value.text} == 0")
     holder = Value(reader.program.memos[memo][1], memo)
     return memoised(reader, node, holder, values, lambda: _instance_call(reader, node, plain, values, jitted))
@@ -167,8 +160,8 @@ def _memo_of(reader: Any, wrapper: Any, node: Any) -> str:
             return name
     name = f"memo{len(memos)}"
     site = reader.program.site((name, "Dict"), 2)
-    site.container = Dict
-    memos[name] = wrapper, Dict(site)
+    site.container = types.Dict
+    memos[name] = wrapper, types.Dict(site)
     reader.program.changes[0] += 1
     return name
 
@@ -218,7 +211,7 @@ def _instance_call(
     outer: tuple[tuple[str, Any], ...] = (), binds: Sequence[str] = (), outer_texts: Sequence[str] = (),
 ) -> Value:  # fmt: skip
     """Write the call of a function's instance; returns its result."""
-    if any(isinstance(value.kind, Static) and holds_local(value.kind.value) for value in values):
+    if any(isinstance(value.kind, types.Static) and holds_local(value.kind.value) for value in values):
         raise reader.refuse("a function made in another is given to a function", node)
     kinds = tuple(value.kind for value in values)
     instance = reader.program.call(function, kinds, jitted, local, outer, tuple(binds))
@@ -226,7 +219,7 @@ def _instance_call(
     texts = [
         f"boolean({value.text})" if value.kind == BOOL else f"int64({value.text})" if value.kind == INT else value.text
         for value in values
-        if not isinstance(value.kind, Static)
+        if not isinstance(value.kind, types.Static)
     ]
     out = Value(instance.result, reader.declared(instance.result))
     code = f"code_{out.text}"

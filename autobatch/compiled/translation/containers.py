@@ -4,35 +4,10 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation import iteration
 from autobatch.compiled.translation.calls import METHODS, methods
-from autobatch.compiled.translation.exact_types import (
-    BOOL,
-    FIXED,
-    INT,
-    NONE,
-    OWN,
-    STR,
-    Array,
-    Counts,
-    DefaultDict,
-    Deque,
-    Dict,
-    List,
-    LookedUp,
-    Maybe,
-    Range,
-    Scalar,
-    Set,
-    Static,
-    Struct,
-    Text,
-    Tuple,
-    Type,
-    Union,
-    is_number,
-    unified_ints,
-)
+from autobatch.compiled.translation.exact_types import BOOL, INT, NONE, STR
 from autobatch.compiled.translation.iteration import content
 from autobatch.compiled.translation.number_operators import COMPARISONS, OPERATORS, in_range
 from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, convert, parts_of, rep
@@ -40,49 +15,51 @@ from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value
 
 def new(reader: Any, node: Any, container: Any) -> Value:
     """An empty container."""
-    kind = reader.site(node, container, 2 if issubclass(container, Dict) else 1)
+    kind = reader.site(node, container, 2 if issubclass(container, types.Dict) else 1)
     return reader.temp(f"new_{rep(kind)}()", kind)
 
 
 def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0) -> str:
     """The text of a value as a container holds it; the container's type is widened to hold such values."""
     changed(reader, holder, node)
-    if isinstance(value.kind, Array) and value.kind.ndim == 0:
+    if isinstance(value.kind, types.Array) and value.kind.ndim == 0:
         raise reader.refuse("a 0-d array in a container", node)
     site = holder.kind.site.find()
     joined = reader.join(site.items[place], value.kind, node)
-    if place == 0 and isinstance(holder.kind, Set | Dict) and unified_ints(joined) != joined:
+    if place == 0 and isinstance(holder.kind, types.Set | types.Dict) and types.unified_ints(joined) != joined:
         site = site.find()
-        joined = unified_ints(joined)
+        joined = types.unified_ints(joined)
         if not site.vague or site.items[0] != joined:
             site.vague, site.items[0] = True, joined
             site.changes[0] += 1
     else:
         site.widen(place, value.kind)
     to = site.find().items[place]
-    if place == 1 and isinstance(to, List | Set | Dict):
+    if place == 1 and isinstance(to, types.List | types.Set | types.Dict):
         inner = to.site.find()
-        if type(to) is not List or not all(isinstance(each, Scalar | Union | Tuple | None) for each in inner.items):
+        if type(to) is not types.List or not all(
+            isinstance(each, types.Scalar | types.Union | types.Tuple | None) for each in inner.items
+        ):
             raise reader.refuse(f"a dict of what is a {to}", node)
         if not inner.boxed:
             inner.boxed = True
             inner.changes[0] += 1
-    if (place == 0 and isinstance(holder.kind, Set | Dict)) and not hashable(to):
+    if (place == 0 and isinstance(holder.kind, types.Set | types.Dict)) and not hashable(to):
         raise reader.refuse(f"keys that are {to}", node)
     if to == holder.kind:
         raise reader.refuse("a container that holds itself", node)
     text = convert(value.text, value.kind, to)
-    return _hashed(reader, text, to) if place == 0 and isinstance(holder.kind, Set | Dict) else text
+    return _hashed(reader, text, to) if place == 0 and isinstance(holder.kind, types.Set | types.Dict) else text
 
 
-def hashable(kind: Type) -> bool:
+def hashable(kind: types.Type) -> bool:
     """True if equal values of a type are represented alike in compiled code, so that it can hash them."""
-    if isinstance(kind, Tuple):
+    if isinstance(kind, types.Tuple):
         return all(map(hashable, kind.items))
-    return is_number(kind)
+    return types.is_number(kind)
 
 
-def _hashed(reader: Any, text: str, kind: Type) -> str:
+def _hashed(reader: Any, text: str, kind: types.Type) -> str:
     """The text of a key. -0.0, which has another hash here than 0.0, and NaN, which Python finds only if it is the same
     object, leave the example to Python."""
     if not floats_in(text, kind):
@@ -94,14 +71,14 @@ def _hashed(reader: Any, text: str, kind: Type) -> str:
 
 def floats_in(text: str, kind: Any) -> list[str]:
     """The texts of the floats in a value: the number itself, or those in a tuple."""
-    if isinstance(kind, Tuple):
+    if isinstance(kind, types.Tuple):
         return [x for place, item in enumerate(kind.items) for x in floats_in(f"{text}[{place}]", item)]
     return [text] if kind.kind == "f" else []
 
 
 def _equal_items(reader: Any, a: Value, b: Value, node: Any) -> Value:
     """`a == b` of two items; two NaN, which Python takes for equal if they are one object, leave the example to it."""
-    if isinstance(a.kind, Scalar) and isinstance(b.kind, Scalar) and a.kind.kind == b.kind.kind == "f":
+    if isinstance(a.kind, types.Scalar) and isinstance(b.kind, types.Scalar) and a.kind.kind == b.kind.kind == "f":
         a, b = reader.once(a), reader.once(b)
         reader.fail_if(f"{a.text} != {a.text} and {b.text} != {b.text}")
     return reader.compared("Eq", a, b, node)
@@ -122,7 +99,7 @@ def literal_with_star(reader: Any, node: ast.List) -> Value:
         (isinstance(each, ast.Starred), reader.held(reader.expr(each.value if isinstance(each, ast.Starred) else each)))
         for each in node.elts
     ]
-    out = new(reader, node, List)
+    out = new(reader, node, types.List)
     for spread, value in parts:
         if spread:
             extend(reader, node, out, value)
@@ -134,16 +111,16 @@ def literal_with_star(reader: Any, node: ast.List) -> Value:
 def put(reader: Any, holder: Value, value: Value, node: Any) -> None:
     """Append to a list, or add to a set."""
     text = widened(reader, holder, value, node)
-    reader.emit(f"{holder.text}.{'append' if isinstance(holder.kind, List) else 'add'}({text})")
+    reader.emit(f"{holder.text}.{'append' if isinstance(holder.kind, types.List) else 'add'}({text})")
 
 
 def struct_of(reader: Any, cls: type, names: Sequence[str], values: Sequence[Value], node: Any) -> Value:
     """An object with named parts."""
     held = [reader.held(value) for value in values]
-    if any(isinstance(value.kind, Static) for value in held):
+    if any(isinstance(value.kind, types.Static) for value in held):
         raise reader.refuse(f"a {cls.__name__} that holds functions", node)
     text = f"({''.join(value.text + ', ' for value in held)})"
-    return reader.temp(text, Struct(tuple(value.kind for value in held), cls, tuple(names)))
+    return reader.temp(text, types.Struct(tuple(value.kind for value in held), cls, tuple(names)))
 
 
 def dict_literal(reader: Any, node: ast.Dict) -> Value:
@@ -157,7 +134,7 @@ def dict_literal(reader: Any, node: ast.Dict) -> Value:
     for key, value in zip(node.keys, node.values, strict=True):
         assert key is not None
         pairs.append((reader.held(reader.expr(key)), reader.held(reader.expr(value))))
-    out = new(reader, node, Dict)
+    out = new(reader, node, types.Dict)
     for key, value in pairs:
         assign_key(reader, out, key, value, node)
     return out
@@ -172,7 +149,7 @@ def comprehension(reader: Any, node: Any, container: Any) -> Value:
 
 def dict_comprehension(reader: Any, node: ast.DictComp) -> Value:
     """A dict comprehension."""
-    out = new(reader, node, Dict)
+    out = new(reader, node, types.Dict)
 
     def put_pair() -> None:
         key = reader.held(reader.expr(node.key))
@@ -187,15 +164,15 @@ def unpack_with_star(reader: Any, value: Value, targets: Sequence[ast.expr], nod
     star = next(place for place, each in enumerate(targets) if isinstance(each, ast.Starred))
     after = len(targets) - star - 1
     value = reader.once(value)
-    rest = new(reader, node, List)
-    if isinstance(value.kind, Tuple):
+    rest = new(reader, node, types.List)
+    if isinstance(value.kind, types.Tuple):
         parts = [reader.held(part) for part in parts_of(value)]
         if len(parts) < star + after:
             reader.stop(ValueError)
         for part in parts[star : len(parts) - after]:
             put(reader, rest, part, node)
         ends = [*parts[:star], *parts[len(parts) - after :]]
-    elif isinstance(value.kind, List):
+    elif isinstance(value.kind, types.List):
         length = reader.temp(f"len({value.text})", INT, bounds=LENGTH).text
         reader.fail_if(f"{length} < {star + after}", ValueError)
         kind = content(reader, value.kind)
@@ -235,9 +212,9 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
     """`holder[index]`."""
     kind = holder.kind
     if isinstance(index, ast.Slice):
-        if isinstance(kind, Tuple) and holder.parts is None:
+        if isinstance(kind, types.Tuple) and holder.parts is None:
             holder = reader.tuple_of([Value(each, f"{holder.text}[{i}]") for i, each in enumerate(kind.items)])
-        if isinstance(kind, Tuple):
+        if isinstance(kind, types.Tuple):
             ends = [
                 None if part is None else reader.expr(part).constant for part in (index.lower, index.upper, index.step)
             ]
@@ -245,10 +222,10 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
                 raise reader.refuse("a slice of a tuple that is not constant", node)
             return reader.tuple_of(holder.parts[slice(*ends)])
         text = slice_text(reader, index)
-        if isinstance(kind, Text):
+        if isinstance(kind, types.Text):
             return reader.temp(f"{holder.text}[{text}]", STR)
-        if isinstance(kind, List):
-            out = new(reader, node, List)
+        if isinstance(kind, types.List):
+            out = new(reader, node, types.List)
             if kind.elem is not None:
                 reader.join(out.kind.elem, kind.elem, node)
                 out.kind.site.widen(0, kind.elem)
@@ -259,9 +236,9 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
                 reader.emit(f"{out.text} = [{each} for x in {source.text}]")
             return out
         raise reader.refuse(f"a slice of a {kind}", node)
-    if isinstance(kind, Struct) and kind.cls is dict:
+    if isinstance(kind, types.Struct) and kind.cls is dict:
         key = reader.once(reader.expr(index))
-        if key.constant is NO_CONSTANT and isinstance(key.kind, Text):
+        if key.constant is NO_CONSTANT and isinstance(key.kind, types.Text):
             return _field_of_name(reader, reader.once(holder), key, 0, node)
         if key.constant not in kind.names:
             reader.stop(KeyError)
@@ -269,22 +246,22 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
         return Value(kind.items[place], f"{holder.text}[{place}]")
     value = reader.expr(index)
     match kind:
-        case Tuple():
+        case types.Tuple():
             return _tuple_item(reader, holder, value, node)
-        case Struct():
-            return _tuple_item(reader, Value(Tuple(kind.items), holder.text), value, node)
-        case List():
+        case types.Struct():
+            return _tuple_item(reader, Value(types.Tuple(kind.items), holder.text), value, node)
+        case types.List():
             holder = reader.once(holder)
             k = in_range(reader, reader.index(value, node), f"len({holder.text})", value)
             return reader.temp(f"list_item({holder.text}, {k})", content(reader, kind))
-        case Text():
+        case types.Text():
             k = in_range(reader, reader.index(value, node), f"{holder.text}.size", value)
             return iteration.character(reader, holder, k)
-        case Counts():
+        case types.Counts():
             return get(reader, node, holder, value, reader.constant(0, node))
-        case Dict():
+        case types.Dict():
             return _value_at(reader, holder, reader.once(value), node)
-        case Range():
+        case types.Range():
             count = f"len(range({holder.text}[0], {holder.text}[1], {holder.text}[2]))"
             k = in_range(reader, reader.index(value, node), count, value)
             return reader.temp(f"{holder.text}[0] + {k} * {holder.text}[2]", INT)
@@ -303,10 +280,10 @@ def _field_of_name(reader: Any, holder: Value, key: Value, place: int, node: Any
 
 def _value_at(reader: Any, holder: Value, key: Value, node: Any) -> Value:
     """`dict[key]`; a `defaultdict` inserts a key that is missing."""
-    if isinstance(holder.kind, DefaultDict):
+    if isinstance(holder.kind, types.DefaultDict):
         text = widened(reader, holder, key, node)
         factory = holder.kind.site.find().factory
-        made = new(reader, node, List) if factory is list else reader.constant(factory(), node)
+        made = new(reader, node, types.List) if factory is list else reader.constant(factory(), node)
         value = widened(reader, holder, made, node, 1)
         reader.emit(f"if {text} not in {holder.text}:", [f"{holder.text}[{text}] = {value}"])
     found = _key(reader, holder, key, node)
@@ -341,16 +318,16 @@ def _key(reader: Any, holder: Value, value: Value, node: Any) -> str | None:
     return _hashed(reader, convert(value.text, value.kind, held), held) if same else None
 
 
-def _comparable_keys(a: Type, b: Type) -> bool:
+def _comparable_keys(a: types.Type, b: types.Type) -> bool:
     """True if values of type a, converted to type b, can equal values of type b; TypeError if that is unknown."""
-    if isinstance(a, Tuple) and isinstance(b, Tuple):
+    if isinstance(a, types.Tuple) and isinstance(b, types.Tuple):
         return len(a.items) == len(b.items) and all(map(_comparable_keys, a.items, b.items))
-    a, b = unified_ints(a), unified_ints(b)
-    if is_number(a) and is_number(b):
+    a, b = types.unified_ints(a), types.unified_ints(b)
+    if types.is_number(a) and types.is_number(b):
         if (a.kind in "biu" and b.kind in "iu" and (b.name == "int64" or a.name == b.name)) or a.name == b.name:
             return True
         raise TypeError
-    if isinstance(a, Union) or isinstance(b, Union):
+    if isinstance(a, types.Union) or isinstance(b, types.Union):
         raise TypeError
     return False
 
@@ -358,13 +335,13 @@ def _comparable_keys(a: Type, b: Type) -> bool:
 def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: Any) -> None:
     """`holder[index] = value`."""
     holder, value = reader.once(holder), reader.once(value)
-    if isinstance(index, ast.Slice) and isinstance(holder.kind, List) and index.step is None:
+    if isinstance(index, ast.Slice) and isinstance(holder.kind, types.List) and index.step is None:
         _set_slice(reader, holder, index, value, node)
         return
-    if isinstance(index, ast.Slice) or not isinstance(holder.kind, List | Dict):
+    if isinstance(index, ast.Slice) or not isinstance(holder.kind, types.List | types.Dict):
         raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
     key = reader.expr(index)
-    if isinstance(holder.kind, Dict):
+    if isinstance(holder.kind, types.Dict):
         assign_key(reader, holder, reader.once(key), value, node)
         return
     k = in_range(reader, reader.index(key, node), f"len({holder.text})", key)
@@ -374,7 +351,7 @@ def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: An
 
 def _set_slice(reader: Any, holder: Value, index: ast.Slice, value: Value, node: Any) -> None:
     """`list[a:b] = list`: the old items are popped, then the new ones inserted."""
-    if not isinstance(value.kind, List) or value.text == holder.text:
+    if not isinstance(value.kind, types.List) or value.text == holder.text:
         raise reader.refuse(f"a {value.kind} in a slice of a list", node)
     changed(reader, holder, node)
     first, last = reader.fresh("start"), reader.fresh("stop")
@@ -397,9 +374,9 @@ def delete(reader: Any, holder: Value, index: ast.expr, node: Any) -> None:
     if isinstance(index, ast.Slice):
         raise reader.refuse("del of a slice", node)
     key = reader.once(reader.expr(index))
-    if isinstance(holder.kind, List):
+    if isinstance(holder.kind, types.List):
         pop(reader, node, holder, key)
-    elif isinstance(holder.kind, Dict):
+    elif isinstance(holder.kind, types.Dict):
         pop_key(reader, node, holder, key)
     else:
         raise reader.refuse(f"del of an item of a {holder.kind}", node)
@@ -418,28 +395,28 @@ def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> No
     if isinstance(target.slice, ast.Slice):
         raise reader.refuse("an assignment to a slice", node)
     key = reader.once(reader.expr(target.slice))
-    if isinstance(holder.kind, List):
+    if isinstance(holder.kind, types.List):
         place = in_range(reader, reader.index(key, node), f"len({holder.text})", key)
         old = reader.temp(f"list_item({holder.text}, {place})", content(reader, holder.kind))
-        if isinstance(old.kind, List | Set | Dict | Array):
+        if isinstance(old.kind, types.List | types.Set | types.Dict | types.Array):
             raise reader.refuse("an element that is changed in place", node)
         value = reader.binary(op, old, reader.expr(node.value), node)
         reader.emit(f"list_put({holder.text}, {place}, {widened(reader, holder, value, node)})")
         return
-    if not isinstance(holder.kind, Dict):
+    if not isinstance(holder.kind, types.Dict):
         raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
-    if isinstance(holder.kind, Counts):
+    if isinstance(holder.kind, types.Counts):
         old = get(reader, node, holder, key, reader.constant(0, node))
     else:
         old = _value_at(reader, holder, key, node)
-    if isinstance(old.kind, List | Set | Dict | Array):
+    if isinstance(old.kind, types.List | types.Set | types.Dict | types.Array):
         raise reader.refuse("an element that is changed in place", node)
     assign_key(reader, holder, key, reader.once(reader.binary(op, old, reader.expr(node.value), node)), node)
 
 
 def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
     """`name += value` of a container, in place."""
-    if not (isinstance(old.kind, List) and op == "Add"):
+    if not (isinstance(old.kind, types.List) and op == "Add"):
         raise reader.refuse(f"{op} in place of a {old.kind}", node)
     extend(reader, node, old, value)
 
@@ -447,38 +424,40 @@ def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
 def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     """`a op b` with a tuple, a list or a string."""
     match op, a.kind, b.kind:
-        case "Add", Tuple(), Tuple():
+        case "Add", types.Tuple(), types.Tuple():
             return reader.tuple_of([*parts_of(a), *parts_of(b)])
-        case "Add", Text(), Text():
+        case "Add", types.Text(), types.Text():
             return reader.temp(f"np.concatenate(({a.text}, {b.text}))", STR)
-        case "Add", List(), List():
-            out = new(reader, node, List)
+        case "Add", types.List(), types.List():
+            out = new(reader, node, types.List)
             extend(reader, node, out, a)
             extend(reader, node, out, b)
             return out
-        case "Mult", Scalar(), (List() | Tuple() | Text()):
+        case "Mult", types.Scalar(), (types.List() | types.Tuple() | types.Text()):
             return operator(reader, op, b, a, node)
-        case "Mult", Text(), Scalar():
+        case "Mult", types.Text(), types.Scalar():
             zero = "np.empty(0, np.int32)"
             times = f"[{a.text} for _ in range({reader.index(b, node)})]"
             out = reader.temp(zero, STR)
             reader.emit(f"for part in {times}:", [f"{out.text} = np.concatenate(({out.text}, part))"])
             return out
-        case "Mult", Tuple(), Scalar() if isinstance(b.constant, int):
+        case "Mult", types.Tuple(), types.Scalar() if isinstance(b.constant, int):
             return reader.tuple_of(parts_of(a) * b.constant)
-        case "Mult", List(), Scalar():
-            if a.kind.elem is not None and not isinstance(a.kind.elem, Scalar | Union | Tuple | Text):
+        case "Mult", types.List(), types.Scalar():
+            if a.kind.elem is not None and not isinstance(
+                a.kind.elem, types.Scalar | types.Union | types.Tuple | types.Text
+            ):
                 raise reader.refuse("a list whose elements are one object several times", node)
-            out = new(reader, node, List)
+            out = new(reader, node, types.List)
             if a.kind.elem is not None:
                 reader.join(out.kind.elem, a.kind.elem, node)
                 out.kind.site.widen(0, a.kind.elem)
                 each = convert("x", a.kind.elem, out.kind.elem)
                 reader.emit(f"{out.text} = [{each} for _ in range({reader.index(b, node)}) for x in {a.text}]")
             return out
-    if op in ("BitAnd", "BitOr", "BitXor", "Sub") and isinstance(a.kind, Set) and isinstance(b.kind, Set):
+    if op in ("BitAnd", "BitOr", "BitXor", "Sub") and isinstance(a.kind, types.Set) and isinstance(b.kind, types.Set):
         return _of_sets(reader, op, a, b, node)
-    if any(isinstance(value.kind, Struct) for value in (a, b)):
+    if any(isinstance(value.kind, types.Struct) for value in (a, b)):
         raise reader.refuse(f"{op} of {a.kind} and {b.kind}", node)
     reader.stop()  # it raises in Python
     raise AssertionError
@@ -486,7 +465,7 @@ def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
 
 def _of_sets(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     """`&`, `|`, `^` or `-` of two sets of numbers of one type."""
-    out = new(reader, node, Set)
+    out = new(reader, node, types.Set)
     for each in (a, b):
         if each.kind.elem is not None:
             reader.join(out.kind.elem, each.kind.elem, node)
@@ -504,7 +483,7 @@ def _of_sets(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
 
 def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     """A comparison of strings, tuples, lists or sets."""
-    if isinstance(a.kind, Text) and isinstance(b.kind, Text):
+    if isinstance(a.kind, types.Text) and isinstance(b.kind, types.Text):
         if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT:
             return reader.constant(COMPARISONS[op].function(a.constant, b.constant), node)
         if op in ("Eq", "NotEq"):
@@ -514,20 +493,24 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
                     return reader.temp(text if op == "Eq" else f"not {text}", BOOL)
             return reader.temp(f"{'' if op == 'Eq' else 'not '}equal_strings({a.text}, {b.text})", BOOL)
         return reader.temp(f"compare_strings({a.text}, {b.text}) {COMPARISONS[op].symbol} 0", BOOL)
-    if isinstance(a.kind, Tuple) and isinstance(b.kind, Tuple):
+    if isinstance(a.kind, types.Tuple) and isinstance(b.kind, types.Tuple):
         return _compared_tuples(reader, op, parts_of(a), parts_of(b), node)
-    kinds = {Dict if isinstance(each.kind, Dict) else type(each.kind) for each in (a, b)}
-    if op in ("Eq", "NotEq") and len(kinds) == 2 and not kinds & {Struct, Static, Maybe, LookedUp}:
+    kinds = {types.Dict if isinstance(each.kind, types.Dict) else type(each.kind) for each in (a, b)}
+    if (
+        op in ("Eq", "NotEq")
+        and len(kinds) == 2
+        and not kinds & {types.Struct, types.Static, types.Maybe, types.LookedUp}
+    ):
         return reader.constant(op == "NotEq", node)
-    if isinstance(a.kind, List) and isinstance(b.kind, List) and op in ("Eq", "NotEq"):
+    if isinstance(a.kind, types.List) and isinstance(b.kind, types.List) and op in ("Eq", "NotEq"):
         elems = {a.kind.elem, b.kind.elem} - {None}
         elem = next(iter(elems), None)
-        whole = isinstance(elem, Scalar) and elem.kind in "biu"
+        whole = isinstance(elem, types.Scalar) and elem.kind in "biu"
         if len(elems) == 1 and hashable(elem) and (a.kind == b.kind or (whole and a.kind.elem == b.kind.elem)):
             boxed = a.kind.site.find().boxed != b.kind.site.find().boxed  # to Numba, lists of two kinds are unequal
             texts = [f"[x for x in {each.text}]" if boxed else each.text for each in (a, b)]
             return reader.temp(f"{texts[0]} {COMPARISONS[op].symbol} {texts[1]}", BOOL)
-    if isinstance(a.kind, Set) and isinstance(b.kind, Set) and a.kind.elem == b.kind.elem is not None:
+    if isinstance(a.kind, types.Set) and isinstance(b.kind, types.Set) and a.kind.elem == b.kind.elem is not None:
         return reader.temp(f"{a.text} {COMPARISONS[op].symbol} {b.text}", BOOL)
     raise reader.refuse(f"a comparison of {a.kind} and {b.kind}", node)
 
@@ -561,16 +544,16 @@ def _decided(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
 def contains(reader: Any, value: Value, holder: Value, node: Any) -> Value:
     """`value in holder`."""
     kind = holder.kind
-    if isinstance(kind, Struct) and kind.cls is dict and isinstance(value.constant, str):
+    if isinstance(kind, types.Struct) and kind.cls is dict and isinstance(value.constant, str):
         return reader.constant(value.constant in kind.names, node)
-    if isinstance(kind, Set | Dict):
+    if isinstance(kind, types.Set | types.Dict):
         text = _key(reader, holder, value, node)
         return reader.constant(False, node) if text is None else reader.temp(f"{text} in {holder.text}", BOOL)
-    if isinstance(kind, Tuple):
+    if isinstance(kind, types.Tuple):
         return _any_of(reader, value, parts_of(holder), node)
-    if isinstance(kind, Text) and isinstance(value.kind, Text):
-        return Value(BOOL, f"({METHODS[Text, 'find'](reader, node, holder, value).text} >= 0)")
-    if isinstance(kind, List):
+    if isinstance(kind, types.Text) and isinstance(value.kind, types.Text):
+        return Value(BOOL, f"({METHODS[types.Text, 'find'](reader, node, holder, value).text} >= 0)")
+    if isinstance(kind, types.List):
         found = reader.temp("False", BOOL)
         value = reader.once(value)
 
@@ -600,16 +583,16 @@ def _any_of(reader: Any, value: Value, parts: list[Value], node: Any) -> Value:
 _NOTHING: Callable[[], Value] = lambda: Value(NONE, "0", None)
 
 
-@methods(Deque, "append")
-@methods(List, "append")
-@methods(Set, "add")
+@methods(types.Deque, "append")
+@methods(types.List, "append")
+@methods(types.Set, "add")
 def append(reader: Any, node: Any, holder: Value, value: Value) -> Value:
     """`list.append`, `set.add`."""
     put(reader, holder, reader.once(value), node)
     return _NOTHING()
 
 
-@methods(Set, "discard")
+@methods(types.Set, "discard")
 def discard(reader: Any, node: Any, holder: Value, value: Value) -> Value:
     """`set.discard`."""
     changed(reader, holder, node)
@@ -619,7 +602,7 @@ def discard(reader: Any, node: Any, holder: Value, value: Value) -> Value:
     return _NOTHING()
 
 
-@methods(Set, "remove")
+@methods(types.Set, "remove")
 def remove(reader: Any, node: Any, holder: Value, value: Value) -> Value:
     """`set.remove`."""
     text = _key(reader, holder, value, node)
@@ -629,14 +612,14 @@ def remove(reader: Any, node: Any, holder: Value, value: Value) -> Value:
 
 def changed(reader: Any, holder: Value, node: Any) -> None:
     """Record that a container is changed; refuse it if all examples share the container."""
-    if holder.kind.given & FIXED:
+    if holder.kind.given & types.FIXED:
         raise reader.refuse("it changes what examples share", node)
-    if holder.kind.given & OWN:
+    if holder.kind.given & types.OWN:
         reader.program.note_write(holder.kind)
 
 
-@methods(Deque, "pop")
-@methods(List, "pop")
+@methods(types.Deque, "pop")
+@methods(types.List, "pop")
 def pop(reader: Any, node: Any, holder: Value, index: Value | None = None) -> Value:
     """`list.pop`."""
     changed(reader, holder, node)
@@ -647,7 +630,7 @@ def pop(reader: Any, node: Any, holder: Value, index: Value | None = None) -> Va
     return reader.temp(f"{holder.text}.pop({k})", content(reader, holder.kind))
 
 
-@methods(List, "insert")
+@methods(types.List, "insert")
 def insert(reader: Any, node: Any, holder: Value, index: Value, value: Value) -> Value:
     """`list.insert`."""
     text = widened(reader, holder, reader.once(value), node)
@@ -655,20 +638,20 @@ def insert(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
     return _NOTHING()
 
 
-@methods(Deque, "popleft")
+@methods(types.Deque, "popleft")
 def popleft(reader: Any, node: Any, holder: Value) -> Value:
     """`deque.popleft`."""
     return pop(reader, node, holder, reader.constant(0, node))
 
 
-@methods(Deque, "appendleft")
+@methods(types.Deque, "appendleft")
 def appendleft(reader: Any, node: Any, holder: Value, value: Value) -> Value:
     """`deque.appendleft`."""
     return insert(reader, node, holder, reader.constant(0, node), value)
 
 
-@methods(Deque, "extend")
-@methods(List, "extend")
+@methods(types.Deque, "extend")
+@methods(types.List, "extend")
 def extend(reader: Any, node: Any, holder: Value, values: Value) -> Value:
     """`list.extend`."""
     changed(reader, holder, node)
@@ -679,10 +662,10 @@ def extend(reader: Any, node: Any, holder: Value, values: Value) -> Value:
     return _NOTHING()
 
 
-@methods(Deque, "reverse", "clear")
-@methods(List, "reverse", "clear")
-@methods(Dict, "clear")
-@methods(Set, "clear")
+@methods(types.Deque, "reverse", "clear")
+@methods(types.List, "reverse", "clear")
+@methods(types.Dict, "clear")
+@methods(types.Set, "clear")
 def reverse(reader: Any, node: Any, holder: Value) -> Value:
     """`list.reverse`; `clear` of a list, dict or set."""
     changed(reader, holder, node)
@@ -690,15 +673,15 @@ def reverse(reader: Any, node: Any, holder: Value) -> Value:
     return _NOTHING()
 
 
-@methods(List, "copy")
+@methods(types.List, "copy")
 def copy(reader: Any, node: Any, holder: Value) -> Value:
     """`list.copy`."""
-    out = new(reader, node, List)
+    out = new(reader, node, types.List)
     extend(reader, node, out, holder)
     return out
 
 
-@methods(Dict, "get")
+@methods(types.Dict, "get")
 def get(reader: Any, node: Any, holder: Value, key: Value, default: Value | None = None) -> Value:
     """`dict.get`."""
     default = default or Value(NONE, "0", None)
@@ -714,7 +697,7 @@ def get(reader: Any, node: Any, holder: Value, key: Value, default: Value | None
     )
 
 
-@methods(Dict, "pop")
+@methods(types.Dict, "pop")
 def pop_key(reader: Any, node: Any, holder: Value, key: Value) -> Value:
     """`dict.pop`; a missing key raises KeyError."""
     changed(reader, holder, node)
@@ -725,7 +708,7 @@ def pop_key(reader: Any, node: Any, holder: Value, key: Value) -> Value:
     return reader.temp(f"{holder.text}.pop({text})", content(reader, holder.kind, 1))
 
 
-@methods(Dict, "setdefault")
+@methods(types.Dict, "setdefault")
 def setdefault(reader: Any, node: Any, holder: Value, key: Value, default: Value) -> Value:
     """`dict.setdefault`."""
     key, default = reader.once(key), reader.once(default)
@@ -734,7 +717,7 @@ def setdefault(reader: Any, node: Any, holder: Value, key: Value, default: Value
     return reader.temp(f"{holder.text}[{text}]", content(reader, holder.kind, 1))
 
 
-@methods(Struct, "get")
+@methods(types.Struct, "get")
 def get_field(reader: Any, node: Any, holder: Value, key: Value, default: Value | None = None) -> Value:
     """`dict.get` of a dict that is held as named parts."""
     if holder.kind.cls is not dict or key.constant is NO_CONSTANT:

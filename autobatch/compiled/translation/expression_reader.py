@@ -8,25 +8,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.translation import arrays, containers, iteration, local_functions, try_and_match
+from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import call_function
-from autobatch.compiled.translation.exact_types import (
-    BOOL,
-    INT,
-    NONE,
-    Array,
-    Dict,
-    List,
-    LookedUp,
-    Maybe,
-    Scalar,
-    Set,
-    Static,
-    Struct,
-    Text,
-    Tuple,
-    Union,
-    is_number,
-)
+from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
 from autobatch.compiled.translation.number_operators import (
     arithmetic,
     compare,
@@ -65,7 +49,7 @@ class ExpressionReader(StatementReader):
                 out.append(self.expr(node))
                 continue
             value = self.once(self.expr(node.value))
-            if not isinstance(value.kind, Tuple):
+            if not isinstance(value.kind, types.Tuple):
                 raise self.refuse(f"* of a {value.kind}", node)
             out += parts_of(value)
         return out
@@ -74,15 +58,15 @@ class ExpressionReader(StatementReader):
         kind = value.kind
         if value.constant is not NO_CONSTANT:
             return str(bool(value.constant))
-        if isinstance(kind, Scalar | Union):
+        if isinstance(kind, types.Scalar | types.Union):
             return lift(self, lambda one: Value(BOOL, truth_of(one)), value).text
-        if isinstance(kind, List | Set | Dict):
+        if isinstance(kind, types.List | types.Set | types.Dict):
             return f"(len({value.text}) > 0)"
-        if isinstance(kind, Text):
+        if isinstance(kind, types.Text):
             return f"({value.text}.size > 0)"
-        if isinstance(kind, Array) and kind.ndim == 0:
+        if isinstance(kind, types.Array) and kind.ndim == 0:
             return f"({value.text}[()] != 0)"
-        if isinstance(kind, Tuple):
+        if isinstance(kind, types.Tuple):
             return str(bool(kind.items))
         raise self.refuse(f"whether a {kind} is true", node)
 
@@ -105,19 +89,19 @@ class ExpressionReader(StatementReader):
     def on_list(self, node: ast.List) -> Value:
         if any(isinstance(each, ast.Starred) for each in node.elts):
             return containers.literal_with_star(self, node)
-        return containers.literal(self, node, self.exprs(node.elts), List)
+        return containers.literal(self, node, self.exprs(node.elts), types.List)
 
     def on_set(self, node: ast.Set) -> Value:
-        return containers.literal(self, node, self.exprs(node.elts), Set)
+        return containers.literal(self, node, self.exprs(node.elts), types.Set)
 
     def on_dict(self, node: ast.Dict) -> Value:
         return containers.dict_literal(self, node)
 
     def on_listcomp(self, node: ast.ListComp) -> Value:
-        return containers.comprehension(self, node, List)
+        return containers.comprehension(self, node, types.List)
 
     def on_setcomp(self, node: ast.SetComp) -> Value:
-        return containers.comprehension(self, node, Set)
+        return containers.comprehension(self, node, types.Set)
 
     def on_dictcomp(self, node: ast.DictComp) -> Value:
         return containers.dict_comprehension(self, node)
@@ -138,7 +122,7 @@ class ExpressionReader(StatementReader):
         """An operand: members of an IntEnum, and other numbers with the operators of int or float, as plain numbers."""
         found: Any = value.constant
         plain: Any
-        for plain, names in _OPERATORS.items() if isinstance(value.kind, Static) else ():
+        for plain, names in _OPERATORS.items() if isinstance(value.kind, types.Static) else ():
             if isinstance(found, plain) and all(getattr(type(found), name) is getattr(plain, name) for name in names):
                 return self.constant(plain.__pos__(found), node)
         return value
@@ -147,15 +131,15 @@ class ExpressionReader(StatementReader):
         """`a op b`."""
         a, b = self.as_number(a, node), self.as_number(b, node)
         for value in (a, b):
-            if isinstance(value.kind, Static):
+            if isinstance(value.kind, types.Static):
                 raise self.refuse(f"{op} of {value.kind}", node)
         kinds = (a.kind, b.kind)
-        if all(isinstance(kind, Scalar | Union) for kind in kinds):
+        if all(isinstance(kind, types.Scalar | types.Union) for kind in kinds):
             quick = tagged_operation(self, op, self.once(a), self.once(b))
             if quick is not None:
                 return quick
             return lift(self, lambda x, y: arithmetic(self, op, x, y), a, b)
-        if any(isinstance(kind, Array) for kind in kinds):
+        if any(isinstance(kind, types.Array) for kind in kinds):
             return arrays.operator(self, op, a, b, node)
         return containers.operator(self, op, a, b, node)
 
@@ -166,9 +150,9 @@ class ExpressionReader(StatementReader):
             if value.constant is not NO_CONSTANT:
                 return self.constant(not value.constant, node)
             return self.temp(f"not {self.truth(value, node.operand)}", BOOL)
-        if isinstance(value.kind, Array):
+        if isinstance(value.kind, types.Array):
             return arrays.unary(self, op, value, node)
-        if not isinstance(value.kind, Scalar | Union):
+        if not isinstance(value.kind, types.Scalar | types.Union):
             raise self.refuse(f"{op} of a {value.kind}", node)
         if op == "USub":
             return lift(self, lambda x: negative(self, x), value)
@@ -208,9 +192,13 @@ class ExpressionReader(StatementReader):
         place = len(self.lines)
         self.branch(condition, way(then), way(other))
         kind = self._joined_kind(made, node)
-        if isinstance(kind, Static):
+        if isinstance(kind, types.Static):
             return made[0][1]
-        if len(made) == 2 and all(lines in ([], ["pass"]) for lines, _ in made) and isinstance(kind, Scalar | Union):
+        if (
+            len(made) == 2
+            and all(lines in ([], ["pass"]) for lines, _ in made)
+            and isinstance(kind, types.Scalar | types.Union)
+        ):
             del self.lines[place:]
             return self.selected(condition, made[0][1], made[1][1], kind)
         return self._merge_branches(made, kind)
@@ -235,7 +223,7 @@ class ExpressionReader(StatementReader):
         """One of two numbers that are both computed, selected without a branch (whose outcome would depend on data)."""
         bounds = joined_bounds([a.bounds, b.bounds])
         one, two = (self.temp(convert(value.text, value.kind, kind), kind).text for value in (a, b))
-        if isinstance(kind, Scalar):
+        if isinstance(kind, types.Scalar):
             return self.temp(f"select({condition}, {one}, {two})", kind, bounds=bounds)
         parts = ", ".join(f"select({condition}, {one}[{i}], {two}[{i}])" for i in range(3))
         return self.temp(f"({parts})", kind)
@@ -278,7 +266,7 @@ class ExpressionReader(StatementReader):
 
         self.conditional(node.test, way(node.body), way(node.orelse), None)
         kind = self._joined_kind(made, node)
-        if isinstance(kind, Static) or len(made) == 1:
+        if isinstance(kind, types.Static) or len(made) == 1:
             return made[0][1]
         return self._merge_branches(made, kind)
 
@@ -295,7 +283,7 @@ class ExpressionReader(StatementReader):
                 left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]
             ):
                 known = (self.env or {}).get(name)
-                if known is not None and isinstance(known.kind, Maybe) and not known.maybe_unbound:
+                if known is not None and isinstance(known.kind, types.Maybe) and not known.maybe_unbound:
                     sign = "not " if isinstance(op, ast.Is) else ""
                     return self.temp(f"{sign}{self.variable(name, known.kind)}[0]", BOOL)
         return None
@@ -325,11 +313,11 @@ class ExpressionReader(StatementReader):
         if op in ("Is", "IsNot"):
             return self._is(a, b, op == "Is", node)
         a, b = self.as_number(a, node), self.as_number(b, node)
-        if all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
+        if all(isinstance(value.kind, types.Scalar | types.Union) for value in (a, b)):
             return lift(self, lambda x, y: compare(self, op, x, y), a, b)
         if op in ("Eq", "NotEq") and all(isinstance(value.constant, np.dtype | type | str) for value in (a, b)):
             return self.constant((a.constant == b.constant) == (op == "Eq"), node)
-        if any(isinstance(value.kind, Array) for value in (a, b)):
+        if any(isinstance(value.kind, types.Array) for value in (a, b)):
             return arrays.operator(self, op, a, b, node)
         return containers.compared(self, op, a, b, node)
 
@@ -338,7 +326,7 @@ class ExpressionReader(StatementReader):
             if a.constant is not NO_CONSTANT and isinstance(b.constant, bool | type):
                 return self.constant((a.constant is b.constant) == same, node)
             raise self.refuse("`is` of something else than None", node)
-        if isinstance(a.kind, Union) and NONE in a.kind.scalars:
+        if isinstance(a.kind, types.Union) and NONE in a.kind.scalars:
             return self.temp(f"({a.text}[0] == 0) == {same}", BOOL)
         return self.constant((a.kind == NONE) == same, node)
 
@@ -352,7 +340,7 @@ class ExpressionReader(StatementReader):
     def on_attribute(self, node: ast.Attribute) -> Value:
         value = self.expr(node.value)
         kind, name = value.kind, node.attr
-        if isinstance(kind, Static):
+        if isinstance(kind, types.Static):
             holder = kind.value
             try:
                 found = getattr(holder, name)
@@ -361,21 +349,21 @@ class ExpressionReader(StatementReader):
             if isinstance(holder, np.ufunc):
                 return self.constant(found, node)  # nobody can change those
             return self.known_object(found, lambda: getattr(holder, name), name, node)
-        if isinstance(kind, Struct) and kind.cls is not dict and name in kind.names:
+        if isinstance(kind, types.Struct) and kind.cls is not dict and name in kind.names:
             place = kind.names.index(name)
             return Value(kind.items[place], f"{value.text}[{place}]")
-        if isinstance(kind, Array):
+        if isinstance(kind, types.Array):
             return arrays.attribute(self, value, name, node)
-        if isinstance(kind, LookedUp) and name in ("shape", "dtype", "ndim", "size"):
+        if isinstance(kind, types.LookedUp) and name in ("shape", "dtype", "ndim", "size"):
             return arrays.attribute(self, Value(kind.weights, value.text), name, node)
         raise self.refuse(f"the attribute {name} of a {kind}", node)
 
     def on_subscript(self, node: ast.Subscript) -> Value:
         value = self.expr(node.value)
         kind = value.kind
-        if isinstance(kind, Array):
+        if isinstance(kind, types.Array):
             return arrays.item(self, value, node.slice, node)
-        if isinstance(kind, LookedUp):
+        if isinstance(kind, types.LookedUp):
             return arrays.looked_up(self, value, node.slice, node)
         return containers.item(self, value, node.slice, node)
 
@@ -443,7 +431,7 @@ class ExpressionReader(StatementReader):
                     self.store(each, part)
             case ast.Subscript():
                 holder = self.expr(target.value)
-                if isinstance(holder.kind, Array):
+                if isinstance(holder.kind, types.Array):
                     arrays.set_item(self, holder, target.slice, value, target)
                 else:
                     containers.set_item(self, holder, target.slice, value, target)
@@ -457,14 +445,14 @@ class ExpressionReader(StatementReader):
             if len(value.parts) != count:
                 self.stop()
             return [self.held(part) for part in value.parts]
-        if isinstance(kind, Tuple):
+        if isinstance(kind, types.Tuple):
             if len(kind.items) != count:
                 self.stop()
             return [self.temp(f"{value.text}[{i}]", item) for i, item in enumerate(kind.items)]
-        if isinstance(kind, List):
+        if isinstance(kind, types.List):
             self.fail_if(f"len({value.text}) != {count}")
             return [self.temp(f"{value.text}[{i}]", iteration.content(self, kind)) for i in range(count)]
-        if isinstance(kind, Array) and kind.ndim:
+        if isinstance(kind, types.Array) and kind.ndim:
             self.fail_if(f"{value.text}.shape[0] != {count}")
             return [arrays.row(self, value, str(i)) for i in range(count)]
         raise self.refuse(f"a {kind} that is unpacked", node)
@@ -475,15 +463,15 @@ class ExpressionReader(StatementReader):
             case ast.Name(id=name):
                 old = self.on_name(node.target)
                 value = self.expr(node.value)
-                if isinstance(old.kind, Array):
+                if isinstance(old.kind, types.Array):
                     arrays.augment(self, old, op, value, node)
-                elif isinstance(old.kind, List | Set | Dict):
+                elif isinstance(old.kind, types.List | types.Set | types.Dict):
                     containers.augment(self, old, op, value, node)
                 else:
                     self.assign(name, self.binary(op, old, value, node))
             case ast.Subscript():
                 holder = self.held(self.expr(node.target.value))
-                if isinstance(holder.kind, Array):
+                if isinstance(holder.kind, types.Array):
                     arrays.augment_item(self, holder, node, op)
                 else:
                     containers.augment_item(self, holder, node, op)
@@ -495,9 +483,9 @@ class ExpressionReader(StatementReader):
 
     def index(self, value: Value, node: Any) -> str:
         """An index as an int64; for anything but an integer Python raises, so the example is left to it."""
-        if isinstance(value.kind, Union):
+        if isinstance(value.kind, types.Union):
             return lift(self, lambda one: Value(INT, self.index(one, node)), value).text
-        if not is_number(value.kind) or value.kind.kind == "f":
+        if not types.is_number(value.kind) or value.kind.kind == "f":
             self.stop()
         return value.text if value.kind.name == "int64" else f"int64({value.text})"
 

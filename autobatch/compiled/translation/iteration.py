@@ -6,21 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.compiled.translation import arrays
+from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import ITERATORS, call_values
-from autobatch.compiled.translation.exact_types import (
-    BOOL,
-    INT,
-    NONE,
-    STR,
-    Array,
-    Dict,
-    List,
-    Range,
-    Static,
-    Text,
-    Tuple,
-    Type,
-)
+from autobatch.compiled.translation.exact_types import BOOL, INT, NONE, STR
 from autobatch.compiled.translation.source_program import Inline
 from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Bounds, Value, bounds_of, convert, rep
 
@@ -79,15 +67,15 @@ def items_of(reader: Any, node: ast.expr) -> Iterated:
 
 def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
     """`range`, `enumerate`, `zip` and the like, and views of a dict, which need not be made; None for other calls."""
-    if isinstance(node.func, ast.Attribute) and not isinstance(reader.expr(node.func.value).kind, Static):
+    if isinstance(node.func, ast.Attribute) and not isinstance(reader.expr(node.func.value).kind, types.Static):
         if node.func.attr not in ("items", "keys", "values") or node.args:
             return None
         holder = reader.expr(node.func.value)
-        if not isinstance(holder.kind, Dict):
+        if not isinstance(holder.kind, types.Dict):
             raise reader.refuse(f"{node.func.attr} of a {holder.kind}", node)
         return dict_items(reader, reader.held(holder), node.func.attr)
     function = reader.expr(node.func)
-    called: Any = function.kind.value if isinstance(function.kind, Static) else None
+    called: Any = function.kind.value if isinstance(function.kind, types.Static) else None
     if any(isinstance(arg, ast.Starred) for arg in node.args):
         return None
     words = {word.arg: word.value for word in node.keywords}
@@ -119,7 +107,7 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
         return Iterated(length, lambda k: reader.tuple_of([part.get(k) for part in parts]), changes)
     if called is map and len(node.args) >= 2 and not words:
         mapped = reader.expr(node.args[0])
-        if not isinstance(mapped.kind, Static):
+        if not isinstance(mapped.kind, types.Static):
             raise reader.refuse(f"a call of a {mapped.kind}", node)
         parts = [items_of(reader, arg) for arg in node.args[1:]]
         length = parts[0].length if len(parts) == 1 else f"min({', '.join(part.length for part in parts)})"
@@ -143,9 +131,9 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
 def _filtered(reader: Any, node: ast.Call) -> Iterated:
     """The items that `filter` lets through, in a new list."""
     test = reader.expr(node.args[0])
-    if not (isinstance(test.kind, Static) or test.kind == NONE):
+    if not (isinstance(test.kind, types.Static) or test.kind == NONE):
         raise reader.refuse(f"a call of a {test.kind}", node)
-    kind = reader.site(node, List)
+    kind = reader.site(node, types.List)
     out = reader.temp(f"new_{rep(kind)}()", kind)
 
     def look(item: Value) -> None:
@@ -191,7 +179,7 @@ def range_items(reader: Any, args: Sequence[Value], node: Any) -> Iterated:
     return Iterated(counted, get, False, f"for @ in {written}:", take)
 
 
-def content(reader: Any, kind: Type, place: int = 0) -> Type:
+def content(reader: Any, kind: types.Type, place: int = 0) -> types.Type:
     """The type of a container's elements or keys, or of a dict's values (`place` 1); stops if it is always empty."""
     found = kind.site.find().items[place]
     if place == 0 and kind.site.find().vague:
@@ -205,33 +193,33 @@ def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
     """The items of a list, tuple, string, array, set or dict."""
     kind = value.kind
     match kind:
-        case List():
+        case types.List():
             return Iterated(
                 f"len({value.text})",
                 lambda k: reader.temp(f"list_item({value.text}, {k})", content(reader, kind)),
                 changes=True,
             )
-        case Array() if kind.ndim:
+        case types.Array() if kind.ndim:
             length = reader.temp(f"{value.text}.shape[0]", INT, bounds=LENGTH).text
             return Iterated(length, lambda k: arrays.row(reader, value, k))
-        case Text():
+        case types.Text():
             length = reader.temp(f"{value.text}.size", INT, bounds=LENGTH).text
             return Iterated(length, lambda k: character(reader, value, k))
-        case Tuple():
+        case types.Tuple():
             joined = None
             for item in kind.items:
                 joined = reader.join(joined, item, node)
             texts = [convert(f"{value.text}[{i}]", item, joined) for i, item in enumerate(kind.items)]
             if not texts:
                 return Iterated("0", lambda k: Value(INT, "0"))
-            made = reader.temp(f"({''.join(text + ', ' for text in texts)})", Tuple((joined,) * len(texts)))
+            made = reader.temp(f"({''.join(text + ', ' for text in texts)})", types.Tuple((joined,) * len(texts)))
             return Iterated(str(len(texts)), lambda k: reader.temp(f"{made.text}[{k}]", joined))
-        case Range():
+        case types.Range():
             return Iterated(
                 f"len(range({value.text}[0], {value.text}[1], {value.text}[2]))",
                 lambda k: reader.temp(f"{value.text}[0] + {k} * {value.text}[2]", INT),
             )
-        case Dict():
+        case types.Dict():
             return dict_items(reader, value, "keys")
     raise reader.refuse(
         f"a loop over a {kind}: its order is Python's own" if "set" in str(kind) else f"a loop over a {kind}", node

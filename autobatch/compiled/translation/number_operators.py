@@ -10,20 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.translation.exact_types import (
-    BOOL,
-    FLOAT,
-    INT,
-    NONE,
-    TAGS,
-    Scalar,
-    Type,
-    Union,
-    members,
-    of_dtype,
-    sample,
-    union_of,
-)
+from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Lines
 from autobatch.compiled.translation.typed_text import ANY, NO_CONSTANT, Bounds, Value, as_float, convert, numba_type
 from autobatch.facts import operators
@@ -35,7 +23,7 @@ _PLAIN = {name: OPERATORS[name].symbol for name in ("Add", "Sub", "Mult", "Div",
 _EXACT = 2**53  # ints up to here are exact as floats
 
 
-def result_of(reader: Any, function: Any, *kinds: Type) -> Type:
+def result_of(reader: Any, function: Any, *kinds: types.Type) -> types.Type:
     """The type of the result that NumPy or Python computes from numbers of these types.
 
     Raises:
@@ -44,8 +32,8 @@ def result_of(reader: Any, function: Any, *kinds: Type) -> Type:
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            out = function(*map(sample, kinds))
-        return {bool: BOOL, int: INT, float: FLOAT}.get(type(out)) or of_dtype(out.dtype)
+            out = function(*map(types.sample, kinds))
+        return {bool: BOOL, int: INT, float: FLOAT}.get(type(out)) or types.of_dtype(out.dtype)
     except Exception as error:
         raise reader.refuse(f"{type(error).__name__}: {error}") from None
 
@@ -53,7 +41,7 @@ def result_of(reader: Any, function: Any, *kinds: Type) -> Type:
 def lift(reader: Any, function: Any, *values: Value) -> Value:
     """`function` of scalars; if one is a `Union`, in a branch for each type that it may have."""
     for place, value in enumerate(values):
-        if isinstance(value.kind, Union):
+        if isinstance(value.kind, types.Union):
             return _by_type(reader, function, list(values), place)
     return function(*values)
 
@@ -61,8 +49,8 @@ def lift(reader: Any, function: Any, *values: Value) -> Value:
 def _by_type(reader: Any, function: Any, values: list[Value], place: int) -> Value:
     """Like `lift`, if the value at this place is a `Union`: one branch for each type."""
     held = reader.held(values[place])
-    arms: list[tuple[Scalar, Lines, Value | None]] = []
-    for scalar in members(held.kind):
+    arms: list[tuple[types.Scalar, Lines, Value | None]] = []
+    for scalar in types.members(held.kind):
         made: list[Value] = []
         one = Value(scalar, convert(held.text, held.kind, scalar))
         arguments = [*values[:place], one, *values[place + 1 :]]
@@ -75,23 +63,26 @@ def _by_type(reader: Any, function: Any, values: list[Value], place: int) -> Val
     results = [result for _, _, result in arms if result is not None]
     if not results:
         reader.stop()
-    kind = union_of([each for result in results for each in members(result.kind)])
+    kind = types.union_of([each for result in results for each in types.members(result.kind)])
     name = reader.declared(kind)
     for number, (scalar, lines, result) in enumerate(arms):
         if result is not None:
             lines.append(f"{name} = {convert(result.text, result.kind, kind)}")
         is_last = bool(number) and number == len(arms) - 1
         word = "if" if number == 0 else "elif"
-        reader.emit("else:" if is_last else f"{word} {held.text}[0] == {TAGS[scalar]}:", lines)
+        reader.emit("else:" if is_last else f"{word} {held.text}[0] == {types.TAGS[scalar]}:", lines)
     return Value(kind, name)
 
 
-_TAGGED = {frozenset([FLOAT, Scalar("float64", False)]): FLOAT, frozenset([INT, Scalar("int64", False)]): INT}
+_TAGGED = {
+    frozenset([FLOAT, types.Scalar("float64", False)]): FLOAT,
+    frozenset([INT, types.Scalar("int64", False)]): INT,
+}
 
 
 def payload(value: Value) -> Value | None:
     """A number that is surely a float64, or surely an int64, as Python's number; None for any other."""
-    kinds = frozenset(members(value.kind))
+    kinds = frozenset(types.members(value.kind))
     for pair, kind in _TAGGED.items():
         if kinds <= pair:
             return Value(kind, convert(value.text, value.kind, kind), value.constant, value.bounds)
@@ -103,7 +94,7 @@ def tagged_operation(reader: Any, op: str, a: Value, b: Value) -> Value | None:
 
     None for other operands. One guard serves both types: an example that fails it runs in Python.
     """
-    if not (isinstance(a.kind, Union) or isinstance(b.kind, Union)) or op == "Pow":
+    if not (isinstance(a.kind, types.Union) or isinstance(b.kind, types.Union)) or op == "Pow":
         return None
     one, two = payload(reader.once(a)), payload(reader.once(b))
     if one is None or two is None:
@@ -111,21 +102,21 @@ def tagged_operation(reader: Any, op: str, a: Value, b: Value) -> Value | None:
     out = arithmetic(reader, op, one, two)
     if out.kind not in (FLOAT, INT):
         return None
-    numpys = Scalar(out.kind.name, False)
+    numpys = types.Scalar(out.kind.name, False)
     kinds = (a.kind, b.kind)
-    if any(isinstance(kind, Scalar) and not kind.python for kind in kinds):
+    if any(isinstance(kind, types.Scalar) and not kind.python for kind in kinds):
         return Value(numpys, out.text)
-    tags = [f"({value.text}[0] > 3)" for value in (a, b) if isinstance(value.kind, Union)]
-    tag = f"select({' or '.join(tags)}, {TAGS[numpys]}, {TAGS[out.kind]})"
+    tags = [f"({value.text}[0] > 3)" for value in (a, b) if isinstance(value.kind, types.Union)]
+    tag = f"select({' or '.join(tags)}, {types.TAGS[numpys]}, {types.TAGS[out.kind]})"
     parts = f"0, {out.text}" if out.kind == FLOAT else f"{out.text}, 0.0"
-    return reader.temp(f"({tag}, {parts})", union_of([out.kind, numpys]))
+    return reader.temp(f"({tag}, {parts})", types.union_of([out.kind, numpys]))
 
 
 def quick_compare(reader: Any, op: str, a: Value, b: Value) -> str | None:
     """The text of a comparison of two numbers of one machine type, which may be Python's or NumPy's; else None."""
-    if op not in COMPARISONS or not all(isinstance(value.kind, Scalar | Union) for value in (a, b)):
+    if op not in COMPARISONS or not all(isinstance(value.kind, types.Scalar | types.Union) for value in (a, b)):
         return None
-    if not any(isinstance(value.kind, Union) for value in (a, b)):
+    if not any(isinstance(value.kind, types.Union) for value in (a, b)):
         return None
     one, two = payload(a), payload(b)
     if one is None or two is None or one.kind != two.kind:
@@ -138,7 +129,7 @@ def as_int(value: Value) -> str:
     return value.text if value.kind.name == "int64" else f"int64({value.text})"
 
 
-def cast(value: Value, to: Scalar) -> str:
+def cast(value: Value, to: types.Scalar) -> str:
     """The text of a number, converted to this machine type."""
     if value.kind.name == to.name:
         return value.text
@@ -209,13 +200,13 @@ def guard_root(reader: Any, exponent: Value, x: str, y: str) -> None:
         reader.fail_if(f"{y} == 0.5 and math.copysign(1.0, {x}) < 0 and {x} * 0.5 == {x}")
 
 
-def _check_range(reader: Any, text: str, kind: Scalar) -> None:
+def _check_range(reader: Any, text: str, kind: types.Scalar) -> None:
     """Leave the example to Python if an int64 is outside of this dtype's range."""
     info = np.iinfo(kind.name)
     reader.fail_if(f"{text} < {info.min} or {text} > {info.max}")
 
 
-def _of_dtype(reader: Any, text: str, kind: Scalar, bounds: Bounds = ANY) -> Value:
+def _of_dtype(reader: Any, text: str, kind: types.Scalar, bounds: Bounds = ANY) -> Value:
     """An int64 as an integer of this dtype, if it is in its range."""
     if kind.name == "int64":
         return Value(kind, text, bounds=bounds)
@@ -223,7 +214,7 @@ def _of_dtype(reader: Any, text: str, kind: Scalar, bounds: Bounds = ANY) -> Val
     return Value(kind, f"{kind.name}({text})", bounds=bounds)
 
 
-def _guarded(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
+def _guarded(reader: Any, op: str, kind: types.Scalar, a: Value, b: Value) -> Value:
     """A sum, difference or product of integers, guarded against overflow."""
     x, y = as_int(a), as_int(b)
     bounds = ANY
@@ -238,7 +229,7 @@ def _guarded(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
     return _of_dtype(reader, out.text, kind, bounds)
 
 
-def _integers(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
+def _integers(reader: Any, op: str, kind: types.Scalar, a: Value, b: Value) -> Value:
     x, y = as_int(a), as_int(b)
     if op in ("FloorDiv", "Mod"):
         if b.constant is NO_CONSTANT or b.constant in (0, -1):
@@ -261,7 +252,7 @@ def _integers(reader: Any, op: str, kind: Scalar, a: Value, b: Value) -> Value:
     return _of_dtype(reader, reader.temp(text, INT).text, kind, Bounds(bits, low))
 
 
-def _integer_power(reader: Any, kind: Scalar, a: Value, b: Value) -> Value:
+def _integer_power(reader: Any, kind: types.Scalar, a: Value, b: Value) -> Value:
     """`a ** b` of ints; in Python a negative exponent gives a float, or raises."""
     x, y = as_int(a), as_int(b)
     if isinstance(b.constant, int) and b.constant < 0 and kind == INT:
@@ -283,7 +274,7 @@ def compare(reader: Any, op: str, a: Value, b: Value) -> Value:
         return Value(BOOL, str(same), same)
     if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT and a.kind.python and b.kind.python:
         return reader.constant(COMPARISONS[op].function(a.constant, b.constant), None)
-    kind = BOOL if a.kind.python and b.kind.python else Scalar("bool", False)
+    kind = BOOL if a.kind.python and b.kind.python else types.Scalar("bool", False)
     sign = COMPARISONS[op].symbol
     floats = [value.kind.kind == "f" for value in (a, b)]
     if not any(floats):

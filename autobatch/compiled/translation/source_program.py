@@ -6,22 +6,8 @@ import types as python_types
 from collections.abc import Callable
 from typing import Any
 
-from autobatch.compiled.translation.exact_types import (
-    FLOAT,
-    AllocationSite,
-    Array,
-    Dict,
-    List,
-    RandomStream,
-    Set,
-    Struct,
-    Tuple,
-    Type,
-    is_number,
-    join,
-    members,
-    union_of,
-)
+from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation.exact_types import FLOAT
 from autobatch.compiled.translation.typed_text import constructor, rep
 from autobatch.syntax.liveness import annotate
 from autobatch.syntax.source import NoSourceError, own_tree
@@ -63,7 +49,7 @@ class Captured:
 
     read: Callable[[], Any]
     seen: Any = None
-    kind: Type = None
+    kind: types.Type = None
     name: str = ""
 
 
@@ -80,16 +66,16 @@ class Instance:
 
     name: str
     function: python_types.FunctionType
-    kinds: tuple[Type, ...]
+    kinds: tuple[types.Type, ...]
     jitted: bool = False
     local: Any = None
-    outer: tuple[tuple[str, Type], ...] = ()
+    outer: tuple[tuple[str, types.Type], ...] = ()
     binds: tuple[str, ...] = ()
-    result: Type = None
+    result: types.Type = None
     raised: list[Any] = dataclasses.field(default_factory=list)
     text: str = ""
     open: bool = False
-    variables: dict[str, Type] = dataclasses.field(default_factory=dict)
+    variables: dict[str, types.Type] = dataclasses.field(default_factory=dict)
     lines: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -103,12 +89,12 @@ class SourceProgram:
     def __init__(self, read_function: Callable[["SourceProgram", Instance], None]) -> None:
         self._read = read_function
         self.changes = [0]
-        self.sites: dict[Any, AllocationSite] = {}
+        self.sites: dict[Any, types.AllocationSite] = {}
         self.instances: dict[Any, Instance] = {}
         self.done: set[Instance] = set()
         self.captured: dict[str, Captured] = {}
         self.constants: list[Captured] = []
-        self.kinds: dict[Any, Type] = {}
+        self.kinds: dict[Any, types.Type] = {}
         self.ufuncs: list[tuple[Any, str]] = []
         self.loops: dict[str, str] = {}  # {name: text} of the loops over arrays that are used
         self.approximate = False
@@ -116,29 +102,29 @@ class SourceProgram:
         self.scopes = 0
         self.containers = 0
         self.errors: list[Any] = []
-        self.writes: list[Type] = []
+        self.writes: list[types.Type] = []
         self.local_functions: dict[int, Any] = {}
-        self.memos: dict[str, tuple[Any, Type]] = {}
+        self.memos: dict[str, tuple[Any, types.Type]] = {}
         self.trees: dict[Any, ast.FunctionDef] = {}
 
-    def site(self, key: Any, size: int = 1, given: int = 0) -> AllocationSite:
+    def site(self, key: Any, size: int = 1, given: int = 0) -> types.AllocationSite:
         """The `AllocationSite` of this key, made on first use."""
         if key not in self.sites:
-            self.sites[key] = AllocationSite(len(self.sites), self.changes, size, given)
+            self.sites[key] = types.AllocationSite(len(self.sites), self.changes, size, given)
         return self.sites[key]
 
-    def note_write(self, kind: Type) -> None:
+    def note_write(self, kind: types.Type) -> None:
         """Record that an argument of this type, which differs by example, is changed."""
         if not self.may_change(kind):
             self.writes.append(kind)
             self.changes[0] += 1
 
-    def may_change(self, kind: Type) -> bool:
+    def may_change(self, kind: types.Type) -> bool:
         """True if arguments like this may be changed: arrays of its dtype, generators, containers of its site."""
-        if isinstance(kind, RandomStream):
-            return any(isinstance(each, RandomStream) for each in self.writes)
-        if isinstance(kind, Array):
-            return any(isinstance(each, Array) and each.dtype == kind.dtype for each in self.writes)
+        if isinstance(kind, types.RandomStream):
+            return any(isinstance(each, types.RandomStream) for each in self.writes)
+        if isinstance(kind, types.Array):
+            return any(isinstance(each, types.Array) and each.dtype == kind.dtype for each in self.writes)
         return kind in self.writes
 
     def error_number(self, instance: Instance | None, error: type[BaseException]) -> int:
@@ -167,8 +153,8 @@ class SourceProgram:
         return self.trees[code]
 
     def call(
-        self, function: python_types.FunctionType, kinds: tuple[Type, ...], jitted: bool = False, local: Any = None,
-        outer: tuple[tuple[str, Type], ...] = (), binds: tuple[str, ...] = (),
+        self, function: python_types.FunctionType, kinds: tuple[types.Type, ...], jitted: bool = False,
+        local: Any = None, outer: tuple[tuple[str, types.Type], ...] = (), binds: tuple[str, ...] = (),
     ) -> Instance:  # fmt: skip
         """The instance of a function for these types, read in this pass; in a recursion its result may be unknown."""
         key = (id(function), tuple(map(rep, kinds)), kinds, jitted, tuple(rep(kind) for _, kind in outer), outer)
@@ -193,7 +179,9 @@ class SourceProgram:
             self.done.add(instance)
         return instance
 
-    def _open_call(self, function: python_types.FunctionType, kinds: tuple[Type, ...], jitted: bool) -> Instance | None:
+    def _open_call(
+        self, function: python_types.FunctionType, kinds: tuple[types.Type, ...], jitted: bool
+    ) -> Instance | None:
         """The open call of the same function whose types differ only in where containers were made, or None.
 
         Without this, a recursion that makes lists for itself would be another function at each depth.
@@ -203,12 +191,12 @@ class SourceProgram:
             alike = instance.open and instance.function is function and instance.jitted == jitted
             if alike and len(own) == len(kinds) and list(map(_form, own)) == list(map(_form, kinds)):
                 for one, two in zip(own, kinds, strict=True):
-                    join(one, two)
+                    types.join(one, two)
                 if own == kinds:
                     return instance
         return None
 
-    def settle(self, function: python_types.FunctionType, kinds: tuple[Type, ...]) -> Instance:
+    def settle(self, function: python_types.FunctionType, kinds: tuple[types.Type, ...]) -> Instance:
         """Read the function, and what it calls, until no type changes any more.
 
         Raises:
@@ -245,11 +233,11 @@ class SourceProgram:
         return self.makers() + "\n".join(made).replace("@extra@", extra)
 
 
-def _form(kind: Type) -> str:
+def _form(kind: types.Type) -> str:
     """A type as text, without where its containers were made."""
-    if isinstance(kind, List | Set | Dict):
+    if isinstance(kind, types.List | types.Set | types.Dict):
         return f"{type(kind).__name__}[{', '.join(_form(item) for item in kind.site.find().items)}]"
-    if isinstance(kind, Tuple | Struct):
+    if isinstance(kind, types.Tuple | types.Struct):
         return f"({', '.join(map(_form, kind.items))})"
     return rep(kind)
 
@@ -258,15 +246,15 @@ def _plain(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else "lambda"
 
 
-def joined_results(instance: Instance, kinds: list[Type]) -> Type:
+def joined_results(instance: Instance, kinds: list[types.Type]) -> types.Type:
     """The type that covers all that a function returns."""
     out = None
     for kind in kinds:
-        out = join(out, kind)
+        out = types.join(out, kind)
     if instance.jitted:  # Numba's functions return Python's numbers, of one type
-        scalars = {dataclasses.replace(each, python=True) for each in members(out) if is_number(each)}
-        if scalars and len(scalars) == len({s.name for s in members(out)}):
-            out = FLOAT if FLOAT in scalars else union_of(scalars)
+        scalars = {dataclasses.replace(each, python=True) for each in types.members(out) if types.is_number(each)}
+        if scalars and len(scalars) == len({s.name for s in types.members(out)}):
+            out = FLOAT if FLOAT in scalars else types.union_of(scalars)
     return out
 
 

@@ -17,23 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.translation.exact_types import (
-    CONFLICT,
-    FIXED,
-    NONE,
-    STR,
-    Array,
-    Maybe,
-    Mismatch,
-    Scalar,
-    Static,
-    Tuple,
-    Type,
-    Union,
-    join,
-    of_dtype,
-    union_of,
-)
+from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation.exact_types import NONE, STR
 from autobatch.compiled.translation.source_program import (
     Captured,
     Inline,
@@ -70,7 +55,7 @@ class Stop(Exception):  # noqa: N818  # a signal: nothing after this runs
 class Variable:
     """What is known about a variable at one point of the program; `bounds`: those of an int."""
 
-    kind: Type
+    kind: types.Type
     maybe_unbound: bool = False
     bounds: Bounds = ANY
 
@@ -147,13 +132,13 @@ class StatementReader:
         """Write lines at this point."""
         self.lines.extend(lines)
 
-    def temp(self, text: str, kind: Type, **facts: Any) -> Value:
+    def temp(self, text: str, kind: types.Type, **facts: Any) -> Value:
         """A new variable with this value."""
         name = self.declared(kind)
         self.emit(f"{name} = {text}")
         return Value(kind, name, **facts)
 
-    def declared(self, kind: Type) -> str:
+    def declared(self, kind: types.Type) -> str:
         """The name of a new variable of this type, which the caller assigns."""
         name = self.fresh("t")
         self.typed(name, kind)
@@ -164,7 +149,7 @@ class StatementReader:
         self.count += 1
         return f"{prefix}{self.count}"
 
-    def hoisted(self, operand: str, text: str, kind: Type) -> Value:
+    def hoisted(self, operand: str, text: str, kind: types.Type) -> Value:
         """A new variable with this value of an operand; for an unchanging parameter it is computed at the start."""
         if operand not in self.unchanging:
             return self.temp(text, kind)
@@ -173,7 +158,7 @@ class StatementReader:
             self.typed(self.at_first[text], kind)
         return Value(kind, self.at_first[text])
 
-    def typed(self, name: str, kind: Type) -> None:
+    def typed(self, name: str, kind: types.Type) -> None:
         """Record the type of a variable that is written here, and the user's line."""
         self.instance.variables[name] = kind
         self.instance.lines[name] = getattr(self.node, "lineno", 0)
@@ -236,20 +221,20 @@ class StatementReader:
         site.container = container
         return container(site)
 
-    def join(self, a: Type, b: Type, node: Any = None) -> Type:
+    def join(self, a: types.Type, b: types.Type, node: Any = None) -> types.Type:
         """The type of a value that has one of two types.
 
         Raises:
             Unreadable: no variable of compiled code can hold both.
         """
         try:
-            return join(a, b)
-        except Mismatch as error:
+            return types.join(a, b)
+        except types.Mismatch as error:
             raise self.refuse(f"here is {error}, which is not one type", node) from None
 
     # --- variables
 
-    def variable(self, name: str, kind: Type) -> str:
+    def variable(self, name: str, kind: types.Type) -> str:
         """The variable of compiled code that holds a name while the name has this type."""
         key = name, rep(kind)
         if key not in self.names:
@@ -262,7 +247,7 @@ class StatementReader:
     def assign(self, name: str, value: Value) -> None:
         """Bind a name to a value."""
         assert self.env is not None
-        if isinstance(value.kind, Static):
+        if isinstance(value.kind, types.Static):
             self.env[name] = Variable(value.kind)
             return
         self.emit(f"{self.variable(name, value.kind)} = {value.text}")
@@ -280,14 +265,14 @@ class StatementReader:
         assert self.env is not None
         known = self.env.get(name)
         if known is not None:
-            if known.kind is CONFLICT:
-                raise self.refuse(f"{name} is {CONFLICT}", node)
-            if isinstance(known.kind, Static):
+            if known.kind is types.CONFLICT:
+                raise self.refuse(f"{name} is {types.CONFLICT}", node)
+            if isinstance(known.kind, types.Static):
                 return Value(known.kind, "0", known.kind.value)
             if known.maybe_unbound:
                 self.fail_if(f"not b_{self.variable(name, None)}")
             text = self.variable(name, known.kind)
-            if isinstance(known.kind, Maybe) and not whole:
+            if isinstance(known.kind, types.Maybe) and not whole:
                 self.fail_if(f"not {text}[0]")
                 return self.temp(f"{text}[1]", known.kind.inner)
             return Value(known.kind, text, bounds=known.bounds)
@@ -336,8 +321,8 @@ class StatementReader:
     def captured(self, found: np.ndarray, read: Any, name: str, node: Any) -> Value:
         """A NumPy array from outside of the function."""
         try:
-            kind = Array(of_dtype(found.dtype).name, found.ndim, FIXED)
-        except Mismatch as error:
+            kind = types.Array(types.of_dtype(found.dtype).name, found.ndim, types.FIXED)
+        except types.Mismatch as error:
             raise self.refuse(f"{name} holds {error}", node) from None
         for text, known in self.program.captured.items():
             if known.seen is found:
@@ -353,12 +338,12 @@ class StatementReader:
             case None:
                 return Value(NONE, "0", None)
             case bool():
-                return Value(Scalar("bool", True), str(found), found)
+                return Value(types.Scalar("bool", True), str(found), found)
             case np.bool_():
-                return Value(Scalar("bool", False), str(bool(found)))
+                return Value(types.Scalar("bool", False), str(bool(found)))
             case np.generic():
                 try:
-                    kind = Scalar(found.dtype.name, False)
+                    kind = types.Scalar(found.dtype.name, False)
                     np.dtype(kind.name)
                     text = _float(float(found)) if kind.kind == "f" else str(int(found))
                 except (TypeError, ValueError):
@@ -367,9 +352,9 @@ class StatementReader:
             case int() if type(found) is int:
                 if not -(2**63) < found < 2**63:
                     raise self.refuse("an int of more than 64 bits", node)
-                return Value(Scalar("int64", True), f"int64({found})", int(found), bounds_of(found))
+                return Value(types.Scalar("int64", True), f"int64({found})", int(found), bounds_of(found))
             case float() if type(found) is float:
-                return Value(Scalar("float64", True), _float(found), found)
+                return Value(types.Scalar("float64", True), _float(found), found)
             case str() if type(found) is str:
                 codes = "".join(f"{ord(each)}, " for each in found)
                 text = f"np.array(({codes}), np.int32)" if found else "np.empty(0, np.int32)"
@@ -377,16 +362,16 @@ class StatementReader:
             case tuple():
                 items = [self.constant(each, node) for each in found]
                 return self.tuple_of(items)
-        return Value(Static(found), "0", found)
+        return Value(types.Static(found), "0", found)
 
     def tuple_of(self, items: Sequence[Value]) -> Value:
         """A tuple of values."""
         constant = tuple(item.constant for item in items)
         known = NO_CONSTANT if any(each is NO_CONSTANT for each in constant) else constant
-        if any(isinstance(item.kind, Static) for item in items):
-            return Value(Static(constant), "0", known, parts=list(items))
+        if any(isinstance(item.kind, types.Static) for item in items):
+            return Value(types.Static(constant), "0", known, parts=list(items))
         text = f"({''.join(item.text + ', ' for item in items)})"
-        return Value(Tuple(tuple(item.kind for item in items)), text, known, parts=list(items))
+        return Value(types.Tuple(tuple(item.kind for item in items)), text, known, parts=list(items))
 
     # --- where ways meet
 
@@ -402,13 +387,13 @@ class StatementReader:
             try:
                 for _, env in ends:
                     if name in env:
-                        if env[name].kind is CONFLICT:
-                            raise Mismatch
-                        kind = join(kind, env[name].kind)
-            except Mismatch:
-                kind = CONFLICT
-            if maybe and isinstance(kind, Static):
-                kind = CONFLICT
+                        if env[name].kind is types.CONFLICT:
+                            raise types.Mismatch
+                        kind = types.join(kind, env[name].kind)
+            except types.Mismatch:
+                kind = types.CONFLICT
+            if maybe and isinstance(kind, types.Static):
+                kind = types.CONFLICT
             bounds = joined_bounds(env[name].bounds for _, env in ends if name in env)
             out[name] = Variable(kind, maybe, bounds)
         for lines, env in ends:
@@ -419,7 +404,7 @@ class StatementReader:
         """The lines that convert variables from their types in `env` to those in `to`."""
         out: Lines = []
         for name, wanted in to.items():
-            if isinstance(wanted.kind, Static) or wanted.kind is CONFLICT:
+            if isinstance(wanted.kind, types.Static) or wanted.kind is types.CONFLICT:
                 continue
             target = self.variable(name, wanted.kind)
             known = env.get(name)
@@ -444,7 +429,7 @@ class StatementReader:
                 self.statement(node)
             except Stop:
                 self.env = None
-            except Mismatch as error:
+            except types.Mismatch as error:
                 raise self.refuse(str(error), node) from None
 
     def arm(self, body: Any, env: Env | None) -> tuple[Lines, Env | None]:
@@ -502,7 +487,7 @@ class StatementReader:
 
     def on_assign(self, node: ast.Assign) -> None:
         value = self.expr(node.value)
-        if len(node.targets) > 1 and not isinstance(value.kind, Static):
+        if len(node.targets) > 1 and not isinstance(value.kind, types.Static):
             value = self.held(value)
         for target in node.targets:
             self.store(target, value)
@@ -513,7 +498,7 @@ class StatementReader:
 
     def held(self, value: Value) -> Value:
         """The value in a new variable, which nothing else binds."""
-        if isinstance(value.kind, Static):
+        if isinstance(value.kind, types.Static):
             return value
         return self.temp(value.text, value.kind, constant=value.constant, bounds=value.bounds, parts=value.parts)
 
@@ -532,9 +517,9 @@ class StatementReader:
         """Return a value, together with the variables of functions around this one that it may have bound."""
         if self.instance.binds:
             value = self.tuple_of([self.once(value), *(self.read(name, node, True) for name in self.instance.binds)])
-        if isinstance(value.kind, Static):
+        if isinstance(value.kind, types.Static):
             raise self.refuse(f"it returns {value.kind}", node)
-        if not isinstance(value.kind, Scalar) or value.parts is not None:
+        if not isinstance(value.kind, types.Scalar) or value.parts is not None:
             value = self.held(value)
         place: Lines = []
         self.lines.append(Inline(place))
@@ -553,7 +538,7 @@ class StatementReader:
                 left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]
             ):
                 known = (self.env or {}).get(name)
-                if known is not None and isinstance(known.kind, Union | Maybe) and not known.maybe_unbound:
+                if known is not None and isinstance(known.kind, types.Union | types.Maybe) and not known.maybe_unbound:
                     return self.none_test(test, name, known, then, other, live)
         return self.decide(self.condition(test), then, other, live)
 
@@ -570,12 +555,12 @@ class StatementReader:
         """`if name is None: then else: other`, or with `is not`; the name has another type in each arm."""
         assert self.env is not None
         source, kind = self.variable(name, known.kind), known.kind
-        if isinstance(kind, Maybe):
-            rest, is_none = kind.inner, self.temp(f"not {source}[0]", Scalar("bool", True))
+        if isinstance(kind, types.Maybe):
+            rest, is_none = kind.inner, self.temp(f"not {source}[0]", types.Scalar("bool", True))
         else:
-            rest = union_of([each for each in kind.scalars if each != NONE])
+            rest = types.union_of([each for each in kind.scalars if each != NONE])
             found = f"{source}[0] == 0" if NONE in kind.scalars else "False"
-            is_none = self.temp(found, Scalar("bool", True))
+            is_none = self.temp(found, types.Scalar("bool", True))
         without, none = dict(self.env), dict(self.env)
         without[name], none[name] = Variable(rest), Variable(NONE)
         target = self.variable(name, rest)
@@ -729,7 +714,7 @@ class StatementReader:
         for name, kind in [*zip(names, instance.kinds, strict=True), *instance.outer]:
             assert self.env is not None
             self.env[name] = Variable(kind)
-            if not isinstance(kind, Static) and kind is not CONFLICT:
+            if not isinstance(kind, types.Static) and kind is not types.CONFLICT:
                 texts.append(self.variable(name, kind))
                 if name not in bound:
                     self.unchanging.add(texts[-1])
@@ -740,7 +725,7 @@ class StatementReader:
         before = instance.result
         try:
             result = joined_results(instance, [value.kind for _, value in self.returns] + [before])
-        except Mismatch as error:
+        except types.Mismatch as error:
             raise self.refuse(f"it returns {error}", self.tree) from None
         if result != before:
             instance.result = result

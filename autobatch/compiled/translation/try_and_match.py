@@ -10,24 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.translation.exact_types import (
-    BOOL,
-    FLOAT,
-    INT,
-    NONE,
-    Array,
-    Dict,
-    List,
-    Maybe,
-    Range,
-    Scalar,
-    Static,
-    Struct,
-    Text,
-    Tuple,
-    Type,
-    Union,
-)
+from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Inline, Lines
 from autobatch.compiled.translation.statement_reader import Handlers
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, parts_of
@@ -192,9 +176,11 @@ def _any(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: Any) 
 def _sequence(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: Any) -> Value:
     kind = value.kind
     stars = [place for place, each in enumerate(patterns) if isinstance(each, ast.MatchStar)]
-    if isinstance(kind, Union | Maybe | Static | Range) or (stars and not isinstance(kind, Tuple)):
+    if isinstance(kind, types.Union | types.Maybe | types.Static | types.Range) or (
+        stars and not isinstance(kind, types.Tuple)
+    ):
         raise reader.refuse(f"a pattern of a {kind}", node)
-    if isinstance(kind, Tuple) or (isinstance(kind, Struct) and issubclass(kind.cls, tuple)):
+    if isinstance(kind, types.Tuple) or (isinstance(kind, types.Struct) and issubclass(kind.cls, tuple)):
         parts = parts_of(value)
         if stars:
             rest = len(parts) - len(patterns) + 1
@@ -211,7 +197,7 @@ def _sequence(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: 
             [lambda a=a, b=b: _matches(reader, a, reader.held(b)) for a, b in zip(patterns, parts, strict=True)],
             node,
         )
-    if isinstance(kind, List):
+    if isinstance(kind, types.List):
         same = reader.temp(f"len({value.text}) == {len(patterns)}", BOOL)
         if kind.elem is None:
             return same if not patterns else reader.constant(False, node)
@@ -229,7 +215,7 @@ def _instance(reader: Any, pattern: ast.MatchClass, value: Value) -> Value:
         raise reader.refuse(f"a pattern of a {value.kind}", pattern)
     if not issubclass(own, cls):
         return reader.constant(False, pattern)
-    if isinstance(value.kind, Struct) and value.kind.cls is not dict:
+    if isinstance(value.kind, types.Struct) and value.kind.cls is not dict:
         names = [*getattr(cls, "__match_args__", ())[: len(pattern.patterns)], *pattern.kwd_attrs]
         parts = [value.kind.names.index(name) for name in names]
         tests = [
@@ -246,12 +232,13 @@ def _instance(reader: Any, pattern: ast.MatchClass, value: Value) -> Value:
 
 _CLASSES = {INT: int, FLOAT: float, BOOL: bool, NONE: type(None)}
 _OF_KIND = {
-    Text: str, Tuple: tuple, List: list, Dict: dict, Range: range, Array: np.ndarray,
+    types.Text: str, types.Tuple: tuple, types.List: list, types.Dict: dict, types.Range: range,
+    types.Array: np.ndarray,
 }  # fmt: skip
 
 
-def class_of(kind: Type) -> type | None:
+def class_of(kind: types.Type) -> type | None:
     """The class of the values of a type; None if it is not known or there are several."""
-    if isinstance(kind, Scalar):
+    if isinstance(kind, types.Scalar):
         return _CLASSES.get(kind) or np.dtype(kind.name).type
-    return kind.cls if isinstance(kind, Struct) else _OF_KIND.get(type(kind))
+    return kind.cls if isinstance(kind, types.Struct) else _OF_KIND.get(type(kind))

@@ -5,26 +5,8 @@ import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from autobatch.compiled.translation.exact_types import (
-    FLOAT,
-    NONE,
-    TAGS,
-    Array,
-    Dict,
-    List,
-    LookedUp,
-    Maybe,
-    RandomStream,
-    Range,
-    Scalar,
-    Set,
-    Static,
-    Struct,
-    Text,
-    Tuple,
-    Type,
-    Union,
-)
+from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation.exact_types import FLOAT, NONE
 
 NO_CONSTANT = object()
 
@@ -80,7 +62,7 @@ class Value:
         parts: for a tuple that was just made, its items.
     """
 
-    kind: Type
+    kind: types.Type
     text: str
     constant: Any = NO_CONSTANT
     bounds: "Bounds" = ANY
@@ -97,103 +79,99 @@ def parts_of(value: Value) -> list[Value]:
     return value.parts or [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
 
 
-def numba_type(kind: Scalar) -> str:
+def numba_type(kind: types.Scalar) -> str:
     """Numba's name for the machine type of a scalar."""
     return {"bool": "boolean", "none": "int64"}.get(kind.name, kind.name)
 
 
-def rep(kind: Type) -> str:
+def rep(kind: types.Type) -> str:
     """A name for how values of a type lie in memory; types of the same `rep` can be held by one variable."""
     match kind:
-        case Scalar():
+        case types.Scalar():
             return kind.name
-        case Union():
+        case types.Union():
             return "U"
-        case Array():
+        case types.Array():
             return f"A{kind.ndim}{kind.dtype}"
-        case LookedUp():
+        case types.LookedUp():
             return rep(kind.weights)
-        case Text():
+        case types.Text():
             return "S"
-        case RandomStream():
+        case types.RandomStream():
             return "A1uint64"
-        case Tuple() | Struct():
+        case types.Tuple() | types.Struct():
             return f"T{len(kind.items)}_{'_'.join(map(rep, kind.items))}_"
-        case Range():
+        case types.Range():
             return "R"
-        case Maybe():
+        case types.Maybe():
             return f"M{rep(kind.inner)}"
-        case List() | Set() | Dict():
+        case types.List() | types.Set() | types.Dict():
             return f"{type(kind).__name__}{kind.site.find().number}"
         case None:
             return "int64"
-    return f"X{id(kind.value) if isinstance(kind, Static) else id(kind)}"
+    return f"X{id(kind.value) if isinstance(kind, types.Static) else id(kind)}"
 
 
-def dummy(kind: Type) -> str:
+def dummy(kind: types.Type) -> str:
     """The text of some value of this type, where nobody reads the value."""
     match kind:
         case None:
             return "0"
-        case Scalar():
+        case types.Scalar():
             return f"{numba_type(kind)}(0)"
-        case Union():
+        case types.Union():
             return "(0, 0, 0.0)"
-        case Array():
+        case types.Array():
             return f"np.empty(({'0, ' * kind.ndim}), np.{kind.dtype})"
-        case LookedUp():
+        case types.LookedUp():
             return dummy(kind.weights)
-        case Text():
+        case types.Text():
             return "np.empty(0, np.int32)"
-        case RandomStream():
+        case types.RandomStream():
             return "np.zeros(6, np.uint64)"
-        case Tuple() | Struct():
+        case types.Tuple() | types.Struct():
             return f"({''.join(dummy(item) + ', ' for item in kind.items)})"
-        case Range():
+        case types.Range():
             return "(0, 0, 1)"
-        case Maybe():
+        case types.Maybe():
             return f"(False, {dummy(kind.inner)})"
-        case List() | Set() | Dict():
+        case types.List() | types.Set() | types.Dict():
             return f"new_{rep(kind)}()"
     return "0"
 
 
-def constructor(kind: Type) -> str:
+def constructor(kind: types.Type) -> str:
     """The source of the function that makes an empty container of this type."""
     name = rep(kind)
-    if isinstance(kind, List) and not kind.site.find().boxed:
+    if isinstance(kind, types.List) and not kind.site.find().boxed:
         return f"@jit\ndef new_{name}():\n    return [{dummy(kind.elem)} for _ in range(0)]\n"
-    if isinstance(kind, List):
+    if isinstance(kind, types.List):
         return f"@jit\ndef new_{name}():\n    out = TypedList([{dummy(kind.elem)}])\n    out.clear()\n    return out\n"
-    content = f"{dummy(kind.elem)}: {dummy(kind.value)}" if isinstance(kind, Dict) else dummy(kind.elem)
+    content = f"{dummy(kind.elem)}: {dummy(kind.value)}" if isinstance(kind, types.Dict) else dummy(kind.elem)
     return f"@jit\ndef new_{name}():\n    out = {{{content}}}\n    out.clear()\n    return out\n"
 
 
-def convert(text: str, kind: Type, to: Type) -> str:
+def convert(text: str, kind: types.Type, to: types.Type) -> str:
     """The text of a value as another type holds it; `to` is a type joined from `kind`, so nothing is lost."""
     match kind, to:
         case _ if rep(kind) == rep(to):
             pass
-        case _, Maybe():
-            if kind == NONE:
-                return dummy(to)
-            inside = (
-                convert(f"{text}[1]", kind.inner, to.inner)
-                if isinstance(kind, Maybe)
-                else convert(text, kind, to.inner)
-            )
-            return f"({text}[0], {inside})" if isinstance(kind, Maybe) else f"(True, {inside})"
-        case Maybe(), _:
+        case types.Maybe(), types.Maybe():
+            return f"({text}[0], {convert(f'{text}[1]', kind.inner, to.inner)})"
+        case _, types.Maybe():
+            return dummy(to) if kind == NONE else f"(True, {convert(text, kind, to.inner)})"
+        case types.Maybe(), _:
             return "0" if to == NONE else convert(f"{text}[1]", kind.inner, to)
-        case Scalar(), Union():
-            word = "0" if kind == NONE else f"int64({text})"
-            return f"({TAGS[kind]}, 0, float64({text}))" if kind.kind == "f" else f"({TAGS[kind]}, {word}, 0.0)"
-        case Union(), Scalar():
+        case types.Scalar(), types.Union():
+            word, number = ("0", f"float64({text})") if kind.kind == "f" else (f"int64({text})", "0.0")
+            return f"({types.TAGS[kind]}, {'0' if kind == NONE else word}, {number})"
+        case types.Union(), types.Scalar():
             payload = f"{text}[{2 if to.kind == 'f' else 1}]"
-            return "0" if to == NONE else payload if to.name in ("int64", "float64") else f"{numba_type(to)}({payload})"
-        case Scalar(), Scalar():
+            payload = payload if to.name in ("int64", "float64") else f"{numba_type(to)}({payload})"
+            return "0" if to == NONE else payload
+        case types.Scalar(), types.Scalar():
             return f"{numba_type(to)}({text})"
-        case ((Tuple() | Struct()), (Tuple() | Struct())):
+        case ((types.Tuple() | types.Struct()), (types.Tuple() | types.Struct())):
             items = [convert(f"{text}[{i}]", a, b) for i, (a, b) in enumerate(zip(kind.items, to.items, strict=True))]
             return f"({''.join(item + ', ' for item in items)})"
     return text
