@@ -1,72 +1,83 @@
-"""Partial derivatives as text, for each function that compiled code calls on numbers: one for each operand.
+"""Partial derivatives as text: the vjps of the ops, run on symbols of numbers, a cotangent of 1.0 going in."""
 
-In their text {0} and {1} are the operands, {y} is the result. They are the derivatives of `ops.numpy.elementwise`.
-"""
+import functools
+from collections.abc import Sequence
+from typing import Any
 
-import math
+import numpy as np
 
 from autobatch.compiled.translation.exact_types import DTYPES
 from autobatch.core.op import Op
+from autobatch.facts import operators
+from autobatch.ops.numpy.python_math import OPS_OF_NUMBERS
 from autobatch.ops.rules.dispatch import UFUNCS
 
-_LN2, _LN10 = repr(math.log(2.0)), repr(math.log(10.0))
-_ERF = repr(2.0 / math.sqrt(math.pi))
-
-_ONE = {
-    "exp": "{y}", "exp2": f"{{y}} * {_LN2}", "expm1": "{y} + 1.0", "log": "1.0 / {0}",
-    "log2": f"1.0 / ({{0}} * {_LN2})",
-    "log10": f"1.0 / ({{0}} * {_LN10})", "log1p": "1.0 / (1.0 + {0})", "sin": "math.cos({0})", "cos": "-math.sin({0})",
-    "tan": "1.0 + {y} * {y}", "arcsin": "1.0 / math.sqrt(1.0 - {0} * {0})",
-    "arccos": "-1.0 / math.sqrt(1.0 - {0} * {0})", "arctan": "1.0 / (1.0 + {0} * {0})", "sinh": "math.cosh({0})",
-    "cosh": "math.sinh({0})", "tanh": "1.0 - {y} * {y}", "arcsinh": "1.0 / math.sqrt({0} * {0} + 1.0)",
-    "arccosh": "1.0 / math.sqrt({0} * {0} - 1.0)", "arctanh": "1.0 / (1.0 - {0} * {0})", "negative": "-1.0",
-    "positive": "1.0", "absolute": "sign_of({0})", "fabs": "sign_of({0})", "square": "2.0 * {0}",
-    "reciprocal": "-{y} * {y}", "deg2rad": repr(math.pi / 180.0), "rad2deg": repr(180.0 / math.pi),
-    "sqrt": "0.5 / {y}", "cbrt": "1.0 / (3.0 * {y} * {y})",
+NAMED: dict[str, Any] = {
+    **{f"math.{function.__name__}": function for function in OPS_OF_NUMBERS if function is not float},
+    **{each.syntax.__name__: each.ufunc for each in (*operators.BINARY, *operators.UNARY)},
+    "hypot": np.hypot, "np.fmod": np.fmod, "abs": np.absolute, "squared": np.square, "modulo": np.remainder,
 }  # fmt: skip
-ROOTS = frozenset({"sqrt", "cbrt", "math.sqrt"})
-"""The functions whose derivative is infinite at zero."""
+"""What the names in compiled text stand for; an operator has the name of its syntax node."""
 
-_FIRST = "(1.0 if {0} %s {1} or {%d} != {%d} else 0.0)"
-_SECOND = "(0.0 if {0} %s {1} or {%d} != {%d} else 1.0)"
-
-
-def _extreme(sign: str, nan: int) -> tuple[str, str]:
-    return _FIRST % (sign, nan, nan), _SECOND % (sign, nan, nan)
-
-
-_TWO = {
-    "add": ("1.0", "1.0"), "subtract": ("1.0", "-1.0"), "multiply": ("{1}", "{0}"),
-    "divide": ("1.0 / {1}", "-{y} / {1}"), "maximum": _extreme(">=", 0), "minimum": _extreme("<=", 0),
-    "fmax": _extreme(">=", 1), "fmin": _extreme("<=", 1),
-    "hypot": ("({0} / {y} if {y} != 0.0 else 0.0)", "({1} / {y} if {y} != 0.0 else 0.0)"),
-    "arctan2": ("{1} / ({1} * {1} + {0} * {0})", "-{0} / ({1} * {1} + {0} * {0})"),
-    "copysign": ("math.copysign(1.0, {0}) * math.copysign(1.0, {1})", "0.0"),
-    "logaddexp": ("(math.exp({0} - {y}) if {y} != -INF else math.exp({0}))",
-                  "(math.exp({1} - {y}) if {y} != -INF else math.exp({1}))"),
-    "power": ("power_x({0}, {1})", "power_y({0}, {y})"), "float_power": ("power_x({0}, {1})", "power_y({0}, {y})"),
-    "remainder": ("1.0", "-np.floor({0} / {1})"), "fmod": ("1.0", "-np.trunc({0} / {1})"),
-    "heaviside": ("0.0", "(1.0 if {0} == 0 else 0.0)"),
+_IN_MATH = {getattr(np, name[5:], None): name for name in NAMED if name.startswith("math.")}
+_WRITTEN = {
+    **_IN_MATH, np.sign: "sign_of", np.exp2: "np.exp2", np.negative: "-", np.invert: "not ", np.bitwise_or: "or",
+    **{each.ufunc: each.symbol for each in (*operators.ARITHMETIC[:4], *operators.COMPARISONS)},
 }  # fmt: skip
 
-UFUNC_PARTIALS: dict[str, tuple[str, ...]] = {**{name: (text,) for name, text in _ONE.items()}, **_TWO}
-"""Partial derivatives by the name of the ufunc."""
 
-_SHARED = set(vars(math)) - {"remainder"}  # in `math` its sign is another
-_OF_MATH = {
-    "acos": "arccos", "asin": "arcsin", "atan": "arctan", "acosh": "arccosh", "asinh": "arcsinh", "atanh": "arctanh",
-    "atan2": "arctan2", "pow": "power",
-}  # fmt: skip
-PARTIALS: dict[str, tuple[str, ...]] = {
-    **{f"math.{name}": UFUNC_PARTIALS[ufunc] for name, ufunc in _OF_MATH.items()},
-    **{f"math.{name}": partials for name, partials in UFUNC_PARTIALS.items() if name in _SHARED},
-    "math.erf": (f"{_ERF} * math.exp(-{{0}} * {{0}})",), "math.erfc": (f"-{_ERF} * math.exp(-{{0}} * {{0}})",),
-    "np.fmod": UFUNC_PARTIALS["fmod"], "hypot": UFUNC_PARTIALS["hypot"], "abs": UFUNC_PARTIALS["absolute"],
-    "squared": ("2.0 * {0}",), "modulo": UFUNC_PARTIALS["remainder"],
-    "Add": UFUNC_PARTIALS["add"], "Sub": UFUNC_PARTIALS["subtract"], "Mult": UFUNC_PARTIALS["multiply"],
-    "Div": UFUNC_PARTIALS["divide"], "USub": ("-1.0",),
-}  # fmt: skip
-"""Partial derivatives by the name in compiled text; for operators, by the name of their syntax node."""
+class _Symbol(np.lib.mixins.NDArrayOperatorsMixin):
+    """A float that stands for its text; `is_root`: it is infinite where what it is divided by is zero."""
+
+    _ab_rank, dtype, shape, is_root = 0, np.dtype(float), (), False
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any) -> Any:
+        for one, other in (operands, operands[::-1]) if ufunc is np.multiply else ():
+            if not isinstance(one, _Symbol) and abs(one) == 1:
+                return other if one == 1 else -other
+        word, texts = _WRITTEN.get(ufunc, f"np.{ufunc.__name__}"), list(map(_text, operands))
+        if "." in word or "_" in word:
+            return _Symbol(f"{word}({', '.join(texts)})")
+        return _Symbol(f"({f' {word} '.join(texts)})" if len(texts) > 1 else f"({word}{texts[0]})")
+
+    def __array_function__(self, function: Any, classes: Any, args: Sequence[Any], named: Any) -> "_Symbol":
+        condition, one, other = map(_text, args)  # of `np.where`
+        return _Symbol(f"({one} if {condition} else {other})")
+
+    def _ab_apply(self, op: Op, args: Sequence[Any], params: Any) -> "_Symbol":
+        share, of = map(_text, args)  # of `share_p`
+        out = _Symbol(f"({share} / {of} if {of} != 0.0 else INF)")
+        out.is_root = True
+        return out
+
+
+def _text(x: Any) -> str:
+    return x.text if isinstance(x, _Symbol) else repr(float(x)) if np.isfinite(x) else f"({x})".replace("inf", "INF")
+
+
+def is_constant(ufunc: Any) -> bool:
+    """True if the result of a ufunc carries no gradient."""
+    op = UFUNCS.get(ufunc)
+    return isinstance(op, Op) and op.vjp is None
+
+
+@functools.cache
+def partials_of(function: Any, count: int) -> tuple[list[str], bool] | None:
+    """The partial derivatives of a ufunc or a function of `math`, one for each of `count` operands; None if unknown.
+
+    In their text {0} and {1} are the operands, {y} is the result. The second value: they are infinite where it is zero.
+    """
+    op = OPS_OF_NUMBERS.get(function) or UFUNCS.get(function)
+    if not isinstance(op, Op) or op.vjp is None:
+        return None
+    symbols = [_Symbol(f"{{{place}}}") for place in range(count)]
+    found = [op.vjp(place, np.float64(1.0), _Symbol("{y}"), symbols, {}) for place in range(count)]
+    texts = [_text(0.0 if each is None else each) for each in found]
+    return texts, any(isinstance(each, _Symbol) and each.is_root for each in found)
+
 
 # The integer dtypes, and of the functions that compiled text calls (in `kernels.compiled_code.checked_arithmetic`,
 # `kernels.compiled_code.checked_array_calls`, NumPy and Python) those that count, search and test.
@@ -82,5 +93,3 @@ CONSTANT = frozenset((
     "integer_power", "max", "min", "math.gcd", "extent",
 ))  # fmt: skip
 """Functions of compiled text whose results carry no gradient."""
-
-CONSTANT_UFUNCS = frozenset(ufunc.__name__ for ufunc, op in UFUNCS.items() if isinstance(op, Op) and op.vjp is None)

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.taping.derivatives import CONSTANT, CONSTANT_UFUNCS, PARTIALS, ROOTS, UFUNC_PARTIALS
+from autobatch.compiled.taping.derivatives import CONSTANT, NAMED, is_constant, partials_of
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, Unreadable, flat
@@ -209,7 +209,7 @@ class _ShadowedFunction:
                 self._put(out, value)
             case ast.Expr(value=ast.Call() as call) if (known := self._array_loop(call)) is not None:
                 ufunc, *operands = known
-                if ufunc not in CONSTANT_UFUNCS:
+                if not is_constant(ufunc):
                     for each in operands:
                         self._put(call.args[-1], each)
             case ast.For(target=ast.Name(id=name), iter=items):
@@ -292,7 +292,7 @@ class _ShadowedFunction:
     def _call_carries(self, name: str, func: ast.expr, args: Sequence[ast.expr]) -> bool:
         if name in CONSTANT or name in _MADE:
             return False
-        if name in ("scalar_1", "scalar_2") and self._ufunc(args[0]).__name__ in CONSTANT_UFUNCS:
+        if name in ("scalar_1", "scalar_2") and is_constant(self._ufunc(args[0])):
             return False
         if isinstance(func, ast.Attribute) and not (isinstance(func.value, ast.Name) and func.value.id in _MODULES):
             if func.attr in ("any", "all", "items", "keys"):
@@ -305,11 +305,11 @@ class _ShadowedFunction:
         return any(map(self.carries, args))
 
     def _array_loop(self, call: ast.Call) -> list[Any] | None:
-        """For a call that runs a ufunc over arrays, into its last argument: the ufunc's name, and the operands."""
+        """For a call that runs a ufunc over arrays, into its last argument: the ufunc, and the operands."""
         name = ast.unparse(call.func)
         if name in ("apply_1", "apply_2", "reduce_1"):
-            return [self._ufunc(call.args[0]).__name__, *call.args[2:-1]]
-        return [name.split("_")[1], *call.args[:-1]] if name in self.shadows.program.loops else None
+            return [self._ufunc(call.args[0]), *call.args[2:-1]]
+        return [getattr(np, name.split("_")[1]), *call.args[:-1]] if name in self.shadows.program.loops else None
 
     def _ufunc(self, address: ast.expr) -> Any:
         """The ufunc whose loop has this address, which is `table[2 k]`."""
@@ -466,10 +466,10 @@ class _ShadowedFunction:
                 return [text, f"fill_rows({self.place(out)}, {self.place(rows)})"]
             case _, [*_, out] if (known := self._array_loop(call)) is not None:
                 ufunc, *operands = known
-                if ufunc in CONSTANT_UFUNCS or not self.carries(out):
+                if is_constant(ufunc) or not self.carries(out):
                     return [text]
                 if function == "reduce_1":
-                    return self._reduction(ufunc, operands[0], out, text)
+                    return self._reduction(ufunc.__name__, operands[0], out, text)
                 return [text, *self._loop(ufunc, operands, out)]
             case ast.Attribute(value=ast.Name() as holder, attr=attr), _ if self.carries(holder):
                 if isinstance(self.kinds.get(holder.id), types.List):
@@ -489,11 +489,12 @@ class _ShadowedFunction:
         kind = self.kind_of(holder)
         return self.place(value, kind.elem if isinstance(kind, types.List) else None)
 
-    def _loop(self, ufunc: str, operands: Sequence[ast.expr], out: ast.expr) -> Lines:
+    def _loop(self, ufunc: Any, operands: Sequence[ast.expr], out: ast.expr) -> Lines:
         """The lines for an element-wise operation, one op of the tape: its places, and loops for the partials."""
-        partials = UFUNC_PARTIALS.get(ufunc)
-        if partials is None:
-            raise self.refuse(out, f"np.{ufunc} has none here")
+        found = partials_of(ufunc, len(operands))
+        if found is None:
+            raise self.refuse(out, f"np.{ufunc.__name__} has none here")
+        partials, is_root = found
         self.count += 1
         k = f"p{self.count}"
         names: dict[str, str] = {}
@@ -512,9 +513,6 @@ class _ShadowedFunction:
             elif each is not out:
                 sides.append("np.empty(0, np.int64)")
         texts = [partial.format(*values[:-1], y=values[-1]) for partial in partials]
-        is_root = ufunc in ROOTS
-        if is_root:
-            texts[0] = f"({texts[0]} if {values[-1]} != 0.0 else INF)"
         wide = [f"[{k}]" in text or f"({k} " in text for text in texts]
         if len(texts) == 1:
             sides, wide = [*sides, "np.empty(0, np.int64)"], [*wide, False]
@@ -544,19 +542,19 @@ class _ShadowedFunction:
                 raise self.refuse(out, f"np.{name}.reduce has none here")
         return [f"{start} = {ast.unparse(out)}[0]", text, f"{into} = {found}"]
 
-    def _pushed(
-        self, name: str, partials: Sequence[str], values: Sequence[str], places: Sequence[str], out: str
-    ) -> str:
+    def _pushed(self, function: Any, operands: Sequence[ast.expr], node: ast.expr, out: str) -> str:
         """The text of the place of a number that is computed from others: a push onto the tape."""
+        found = partials_of(function, len(operands))
+        if found is None:
+            raise self.refuse(node, f"{getattr(function, '__name__', f'`{ast.unparse(node)}`')} has none here")
+        values = [f"({ast.unparse(each)})" for each in operands]
         parts = []
-        for partial, place in zip(partials, places, strict=True):
+        for partial, place in zip(found[0], map(self.scalar, operands), strict=True):
             if place != _ZERO:
-                parts += [place, partial.format(*values, y=out)]
+                parts += [place, partial.format(*values, y=out or f"({ast.unparse(node)})")]
         if len(parts) == 2 and parts[1] == "1.0":
             return parts[0]
-        if name in ROOTS:
-            return f"push_root(tape, {parts[0]}, ({parts[1]} if {out} != 0.0 else INF))"
-        return f"push_{len(parts) // 2}(tape, {', '.join(parts)})"
+        return f"push_{'root' if found[1] else len(parts) // 2}(tape, {', '.join(parts)})"
 
     def scalar(self, node: ast.expr) -> str:
         """The text of the place of a number, which is zero if it carries no gradient."""
@@ -585,42 +583,25 @@ class _ShadowedFunction:
             case ast.ListComp():
                 return self._comprehension(node)
             case ast.BinOp(op=op, left=left, right=right):
-                return self._operation(type(op).__name__, [left, right], node, out)
+                if not any(isinstance(self.kind_of(each), types.Array) for each in (left, right)):
+                    return self._pushed(NAMED[type(op).__name__], [left, right], node, out)
             case ast.UnaryOp(op=op, operand=operand):
-                return self._operation(type(op).__name__, [operand], node, out)
+                if not isinstance(self.kind_of(operand), types.Array):
+                    return self._pushed(NAMED[type(op).__name__], [operand], node, out)
             case ast.Call():
                 return self._call(node, kind, out)
         raise self.refuse(node, f"`{ast.unparse(node)}` has none here")
 
-    def _operation(self, name: str, operands: Sequence[ast.expr], node: ast.expr, out: str) -> str:
-        partials = PARTIALS.get(name)
-        whole = any(isinstance(self.kind_of(each), types.Array) for each in operands)
-        if partials is None or whole or "np." in ast.unparse(node):
-            raise self.refuse(node, f"`{ast.unparse(node)}` has none here")
-        return self._pushed(
-            name, partials, [f"({ast.unparse(each)})" for each in operands], list(map(self.scalar, operands)),
-            out or f"({ast.unparse(node)})",
-        )  # fmt: skip
-
     def _call(self, node: ast.Call, kind: Any, out: str) -> str:
         name, args = ast.unparse(node.func), node.args
-        whole = out or f"({ast.unparse(node)})"
         if name in ("float64", "float32", "np.float64", "np.float32", "opaque"):
             return self.place(args[0])
         if name == "select":
             return f"select({ast.unparse(args[0])}, {self.scalar(args[1])}, {self.scalar(args[2])})"
         if name in ("scalar_1", "scalar_2"):
-            ufunc = self._ufunc(args[0])
-            partials = UFUNC_PARTIALS.get(ufunc.__name__)
-            if partials is None:
-                raise self.refuse(node, f"np.{ufunc.__name__} has none here")
-            operands = args[2:-1]
-            values, places = [f"({ast.unparse(each)})" for each in operands], list(map(self.scalar, operands))
-            return self._pushed(ufunc.__name__, partials, values, places, whole)
-        if name in PARTIALS:
-            operands = args
-            values, places = [f"({ast.unparse(each)})" for each in operands], list(map(self.scalar, operands))
-            return self._pushed(name, PARTIALS[name], values, places, whole)
+            return self._pushed(self._ufunc(args[0]), args[2:-1], node, out)
+        if name in NAMED:
+            return self._pushed(NAMED[name], args, node, out)
         if name in _ALIKE:
             return f"{name}({', '.join([self.place(args[0]), *map(ast.unparse, args[1:])])})"
         if name == "np.full":

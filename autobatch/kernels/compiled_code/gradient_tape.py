@@ -246,18 +246,6 @@ def sign_of(x):
 
 
 @jit
-def power_x(x, y):
-    """The derivative of `x ** y` with respect to x."""
-    return 0.0 if y == 0 else y * math.pow(x, y - 1.0)
-
-
-@jit
-def power_y(x, out):
-    """The derivative of `out = x ** y` with respect to y."""
-    return 0.0 if x == 0 else out * math.log(x)
-
-
-@jit
 def taped_sum(tape, start, places):
     """The place of a sum: the number at `start` plus the numbers at `places`."""
     flat = places.ravel()

@@ -81,19 +81,19 @@ for _name in ("exp2", "cbrt"):  # since Python 3.11
     if hasattr(math, _name):
         _UFUNC_OF[getattr(math, _name)] = getattr(np, _name)
 
-_OPS: dict[Any, Op] = {function: _like(function, ufunc) for function, ufunc in _UFUNC_OF.items()}
-_OPS[math.log] = _with(
+OPS_OF_NUMBERS: dict[Any, Op] = {function: _like(function, ufunc) for function, ufunc in _UFUNC_OF.items()}
+OPS_OF_NUMBERS[math.log] = _with(
     math.log,
     lambda ct, out, x, *base: ct / (x if not base else x * np.log(base[0])),
     lambda ct, out, x, base: -ct * out / (base * np.log(base)),
 )
-_OPS[math.erf] = _with(math.erf, lambda ct, out, x: ct * (_TWO_BY_ROOT_OF_PI * np.exp(-x * x)))
-_OPS[math.erfc] = _with(math.erfc, lambda ct, out, x: ct * (-_TWO_BY_ROOT_OF_PI * np.exp(-x * x)))
-_OPS[math.hypot] = _with(math.hypot)
-_OPS[math.hypot].vjp = _strong(_hypot_vjp)
-_OPS[float] = elementwise(_on_each(float), lambda ct, out, x: ct, name="float")
+OPS_OF_NUMBERS[math.erf] = _with(math.erf, lambda ct, out, x: ct * (_TWO_BY_ROOT_OF_PI * np.exp(-x * x)))
+OPS_OF_NUMBERS[math.erfc] = _with(math.erfc, lambda ct, out, x: ct * (-_TWO_BY_ROOT_OF_PI * np.exp(-x * x)))
+OPS_OF_NUMBERS[math.hypot] = _with(math.hypot)
+OPS_OF_NUMBERS[math.hypot].vjp = _strong(_hypot_vjp)
+OPS_OF_NUMBERS[float] = elementwise(_on_each(float), lambda ct, out, x: ct, name="float")
 
-_OPS |= {
+OPS_OF_NUMBERS |= {
     each: elementwise(_on_each(each), name=f"math.{each.__name__}") for each in (math.isnan, math.isinf, math.isfinite)
 }
 _CASTS = (np.float64, np.float32)
@@ -107,11 +107,11 @@ def _value(x: Any) -> Any:
 def of_number(function: Any, *args: Any) -> Any:
     """Call a function of `OF_NUMBERS` with arguments of which at least one is an array of this library."""
     if function not in _CASTS:
-        return _OPS[function](*map(_value, args))
+        return OPS_OF_NUMBERS[function](*map(_value, args))
     return astype_p(_value(args[0]), dtype=np.dtype(function)) if not np.ndim(args[0]) else function(*args)
 
 
-OF_NUMBERS = frozenset({*_OPS, *_CASTS})
+OF_NUMBERS = frozenset({*OPS_OF_NUMBERS, *_CASTS})
 """The functions that `number` accepts."""
 
 
