@@ -5,7 +5,6 @@ that are written into must not share memory with others, and changed containers 
 """
 
 import dataclasses
-import itertools
 import operator
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, NotCompiled, is_varying
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.source_program import SourceProgram
-from autobatch.compiled.value_layout import leaves, state_of
+from autobatch.compiled.value_layout import columns, leaves, split, state_of
 
 
 @dataclasses.dataclass
@@ -58,17 +57,15 @@ def changed_containers(program: SourceProgram, kinds: Sequence[types.Type], vary
     """
     out = []
     for place, (kind, of_examples) in enumerate(zip(kinds, varying, strict=True)):
-        holders = [each for each in parts_within(kind) if isinstance(each, types.List | types.Set | types.Dict)]
+        holders = [each for each in types.within(kind) if isinstance(each, types.List | types.Set | types.Dict)]
         if of_examples and any(
-            program.may_change(each) for holder in holders for each in parts_within(holder) if each != holder
+            program.may_change(each) for holder in holders for each in types.within(holder) if each != holder
         ):
             raise types.Mismatch(f"it may change what is in a {holders[0]}")
         inner = [each for each in holders if program.may_change(each)]
         if not inner:
             continue
-        plain = isinstance(kind, types.List | types.Dict) and not any(
-            _can_change(item) for item in kind.site.find().items
-        )
+        plain = isinstance(kind, types.List | types.Dict) and not any(map(_can_change, kind.site.find().items))
         if not of_examples or not plain or len(inner) != 1:
             raise types.Mismatch(f"it changes a {inner[0]} in an argument")
         out.append(place)
@@ -77,20 +74,8 @@ def changed_containers(program: SourceProgram, kinds: Sequence[types.Type], vary
 
 def _can_change(kind: types.Type) -> bool:
     return any(
-        isinstance(each, types.Array | types.List | types.Set | types.Dict | types.RandomStream | types.Struct)
-        for each in parts_within(kind)
+        isinstance(each, types.RandomStream | types.Struct) or types.is_mutable(each) for each in types.within(kind)
     )
-
-
-def parts_within(kind: types.Type) -> Iterator[types.Type]:
-    """A type and, recursively, the types of its parts."""
-    yield kind
-    if isinstance(kind, types.Tuple | types.Struct):
-        for item in kind.items:
-            yield from parts_within(item)
-    elif isinstance(kind, types.List | types.Set | types.Dict):
-        for item in kind.site.find().items:
-            yield from parts_within(item)
 
 
 def check_independent(call: CompiledCall, program: SourceProgram, kinds: Sequence[types.Type]) -> None:
@@ -103,7 +88,7 @@ def check_independent(call: CompiledCall, program: SourceProgram, kinds: Sequenc
     seen: set[int] = set()
     for value, kind in zip(call.values, kinds, strict=True):
         varying = isinstance(value, ColumnPlace)
-        if not varying and is_varying(value) and any(program.may_change(each) for each in parts_within(kind)):
+        if not varying and is_varying(value) and any(program.may_change(each) for each in types.within(kind)):
             raise NotCompiled("an argument that is partly shared is changed")
         objects = call.examples(value.column) if isinstance(value, ColumnPlace) else [value]
         for each, each_kind in _objects(kind, objects):
@@ -142,14 +127,9 @@ def _objects(kind: types.Type, values: Sequence[Any]) -> Iterator[tuple[Any, typ
             yield from ((value, kind) for value in values)
             inner = [each for value in values for each in (value.values() if isinstance(kind, types.Dict) else value)]
             yield from _objects(kind.site.find().items[-1], inner)
-        case types.Tuple():
-            for place, item in enumerate(kind.items):
-                yield from _objects(item, [value[place] for value in values])
-        case types.Struct():
-            for name, item in zip(kind.names, kind.items, strict=True):
-                yield from _objects(
-                    item, [value[name] if kind.cls is dict else getattr(value, name) for value in values]
-                )
+        case types.Tuple() | types.Struct():
+            for item, column in columns(kind, values):
+                yield from _objects(item, column)
 
 
 def writes_back(
@@ -168,22 +148,17 @@ def writes_back(
     match kind:
         case types.Array():
             flat, _ = next(arrays), next(arrays)
-            ends = itertools.accumulate((value.size for value in values), initial=0)
-            for value, (first, last), is_wanted in zip(values, itertools.pairwise(ends), wanted, strict=True):
+            for value, part, is_wanted in zip(values, split(flat, [x.size for x in values]), wanted, strict=True):
                 if is_wanted and program.may_change(kind):
-                    yield operator.setitem, value, ..., flat[first:last].reshape(value.shape)
+                    yield operator.setitem, value, ..., part.reshape(value.shape)
         case types.RandomStream():
             words = next(arrays).reshape(-1, 6)
             for value, state, is_wanted in zip(values, words, wanted, strict=True):
                 if is_wanted and program.may_change(kind):
                     yield setattr, value.bit_generator, "state", state_of(state)
-        case types.Tuple():
-            for place, item in enumerate(kind.items):
-                yield from writes_back(program, item, [value[place] for value in values], arrays, wanted)
-        case types.Struct():
-            for name, item in zip(kind.names, kind.items, strict=True):
-                parts = [value[name] if kind.cls is dict else getattr(value, name) for value in values]
-                yield from writes_back(program, item, parts, arrays, wanted)
+        case types.Tuple() | types.Struct():
+            for item, column in columns(kind, values):
+                yield from writes_back(program, item, column, arrays, wanted)
         case _:
             for _ in leaves(kind):
                 next(arrays)

@@ -7,7 +7,7 @@
 import dataclasses
 import itertools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -164,6 +164,19 @@ def _word(kind: types.Scalar) -> Any:
     return np.dtype("bool" if kind.name == "bool" else "int64" if kind.name == "none" else kind.name)
 
 
+def columns(kind: types.Tuple | types.Struct, values: Sequence[Any]) -> Iterator[tuple[types.Type, list[Any]]]:
+    """For each part of a type its own type, and that part of each value."""
+    get: Any = getattr if isinstance(kind, types.Struct) and kind.cls is not dict else operator.getitem
+    names = kind.names if isinstance(kind, types.Struct) else range(len(kind.items))
+    for name, item in zip(names, kind.items, strict=True):
+        yield item, [get(value, name) for value in values]
+
+
+def split(flat: Any, lengths: Iterable[int]) -> list[Any]:
+    """Consecutive parts of these lengths."""
+    return [flat[a:b] for a, b in itertools.pairwise(itertools.accumulate(lengths, initial=0))]
+
+
 def flattened(kind: types.Type, values: Sequence[Any]) -> Iterator[tuple[types.Type, Sequence[Any]]]:
     """Split values into sequences of numbers, arrays or strings of one type each, in packing order.
 
@@ -171,10 +184,8 @@ def flattened(kind: types.Type, values: Sequence[Any]) -> Iterator[tuple[types.T
     """
     match kind:
         case types.Tuple() | types.Struct():
-            get: Any = getattr if isinstance(kind, types.Struct) and kind.cls is not dict else operator.getitem
-            names = kind.names if isinstance(kind, types.Struct) else range(len(kind.items))
-            for name, item in zip(names, kind.items, strict=True):
-                yield from flattened(item, [get(value, name) for value in values])
+            for item, column in columns(kind, values):
+                yield from flattened(item, column)
         case types.List() | types.Set() | types.Dict():
             yield INT, list(map(len, values))
             yield from flattened(kind.elem, list(itertools.chain.from_iterable(values)))
@@ -473,10 +484,10 @@ def _objects(kind: types.Type) -> int:
         return sum(map(_objects, kind.items))
     if isinstance(kind, types.Maybe):
         return _objects(kind.inner)
-    if isinstance(kind, types.Struct) and not issubclass(kind.cls, tuple):
+    if types.is_record(kind):
         return 2
     if isinstance(kind, types.List | types.Dict):
-        return 2 if any(map(_is_mutable, kind.site.find().items)) else 1
+        return 2 if any(map(types.is_mutable, kind.site.find().items)) else 1
     return int(isinstance(kind, types.Array))
 
 
@@ -497,7 +508,7 @@ def _spans(
             _spans(kind.inner, f"{text}[1]", given, spans, inside, structs)
             lines += [f"if {text}[0]:", inside or ["pass"]]
         case types.Tuple() | types.Struct():
-            if isinstance(kind, types.Struct) and not issubclass(kind.cls, tuple):
+            if types.is_record(kind):
                 if kind.cls in structs:
                     raise types.Mismatch(f"it returns a {kind} more than once")
                 structs.append(kind.cls)
@@ -512,19 +523,11 @@ def _spans(
             inner: Lines = []
             name = f"z{len(text)}"
             item = kind.site.find().items[place]
-            if _is_mutable(item):
-                if isinstance(item, types.Struct) and not issubclass(item.cls, tuple):
+            if types.is_mutable(item):
+                if types.is_record(item):
                     raise types.Mismatch(f"it returns a {item} in a {kind}, in which one object may stand twice")
                 _spans(item, name, given, spans, inner, structs)
                 lines += [f"for {name} in {text}{'.values()' if place else ''}:", inner or ["pass"]]
-
-
-def _is_mutable(kind: types.Type) -> bool:
-    if isinstance(kind, types.Struct) and not issubclass(kind.cls, tuple):
-        return True
-    if isinstance(kind, types.Tuple | types.Struct):
-        return any(map(_is_mutable, kind.items))
-    return isinstance(kind, types.Array | types.List | types.Set | types.Dict)
 
 
 def unpack(kind: types.Type, arrays: Sequence[np.ndarray], count: int) -> list[Any]:
@@ -571,39 +574,37 @@ def _unpack(kind: types.Type, arrays: list[np.ndarray], count: int) -> tuple[lis
             return made, arrays[3:]
         case types.Array():
             shapes = np.stack(arrays[: kind.ndim], axis=1) if kind.ndim else np.empty((count, 0), np.int64)
-            ends = np.cumsum(np.prod(shapes, axis=1)).tolist()
-            flat = arrays[kind.ndim]
-            views = [flat[start:end] for start, end in itertools.pairwise([0, *ends])]
+            views = split(arrays[kind.ndim], np.prod(shapes, axis=1).tolist())
             if kind.ndim != 1:
                 views = [view.reshape(shape) for view, shape in zip(views, shapes.tolist(), strict=True)]
             return views, arrays[kind.ndim + 1 :]
         case types.Text():
-            ends = np.cumsum(arrays[0]).tolist()
-            text = arrays[1].tobytes().decode("utf-32-le", "surrogatepass")
-            return [text[start:end] for start, end in itertools.pairwise([0, *ends])], arrays[2:]
+            return split(arrays[1].tobytes().decode("utf-32-le", "surrogatepass"), arrays[0].tolist()), arrays[2:]
         case types.Maybe():
             there = arrays[0].tolist()
             found, rest = _unpack(kind.inner, arrays[1:], sum(there))
             inner = iter(found)
             return [next(inner) if is_there else None for is_there in there], rest
         case types.Tuple() | types.Struct():
-            columns = []
+            found = []
             for item in kind.items:
                 column, arrays = _unpack(item, arrays, count)
-                columns.append(column)
-            rows = list(zip(*columns, strict=True)) if columns else [()] * count
-            return [made_of(kind, row) for row in rows] if isinstance(kind, types.Struct) else rows, arrays
-        case types.List():
-            ends = np.cumsum(arrays[0]).tolist()
-            items, rest = _unpack(kind.elem, arrays[1:], ends[-1] if ends else 0)
-            return [items[start:end] for start, end in itertools.pairwise([0, *ends])], rest
-        case types.Dict():
-            ends = np.cumsum(arrays[0]).tolist()
-            total = ends[-1] if ends else 0
-            keys, rest = _unpack(kind.elem, arrays[1:], total)
-            values, rest = _unpack(kind.value, rest, total)
-            return [dict(zip(keys[a:b], values[a:b], strict=True)) for a, b in itertools.pairwise([0, *ends])], rest
+                found.append(column)
+            return rows_of(kind, found, count), arrays
+        case types.List() | types.Dict():
+            lengths = arrays[0].tolist()
+            items, rest = _unpack(kind.elem, arrays[1:], sum(lengths))
+            if isinstance(kind, types.List):
+                return split(items, lengths), rest
+            values, rest = _unpack(kind.value, rest, sum(lengths))
+            return list(map(dict, split(list(zip(items, values, strict=True)), lengths))), rest
     raise AssertionError(kind)
+
+
+def rows_of(kind: types.Tuple | types.Struct, found: Sequence[list[Any]], count: int) -> list[Any]:
+    """The values whose parts are in these lists, one for each part."""
+    rows = list(zip(*found, strict=True)) if found else [()] * count
+    return [made_of(kind, row) for row in rows] if isinstance(kind, types.Struct) else rows
 
 
 def made_of(kind: types.Struct, items: Sequence[Any]) -> Any:

@@ -63,7 +63,7 @@ def rows_in_another_order(m, b):
 
 @program(lambda rng: (ints(rng), floats(rng), rng.normal(size=(3, 3)), int(rng.integers(0, 4))))
 def arrays_in_other_orders(ids, x, m, n):
-    made = np.unique(ids), np.unique(x), np.tile(ids, n), np.identity(n), np.diag(x), np.matmul(m, m[0])
+    made = np.unique(ids), np.unique(x), np.identity(n), np.diag(x), np.matmul(m, m[0])
     order = np.argsort(x), x.argsort(), np.argsort(ids, kind="stable"), np.sort(x), np.flatnonzero(ids)
     joined = np.concatenate([ids, x]), np.concatenate((x, x[:1])), np.vstack([x, 2 * x])
     return made, order, joined, np.flatnonzero(x > 0)
@@ -92,10 +92,9 @@ def numbers_of_math(n, x):
     return whole, math.degrees(x), math.radians(x), math.fmod(x, 0.3), math.copysign(n, x), math.trunc(x)
 
 
-@program(lambda rng: (floats(rng, 1, 9), rng.normal(size=3), [1e16, 1.0, -1e16, 0.1][: int(rng.integers(1, 5))]))
-def sums_of_shifted_and_exact_sums(x, kernel, a):
-    shifted = np.convolve(x, kernel), np.convolve(x, kernel, "same"), np.convolve(x, kernel, "valid"), abs(x - 1.0)
-    return shifted, math.fsum(a), math.fsum(x), math.fsum([0.1] * 10), abs(a[-1])
+@program(lambda rng: (floats(rng, 1, 9), [1e16, 1.0, -1e16, 0.1][: int(rng.integers(1, 5))]))
+def sizes_of_arrays_and_items(x, a):
+    return abs(x - 1.0), abs(a[-1])
 
 
 @program(lambda rng: (ints(rng, 0, 5, 1, 8), floats(rng, 8, 9), int(rng.integers(-3, 4))))
@@ -173,16 +172,14 @@ def found_and_joined(items, s):
     if 3 in items:
         items.remove(3)
     words = [str(item) for item in items]
-    return at, items, ", ".join(words), "".join(words), s.join(words), s.index("a") if "a" in s else -1
+    return at, items, ", ".join(words), "".join(words), s.join(words)
 
 
 @program(lambda rng: (ints(rng, 0, 5).tolist(), int(rng.integers(-7, 8))))
 def turned(items, by):
     waiting = deque(items)
-    waiting.rotate(by)
-    once = list(waiting)
-    waiting.rotate()
-    return once, list(waiting), pow(by, 2), pow(2.0, by)
+    waiting.reverse()
+    return list(waiting), pow(by, 2), pow(2.0, by)
 
 
 @program(lambda rng: (floats(rng, 0, 4), floats(rng, 0, 4), floats(rng, 1, 3)))

@@ -13,6 +13,8 @@ from autobatch.compiled.translation.calls import CALLS, calls, constant_of, meth
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.number_operators import cast, lift
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float, numba_type, parts_of
+from autobatch.core.op import Op
+from autobatch.ops.rules.dispatch import UFUNCS
 
 # --- dtypes, shapes, new arrays
 
@@ -116,22 +118,6 @@ def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> 
             reader.fail_if(f"{part} < {limits.min if limits else -largest} or {part} > {largest}")
     out = reader.temp(f"np.arange({', '.join(texts)})", types.Array("int64", 1))
     return astype_text(reader, out, kind)
-
-
-@calls(np.linspace)
-def linspace(reader: Any, node: Any, start: Value, stop: Value, num: Value | None = None) -> Value:
-    """`np.linspace`."""
-    values = [reader.once(value) for value in (start, stop)]
-    if not all(isinstance(value.kind, types.Scalar) and value.kind.kind in "biuf" for value in values):
-        raise reader.refuse("np.linspace of these", node)
-    count = reader.constant(50, node) if num is None else num
-    text = reader.temp(reader.index(count, node), INT).text
-    reader.fail_if(f"{text} < 2")
-    a, b = (f"float64({value.text})" for value in values)
-    out = reader.temp(f"np.arange({text}) * (({b} - {a}) / ({text} - 1)) + {a}", types.Array("float64", 1))
-    reader.emit(f"{out.text}[{text} - 1] = {b}")
-    reader.fail_if(f"{a} == {b}")
-    return out
 
 
 def astype_text(reader: Any, value: Value, name: str) -> Value:
@@ -291,16 +277,9 @@ def _ufunc(ufunc: Any) -> None:
         return arrays.elementwise(reader, ufunc, [reader.once(arg) for arg in args], node)
 
 
-for _name in (
-    "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "square", "sin", "cos", "tan", "arcsin", "arccos",
-    "arctan", "sinh", "cosh", "tanh", "arcsinh", "arccosh", "arctanh", "floor", "ceil", "trunc", "rint", "absolute",
-    "fabs", "negative", "sign", "isnan", "isinf", "isfinite", "logical_not", "cbrt", "reciprocal", "deg2rad", "rad2deg",
-    "add", "subtract", "multiply", "true_divide", "maximum", "minimum", "fmax", "fmin", "hypot", "arctan2", "copysign",
-    "logaddexp", "logaddexp2", "less", "less_equal", "greater", "greater_equal", "equal", "not_equal", "logical_and",
-    "logical_or", "logical_xor", "remainder", "floor_divide", "power", "float_power", "heaviside", "bitwise_and",
-    "bitwise_or", "bitwise_xor", "invert",
-):  # fmt: skip
-    _ufunc(getattr(np, _name))
+for _ufunc_of_op, _op in UFUNCS.items():
+    if isinstance(_op, Op) and _op.kind == "elementwise" and _ufunc_of_op.nin < 3:
+        _ufunc(_ufunc_of_op)
 
 
 @calls(np.where)
@@ -513,14 +492,6 @@ def dot(reader: Any, node: Any, a: Value, b: Value) -> Value:
 
 
 # --- order
-
-
-@calls(np.sort)
-def sort(reader: Any, node: Any, value: Value) -> Value:
-    """`np.sort` of a vector."""
-    out = copy(reader, node, value)
-    sort_method(reader, node, out)
-    return out
 
 
 @methods(types.Array, "sort")

@@ -25,15 +25,6 @@ def flip(m):
     return np.asarray(m)[::-1] if np.asarray(m).ndim == 1 else np.asarray(m)[::-1, ::-1]
 
 
-@implements(np.tile, of=(1,))
-def tile(A, reps):  # noqa: N803
-    x = np.asarray(A)
-    out = np.empty(len(x) * max(reps, 0), x.dtype)
-    for i in range(len(out)):
-        out[i] = x[i % len(x)]
-    return out
-
-
 @implements(np.repeat, of=(1,))
 def repeat(a, repeats):
     x = np.asarray(a)
@@ -72,6 +63,16 @@ def diag(v):
     out = np.zeros((len(x), len(x)), x.dtype)
     for i in range(len(x)):
         out[i, i] = x[i]
+    return out
+
+
+@implements(np.linspace)
+def linspace(start, stop, num=50):
+    first, last = float(start), float(stop)
+    if num < 2 or first == last:
+        leave_to_python()
+    out = np.arange(num) * ((last - first) / (num - 1)) + first
+    out[num - 1] = last
     return out
 
 
@@ -127,24 +128,10 @@ def unique(ar):
 @implements(np.cumprod, of=(1,))
 @implements((Array, "cumprod"), of=(1,), into=METHODS)
 def cumprod(a):
-    return accumulated(np.asarray(a) * np.ones_like(np.asarray(a)), np.multiply)
-
-
-def accumulated(array, ufunc):
-    out = np.asarray(array).copy()
+    out = np.asarray(a) * np.ones_like(np.asarray(a))
     for i in range(1, len(out)):
-        out[i] = ufunc(out[i - 1], out[i])
+        out[i] = out[i - 1] * out[i]
     return out
-
-
-@implements(np.maximum.accumulate, of=(1,))
-def maximum_accumulate(array):
-    return accumulated(array, np.maximum)
-
-
-@implements(np.minimum.accumulate, of=(1,))
-def minimum_accumulate(array):
-    return accumulated(array, np.minimum)
 
 
 @implements(np.cumsum, np.add.accumulate, of=(1,))
@@ -154,6 +141,13 @@ def cumsum(a):
     out = np.full(len(x), x[:0].sum())
     for i in range(len(x)):
         out[i] = x[i] if i == 0 else out[i - 1] + x[i]
+    return out
+
+
+@implements(np.sort, of=(1,))
+def sort(a):
+    out = np.asarray(a).copy()
+    out.sort()
     return out
 
 
@@ -224,19 +218,6 @@ def eye(N, dtype=float):  # noqa: N803
     return out
 
 
-@implements(np.ptp, of=(1, 2))
-def ptp(a):
-    return np.max(a) - np.min(a)
-
-
-@implements(np.trapezoid, of=(1,), sums=True)
-def trapezoid(y, x=None, dx=1.0):
-    heights = np.asarray(y)
-    if x is None:
-        return (dx * (heights[1:] + heights[:-1]) / 2.0).sum()
-    return (np.diff(np.asarray(x)) * (heights[1:] + heights[:-1]) / 2.0).sum()
-
-
 @implements(np.median, of=(1,), sums=True)
 def median(a):
     x = np.sort(np.asarray(a))
@@ -248,27 +229,6 @@ def median(a):
     if n % 2 == 1:
         return np.mean(x[n // 2 : n // 2 + 1])
     return np.mean(x[n // 2 - 1 : n // 2 + 1])
-
-
-@implements(np.convolve, of=(1,), sums=True)
-def convolve(a, v, mode="full"):
-    x, y = np.asarray(a), np.asarray(v)
-    if len(x) == 0 or len(y) == 0:
-        raise ValueError
-    if len(y) > len(x):
-        x, y = y, x
-    n, m = len(x), len(y)
-    out = np.zeros(n + m - 1, (x[:1] * y[:1]).dtype)
-    for i in range(n + m - 1):
-        for j in range(max(0, i - n + 1), min(m, i + 1)):
-            out[i] += x[i - j] * y[j]
-    if mode == "full":
-        return out
-    if mode == "same":
-        return out[(m - 1) // 2 : (m - 1) // 2 + n]
-    if mode == "valid":
-        return out[m - 1 : n]
-    raise ValueError
 
 
 @implements(np.interp)

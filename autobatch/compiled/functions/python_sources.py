@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from autobatch.compiled.translation.calls import CALLS, ITERATORS, METHODS, user_function
-from autobatch.compiled.translation.exact_types import Array, Counts, Deque, List, Text, Tuple
+from autobatch.compiled.translation.exact_types import Array, Counts, List, Text, Tuple
 from autobatch.compiled.translation.source_program import Unreadable
 from autobatch.compiled.translation.typed_text import Value
 
@@ -149,16 +149,6 @@ def rounded_to(x, n):
     return whole / power
 
 
-@implements(bin)
-def binary(number):
-    left = abs(number)
-    out = "0" if left == 0 else ""
-    while left > 0:
-        out = ("1" if left % 2 == 1 else "0") + out
-        left = left // 2
-    return ("-0b" if number < 0 else "0b") + out
-
-
 @implements(heapq.nsmallest)
 def nsmallest(n, iterable):
     return sorted(iterable)[: max(n, 0)]
@@ -175,41 +165,6 @@ def product(values, start=1):
     for value in values:
         out = out * value
     return out
-
-
-@implements(math.fsum)
-def fsum(seq):
-    parts = [0.0 for _ in range(0)]
-    for value in seq:
-        x = float(value)
-        kept = [0.0 for _ in range(0)]
-        for part in parts:
-            big, small = (part, x) if abs(x) < abs(part) else (x, part)
-            high = big + small
-            low = small - (high - big)
-            if low != 0.0:
-                kept.append(low)
-            x = high
-        kept.append(x)
-        parts = kept
-    if len(parts) == 0:
-        return 0.0
-    n = len(parts) - 1
-    high = parts[n]
-    low = 0.0
-    while n > 0:
-        n -= 1
-        x, y = high, parts[n]
-        high = x + y
-        low = y - (high - x)
-        if low != 0.0:
-            break
-    if n > 0 and ((low < 0.0 and parts[n - 1] < 0.0) or (low > 0.0 and parts[n - 1] > 0.0)):
-        y = low * 2.0
-        x = high + y
-        if y == x - high:
-            high = x
-    return high
 
 
 @implements(math.factorial)
@@ -234,18 +189,6 @@ def comb(n, k):
     return out
 
 
-@implements(math.perm)
-def perm(n, k=None):
-    if k is None:
-        return factorial(n)
-    if n < 0 or k < 0:
-        raise ValueError
-    out = 1
-    for i in range(k):
-        out *= n - i
-    return out
-
-
 @implements(math.isqrt)
 def isqrt(n):
     if n < 0:
@@ -256,13 +199,6 @@ def isqrt(n):
     while (out + 1) * (out + 1) <= n:
         out += 1
     return out
-
-
-@implements(math.dist)
-def distance(p, q):
-    if len(p) != 2 or len(q) != 2:
-        leave_to_python()
-    return math.hypot(p[0] - q[0], p[1] - q[1])
 
 
 @implements(math.radians)
@@ -302,13 +238,6 @@ def count(items, value):
 @method(List, "remove")
 def remove(items, value):
     items.pop(index(items, value))
-
-
-@method(Deque, "rotate")
-def rotate(items, n=1):
-    if len(items) > 0:
-        for _ in range(n % len(items)):
-            items.appendleft(items.pop())
 
 
 METHODS[Tuple, "index"], METHODS[Tuple, "count"] = METHODS[List, "index"], METHODS[List, "count"]
@@ -384,20 +313,6 @@ def chain(a, b):
 # --- strings
 
 
-@method(Text, "count")
-def count_text(s, part):
-    if len(part) == 0:
-        return len(s) + 1
-    out = i = 0
-    while i + len(part) <= len(s):
-        if s[i : i + len(part)] == part:
-            out += 1
-            i += len(part)
-        else:
-            i += 1
-    return out
-
-
 @method(Text, "find")
 def find(s, part, start=0):
     if start < 0:
@@ -406,24 +321,6 @@ def find(s, part, start=0):
         if s[i : i + len(part)] == part:
             return i
     return -1
-
-
-@method(Text, "index")
-def index_of_text(s, part):
-    found = find(s, part)
-    if found < 0:
-        raise ValueError
-    return found
-
-
-@method(Text, "startswith")
-def startswith(s, part):
-    return s[: len(part)] == "" + part  # a tuple of several is Python's
-
-
-@method(Text, "endswith")
-def endswith(s, part):
-    return len(part) <= len(s) and s[len(s) - len(part) :] == "" + part
 
 
 def every(s, test):
@@ -435,115 +332,22 @@ def every(s, test):
     return len(s) > 0
 
 
-def shifted(s, test, by):
-    out = ""
-    for c in s:
-        if ord(c) > 127:
-            leave_to_python()
-        out += chr(ord(c) + by) if test(c) else c
-    return out
-
-
 def is_digit(c):
     return "0" <= c <= "9"
 
 
-def is_upper(c):
-    return "A" <= c <= "Z"
-
-
-def is_lower(c):
-    return "a" <= c <= "z"
-
-
 def is_letter(c):
-    return is_upper(c) or is_lower(c)
+    return "A" <= c <= "Z" or "a" <= c <= "z"
 
 
-def is_letter_or_digit(c):
-    return is_letter(c) or is_digit(c)
+@method(Text, "isdigit")
+def isdigit(s):
+    return every(s, is_digit)
 
 
-def is_blank(c):
-    code = ord(c)
-    return code == 32 or 9 <= code <= 13 or 28 <= code <= 31
-
-
-def _with(written: Any, *constants: Any) -> Callable[..., Value]:
-    """A handler for a method of strings: calls `written` with the string and with constants."""
-
-    def call(reader: Any, node: Any, text: Value) -> Value:
-        values = [text, *(reader.constant(each, node) for each in constants)]
-        return user_function(reader, node, written, values, {})
-
-    return call
-
-
-METHODS.update({
-    (Text, "isdigit"): _with(every, is_digit), (Text, "isalpha"): _with(every, is_letter),
-    (Text, "isspace"): _with(every, is_blank), (Text, "isalnum"): _with(every, is_letter_or_digit),
-    (Text, "upper"): _with(shifted, is_lower, -32), (Text, "lower"): _with(shifted, is_upper, 32),
-})  # fmt: skip
-
-
-@method(Text, "strip")
-def strip(s):
-    first, last = 0, len(s)
-    while first < last and blank_or_odd(s[first]):
-        first += 1
-    while first < last and blank_or_odd(s[last - 1]):
-        last -= 1
-    return s[first:last]
-
-
-def blank_or_odd(c):
-    if ord(c) > 127:
-        leave_to_python()
-    return is_blank(c)
-
-
-@method(Text, "split")
-def split(s, sep=None):
-    out = []
-    if sep is None:
-        i = 0
-        while i < len(s):
-            while i < len(s) and blank_or_odd(s[i]):
-                i += 1
-            first = i
-            while i < len(s) and not blank_or_odd(s[i]):
-                i += 1
-            if i > first:
-                out.append(s[first:i])
-        return out
-    if len(sep) == 0:
-        raise ValueError
-    i = first = 0
-    while i + len(sep) <= len(s):
-        if s[i : i + len(sep)] == sep:
-            out.append(s[first:i])
-            i += len(sep)
-            first = i
-        else:
-            i += 1
-    out.append(s[first:])
-    return out
-
-
-@method(Text, "replace")
-def replace(s, old, new):
-    if len(old) == 0:
-        leave_to_python()
-    out = ""
-    i = 0
-    while i < len(s):
-        if s[i : i + len(old)] == old:
-            out += new
-            i += len(old)
-        else:
-            out += s[i]
-            i += 1
-    return out
+@method(Text, "isalpha")
+def isalpha(s):
+    return every(s, is_letter)
 
 
 @method(Text, "join")
@@ -556,15 +360,13 @@ def join(s, parts):
 
 def int_of_text(s):
     """`int` of a string of digits."""
-    t = strip(s)
-    negative = len(t) > 0 and t[0] == "-"
-    if len(t) > 0 and (t[0] == "-" or t[0] == "+"):
-        t = t[1:]
+    negative = len(s) > 0 and s[0] == "-"
+    t = s[1:] if len(s) > 0 and (s[0] == "-" or s[0] == "+") else s
     if len(t) == 0:
         raise ValueError
     out = 0
     for c in t:
-        if ord(c) > 127 or c == "_":
+        if ord(c) > 127 or c == "_" or c <= " ":
             leave_to_python()
         if not "0" <= c <= "9":
             raise ValueError

@@ -53,49 +53,33 @@ def _drawn(reader: Any, node: Any, stream: Value, size: Value | None, one: str, 
     return out
 
 
-@methods(RandomStream, "random")
-def random(reader: Any, node: Any, stream: Value, size: Value | None = None) -> Value:
-    """`Generator.random`."""
-    return _drawn(reader, node, stream, size, f"next_float({stream.text})")
+def _distribution(name: str, one: str, *parameters: tuple[str, float]) -> None:
+    """Register a method: `one` is a number's text, of `stream`, the parameters, and `wide`, which must not be negative.
+
+    Args:
+        parameters: each with its name and its default.
+    """
+
+    @methods(RandomStream, name)
+    def call(reader: Any, node: Any, stream: Value, *args: Value, **named: Value) -> Value:
+        names = [*(each for each, _ in parameters), "size"]
+        given = {**dict(zip(names, args, strict=False)), **named}
+        if len(args) > len(names) or not set(given) <= set(names):
+            raise reader.refuse("with these arguments it is not compiled", node)
+        texts = {each: _float(reader, given.get(each), default, node) for each, default in parameters}
+        if parameters:
+            wide = f"{texts['high']} - {texts['low']}" if "high" in texts else texts["scale"]
+            texts["wide"] = reader.temp(wide, FLOAT).text
+            reader.fail_if(f"not {texts['wide']} >= 0.0")
+        return _drawn(reader, node, stream, given.get("size"), one.format(stream=stream.text, **texts))
 
 
-@methods(RandomStream, "uniform")
-def uniform(
-    reader: Any, node: Any, stream: Value, low: Value | None = None, high: Value | None = None,
-    size: Value | None = None,
-) -> Value:  # fmt: skip
-    """`Generator.uniform`."""
-    a, b = _float(reader, low, 0.0, node), _float(reader, high, 1.0, node)
-    wide = reader.temp(f"{b} - {a}", FLOAT).text
-    reader.fail_if(f"not {wide} >= 0.0")
-    return _drawn(reader, node, stream, size, f"{a} + {wide} * next_float({stream.text})")
-
-
-@methods(RandomStream, "normal")
-def normal(
-    reader: Any, node: Any, stream: Value, loc: Value | None = None, scale: Value | None = None,
-    size: Value | None = None,
-) -> Value:  # fmt: skip
-    """`Generator.normal`."""
-    a, b = _float(reader, loc, 0.0, node), _float(reader, scale, 1.0, node)
-    reader.fail_if(f"not {b} >= 0.0")
-    return _drawn(reader, node, stream, size, f"{a} + {b} * next_normal({stream.text})")
-
-
-@methods(RandomStream, "standard_normal")
-def standard_normal(reader: Any, node: Any, stream: Value, size: Value | None = None) -> Value:
-    """`Generator.standard_normal`."""
-    return _drawn(reader, node, stream, size, f"next_normal({stream.text})")
-
-
-@methods(RandomStream, "exponential", "standard_exponential")
-def exponential(reader: Any, node: Any, stream: Value, scale: Value | None = None, size: Value | None = None) -> Value:
-    """`Generator.exponential`; `standard_exponential` with a size alone."""
-    if node.func.attr == "standard_exponential":
-        scale, size = None, scale
-    a = _float(reader, scale, 1.0, node)
-    reader.fail_if(f"not {a} >= 0.0")
-    return _drawn(reader, node, stream, size, f"{a} * next_exponential({stream.text})")
+_distribution("random", "next_float({stream})")
+_distribution("standard_normal", "next_normal({stream})")
+_distribution("standard_exponential", "next_exponential({stream})")
+_distribution("uniform", "{low} + {wide} * next_float({stream})", ("low", 0.0), ("high", 1.0))
+_distribution("normal", "{loc} + {wide} * next_normal({stream})", ("loc", 0.0), ("scale", 1.0))
+_distribution("exponential", "{wide} * next_exponential({stream})", ("scale", 1.0))
 
 
 @methods(RandomStream, "integers")

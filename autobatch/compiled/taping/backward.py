@@ -16,6 +16,7 @@ from autobatch.compiled.taping.taped_module import TapedModule, write_taped
 from autobatch.compiled.translation.exact_types import Array, List, Scalar, Struct, Text, Tuple, Type
 from autobatch.compiled.translation.source_program import Unreadable
 from autobatch.compiled.ufunc_loops import table_of
+from autobatch.compiled.value_layout import columns, rows_of, split
 from autobatch.core.config import config
 from autobatch.core.threads import run_together, thread_count
 
@@ -189,23 +190,12 @@ def gradients_of(kind: Type, values: Sequence[Any], leaves: Iterator[np.ndarray]
             flat = next(leaves)
             return flat.tolist() if kind.python else list(flat.astype(kind.name))
         case Array():
-            flat = next(leaves).astype(kind.dtype)
-            ends = itertools.accumulate((value.size for value in values), initial=0)
-            parts = zip(values, itertools.pairwise(ends), strict=True)
-            return [flat[a:b].reshape(value.shape).copy() for value, (a, b) in parts]
+            parts = split(next(leaves).astype(kind.dtype), [value.size for value in values])
+            return [part.reshape(value.shape).copy() for value, part in zip(values, parts, strict=True)]
         case Tuple() | Struct():
-            get: Any = (lambda value, at: value[at]) if not isinstance(kind, Struct) or kind.cls is dict else getattr
-            names = range(len(kind.items)) if isinstance(kind, Tuple) else kind.names
-            columns = [
-                gradients_of(item, [get(value, name) for value in values], leaves)
-                for name, item in zip(names, kind.items, strict=True)
-            ]
-            rows = list(zip(*columns, strict=True)) if columns else [()] * len(values)
-            if isinstance(kind, Tuple):
-                return rows
-            return [dict(zip(kind.names, row, strict=True)) if kind.cls is dict else kind.cls(*row) for row in rows]
+            found = [gradients_of(item, column, leaves) for item, column in columns(kind, values)]
+            return rows_of(kind, found, len(values))
         case List():
             inner = gradients_of(kind.elem, list(itertools.chain.from_iterable(values)), leaves)
-            ends = itertools.accumulate(map(len, values), initial=0)
-            return [inner[a:b] for a, b in itertools.pairwise(ends)]
+            return split(inner, map(len, values))
     return [None] * len(values)

@@ -35,30 +35,19 @@ _CONSTANT_ATTRIBUTES = frozenset({"shape", "size", "ndim", "itemsize", "ctypes",
 
 def carries(kind: Any) -> bool:
     """True if a value of a type may carry a gradient."""
-    match kind:
-        case types.Scalar():
-            return kind.kind == "f" or kind == NONE  # None also stands for an unknown type
-        case types.Union():
-            return any(each.kind == "f" for each in kind.scalars)
-        case types.Array():
-            return np.dtype(kind.dtype).kind == "f"
-        case types.Tuple() | types.Struct():
-            return any(map(carries, kind.items))
-        case types.Maybe():
-            return carries(kind.inner)
-        case types.List() | types.Set() | types.Dict():
-            return any(map(carries, kind.site.find().items))
-    return kind is None
+    return any(map(_is_float, types.within(kind)))
+
+
+def _is_float(kind: Any) -> bool:
+    if isinstance(kind, types.Scalar | types.Union):  # None also stands for an unknown type
+        return any(each.kind == "f" for each in types.members(kind)) or kind == NONE
+    return np.dtype(kind.dtype).kind == "f" if isinstance(kind, types.Array) else kind is None
 
 
 def in_memory(kind: Any) -> bool:
     """True if two names of a value of a type share its memory, so that each sees what is written through the other."""
-    match kind:
-        case types.Tuple() | types.Struct():
-            return any(map(in_memory, kind.items))
-        case types.Maybe():
-            return in_memory(kind.inner)
-    return kind is None or kind == NONE or isinstance(kind, types.Array | types.List | types.Set | types.Dict)
+    in_place = types.Array | types.List | types.Set | types.Dict
+    return any(each is None or each == NONE or isinstance(each, in_place) for each in types.within(kind))
 
 
 def _index(index: ast.expr) -> str:

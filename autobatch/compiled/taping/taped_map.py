@@ -30,7 +30,7 @@ from autobatch.compiled.compiled_call import (
 from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel
 from autobatch.compiled.taping.backward import Cotangents, TapedForm, run_backward, taped_form
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.value_layout import flattened
+from autobatch.compiled.value_layout import columns, flattened, rows_of, split
 from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent
@@ -195,15 +195,15 @@ class _Results:
                 made = iter(self.add(kind.inner, [values[k] for k in there], [owners[k] for k in there]))
                 return [None if value is None else next(made) for value in values]
             case types.Tuple():
-                columns = [self.add(item, [value[k] for value in values], owners) for k, item in enumerate(kind.items)]
-                return list(zip(*columns, strict=True)) if columns else values
+                return rows_of(
+                    kind, [self.add(item, column, owners) for item, column in columns(kind, values)], len(values)
+                )
             case types.List():
                 self._next += 1
                 lengths = list(map(len, values))
                 owners = [owner for owner, length in zip(owners, lengths, strict=True) for _ in range(length)]
                 items = self.add(kind.elem, list(itertools.chain.from_iterable(values)), owners)
-                ends = itertools.accumulate(lengths, initial=0)
-                return [items[a:b] for a, b in itertools.pairwise(ends)]
+                return split(items, lengths)
         raise NotCompiled(f"a result that is a {kind}, with a gradient")
 
     def _leaf(self, values: list[Any], owners: list[int]) -> list[Any]:

@@ -8,10 +8,9 @@ its result go in and the tape is walked back. The tape is then used anew, so it 
 import dataclasses
 from collections.abc import Sequence
 
-from autobatch.compiled.changed_arguments import parts_within
 from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array, without_comprehensions
 from autobatch.compiled.taping.tape_writer import Shadows
-from autobatch.compiled.translation.exact_types import INT, LookedUp
+from autobatch.compiled.translation.exact_types import INT, LookedUp, within
 from autobatch.compiled.translation.source_program import Lines, Unreadable, flat
 from autobatch.compiled.value_layout import leaves as packed_leaves
 
@@ -52,7 +51,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     if program.writes:
         code = root.function.__code__
         raise Unreadable(f"{code.co_filename}:{code.co_firstlineno}: {root.function.__qualname__} changes an argument")
-    if any(isinstance(each, LookedUp) for kind in root.kinds for each in parts_within(kind)):
+    if any(isinstance(each, LookedUp) for kind in root.kinds for each in within(kind)):
         raise Unreadable("a gradient of what is looked up in a table is not compiled")
     kernel = KernelLoop.of(program, root, module.varying, taped=True)
     leaves = _leaves(module, differentiated)

@@ -7,6 +7,7 @@ one element type, which is widened as the program is read, until nothing changes
 """
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -285,6 +286,28 @@ Type = Any  # one of the above
 
 
 _KNOWN: dict[Any, Scalar] = {}
+
+
+def within(kind: Type) -> Iterator[Type]:
+    """A type and, recursively, the types of its parts."""
+    yield kind
+    if isinstance(kind, _Nested):
+        items = kind.items
+    else:
+        items = kind.site.find().items if isinstance(kind, _Container) else ()
+        items = (kind.inner,) if isinstance(kind, Maybe) else items
+    for item in items:
+        yield from within(item)
+
+
+def is_record(kind: Type) -> bool:
+    """True if a type is that of objects with attributes, or of dicts of named parts."""
+    return isinstance(kind, Struct) and not issubclass(kind.cls, tuple)
+
+
+def is_mutable(kind: Type) -> bool:
+    """True if a value of a type is, or holds, an object that can be changed."""
+    return any(is_record(each) or isinstance(each, Array | _Container) for each in within(kind))
 
 
 def of_dtype(dtype: Any) -> Scalar:
