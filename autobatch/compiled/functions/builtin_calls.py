@@ -166,18 +166,6 @@ def isinstance_(reader: Any, node: Any, value: Value, classes: Value) -> Value:
     return lift(reader, one, value) if isinstance(value.kind, types.Union) else one(value)
 
 
-@calls(collections.deque)
-@takes_nodes
-def deque(reader: Any, node: ast.Call) -> Value:
-    """`collections.deque` without `maxlen`."""
-    if len(node.args) > 1:
-        raise reader.refuse("a deque with a bound", node)
-    out = containers.new(reader, node, types.Deque)
-    if node.args:
-        _over(reader, node.args[0], lambda item: containers.put(reader, out, reader.once(item), node))
-    return out
-
-
 @calls(bool)
 def bool_(reader: Any, node: Any, value: Value | None = None) -> Value:
     """`bool`."""
@@ -306,52 +294,31 @@ def sum_(reader: Any, node: ast.Call, start: ast.expr | None = None) -> Value:
 def _extreme(
     reader: Any, node: ast.Call, default: ast.expr | None = None, key: ast.expr | None = None, *, sign: str
 ) -> Value:
-    """`max` and `min`."""
-    if key is not None:
-        return _extreme_by(reader, node, default, key, sign)
+    """`max` and `min`; with a key, of pairs of the key and the value."""
+    called = None if key is None else _called_with(reader, key, node)
 
-    def step(so_far: Value, item: Value) -> Value:
-        before = reader.once(so_far)
-        item = reader.once(item)
-        quick = quick_compare(reader, sign, item, before)
-        better = reader.compared(sign, item, before, node) if quick is None else Value(BOOL, quick)
+    def step(so_far: Value, new: Value) -> Value:
+        before, item = reader.once(so_far), reader.once(new)
+        one, other = (value if called is None else parts_of(value)[0] for value in (item, before))
+        quick = quick_compare(reader, sign, one, other) if called is None else None
+        better = reader.compared(sign, one, other, node) if quick is None else Value(BOOL, quick)
         if better.constant is not NO_CONSTANT:
             return item if better.constant else before
         return reader.choice(reader.truth(better, node), lambda: item, lambda: before, node)
 
-    if len(node.args) == 1:
-        other = None if default is None else reader.once(reader.expr(default))
-        return _finished(reader, reduced(reader, node, node.args[0], step, None), node, other)
-    values = [reader.once(reader.expr(arg)) for arg in node.args]
-    out = values[0]
-    for value in values[1:]:
-        out = step(out, value)
-    return out
-
-
-def _extreme_by(reader: Any, node: ast.Call, default: ast.expr | None, key: ast.expr, sign: str) -> Value:
-    """`max` or `min` with a key; keys are kept beside the values."""
-    called = _called_with(reader, key, node)
-
-    def step(so_far: Value, pair: Value) -> Value:
-        before, new = (parts_of(reader.once(value)) for value in (so_far, pair))
-        better = reader.compared(sign, new[0], before[0], node)
-        return reader.choice(reader.truth(better, node), lambda: pair, lambda: so_far, node)
-
     def paired(value: Value) -> Value:
         value = reader.once(value)
-        return reader.held(reader.tuple_of([reader.once(called(value)), value]))
+        return value if called is None else reader.held(reader.tuple_of([reader.once(called(value)), value]))
 
     if len(node.args) == 1:
-        found = _finished(reader, reduced(reader, node, node.args[0], step, None, paired), node)
-        if default is not None:
+        other = None if default is None else reader.once(reader.expr(default))
+        if called is not None and default is not None:
             raise reader.refuse("a key beside a default", node)
-        return reader.temp(f"{found.text}[1]", found.kind.items[1])
-    pairs = [paired(reader.expr(arg)) for arg in node.args]
-    out = pairs[0]
-    for pair in pairs[1:]:
-        out = reader.held(step(out, pair))
-    return reader.temp(f"{out.text}[1]", out.kind.items[1])
+        out = _finished(reader, reduced(reader, node, node.args[0], step, None, paired), node, other)
+    else:
+        values = [paired(reader.expr(arg)) for arg in node.args]
+        out = functools.reduce(step, values)
+    return out if called is None else reader.temp(f"{out.text}[1]", out.kind.items[1])
 
 
 calls(max)(takes_nodes(functools.partial(_extreme, sign="Gt")))
@@ -380,7 +347,9 @@ calls(all)(takes_nodes(functools.partial(_quantifier, until=False)))
 
 
 def _collected(reader: Any, node: ast.Call, kind: Any) -> Value:
-    """A new list or set of the items of an iterable."""
+    """A new list, set or deque of the items of an iterable."""
+    if len(node.args) > 1:
+        raise reader.refuse("with these arguments it is not compiled", node)
     out = containers.new(reader, node, kind)
     if node.args:
         _over(reader, node.args[0], lambda item: containers.put(reader, out, reader.once(item), node))
@@ -388,6 +357,7 @@ def _collected(reader: Any, node: ast.Call, kind: Any) -> Value:
 
 
 calls(list)(takes_nodes(functools.partial(_collected, kind=types.List)))
+calls(collections.deque)(takes_nodes(functools.partial(_collected, kind=types.Deque)))
 calls(set)(takes_nodes(functools.partial(_collected, kind=types.Set)))
 
 
@@ -527,53 +497,28 @@ def _without_nan(reader: Any, text: str, kind: Any) -> None:
 # --- heapq
 
 
-def _heap(reader: Any, holder: Value, value: Value | None, node: Any) -> str:
-    if not isinstance(holder.kind, types.List):
+@calls(heapq.heappush, heapq.heappop, heapq.heappushpop, heapq.heapreplace, heapq.heapify)
+def heap(reader: Any, node: Any, holder: Value, *values: Value) -> Value:
+    """The functions of `heapq` that change a heap; each with the value that is pushed, if any."""
+    name = reader.expr(node.func).constant.__name__
+    if not isinstance(holder.kind, types.List) or len(values) != int("push" in name or "replace" in name):
         raise reader.refuse(f"a heap in a {holder.kind}", node)
-    text = "" if value is None else containers.widened(reader, holder, value, node)
+    held = [reader.once(value) for value in values]
+    texts = [holder.text, *(containers.widened(reader, holder, value, node) for value in held)]
     containers.changed(reader, holder, node)
     if holder.kind.elem is not None:
         _ordered(reader, holder.kind.elem, node)
-    tests = [] if value is None else _nan_in(value.text, value.kind)
+    if name == "heapify" and holder.kind.elem is not None:
+        _without_nan(reader, holder.text, holder.kind.elem)
+    tests = [test for value in held for test in _nan_in(value.text, value.kind)]
     if tests:
         reader.fail_if(" or ".join(tests))
-    return text
-
-
-@calls(heapq.heappush)
-def heappush(reader: Any, node: Any, holder: Value, value: Value) -> Value:
-    """`heapq.heappush`."""
-    value = reader.once(value)
-    reader.emit(f"heapq.heappush({holder.text}, {_heap(reader, holder, value, node)})")
-    return Value(NONE, "0", None)
-
-
-@calls(heapq.heappop)
-def heappop(reader: Any, node: Any, holder: Value) -> Value:
-    """`heapq.heappop`."""
-    _heap(reader, holder, None, node)
+    call = f"heapq.{name}({', '.join(texts)})"
+    if name in ("heappush", "heapify"):
+        reader.emit(call)
+        return Value(NONE, "0", None)
     reader.fail_if(f"len({holder.text}) == 0")
-    return reader.temp(f"heapq.heappop({holder.text})", iteration.content(reader, holder.kind))
-
-
-@calls(heapq.heappushpop, heapq.heapreplace)
-def heappushpop(reader: Any, node: Any, holder: Value, value: Value) -> Value:
-    """`heapq.heappushpop`, `heapq.heapreplace`."""
-    value = reader.once(value)
-    text = _heap(reader, holder, value, node)
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else node.func.id
-    reader.fail_if(f"len({holder.text}) == 0")
-    return reader.temp(f"heapq.{name}({holder.text}, {text})", holder.kind.elem)
-
-
-@calls(heapq.heapify)
-def heapify(reader: Any, node: Any, holder: Value) -> Value:
-    """`heapq.heapify`."""
-    _heap(reader, holder, None, node)
-    if holder.kind.elem is not None:
-        _without_nan(reader, holder.text, holder.kind.elem)
-    reader.emit(f"heapq.heapify({holder.text})")
-    return Value(NONE, "0", None)
+    return reader.temp(call, iteration.content(reader, holder.kind))
 
 
 # --- math

@@ -176,8 +176,9 @@ def array(reader: Any, node: ast.Call, dtype: ast.expr | None = None) -> Value:
     if isinstance(value.kind, types.Tuple):
         parts = parts_of(value)
         if parts and all(isinstance(part.kind, types.Array) for part in parts):
-            return _stacked_arrays(reader, parts, wanted, node)
-        return _stacked(reader, [value], wanted, node, flat=True)
+            value = containers.literal(reader, node, parts, types.List)
+        else:
+            return _stacked(reader, [value], wanted, node, flat=True)
     if isinstance(value.kind, types.Scalar | types.Union):
         raise reader.refuse("an array of no dimensions", node)
     if isinstance(value.kind, types.List) and isinstance(value.kind.elem, types.List):
@@ -229,22 +230,6 @@ def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, fl
         text = arrays.converted(reader, number, name, node)
         reader.emit(f"{out.text}[{', '.join(map(str, place))}] = {text}")
     return out
-
-
-def _stacked_arrays(reader: Any, parts: list[Value], wanted: Value | None, node: Any) -> Value:
-    kinds = {(part.kind.dtype, part.kind.ndim) for part in parts}
-    if len(kinds) != 1 or parts[0].kind.ndim != 1:
-        raise reader.refuse("an array of arrays of several types", node)
-    first = parts[0]
-    for part in parts[1:]:
-        reader.fail_if(f"{part.text}.shape != {first.text}.shape")
-    out = reader.temp(
-        f"np.empty(({len(parts)}, {first.text}.size), {arrays.np_name(first.kind.dtype)})",
-        types.Array(first.kind.dtype, 2),
-    )
-    for i, part in enumerate(parts):
-        reader.emit(f"{out.text}[{i}] = {part.text}")
-    return astype_text(reader, out, dtype_of(reader, wanted, first.kind.dtype, node))
 
 
 @calls(np.concatenate)

@@ -94,7 +94,7 @@ def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> ArrayIndex
         if isinstance(part, str):
             out.new.append(len(out.parts))
         elif isinstance(part, ast.Slice):
-            out.parts.append(_slice(reader, part, node))
+            out.parts.append(slice_text(reader, part))
             out.slices.append(True)
         elif _is_mask(part):
             for one in _mask_places(reader, part, holder, axis, node):
@@ -178,24 +178,23 @@ def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[in
     out.count = f"{out.parts[out.fancy[0]][:-3]}.size"
 
 
-def _slice(reader: Any, part: ast.Slice, node: Any) -> str:
-    ends = []
-    for each in (part.lower, part.upper, part.step):
-        if each is None:
-            ends.append("")
+def slice_text(reader: Any, node: ast.Slice) -> str:
+    """A slice of a list, a string or an array as text, which means what it means in Python."""
+    parts: list[Any] = []
+    for part in (node.lower, node.upper, node.step):
+        if part is None:
+            parts.append(None)
             continue
-        value = reader.expr(each)
-        if value.kind == NONE:
-            ends.append("")
-        elif value.constant is not NO_CONSTANT:
-            if not isinstance(value.constant, int):
-                reader.stop()
-            ends.append(str(value.constant))
-        else:
-            ends.append(reader.temp(reader.index(value, node), INT).text)
-    if ends[2]:
-        reader.fail_if(f"{ends[2]} == 0")
-    return ":".join(ends if ends[2] else ends[:2])
+        value = reader.expr(part)
+        parts.append(None if value.kind == NONE else reader.once(Value(INT, reader.index(value, node), value.constant)))
+    if parts[2] is not None and parts[2].constant is NO_CONSTANT:
+        reader.fail_if(f"{parts[2].text} == 0")
+    elif parts[2] is not None and parts[2].constant == 0:
+        reader.stop()
+    texts = [
+        "" if part is None else str(part.constant) if part.constant is not NO_CONSTANT else part.text for part in parts
+    ]
+    return ":".join(texts) if parts[2] is not None else ":".join(texts[:2])
 
 
 def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:

@@ -4,8 +4,8 @@ import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autobatch.compiled.translation import arrays, iteration
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation import iteration
 from autobatch.compiled.translation.calls import METHODS, methods
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE, STR
 from autobatch.compiled.translation.iteration import content
@@ -189,25 +189,6 @@ def unpack_with_star(reader: Any, value: Value, targets: Sequence[ast.expr], nod
     reader.store(targets[star].value, rest)  # type: ignore[attr-defined]
 
 
-def slice_text(reader: Any, node: ast.Slice) -> str:
-    """A slice of a list or a string as text, which means what it means in Python."""
-    parts: list[Any] = []
-    for part in (node.lower, node.upper, node.step):
-        if part is None:
-            parts.append(None)
-            continue
-        value = reader.expr(part)
-        parts.append(None if value.kind == NONE else reader.once(Value(INT, reader.index(value, node), value.constant)))
-    if parts[2] is not None and parts[2].constant is NO_CONSTANT:
-        reader.fail_if(f"{parts[2].text} == 0")
-    elif parts[2] is not None and parts[2].constant == 0:
-        reader.stop()
-    texts = [
-        "" if part is None else str(part.constant) if part.constant is not NO_CONSTANT else part.text for part in parts
-    ]
-    return ":".join(texts) if parts[2] is not None else ":".join(texts[:2])
-
-
 def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
     """`holder[index]`."""
     kind = holder.kind
@@ -221,7 +202,7 @@ def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
             if any(end is NO_CONSTANT for end in ends):
                 raise reader.refuse("a slice of a tuple that is not constant", node)
             return reader.tuple_of(holder.parts[slice(*ends)])
-        text = slice_text(reader, index)
+        text = arrays.slice_text(reader, index)
         if isinstance(kind, types.Text):
             return reader.temp(f"{holder.text}[{text}]", STR)
         if isinstance(kind, types.List):
@@ -355,7 +336,7 @@ def _set_slice(reader: Any, holder: Value, index: ast.Slice, value: Value, node:
         raise reader.refuse(f"a {value.kind} in a slice of a list", node)
     changed(reader, holder, node)
     first, last = reader.fresh("start"), reader.fresh("stop")
-    ends = slice_text(reader, ast.Slice(index.lower, index.upper, None)).split(":")
+    ends = arrays.slice_text(reader, ast.Slice(index.lower, index.upper, None)).split(":")
     length = f"len({holder.text})"
     reader.emit(f"{first} = clamp_slice_bound({ends[0] or '0'}, {length})")
     reader.emit(f"{last} = max({first}, clamp_slice_bound({ends[1] or length}, {length}))")
@@ -570,12 +551,7 @@ def _any_of(reader: Any, value: Value, parts: list[Value], node: Any) -> Value:
     if not parts:
         return reader.constant(False, node)
     first = _equal_items(reader, value, parts[0], node)
-    if first.constant is not NO_CONSTANT:
-        return first if first.constant else _any_of(reader, value, parts[1:], node)
-    first = reader.once(first)
-    return reader.choice(
-        reader.truth(first, node), lambda: Value(BOOL, "True"), lambda: _any_of(reader, value, parts[1:], node), node
-    )
+    return reader.connected(first, lambda: _any_of(reader, value, parts[1:], node), False, node)
 
 
 # --- methods

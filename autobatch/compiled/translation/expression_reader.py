@@ -2,7 +2,7 @@
 
 import ast
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -182,6 +182,13 @@ class ExpressionReader(StatementReader):
             truth if is_and else f"not {truth}", lambda: self._and_or(nodes[1:], is_and, node), lambda: first, node
         )
 
+    def connected(self, first: Value, rest: Callable[[], Value], is_and: bool, node: Any) -> Value:
+        """The truth of `first and rest()`, or of `first or rest()`."""
+        if first.constant is not NO_CONSTANT:
+            return rest() if bool(first.constant) == is_and else first
+        truth = self.truth(self.once(first), node)
+        return self.choice(truth if is_and else f"not {truth}", rest, lambda: Value(BOOL, str(not is_and)), node)
+
     def choice(self, condition: str, then: Any, other: Any, node: Any) -> Value:
         """The value of one of two computations, depending on a condition."""
         made: list[tuple[Lines, Value]] = []
@@ -240,13 +247,8 @@ class ExpressionReader(StatementReader):
             case ast.BoolOp(op=op, values=[first, *rest]):
                 is_and = isinstance(op, ast.And)
                 value = self.condition(first)
-                if not rest:
-                    return value
                 more = ast.copy_location(ast.BoolOp(op, rest), node)
-                if value.constant is not NO_CONSTANT:
-                    return self.condition(more) if bool(value.constant) == is_and else value
-                test = value.text if is_and else f"not {value.text}"
-                return self.choice(test, lambda: self.condition(more), lambda: Value(BOOL, str(not is_and)), node)
+                return self.connected(value, lambda: self.condition(more), is_and, node) if rest else value
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 value = self.condition(operand)
                 if value.constant is not NO_CONSTANT:

@@ -98,7 +98,7 @@ def match_statement(reader: Any, node: ast.Match) -> None:
 
         matched = _matches(reader, case.pattern, subject)
         if guard is not None:
-            matched = _and(reader, matched, lambda: bound(lambda: reader.condition(guard)), node)
+            matched = reader.connected(matched, lambda: bound(lambda: reader.condition(guard)), True, node)
         then = case.body if guard is not None else lambda: bound(lambda: reader.block(case.body))
         reader.decide(matched, then, lambda: rest(cases[1:]), None)
 
@@ -115,16 +115,10 @@ def _captured(pattern: ast.pattern) -> list[str]:
     return [x.name for x in ast.walk(pattern) if isinstance(x, ast.MatchAs) and x.name is not None]
 
 
-def _and(reader: Any, first: Value, second: Any, node: Any) -> Value:
-    if first.constant is not NO_CONSTANT:
-        return second() if first.constant else first
-    return reader.choice(reader.once(first).text, second, lambda: Value(BOOL, "False"), node)
-
-
 def _all(reader: Any, tests: Sequence[Any], node: Any) -> Value:
     if not tests:
         return reader.constant(True, node)
-    return _and(reader, tests[0](), lambda: _all(reader, tests[1:], node), node)
+    return reader.connected(tests[0](), lambda: _all(reader, tests[1:], node), True, node)
 
 
 def _matches(reader: Any, pattern: ast.pattern, value: Value) -> Value:
@@ -145,7 +139,7 @@ def _matches(reader: Any, pattern: ast.pattern, value: Value) -> Value:
                 reader.assign(_HIDDEN + str(name), value)
                 return reader.constant(True, pattern)
 
-            return matched if name is None else _and(reader, matched, bind, pattern)
+            return matched if name is None else reader.connected(matched, bind, True, pattern)
         case ast.MatchOr(patterns=patterns):
             return _any(reader, patterns, value, pattern)
         case ast.MatchSequence(patterns=patterns):
@@ -165,12 +159,7 @@ def _any(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: Any) 
     if not patterns:
         return reader.constant(False, node)
     first = _matches(reader, patterns[0], value)
-    if first.constant is not NO_CONSTANT:
-        return first if first.constant else _any(reader, patterns[1:], value, node)
-    rest = patterns[1:]
-    return reader.choice(
-        reader.once(first).text, lambda: Value(BOOL, "True"), lambda: _any(reader, rest, value, node), node
-    )
+    return reader.connected(first, lambda: _any(reader, patterns[1:], value, node), False, node)
 
 
 def _sequence(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: Any) -> Value:
@@ -205,7 +194,7 @@ def _sequence(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: 
             lambda i=i, each=each: _matches(reader, each, reader.temp(f"list_item({value.text}, {i})", kind.elem))
             for i, each in enumerate(patterns)
         ]
-        return _and(reader, same, lambda: _all(reader, tests, node), node)
+        return reader.connected(same, lambda: _all(reader, tests, node), True, node)
     return reader.constant(False, node)
 
 
