@@ -236,20 +236,7 @@ def _packed(kind: Any, values: Sequence[Any]) -> list[np.ndarray]:
 
 def leaves(kind: types.Type) -> list[str]:
     """The dtypes of the arrays that `pack` returns for this type."""
-    return [dtype for leaf, _ in flattened(kind, ()) for dtype in _dtypes(leaf)]
-
-
-def _dtypes(kind: Any) -> list[str]:
-    match kind:
-        case types.Union():
-            return ["int64", "int64", "float64"]
-        case types.Array():
-            return [kind.dtype, "int64"]
-        case types.RandomStream():
-            return ["uint64"]
-        case types.Text():
-            return ["int32", "int64"]
-    return [_word(kind).name]
+    return [array.dtype.name for array in pack(kind, ())]
 
 
 _WORD = (1 << 64) - 1

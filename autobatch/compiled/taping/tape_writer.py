@@ -632,43 +632,25 @@ class _ShadowedFunction:
 
     def _constant(self, node: ast.expr, kind: Any) -> str:
         """The text of places for a value that carries no gradient: zeros, in the value's form."""
-        own = (
-            self.kind_of(node)
-            if not isinstance(kind, types.Tuple | types.Struct | types.Union | types.Maybe | types.List)
-            else kind
-        )
-        own = (
-            own
-            if isinstance(own, types.Array | types.Tuple | types.Struct | types.Union | types.Maybe | types.List)
-            else kind
-        )
-        text = ast.unparse(node)
-        match node:
-            case ast.Call(func=func, args=args):
-                name = ast.unparse(func)
-                if name in _MADE:
-                    return f"np.zeros({ast.unparse(args[0])}, np.int64)"
-                if name == "np.full":
-                    return f"np.zeros({ast.unparse(args[0])}, np.int64)"
-        return self._zeros(text, own, node)
+        nested = types.Tuple | types.Struct | types.Union | types.Maybe | types.List
+        own = kind if isinstance(kind, nested) else self.kind_of(node)
+        if isinstance(node, ast.Call) and (ast.unparse(node.func) in _MADE or ast.unparse(node.func) == "np.full"):
+            return f"np.zeros({ast.unparse(node.args[0])}, np.int64)"
+        return self._zeros(ast.unparse(node), own if isinstance(own, types.Array | nested) else kind, node)
 
     def _zeros(self, text: str, kind: Any, node: ast.expr) -> str:
-        if not carries(kind):
-            return _ZERO
         match kind:
-            case types.Array():
+            case types.Array() if carries(kind):
                 return f"np.zeros({text}.shape, np.int64)"
-            case types.Tuple() | types.Struct():
+            case types.Tuple() | types.Struct() if carries(kind):
                 items = [self._zeros(f"{text}[{k}]", item, node) for k, item in enumerate(kind.items)]
                 return f"({''.join(item + ', ' for item in items)})"
-            case types.Maybe():
+            case types.Maybe() if carries(kind):
                 return f"({_ZERO}, {self._zeros(f'{text}[1]', kind.inner, node)})"
-            case types.List():
+            case types.List() if carries(kind):
                 if in_memory(kind.elem):
                     raise self.refuse(node, "a list of arrays meets one whose numbers carry it")
                 return f"[{self._zeros('x', kind.elem, node)} for x in {text}]"
-            case types.Union():
-                return zero_places(kind)
-            case types.Set() | types.Dict():
+            case types.Set() | types.Dict() if carries(kind):
                 raise self.refuse(node, f"a {type(kind).__name__.lower()} of numbers that carry it")
-        return _ZERO
+        return zero_places(kind)

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -98,24 +99,17 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
         if "strict" in words and reader.expr(words["strict"]).constant is not False:
             for part in parts[1:]:  # Python runs what precedes the error
                 reader.fail_if(f"{part.length} != {parts[0].length}")
-        if not parts:
-            return Iterated("0", lambda k: reader.tuple_of([]))
-        length = parts[0].length if len(parts) == 1 else f"min({', '.join(part.length for part in parts)})"
-        changes = any(part.changes for part in parts)
-        if not changes:
-            length = reader.temp(length, INT).text
-        return Iterated(length, lambda k: reader.tuple_of([part.get(k) for part in parts]), changes)
+        zipped = _together(parts, lambda k: reader.tuple_of([part.get(k) for part in parts]))
+        if parts and not zipped.changes:
+            zipped.length = reader.temp(zipped.length, INT).text
+        return zipped
     if called is map and len(node.args) >= 2 and not words:
         mapped = reader.expr(node.args[0])
         if not isinstance(mapped.kind, types.Static):
             raise reader.refuse(f"a call of a {mapped.kind}", node)
         parts = [items_of(reader, arg) for arg in node.args[1:]]
-        length = parts[0].length if len(parts) == 1 else f"min({', '.join(part.length for part in parts)})"
-        return Iterated(
-            length,
-            lambda k: call_values(reader, node, mapped.kind.value, [reader.once(part.get(k)) for part in parts]),
-            any(part.changes for part in parts),
-        )
+        call = functools.partial(call_values, reader, node, mapped.kind.value)
+        return _together(parts, lambda k: call([reader.once(part.get(k)) for part in parts]))
     if called is filter and len(node.args) == 2 and not words:
         return _filtered(reader, node)
     if called in ITERATORS:
@@ -126,6 +120,13 @@ def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
         length = reader.temp(inner.length, INT, bounds=LENGTH).text
         return Iterated(length, lambda k: inner.get(reader.temp(f"{length} - 1 - {k}", INT, bounds=LENGTH).text))
     return None
+
+
+def _together(parts: Sequence[Iterated], get: Callable[[str], Value]) -> Iterated:
+    """Items made of one item of each part, as many as the shortest has."""
+    lengths = [part.length for part in parts] or ["0"]
+    length = lengths[0] if len(lengths) == 1 else f"min({', '.join(lengths)})"
+    return Iterated(length, get, any(part.changes for part in parts))
 
 
 def _filtered(reader: Any, node: ast.Call) -> Iterated:
