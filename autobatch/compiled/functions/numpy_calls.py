@@ -378,11 +378,9 @@ def _along(
     )
 
 
-def _keeps(reader: Any, keepdims: Value | None, node: Any) -> bool:
-    return bool(constant_of(reader, keepdims, False, node, "keepdims"))
-
-
 def _reduction(function: Any, name: str, ufunc: Any, empty: bool) -> None:
+    """Register a function: `ufunc` of all, with a result for no elements if `empty`; without a ufunc, a place."""
+
     @calls(function)
     @methods(types.Array, name)
     def call(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
@@ -393,18 +391,21 @@ def _reduction(function: Any, name: str, ufunc: Any, empty: bool) -> None:
             reader.program.approximate = True
 
         def reduce(lane: Value) -> Value:
-            source = astype_text(reader, lane, dtype.name)
-            flat = reader.temp(f"np.ascontiguousarray({source.text}).ravel()", types.Array(dtype.name, 1))
-            place, _ = arrays.loop_of(reader, ufunc, [flat.kind, flat.kind], node)
-            start = {"sum": "0", "prod": "1", "any": "False", "all": "True"}.get(name, f"{flat.text}[0]")
+            source = lane if ufunc is None else astype_text(reader, lane, dtype.name)
+            flat = reader.temp(f"np.ascontiguousarray({source.text}).ravel()", types.Array(source.kind.dtype, 1))
             if not empty:
                 reader.fail_if(f"{flat.text}.size == 0")
+            if ufunc is None:
+                return reader.temp(f"arg_extremum({flat.text}, {name == 'argmax'})", dtype)
+            place, _ = arrays.loop_of(reader, ufunc, [flat.kind, flat.kind], node)
+            start = {"sum": "0", "prod": "1", "any": "False", "all": "True"}.get(name, f"{flat.text}[0]")
             out = reader.temp(f"np.full(1, {start}, {arrays.np_name(dtype.name)})", NONE)
             rest = flat.text if empty else f"{flat.text}[1:]"
             reader.emit(f"reduce_1(table[{2 * place}], table[{2 * place + 1}], {rest}, {out.text})")
             return reader.temp(f"{out.text}[0]", dtype)
 
-        return _along(reader, value, axes, _keeps(reader, keepdims, node), dtype, reduce)
+        keeps = bool(constant_of(reader, keepdims, False, node, "keepdims"))
+        return _along(reader, value, axes, keeps, dtype, reduce)
 
 
 _reduction(np.sum, "sum", np.add, True)
@@ -413,6 +414,8 @@ _reduction(np.max, "max", np.maximum, False)
 _reduction(np.min, "min", np.minimum, False)
 _reduction(np.any, "any", np.logical_or, True)
 _reduction(np.all, "all", np.logical_and, True)
+_reduction(np.argmax, "argmax", None, False)
+_reduction(np.argmin, "argmin", None, False)
 CALLS[np.amax], CALLS[np.amin] = CALLS[np.max], CALLS[np.min]
 
 
@@ -448,25 +451,6 @@ def var(
     out = mean(reader, node, arrays.elementwise(reader, np.multiply, [off, off], node), axis, keepdims)
     name = node.func.attr if isinstance(node.func, ast.Attribute) else reader.expr(node.func).kind.value.__name__
     return arrays.elementwise(reader, np.sqrt, [reader.once(out)], node) if name == "std" else out
-
-
-def _place(function: Any, name: str) -> None:
-    @calls(function)
-    @methods(types.Array, name)
-    def call(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
-        value = reader.once(arrays.as_array(reader, value, node))
-        axes = _axis(reader, axis, value, node)
-
-        def reduce(lane: Value) -> Value:
-            flat = reader.temp(f"np.ascontiguousarray({lane.text}).ravel()", types.Array(value.kind.dtype, 1))
-            reader.fail_if(f"{flat.text}.size == 0")
-            return reader.temp(f"arg_extremum({flat.text}, {name == 'argmax'})", types.Scalar("int64", False))
-
-        return _along(reader, value, axes, _keeps(reader, keepdims, node), types.Scalar("int64", False), reduce)
-
-
-_place(np.argmax, "argmax")
-_place(np.argmin, "argmin")
 
 
 @methods(types.Array, "dot")

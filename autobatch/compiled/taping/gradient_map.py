@@ -9,21 +9,14 @@ import numpy as np
 from autobatch.autodiff.grad import Gradient
 from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall, NotCompiled
 from autobatch.compiled.compiled_map import CompiledForm, Run, check, prepared
-from autobatch.compiled.taping.backward import (
-    Cotangents,
-    TapedForm,
-    differentiable,
-    gradients_of,
-    run_backward,
-    taped_form,
-)
+from autobatch.compiled.taping import backward
 from autobatch.compiled.translation.exact_types import Scalar, Tuple, Type, Union
 from autobatch.compiled.value_layout import unpack
 
 
 def prepared_gradient(
     gradient: Gradient, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None, first: int = 0
-) -> tuple[CompiledCall, CompiledForm | None, TapedForm | None]:
+) -> tuple[CompiledCall, CompiledForm | None, backward.TapedForm | None]:
     """The call's data, and the compiled forms for its types, forward and for gradients; None if there are no examples.
 
     Raises:
@@ -37,12 +30,14 @@ def prepared_gradient(
     kinds = form.module.root.kinds
     if not all(0 <= position < len(kinds) for position in gradient.positions):
         raise NotCompiled("an argument that is not there is differentiated")
-    wrong = next((kinds[position] for position in gradient.positions if not differentiable(kinds[position])), None)
+    wrong = next(
+        (kinds[position] for position in gradient.positions if not backward.differentiable(kinds[position])), None
+    )
     if wrong is not None:
         raise NotCompiled(f"the gradient with respect to a {wrong} is not compiled")
     if not _is_scalar(_result(gradient, form.module.result)):
         raise NotCompiled(f"the gradient of a {form.module.result} is not compiled")
-    return call, form, taped_form(form, [position in gradient.positions for position in range(len(kinds))])
+    return call, form, backward.taped_form(form, [position in gradient.positions for position in range(len(kinds))])
 
 
 def _result(gradient: Gradient, kind: Type) -> Type:
@@ -82,12 +77,12 @@ def compiled_gradient_map(
     assert form.module is not None
     assert taped.module is not None
     place = 2 if isinstance(_result(gradient, form.module.result), Union) else 0
-    cotangents = Cotangents(
+    cotangents = backward.Cotangents(
         {k: np.ones(call.count) for k in taped.module.seeded},
         {k: np.arange(call.count) if k == place else np.full(call.count, -1) for k in taped.module.seeded},
     )
     try:
-        done = run_backward(call, form, taped, cotangents, 0, call.count, True)
+        done = backward.run_backward(call, form, taped, cotangents, 0, call.count, True)
     except OverflowError:
         raise NotCompiled("an int of more than 64 bits") from None
     outs = done.outs if isinstance(done.outs, tuple) else ()
@@ -108,7 +103,7 @@ def compiled_gradient_map(
 
 def _assembled(
     gradient: Gradient, call: CompiledCall, form: CompiledForm, values: list[Any], leaves: list[np.ndarray],
-    failed: list[int], taped: TapedForm,
+    failed: list[int], taped: backward.TapedForm,
 ) -> list[Any]:  # fmt: skip
     """The results, in the form in which the gradient function returns them."""
     assert form.module is not None
@@ -121,9 +116,9 @@ def _assembled(
         if varying[position]:
             if not isinstance(value, ColumnPlace):
                 raise NotCompiled("the gradient with respect to an argument that is partly shared is not compiled")
-            trees[position] = gradients_of(kinds[position], call.examples(value.column), own_leaves)
+            trees[position] = backward.gradients_of(kinds[position], call.examples(value.column), own_leaves)
         else:
-            trees[position] = gradients_of(kinds[position], [value] * call.count, shared_leaves)
+            trees[position] = backward.gradients_of(kinds[position], [value] * call.count, shared_leaves)
     if gradient.single:
         grads: Sequence[Any] = trees[gradient.positions[0]]
     else:

@@ -8,7 +8,7 @@ one element type, which is widened as the program is read, until nothing changes
 
 import dataclasses
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -291,16 +291,12 @@ _KNOWN: dict[Any, Scalar] = {}
 def within(kind: Type) -> Iterator[Type]:
     """A type and, recursively, the types of its parts."""
     yield kind
-    if isinstance(kind, _Nested):
-        items = kind.items
-    else:
-        items = kind.site.find().items if isinstance(kind, _Container) else ()
-        items = (kind.inner,) if isinstance(kind, Maybe) else items
-    for item in items:
+    items: Any = (kind.inner,) if isinstance(kind, Maybe) else getattr(kind, "items", ())
+    for item in kind.site.find().items if isinstance(kind, _Container) else items:
         yield from within(item)
 
 
-def is_record(kind: Type) -> bool:
+def is_record(kind: Type) -> TypeGuard[Struct]:
     """True if a type is that of objects with attributes, or of dicts of named parts."""
     return isinstance(kind, Struct) and not issubclass(kind.cls, tuple)
 

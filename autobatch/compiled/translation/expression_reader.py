@@ -7,19 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.translation import arrays, containers, iteration, local_functions, try_and_match
+from autobatch.compiled.translation import (
+    arrays,
+    containers,
+    iteration,
+    local_functions,
+    number_operators,
+    try_and_match,
+)
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import call_function
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
-from autobatch.compiled.translation.number_operators import (
-    arithmetic,
-    compare,
-    lift,
-    negative,
-    quick_compare,
-    tagged_operation,
-    truth_of,
-)
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram
 from autobatch.compiled.translation.statement_reader import StatementReader
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, convert, joined_bounds, parts_of
@@ -34,6 +32,11 @@ _OPERATORS = {
 
 class ExpressionReader(StatementReader):
     """Reads a function: statements and the expressions in them."""
+
+    on_dict, on_dictcomp = containers.dict_literal, containers.dict_comprehension
+    on_call, on_lambda, on_for = call_function, local_functions.define, iteration.for_each
+    on_try, on_match = try_and_match.try_statement, try_and_match.match_statement
+    key_of, put_key, struct_of = containers.widened, containers.assign_key, containers.struct_of
 
     def expr(self, node: ast.expr) -> Value:
         method = getattr(self, f"on_{type(node).__name__.lower()}", None)
@@ -59,7 +62,7 @@ class ExpressionReader(StatementReader):
         if value.constant is not NO_CONSTANT:
             return str(bool(value.constant))
         if isinstance(kind, types.Scalar | types.Union):
-            return lift(self, lambda one: Value(BOOL, truth_of(one)), value).text
+            return number_operators.lift(self, lambda one: Value(BOOL, number_operators.truth_of(one)), value).text
         if isinstance(kind, types.List | types.Set | types.Dict):
             return f"(len({value.text}) > 0)"
         if isinstance(kind, types.Text):
@@ -94,17 +97,11 @@ class ExpressionReader(StatementReader):
     def on_set(self, node: ast.Set) -> Value:
         return containers.literal(self, node, self.exprs(node.elts), types.Set)
 
-    def on_dict(self, node: ast.Dict) -> Value:
-        return containers.dict_literal(self, node)
-
     def on_listcomp(self, node: ast.ListComp) -> Value:
         return containers.comprehension(self, node, types.List)
 
     def on_setcomp(self, node: ast.SetComp) -> Value:
         return containers.comprehension(self, node, types.Set)
-
-    def on_dictcomp(self, node: ast.DictComp) -> Value:
-        return containers.dict_comprehension(self, node)
 
     def on_generatorexp(self, node: ast.GeneratorExp) -> Value:
         raise self.refuse("a generator that is not read at once", node)
@@ -135,10 +132,10 @@ class ExpressionReader(StatementReader):
                 raise self.refuse(f"{op} of {value.kind}", node)
         kinds = (a.kind, b.kind)
         if all(isinstance(kind, types.Scalar | types.Union) for kind in kinds):
-            quick = tagged_operation(self, op, self.once(a), self.once(b))
+            quick = number_operators.tagged_operation(self, op, self.once(a), self.once(b))
             if quick is not None:
                 return quick
-            return lift(self, lambda x, y: arithmetic(self, op, x, y), a, b)
+            return number_operators.lift(self, lambda x, y: number_operators.arithmetic(self, op, x, y), a, b)
         if any(isinstance(kind, types.Array) for kind in kinds):
             return arrays.operator(self, op, a, b, node)
         return containers.operator(self, op, a, b, node)
@@ -155,10 +152,10 @@ class ExpressionReader(StatementReader):
         if not isinstance(value.kind, types.Scalar | types.Union):
             raise self.refuse(f"{op} of a {value.kind}", node)
         if op == "USub":
-            return lift(self, lambda x: negative(self, x), value)
+            return number_operators.lift(self, lambda x: number_operators.negative(self, x), value)
         if op == "Invert":
-            return lift(self, lambda x: self._inverted(x, node), value)
-        return lift(self, lambda x: x if x.kind != BOOL else Value(INT, f"int64({x.text})"), value)
+            return number_operators.lift(self, lambda x: self._inverted(x, node), value)
+        return number_operators.lift(self, lambda x: x if x.kind != BOOL else Value(INT, f"int64({x.text})"), value)
 
     def _inverted(self, value: Value, node: Any) -> Value:
         if value.kind.kind == "b" and not value.kind.python:
@@ -240,7 +237,7 @@ class ExpressionReader(StatementReader):
         match node:
             case ast.Compare(left=left, ops=[op], comparators=[right]) if not isinstance(op, ast.Is | ast.IsNot):
                 a, b = self.exprs([left, right])
-                quick = quick_compare(self, type(op).__name__, self.once(a), self.once(b))
+                quick = number_operators.quick_compare(self, type(op).__name__, self.once(a), self.once(b))
                 if quick is not None:
                     return Value(BOOL, quick)
                 value = self.compared(type(op).__name__, a, b, node)
@@ -316,7 +313,7 @@ class ExpressionReader(StatementReader):
             return self._is(a, b, op == "Is", node)
         a, b = self.as_number(a, node), self.as_number(b, node)
         if all(isinstance(value.kind, types.Scalar | types.Union) for value in (a, b)):
-            return lift(self, lambda x, y: compare(self, op, x, y), a, b)
+            return number_operators.lift(self, lambda x, y: number_operators.compare(self, op, x, y), a, b)
         if op in ("Eq", "NotEq") and all(isinstance(value.constant, np.dtype | type | str) for value in (a, b)):
             return self.constant((a.constant == b.constant) == (op == "Eq"), node)
         if any(isinstance(value.kind, types.Array) for value in (a, b)):
@@ -369,33 +366,12 @@ class ExpressionReader(StatementReader):
             return arrays.looked_up(self, value, node.slice, node)
         return containers.item(self, value, node.slice, node)
 
-    def on_call(self, node: ast.Call) -> Value:
-        return call_function(self, node)
-
-    def key_of(self, holder: Value, key: Value, node: Any) -> str:
-        """The text of a key as a dict holds it; the dict's type of keys is widened to it."""
-        return containers.widened(self, holder, key, node)
-
-    def put_key(self, holder: Value, key: Value, value: Value, node: Any) -> None:
-        """`holder[key] = value`."""
-        containers.assign_key(self, holder, key, value, node)
-
     def makes_plainly(self, cls: type) -> bool:
         """True if objects of a class consist of their fields alone: a plain dataclass or named tuple."""
         is_one = dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
         return is_one and is_plain(cls)
 
-    def struct_of(self, cls: type, names: Sequence[str], values: Sequence[Value], node: Any) -> Value:
-        """An object with named parts."""
-        return containers.struct_of(self, cls, names, values, node)
-
     # --- statements and functions within
-
-    def on_try(self, node: ast.Try) -> None:
-        try_and_match.try_statement(self, node)
-
-    def on_match(self, node: ast.Match) -> None:
-        try_and_match.match_statement(self, node)
 
     def on_with(self, node: ast.With) -> None:
         for item in node.items:  # a float operation that sets a flag leaves the example to Python, which warns or not
@@ -415,9 +391,6 @@ class ExpressionReader(StatementReader):
 
     def on_functiondef(self, node: ast.FunctionDef) -> None:
         self.assign(node.name, local_functions.define(self, node))
-
-    def on_lambda(self, node: ast.Lambda) -> Value:
-        return local_functions.define(self, node)
 
     # --- stores
 
@@ -480,13 +453,10 @@ class ExpressionReader(StatementReader):
             case _:
                 raise self.refuse(f"an assignment to {type(node.target).__name__}", node)
 
-    def on_for(self, node: ast.For) -> None:
-        iteration.for_each(self, node)
-
     def index(self, value: Value, node: Any) -> str:
         """An index as an int64; for anything but an integer Python raises, so the example is left to it."""
         if isinstance(value.kind, types.Union):
-            return lift(self, lambda one: Value(INT, self.index(one, node)), value).text
+            return number_operators.lift(self, lambda one: Value(INT, self.index(one, node)), value).text
         if not types.is_number(value.kind) or value.kind.kind == "f":
             self.stop()
         return value.text if value.kind.name == "int64" else f"int64({value.text})"
