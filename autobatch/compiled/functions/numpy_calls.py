@@ -320,15 +320,6 @@ def nonzero(reader: Any, node: Any, value: Value) -> Value:
     return out if function is np.flatnonzero else reader.tuple_of([out])
 
 
-@calls(np.clip)
-def clip(reader: Any, node: Any, value: Value, low: Value, high: Value) -> Value:
-    """`np.clip`: NumPy's minimum of NumPy's maximum."""
-    if low.kind == NONE or high.kind == NONE or isinstance(value.kind, types.List):
-        raise reader.refuse("with these bounds it is not compiled", node)
-    out = arrays.elementwise(reader, np.maximum, [reader.once(value), reader.once(low)], node)
-    return arrays.elementwise(reader, np.minimum, [out, reader.once(high)], node)
-
-
 # --- reductions
 
 

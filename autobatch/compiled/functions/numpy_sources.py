@@ -5,9 +5,9 @@ Products of matrices, and what is computed from them, add in another order than 
 
 import numpy as np
 
-from autobatch.compiled.functions.python_sources import bisect_right, implements, leave_to_python
+from autobatch.compiled.functions.python_sources import bisect_right, implements, leave_to_python, method
 from autobatch.compiled.translation.calls import METHODS
-from autobatch.compiled.translation.exact_types import Array
+from autobatch.compiled.translation.exact_types import Array, RandomStream
 from autobatch.ops.nn import activations, softmax_and_norms
 
 
@@ -20,9 +20,29 @@ def roll(a, shift):
     return out
 
 
+@implements(np.clip)
+def clip(a, a_min=None, a_max=None):
+    if a_min is None and a_max is None:
+        leave_to_python()
+    out = a if a_min is None else np.maximum(a, a_min)
+    return out if a_max is None else np.minimum(out, a_max)
+
+
 @implements(np.flip, np.flipud, of=(1, 2))
 def flip(m):
     return np.asarray(m)[::-1] if np.asarray(m).ndim == 1 else np.asarray(m)[::-1, ::-1]
+
+
+@method(RandomStream, "permutation")
+def permutation(generator, x):
+    if isinstance(x, np.ndarray):
+        out = x.copy()
+    else:
+        out = np.zeros(x, np.int64)
+        for i in range(x):
+            out[i] = i
+    generator.shuffle(out)
+    return out
 
 
 @implements(np.repeat, of=(1,))

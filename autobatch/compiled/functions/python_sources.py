@@ -257,25 +257,16 @@ def total(counts):
 # --- iterators
 
 
-def two_of(items, r):
+def two_of(items):
     pool = list(items)
     return [(pool[i], pool[j]) for i in range(len(pool)) for j in range(i + 1, len(pool))]
 
 
-def three_of(items, r):
-    pool = list(items)
-    places = range(len(pool))
-    return [
-        (pool[i], pool[j], pool[k]) for i in places for j in range(i + 1, len(pool)) for k in range(j + 1, len(pool))
-    ]
-
-
 def combinations(reader: Any, node: Any, items: Value, r: Value) -> Value:
-    """`itertools.combinations` of two or three."""
-    written = {2: two_of, 3: three_of}.get(r.constant)
-    if written is None:
-        raise reader.refuse("combinations of other than two or three", node)
-    return user_function(reader, node, written, [items, r], {})
+    """`itertools.combinations` of two."""
+    if r.constant != 2:
+        raise reader.refuse("combinations of other than two", node)
+    return user_function(reader, node, two_of, [items], {})
 
 
 ITERATORS[itertools.combinations] = combinations

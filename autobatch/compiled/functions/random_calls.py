@@ -102,21 +102,6 @@ def integers(
     return _drawn(reader, node, stream, size, f"next_whole({stream.text}, int64({start}), {most})", _WHOLE)
 
 
-@methods(RandomStream, "permutation")
-def permutation(reader: Any, node: Any, stream: Value, x: Value) -> Value:
-    """`Generator.permutation` of a number or a vector."""
-    _used(reader, stream, node)
-    if isinstance(x.kind, Array) and x.kind.ndim == 1:
-        x = reader.once(x)
-        places = reader.temp(f"shuffle_places({stream.text}, {x.text}.size)", Array("int64", 1))
-        return reader.temp(f"{x.text}[{places.text}]", Array(x.kind.dtype, 1))
-    if not isinstance(x.kind, Scalar) or x.kind.kind not in "iu":
-        raise reader.refuse(f"a permutation of a {x.kind}", node)
-    count = reader.temp(reader.index(x, node), INT).text
-    reader.fail_if(f"{count} < 0")
-    return reader.temp(f"shuffle_places({stream.text}, {count})", Array("int64", 1))
-
-
 @methods(RandomStream, "shuffle")
 def shuffle(reader: Any, node: Any, stream: Value, x: Value) -> Value:
     """`Generator.shuffle` of a vector."""

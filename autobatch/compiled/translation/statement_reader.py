@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -104,7 +104,12 @@ class StatementReader:
     Attributes:
         env: the variables at this point; None if the point is never reached.
         lines: where text is written.
+        expr, condition, store: an expression's value, its truth, `target = value`; given by `ExpressionReader`.
     """
+
+    expr: Callable[[ast.expr], Value]
+    condition: Callable[[ast.expr], Value]
+    store: Callable[[ast.expr, Value], None]
 
     def __init__(self, program: SourceProgram, instance: Instance) -> None:
         self.program, self.instance, self.function = program, instance, instance.function
@@ -683,20 +688,6 @@ class StatementReader:
         local = self.instance.local
         if local is None or not local.around.issuperset(node.names):
             raise self.refuse("a variable of a function around it that is bound", node)
-
-    # --- given by `ExpressionReader`, which knows expressions
-
-    def expr(self, node: ast.expr) -> Value:
-        """The value of an expression."""
-        raise AssertionError
-
-    def condition(self, node: ast.expr) -> Value:
-        """The truth of an expression."""
-        raise AssertionError
-
-    def store(self, target: ast.expr, value: Value) -> None:
-        """`target = value`."""
-        raise AssertionError
 
     # --- the whole function
 
