@@ -51,6 +51,14 @@ def random_field(emissions, transitions):
     return np.logaddexp(np.logaddexp(alpha[0], alpha[1]), alpha[2])
 
 
+@differentiated(0, 1, examples=lambda rng: (floats(rng), floats(rng, 1, 2)))
+def sums_of_powers_of_two(a, b):
+    total = b[0]
+    for v in a:
+        total = np.logaddexp2(total, np.clip(v, None, 0.5))
+    return np.sum(np.logaddexp2(a, b)) + total
+
+
 @differentiated(
     1, examples=lambda rng: (rng.integers(0, 2, rng.integers(1, 7)), {"stay": 0.7, "emit": rng.random((2, 2)) + 0.1})
 )

@@ -120,7 +120,7 @@ def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> 
     return astype_text(reader, out, kind)
 
 
-def astype_text(reader: Any, value: Value, name: str) -> Value:
+def astype_text(reader: Any, value: Value, name: str, node: Any = None) -> Value:
     """The array converted to this dtype, as a new array unless it has that dtype."""
     if value.kind.dtype == name:
         return value
@@ -181,13 +181,8 @@ def array(reader: Any, node: ast.Call, dtype: ast.expr | None = None) -> Value:
             return _stacked(reader, [value], wanted, node, flat=True)
     if isinstance(value.kind, types.Scalar | types.Union):
         raise reader.refuse("an array of no dimensions", node)
-    if isinstance(value.kind, types.List) and isinstance(value.kind.elem, types.List):
+    if isinstance(value.kind, types.List) and isinstance(value.kind.elem, types.List | types.Array):
         return _nested(reader, reader.once(value), wanted, node)
-    if isinstance(value.kind, types.List) and isinstance(value.kind.elem, types.Array) and value.kind.elem.ndim == 1:
-        value = reader.once(value)
-        reader.fail_if(f"not equal_sizes({value.text})")
-        out = reader.temp(f"stack_rows({value.text})", types.Array(value.kind.elem.dtype, 2))
-        return astype_text(reader, out, dtype_of(reader, wanted, out.kind.dtype, node))
     out = arrays.as_array(reader, reader.once(value), node)
     return _checked_numbers(reader, out, dtype_of(reader, wanted, out.kind.dtype, node), node)
 
@@ -200,17 +195,20 @@ def _checked_numbers(reader: Any, numbers: Value, name: str, node: Any) -> Value
 
 
 def _nested(reader: Any, value: Value, wanted: Value | None, node: Any) -> Value:
-    """A matrix from a list of lists of one length."""
-    elem = value.kind.elem.elem
-    if not (isinstance(elem, types.Scalar) and elem.kind in "biuf"):
-        raise reader.refuse(f"an array of lists of {elem}", node)
+    """A matrix from a list of lists, or of vectors, of one length."""
+    inner = value.kind.elem
+    elem = inner.elem if isinstance(inner, types.List) else arrays.scalar_of(inner)
+    if not types.is_number(elem) or getattr(inner, "ndim", 1) != 1:
+        raise reader.refuse(f"an array of a list of {inner}", node)
     reader.fail_if(f"len({value.text}) == 0 or not equal_lengths({value.text})")
     name = dtype_of(reader, wanted, elem.name, node)
     out = reader.temp(
         f"np.empty((len({value.text}), len({value.text}[0])), {arrays.np_name(elem.name)})", types.Array(elem.name, 2)
     )
     reader.emit(f"fill_rows({out.text}, {value.text})")
-    return _checked_numbers(reader, out, name, node)
+    return (
+        astype_text(reader, out, name) if isinstance(inner, types.Array) else _checked_numbers(reader, out, name, node)
+    )
 
 
 def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, flat: bool = False) -> Value:

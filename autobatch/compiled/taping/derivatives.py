@@ -85,7 +85,7 @@ CONSTANT = frozenset((
     *(name for name in DTYPES if "int" in name),
     "uint64", "boolean", "len", "range", "arg_extremum", "binary_search", "binary_search_each",
     "has_ties", "all_within", "overlap", "common_shape", "common_shape_ranked", "stable_argsort", "float_flags",
-    "clear_flags", "nonnegative_indices", "equal_lengths", "equal_sizes", "equal_strings", "compare_strings",
+    "clear_flags", "nonnegative_indices", "equal_lengths", "equal_strings", "compare_strings",
     "floor_divide", "np.floor", "np.ceil", "np.trunc", "np.isnan", "np.isinf", "np.isfinite",
     "math.isnan", "math.isinf", "math.isfinite", "np.argsort", "np.nonzero", "np.arange", "float_arange",
     "nonzero_1", "nonzero_2", "spans_overlap", "address", "same_memory", "new_stream", "next_float", "next_normal",

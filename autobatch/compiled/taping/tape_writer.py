@@ -26,7 +26,7 @@ from autobatch.compiled.translation.source_program import Instance, Lines, Sourc
 from autobatch.compiled.translation.typed_text import rep
 
 _ZERO = "int64(0)"
-_ALIKE = frozenset({"np.ascontiguousarray", "broadcast_to", "broadcast_aligned", "stack_rows", "list_item", "reserve"})
+_ALIKE = frozenset({"np.ascontiguousarray", "broadcast_to", "broadcast_aligned", "list_item", "reserve"})
 _MADE = frozenset({"np.zeros", "np.ones", "np.empty"})
 _METHODS = frozenset({"copy", "ravel", "reshape", "pop"})
 _MODULES = frozenset({"np", "math", "heapq"})

@@ -19,7 +19,7 @@ def all_within(x, low, high):
 
 @jit
 def equal_lengths(rows):
-    """True if all lists have the same length."""
+    """True if all lists, or all vectors, have the same length."""
     for row in rows:  # noqa: SIM110
         if len(row) != len(rows[0]):
             return False
@@ -40,30 +40,10 @@ def float_arange(start, stop, step):
 
 @jit
 def fill_rows(out, rows):
-    """out[i] = rows[i], where `rows` are lists of equal length."""
+    """out[i] = rows[i], where `rows` are lists or vectors of equal length."""
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = rows[i][j]
-
-
-@jit
-def equal_sizes(rows):
-    """True if there is at least one vector, and all have the same length."""
-    if len(rows) == 0:
-        return False
-    for row in rows:  # noqa: SIM110
-        if row.size != rows[0].size:
-            return False
-    return True
-
-
-@jit
-def stack_rows(rows):
-    """Stack vectors of the same length into a matrix."""
-    out = np.empty((len(rows), rows[0].size), rows[0].dtype)
-    for i in range(len(rows)):
-        out[i] = rows[i]
-    return out
 
 
 @jit

@@ -16,8 +16,6 @@ Sources: Wengert, A simple automatic derivative evaluation program (1964); the f
 of the recomputation in Griewank, Achieving logarithmic growth of temporal and spatial complexity (1992).
 """
 
-import math
-
 import numpy as np
 
 from autobatch.kernels.jit import jit
