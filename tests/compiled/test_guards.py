@@ -246,10 +246,6 @@ def test_what_python_remembers_of_an_older_global_is_pythons(monkeypatch):
             compiled_map(reads_a_memo_of_weights, [[1, 0]], {})
 
 
-def several_starts(s):
-    return s.startswith(("a", "b")), s.endswith("c")
-
-
 def test_each_of_many_handlers_is_its_own():
     lines = ["def f(x, n):", " try:", "  try: return x[n] / (1 // n)", "  except ZeroDivisionError: return -1.0"]
     lines += [*[" except KeyError: return -2.0"] * 16, " except IndexError: return -3.0"]
@@ -259,13 +255,6 @@ def test_each_of_many_handlers_is_its_own():
     columns = [[np.ones(3), np.ones(1), np.ones(0), np.ones(2)], [1, 1, 0, 0]]
     with interpreted():
         assert compiled_map(names["f"], columns, {}) == [names["f"](*row) for row in zip(*columns, strict=True)]
-
-
-def test_what_only_python_has_a_form_for_is_not_mistaken():
-    """The first results are compared with Python's: what differs is among the others."""
-    with interpreted():
-        words = ["x", "abc", "c", "ba", "x"]
-        assert compiled_map(several_starts, [words], {}) == list(map(several_starts, words))
 
 
 def first_or_new(x):
