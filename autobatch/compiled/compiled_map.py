@@ -21,18 +21,9 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
+from autobatch.compiled import compiled_call
 from autobatch.compiled.changed_arguments import check_independent, returned, writes_back
-from autobatch.compiled.compiled_call import (
-    Arguments,
-    ColumnPlace,
-    CompiledCall,
-    NotCompiled,
-    bound_values,
-    describe,
-    is_varying,
-    kind_of_value,
-    packed_arguments,
-)
+from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall, NotCompiled
 from autobatch.compiled.module import Module, new_program, write
 from autobatch.compiled.translation.exact_types import Mismatch, Type
 from autobatch.compiled.translation.source_program import SourceProgram, Unreadable, first_refusal
@@ -222,7 +213,7 @@ def prepared(
         raise NotCompiled("columns of several lengths, or none")
     places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
     given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
-    values = bound_values(function, given, named)
+    values = compiled_call.bound_values(function, given, named)
     if has_more_parts(values, _MOST_SHARED):  # the kernel reads a copy of them, made at each call
         raise NotCompiled(f"the examples share containers of more than {_MOST_SHARED} items; arrays have no such limit")
     call = CompiledCall(function, columns, shared, arguments_of, counts.pop(), first, values, [None] * len(columns))
@@ -230,11 +221,11 @@ def prepared(
         return call, None
     program = new_program()
     try:
-        kinds = [kind_of_value(program, call, value, f"argument {i}") for i, value in enumerate(values)]
+        kinds = [compiled_call.kind_of_value(program, call, value, f"argument {i}") for i, value in enumerate(values)]
     except Mismatch as error:
         raise NotCompiled(f"{function.__qualname__} is given {error}") from None
-    varying = [is_varying(value) for value in values]
-    key = f"{varying}{[describe(kind) for kind in kinds]}"
+    varying = [compiled_call.is_varying(value) for value in values]
+    key = f"{varying}{[compiled_call.describe(kind) for kind in kinds]}"
     with _lock:
         forms = _forms_of(function)
         form = forms.get(key)
@@ -333,7 +324,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
         start = time.thread_time()
         for careful in (0, 1)[form.careful :]:  # flags are checked once at the end; on a second try, after each example
             if careful == form.careful or program.writes:
-                arrays, steps = packed_arguments(call, kinds, first, last)
+                arrays, steps = compiled_call.packed_arguments(call, kinds, first, last)
             status[:] = 0
             try:
                 outs = entry(last - first, careful, form.table, depth, status, *arrays, *steps, *captured)

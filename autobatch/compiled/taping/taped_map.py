@@ -19,14 +19,8 @@ from autobatch.autodiff.tape import Tape, TapeArray
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.compiled.compiled_call import (
-    Arguments,
-    ColumnPlace,
-    NotCompiled,
-    bound_values,
-    is_contiguous,
-    is_varying,
-)
+from autobatch.compiled import compiled_call
+from autobatch.compiled.compiled_call import Arguments, ColumnPlace, NotCompiled
 from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel
 from autobatch.compiled.taping.backward import Cotangents, TapedForm, run_backward, taped_form
 from autobatch.compiled.translation import exact_types as types
@@ -72,7 +66,7 @@ class _TapedCall:
         given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
         self.given = dataclasses.replace(
             self.plain, function=python_form, columns=columns, shared=shared,
-            values=bound_values(function, given, named), lists=[None] * len(columns),
+            values=compiled_call.bound_values(function, given, named), lists=[None] * len(columns),
         )  # fmt: skip
         self.differentiated = [self._is_taped(value) for value in self.given.values]
         self.taped: TapedForm | None = None
@@ -107,10 +101,10 @@ class _TapedCall:
             column, plain = self.given.columns[value.column], self.plain.columns[value.column]
             if not isinstance(column, Batch):
                 return any(map(_holds_tape, column))
-            if plain is not column and not is_contiguous(plain):
+            if plain is not column and not compiled_call.is_contiguous(plain):
                 raise NotCompiled("a batch with a gradient whose examples do not lie one after the other")
             return plain is not column
-        if isinstance(value, dict | list | tuple) and is_varying(value):
+        if isinstance(value, dict | list | tuple) and compiled_call.is_varying(value):
             return any(map(self._is_taped, value.values() if isinstance(value, dict) else value))
         return _holds_tape(value)
 
@@ -140,7 +134,7 @@ class _TapedCall:
             if isinstance(column, Batch) and is_boxed(batch_data(column)):
                 return [[batch_data(column)]]
             return _objects(kind, self.given.examples(value.column))
-        if not is_varying(value):
+        if not compiled_call.is_varying(value):
             return _objects(kind, [value] * self.given.count)
         parts = zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True)
         return [each for part, item in parts for each in self._objects(item, part)]

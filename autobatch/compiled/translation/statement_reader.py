@@ -18,28 +18,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation import source_program, typed_text
 from autobatch.compiled.translation.exact_types import NONE, STR
-from autobatch.compiled.translation.source_program import (
-    Captured,
-    Inline,
-    Instance,
-    Lines,
-    SourceProgram,
-    Unreadable,
-    flat,
-    joined_results,
-)
-from autobatch.compiled.translation.typed_text import (
-    ANY,
-    NO_CONSTANT,
-    Bounds,
-    Value,
-    bounds_of,
-    convert,
-    dummy,
-    joined_bounds,
-    rep,
-)
+from autobatch.compiled.translation.source_program import Inline, Instance, Lines, SourceProgram, Unreadable
+from autobatch.compiled.translation.typed_text import ANY, NO_CONSTANT, Bounds, Value, convert, dummy, rep
 from autobatch.core.op import is_boxed
 from autobatch.syntax.scopes import bound_names
 
@@ -316,11 +298,13 @@ class StatementReader:
         if isinstance(found, list | dict | set | frozenset):
             raise self.refuse(f"{name} is a {type(found).__name__} from outside of the function", node)
         if not any(each.seen is found and each.name == name for each in self.program.constants):
-            self.program.constants.append(Captured(read, found, name=name))
+            self.program.constants.append(source_program.Captured(read, found, name=name))
             if isinstance(found, FunctionType):  # a reload of its module changes these in place
                 for part in ("__code__", "__defaults__", "__kwdefaults__"):
                     own = getattr(found, part)
-                    self.program.constants.append(Captured(functools.partial(getattr, found, part), own, name=part))
+                    self.program.constants.append(
+                        source_program.Captured(functools.partial(getattr, found, part), own, name=part)
+                    )
         return self.constant(found, node)
 
     def captured(self, found: np.ndarray, read: Any, name: str, node: Any) -> Value:
@@ -333,7 +317,7 @@ class StatementReader:
             if known.seen is found:
                 return Value(kind, text)
         text = f"g{len(self.program.captured)}"
-        self.program.captured[text] = Captured(read, found, kind)
+        self.program.captured[text] = source_program.Captured(read, found, kind)
         return Value(kind, text)
 
     def constant(self, found: Any, node: Any) -> Value:
@@ -357,7 +341,7 @@ class StatementReader:
             case int() if type(found) is int:
                 if not -(2**63) < found < 2**63:
                     raise self.refuse("an int of more than 64 bits", node)
-                return Value(types.Scalar("int64", True), f"int64({found})", int(found), bounds_of(found))
+                return Value(types.Scalar("int64", True), f"int64({found})", int(found), typed_text.bounds_of(found))
             case float() if type(found) is float:
                 return Value(types.Scalar("float64", True), _float(found), found)
             case str() if type(found) is str:
@@ -399,7 +383,7 @@ class StatementReader:
                 kind = types.CONFLICT
             if maybe and isinstance(kind, types.Static):
                 kind = types.CONFLICT
-            bounds = joined_bounds(env[name].bounds for _, env in ends if name in env)
+            bounds = typed_text.joined_bounds(env[name].bounds for _, env in ends if name in env)
             out[name] = Variable(kind, maybe, bounds)
         for lines, env in ends:
             lines += self.conversions(env, out)
@@ -715,7 +699,7 @@ class StatementReader:
                 self.emit_return(Value(NONE, "0", None), self.tree)
         before = instance.result
         try:
-            result = joined_results(instance, [value.kind for _, value in self.returns] + [before])
+            result = source_program.joined_results(instance, [value.kind for _, value in self.returns] + [before])
         except types.Mismatch as error:
             raise self.refuse(f"it returns {error}", self.tree) from None
         if result != before:
@@ -729,7 +713,7 @@ class StatementReader:
         if self.program.recursive:
             body = [f"depth -= {self._frames()}", "if depth < 0:", [FAIL], *body]
         head = f"def {instance.name}({', '.join(['table', 'depth', *texts])}@extra@):"
-        text = "\n".join(flat(["@jit", head, body])) + "\n"
+        text = "\n".join(source_program.flat(["@jit", head, body])) + "\n"
         instance.text = text.replace("@dummy@", dummy(result))
 
     def _frames(self) -> int:
