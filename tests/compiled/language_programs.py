@@ -546,7 +546,6 @@ def np_linalg(a, b):
         np.linalg.inv(m),
         np.linalg.det(m),
         np.linalg.norm(b),
-        np.trace(m),
         np.dot(b, b),
         np.linalg.cholesky(m),
     )

@@ -69,14 +69,6 @@ def rounded(a):
     return np.rint(a)
 
 
-@implements(np.trace, of=(2,))
-def trace(a):
-    out = np.zeros(1, a.dtype)
-    for i in range(min(a.shape[0], a.shape[1])):
-        out[0] += a[i, i]
-    return out[0]
-
-
 @implements(np.diag, of=(1,))
 def diag(v):
     x = np.asarray(v)

@@ -109,11 +109,6 @@ def insort(a, x):
     a.insert(bisect_right(a, x), x)
 
 
-@implements(bisect.insort_left)
-def insort_left(a, x):
-    a.insert(bisect_left(a, x), x)
-
-
 @implements(divmod)
 def both(a, b):
     return a // b, a % b
@@ -209,13 +204,6 @@ def radians(x):
 @implements(math.degrees)
 def degrees(x):
     return float(x) * (180.0 / math.pi)
-
-
-@implements(math.lcm)
-def lcm(a, b):
-    if a == 0 or b == 0:
-        return 0
-    return abs(a // math.gcd(a, b) * b)
 
 
 @method(List, "index")

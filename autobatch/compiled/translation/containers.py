@@ -93,15 +93,14 @@ def literal(reader: Any, node: Any, values: Sequence[Value], container: Any) -> 
     return out
 
 
-def literal_with_star(reader: Any, node: ast.List) -> Value:
-    """A list literal with `*` in it."""
-    parts = [
-        (isinstance(each, ast.Starred), reader.held(reader.expr(each.value if isinstance(each, ast.Starred) else each)))
-        for each in node.elts
-    ]
+def list_literal(reader: Any, node: ast.List) -> Value:
+    """A list literal, maybe with `*` in it."""
+    stars = [isinstance(each, ast.Starred) for each in node.elts]
+    values = [reader.expr(each.value if isinstance(each, ast.Starred) else each) for each in node.elts]
+    held = list(map(reader.once, values))
     out = new(reader, node, types.List)
-    for spread, value in parts:
-        if spread:
+    for is_star, value in zip(stars, held, strict=True):
+        if is_star:
             extend(reader, node, out, value)
         else:
             put(reader, out, value, node)

@@ -33,7 +33,7 @@ _OPERATORS = {
 class ExpressionReader(StatementReader):
     """Reads a function: statements and the expressions in them."""
 
-    on_dict, on_dictcomp = containers.dict_literal, containers.dict_comprehension
+    on_list, on_dict, on_dictcomp = containers.list_literal, containers.dict_literal, containers.dict_comprehension
     on_call, on_lambda, on_for = call_function, local_functions.define, iteration.for_each
     on_try, on_match = try_and_match.try_statement, try_and_match.match_statement
     key_of, put_key, struct_of = containers.widened, containers.assign_key, containers.struct_of
@@ -88,11 +88,6 @@ class ExpressionReader(StatementReader):
 
     def on_tuple(self, node: ast.Tuple) -> Value:
         return self.tuple_of(self.exprs(node.elts))
-
-    def on_list(self, node: ast.List) -> Value:
-        if any(isinstance(each, ast.Starred) for each in node.elts):
-            return containers.literal_with_star(self, node)
-        return containers.literal(self, node, self.exprs(node.elts), types.List)
 
     def on_set(self, node: ast.Set) -> Value:
         return containers.literal(self, node, self.exprs(node.elts), types.Set)
