@@ -266,8 +266,7 @@ _REMEDIES: list[tuple[str, str]] = [
     (r"a match statement", "write the cases as if / elif"),
     (r"a class that is made", "define the class outside of the function"),
     (
-        r"an assignment to a (global name|variable of another)|changes what the examples share"
-        r"|setting an attribute|from outside the call is changed|kept outside the call",
+        r"an assignment to a (global name|variable of another)|changes what the examples share|setting an attribute",
         "return the value, and put the results together after the call",
     ),
     (r"a coroutine|asynchronous", "call it from code that is not asynchronous"),
@@ -278,7 +277,7 @@ _REMEDIES: list[tuple[str, str]] = [
     (r"a context manager", "put the `with` around the call"),
     (r"a call of (locals|globals|vars|exec|eval)|looks at names", "name the variables themselves"),
     (
-        r"is printed|print to a file|what they print|acts outside",
+        r"a call of print|what they print|acts outside",
         "return what is to be shown, and print it after the call",
     ),
     (

@@ -31,7 +31,6 @@ from autobatch.lockstep.calls.builtin_functions import captures_lanes
 from autobatch.lockstep.calls.call_by_callee import call
 from autobatch.lockstep.example_columns import ExampleColumns, map_batches
 from autobatch.lockstep.lanes.region import LaneExample, Root, is_changeable
-from autobatch.lockstep.outside_effects import Effects, Step, execute
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.syntax.source import is_library, is_rewritten
@@ -109,7 +108,7 @@ def in_lock_step(
     keep_freed_memory()
     refusals = count_refusals()
     try:
-        out, steps = _in_new_context(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_pure), first)
+        return _in_new_context(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_pure), first)
     except NeedsLoop as error:
         forget_refusals(refusals)
         raise NoLockStep(str(error), _line_of(error, function), False) from None
@@ -125,8 +124,6 @@ def in_lock_step(
         forget_refusals(refusals)
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
         raise NoLockStep(reason, _line_of(error, function), True) from None
-    execute(steps, first)
-    return out
 
 
 def fallback(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockStep, map_columns: MapColumns) -> Any:
@@ -189,8 +186,7 @@ def batch_size_error(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     return ShapeError(f"arguments of different batch sizes: {given} examples; every batch needs the same examples")
 
 
-def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int) -> tuple[Any, list[Step]]:
-    root.effects = Effects((function, args, kwargs))
+def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int) -> Any:
     size = root.batch_size
     ours = root.convert(function)
     if ours is None:  # a library function: called unconverted
@@ -206,13 +202,10 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
         )
         out = _leave_root_region(out, root)
         writes = argument_writes(entered.values(), (args, kwargs))
-        steps = root.effects.steps(size)
         if writes:
-            if steps:
-                raise NeedsLoop("what is written to an argument, and what is changed outside, may be one thing")
             out = copy_if_aliased(writes, out)
         write_all(iter(writes))
-    return normalised(out, size, given), steps
+    return normalised(out, size, given)
 
 
 def _enter_root_region(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]]) -> Any:

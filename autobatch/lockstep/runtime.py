@@ -18,7 +18,6 @@ from autobatch.lockstep.calls.builtin_functions import HANDLERS, is_batched_tree
 from autobatch.lockstep.calls.call_by_callee import call, call_for_writing
 from autobatch.lockstep.lanes.joined_lanes import UNBOUND
 from autobatch.lockstep.lanes.region import is_changeable
-from autobatch.lockstep.outside_effects import apply_or_defer, lane_print
 from autobatch.lockstep.regions import branches, items, loops
 from autobatch.lockstep.regions.loops import for_each, loop
 from autobatch.lockstep.values.lane_operators import BINARY, UNARY, getattribute, refuse_hooks
@@ -107,7 +106,6 @@ def comprehension(kind: str, fill: Any) -> Any:
     return out
 
 
-HANDLERS[print] = lane_print
 _OPERATORS = {each.word: each.symbol for each in operators.BINARY if each.symbol != "%"}  # see `modulo`
 
 
@@ -127,7 +125,6 @@ NAMES: dict[str, Any] = {
     "_ab_and": branches.logical_and,
     "_ab_call": call,
     "_ab_chain": branches.chained_comparison,
-    "_ab_change": apply_or_defer,
     "_ab_check": branches.assert_condition,
     "_ab_choose": branches.conditional,
     "_ab_comprehension": comprehension,

@@ -9,7 +9,7 @@ from autobatch.facts.call_effects import ARRAY_SHARERS, functions_of, mutators
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.syntax_effects import ARRAY_METHODS, UNKNOWN, Reader, usual_meaning
 from autobatch.syntax.quote import expression, name, statements
-from autobatch.syntax.scopes import bound_names, captured, local_nodes, only_mutated, parameters
+from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
 
 
 def stored_names(body: Any) -> set[str]:
@@ -213,30 +213,6 @@ _READERS = frozenset(
 
 
 _SYMBOLS = {each.syntax: each.symbol for each in ARITHMETIC}
-
-
-class OutsideChanges(ast.NodeTransformer):
-    """Rewrites changes of outside objects, through names used for nothing else, to `_ab_change` calls."""
-
-    def __init__(self, function: ast.FunctionDef) -> None:
-        self.found = {id(node) for nodes in only_mutated(function).values() for node in nodes}
-
-    def visit_Expr(self, node: ast.Expr) -> Any:
-        if id(node) not in self.found:
-            return node
-        call: Any = node.value
-        return statements("_ab_change('append', X, '', None, VALUE)", node, X=call.func.value, VALUE=call.args[0])
-
-    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
-        if id(node) not in self.found:
-            return node
-        target: Any = node.target
-        is_item = isinstance(target, ast.Subscript)
-        return statements(
-            "_ab_change(KIND, X, OP, KEY, VALUE)", node, KIND=ast.Constant("item" if is_item else "attribute"),
-            X=target.value, OP=ast.Constant(_SYMBOLS[type(node.op)]),
-            KEY=target.slice if is_item else ast.Constant(target.attr), VALUE=node.value,
-        )  # fmt: skip
 
 
 class Stores(ast.NodeTransformer):

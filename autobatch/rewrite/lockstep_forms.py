@@ -21,7 +21,7 @@ from autobatch.rewrite.block_sites import BlockSites
 from autobatch.rewrite.callees import helper
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.expressions import Calls, Choices, Comprehensions, Displays, Guards, Operators, Reads, is_pause
-from autobatch.rewrite.in_place_writes import OutsideChanges, Ownership, Stores
+from autobatch.rewrite.in_place_writes import Ownership, Stores
 from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.syntax.scopes import bound_names, parameters
 from autobatch.syntax.source import (
@@ -165,7 +165,6 @@ def _convert(function: FunctionType) -> _Converted:
         _check(tree)
         if owner is not None:
             Mangle(owner).visit(tree)
-        OutsideChanges(tree).visit(tree)
         functions = [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
         around = Names(code.co_freevars).union(*[parameters(part) | bound_names(part.body) for part in functions])
         for part in functions:

@@ -1,7 +1,6 @@
 """Scopes: the names that a piece of syntax reads and binds, and those that nested functions capture."""
 
 import ast
-import collections
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -92,33 +91,6 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) ->
     every = [*args.posonlyargs, *args.args, *args.kwonlyargs]
     every += [arg for arg in (args.vararg, args.kwarg) if arg is not None]
     return {arg.arg for arg in every}
-
-
-def only_mutated(function: ast.AST) -> dict[str, list[Any]]:
-    """{name: its nodes} of free names used only in `name.append(x)`, `name[k] += x` and `name.a += x`.
-
-    >>> list(only_mutated(ast.parse("def f(x): log.append(x); seen[x] += 1; return len(seen)")))
-    ['log']
-    """
-    found: dict[str, list[Any]] = {}
-    uses: collections.Counter[str] = collections.Counter()
-    for node in ast.walk(function):
-        match node:
-            case ast.Name(id=name):
-                uses[name] += 1
-            case ast.Expr(ast.Call(ast.Attribute(ast.Name(id=name), "append"), [value], [])):
-                found.setdefault(name, []).extend([] if isinstance(value, ast.Starred) else [node])
-            case ast.AugAssign(ast.Attribute(ast.Name(id=name)) | ast.Subscript(ast.Name(id=name))):
-                found.setdefault(name, []).append(node)
-            case ast.FunctionDef() | ast.Lambda() | ast.AsyncFunctionDef():
-                uses.update(parameters(node))
-            case ast.Global() | ast.Nonlocal():
-                uses.update(node.names)
-        if isinstance(node, _NAMED) and node is not function:
-            uses[node.name or ""] += 1
-        elif isinstance(node, ast.alias):
-            uses[(node.asname or node.name).split(".")[0]] += 1
-    return {name: nodes for name, nodes in found.items() if uses[name] == len(nodes)}
 
 
 def path_of(node: ast.expr) -> tuple[str, tuple[tuple[str, Any], ...]] | None:

@@ -339,7 +339,8 @@ def _replaced(old: Any, /, **changes: Any) -> Any:
 
 
 _UNSUPPORTED = (
-    open, input, exec, eval, setattr, delattr, id, map, filter, iter, next, set, frozenset, copy.copy, copy.deepcopy,
+    open, print, input, exec, eval, setattr, delattr, id, map, filter, iter, next, set, frozenset, copy.copy,
+    copy.deepcopy,
 )  # fmt: skip
 HANDLERS: dict[Any, Callable[..., Any]] = {
     **{function: _of_value(function) for function in LANE_FUNCTIONS},

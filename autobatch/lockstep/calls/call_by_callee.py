@@ -43,7 +43,6 @@ from autobatch.lockstep.lanes.region import (
 from autobatch.lockstep.regions.items import as_lane_arrays, inplace_update, is_per_lane
 from autobatch.lockstep.values.lane_operators import convertible
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.random_generators import default_rng
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
@@ -159,9 +158,6 @@ def _call_converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, 
 def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if name == "extend":
         inplace_update("+", holder, args[0])
-        return None
-    if name == "sort" and not args:
-        holder.sort(HANDLERS[sorted](holder, **kwargs))
         return None
     return getattr(holder, name)(*args, **kwargs)
 
@@ -308,8 +304,6 @@ def call_plain(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     name = getattr(f, "__qualname__", None) or type(f).__name__
     if module.split(".")[0] == "autobatch" and (isinstance(f, FunctionType) or not hasattr(f, "__wrapped__")):
         return f(*plain_arguments(args), **{key: unwrap(value) for key, value in kwargs.items()})
-    if f is np.random.default_rng:
-        return default_rng(*args, **kwargs)
     if module in _DRAWING or module.startswith("numpy.random"):
         raise NeedsLoop(f"{module}.{name} draws random numbers")
     if module.strip("_") in _OF_LISTS or f is functools.reduce:

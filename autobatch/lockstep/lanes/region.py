@@ -86,12 +86,11 @@ class Root:
         is_pure: True if a function, or source text, changes nothing but its own variables.
         made: {id: (object, region)} for each object made in this call; only these may be mutated.
         blocks: {site: its `BlockRun`} for the blocks executed in this call.
-        effects: prints and outside changes to make when the call ends (`Effects`).
         items: {id of a batch: weak reference to the `RowSequence` whose current item it is}.
     """
 
     __slots__ = (
-        "batch_size", "blocks", "call", "convert", "count", "effects", "is_pure", "items", "made", "parent",
+        "batch_size", "blocks", "call", "convert", "count", "is_pure", "items", "made", "parent",
         "root",
     )  # fmt: skip
 
@@ -103,7 +102,6 @@ class Root:
         self.made: dict[int, tuple[Any, Any]] = {}
         self.blocks: dict[Any, Any] = {}
         self.items: dict[int, Any] = {}
-        self.effects: Any = None
         self.root = self
         self.parent: Any = None
 

@@ -11,11 +11,10 @@ import numpy as np
 from autobatch.batches.any_batch import Batch, narrow_tree, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.stacking import broadcast, lanes_of, stack_results, weak_lanes
+from autobatch.batches.stacking import broadcast, lanes_of, weak_lanes
 from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region, freeze_dicts, set_region
-from autobatch.core.current_region import region as lanes_of_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lanes.joined_lanes import concatenate_lanes, stackable
@@ -157,21 +156,6 @@ class LaneList:
         if hasattr(list, name):
             raise NeedsLoop(f".{name}() of a list")
         raise AttributeError(f"'list' object has no attribute {name!r}")
-
-    def sort(self, ordered: Any) -> None:
-        """`list.sort()`, given `sorted(list)`."""
-        if type(ordered) is LaneList and not ordered.is_spread:
-            self.set(slice(None), ordered.items)
-            return
-        if not isinstance(ordered, ObjectBatch) or self.owners is None or current_region() is not self.region:
-            raise NeedsLoop(".sort() of a list by some of its examples")
-        lists, items = ordered.values, []
-        for lanes, places, here in self.owners:  # each item takes what stands at its places now
-            with lanes_of_region(here):
-                items.append(stack_results([lists[i][k] for i, k in zip(lanes.tolist(), places.tolist(), strict=True)]))
-        self.items[:], self._stacked = items, None
-        self._packs.clear()
-        self.version = object()
 
     def set(self, index: Any, value: Any) -> None:
         """`list[index] = value` for all lanes of the list at once; `index` is shared by them."""
