@@ -18,7 +18,7 @@ from autobatch.core.recorded_array import AbstractArray
 from autobatch.errors import NeedsLoop
 from autobatch.ops.array_protocols import ArrayMixin
 from autobatch.ops.numpy.indexing import view_of, write_view
-from autobatch.ops.rules.aliasing import is_contiguous, stand_in, view_record
+from autobatch.ops.rules.aliasing import is_contiguous, view_record
 from autobatch.ops.rules.index_rule import FULL, Spec, parse
 
 _new = object.__new__
@@ -63,27 +63,6 @@ def link_views(views: Sequence[tuple[int, int, tuple[Any, ...]]], outs: Sequence
     """Register views among outputs, for each (view index, base index, how)."""
     for at, base, how in views:
         _link_view(outs[at], outs[base], how)
-
-
-class _ReadFlags:
-    """The `flags` of an array that is not computed yet: they can be read; where they are set, the loop runs."""
-
-    def __init__(self, box: Any, flags: Any) -> None:
-        self.__dict__.update(_box=box, _flags=flags)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._flags, name)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._flags[name]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        self._box._ab_refuse(NeedsLoop("the flags of an array are set"))
-
-    __setitem__ = __setattr__
-
-    def __repr__(self) -> str:
-        return repr(self._flags)
 
 
 _STORES = {opcode.opmap.get(name) for name in ("STORE_SUBSCR", "STORE_SLICE")}
@@ -229,32 +208,19 @@ class LazyArray(AbstractArray, ArrayMixin):
             box.exposed = True
             box = getattr(view_record(box), "base", None)
 
-    def _in_memory(self) -> Any:
-        """A plain array with the memory layout that NumPy's would have."""
-        if self.aval.scalar or (self.source is not None and self.row == -1):
-            return self.trace.value(self)
-        plain = stand_in(self)
-        if plain is None:
-            self._ab_refuse(NeedsLoop("the strides of an array that may lie in other than C order"))
-        return plain
-
-    @property
-    def flags(self) -> Any:
-        flags = self._in_memory().flags
-        return flags if self.source is not None and self.row == -1 else _ReadFlags(self, flags)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        plain = self._in_memory()
-        if 1 in plain.shape and getattr(self, "_view", None) is not None:
-            self._ab_refuse(NeedsLoop("the strides of axes of one"))  # they depend on how the view was made
-        return plain.strides
-
     @property
     def base(self) -> Any:
         self._ab_refuse(NeedsLoop("the base of an array"))
 
     ctypes = data = base
+
+    def _of_memory(self, name: str) -> Any:
+        if not self.aval.scalar and (self.source is None or self.row != -1):
+            self._ab_refuse(NeedsLoop(f"the {name} of an array that the example has computed"))
+        return getattr(self.trace.value(self), name)
+
+    flags = property(functools.partial(_of_memory, name="flags"))
+    strides = property(functools.partial(_of_memory, name="strides"))
 
     @property
     def _ab_lookup(self) -> Any:

@@ -1,6 +1,6 @@
 """An open-ended graph segment for generator-recorded examples: each round launches only the nodes that are needed now.
 
-Used only by `generator_rounds`; in every other example a `float(x)` goes to `trace.Trace.value`. Nodes keep their
+Used only by `example_recorder`; in every other example a `float(x)` goes to `trace.Trace.value`. Nodes keep their
 numbers for the whole map. Nodes not needed in a round wait, and join calls that other examples record later. A round
 schedules each call as late as possible (by longest path to a wanted node), since most calls feed the decision that ends
 the round. One kernel call (`schedule_round`) finds the launch order, the place of each operand and of each result.

@@ -528,14 +528,3 @@ def test_arguments_left_at_their_defaults_are_recorded():
         found, stats = map_with_stats(steps, xs, w=w)
         assert_same(found, [steps(x, w) for x in xs])
     assert stats.recorded == len(xs)
-
-
-def test_what_is_known_of_an_arrays_memory_needs_no_loop():
-    def in_order(x):
-        y = np.tanh(x * 2.0)
-        return y.flags.c_contiguous, y.strides, y.sum()
-
-    xs = [normal(2, 3, seed=i) for i in range(4)]
-    found, stats = map_with_stats(in_order, xs)
-    assert_same(found, list(map(in_order, xs)))
-    assert stats.looped is None

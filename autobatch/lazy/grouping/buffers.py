@@ -368,8 +368,11 @@ def _gather_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
 gather_p = Op("gather", _gather, vjp=_gather_vjp, kind="gather")
 
 
-def _row_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return Scatter(params["row"], ct, tuple(args[0].shape), args[0].dtype, unique=True)
-
-
-row_p = Op("row", lambda buffer, *, row: buffer[row], vjp=_row_vjp, kind="gather")
+row_p = Op(
+    "row",
+    lambda buffer, *, row: buffer[row],
+    vjp=lambda position, ct, out, args, params: Scatter(
+        params["row"], ct, tuple(args[0].shape), args[0].dtype, unique=True
+    ),
+    kind="gather",
+)

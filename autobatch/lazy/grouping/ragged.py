@@ -86,7 +86,9 @@ def _family_of(sig: Any) -> Any:
         what = None
     if what is None:
         return None
-    operands = tuple([aval if aval.shared else _kind_without_sizes(aval) for aval in sig.avals])
+    operands = tuple(
+        [aval if aval.shared else (aval.ndim, aval.dtype, aval.scalar, aval.non_c_order) for aval in sig.avals]
+    )
     shared = () if sig.block is None else tuple(map(id, sig.block.shared))
     family = what, operands, shared, tuple(sig.errors.values())
     return None if _refused and _without_identity(family) in _refused else family
@@ -104,10 +106,6 @@ def _join_kind(sig: Any) -> Any:
         if aval.shared or aval.non_c_order or aval.dtype != first.dtype or aval.shape[lead:] != first.shape[lead:]:
             return None
     return first.shape[lead:], first.dtype
-
-
-def _kind_without_sizes(aval: Aval) -> Any:
-    return aval.ndim, aval.dtype, aval.scalar, aval.non_c_order
 
 
 def _is_worth_grouping(sigs: Sequence[Any], calls: int) -> bool:

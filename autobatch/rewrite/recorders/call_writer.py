@@ -208,8 +208,6 @@ class CallWriter(ValueWriter):
             return self._made(value, args, named)
         if any(value is each for each in _OF_PLAIN):
             return self._builtin(function, args, named)
-        if value is getattr and len(args) in (2, 3) and not named:
-            return self._getattr(args)
         if is_pure(value):
             return self._operation(function, args, named, of_lists)
         start = type(value).__dict__.get("__call__")
@@ -218,17 +216,6 @@ class CallWriter(ValueWriter):
             assert isinstance(method.kind, Const)
             return self.call_constant(method.kind, [Term(function, ""), *args], named)
         raise NotCovered(f"a call of {value!r}")
-
-    def _getattr(self, args: list[Term]) -> Term:
-        name = args[1].kind
-        if args[0].kind is not PLAIN or not isinstance(name, Const) or type(name.value) is not str:
-            raise NotCovered("getattr of a shared object")
-        base = self.check(args[0])
-        self.written.attributes.add(name.value)
-        if not self.are_plain(*args[1:]):
-            raise NotCovered("getattr with a default that is no number")
-        of = self.written.named(self.written.constants.literal(getattr))
-        return Term(PLAIN, f"{of}({', '.join([base.text, *map(self.text, args[1:])])})")
 
     def _operation(self, function: Const, args: list[Term], named: dict[str, Term], of_lists: bool) -> Term:
         """A NumPy function, or one of ours, without side effects."""

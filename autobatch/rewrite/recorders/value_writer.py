@@ -1,18 +1,23 @@
-"""Writes reads and bindings of values in a recorder: names, tuples, lists, dicts, attributes and items."""
+"""Writes reads and bindings of values in a recorder (names, tuples, lists, attributes, items), and calls of blocks.
+
+A block call appends the signature, and the references of the operands, to the segment.
+"""
 
 import ast
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import freeze
+from autobatch.blocks.block_inputs import Key, Slot
+from autobatch.core.abstract_eval import Aval, aval_of, freeze
 from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.deferred_lookups import rows_signature
-from autobatch.rewrite.recorders.block_writer import BlockWriter, is_ids
-from autobatch.rewrite.recorders.line_writer import Unreachable, is_temporary
+from autobatch.lazy.grouping.any_length import SAMPLES
+from autobatch.rewrite.recorders.line_writer import LineWriter, Unreachable, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
@@ -22,6 +27,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     DictKind,
     IterKind,
     ListKind,
+    NodeOrNumber,
     NotCovered,
     Parts,
     RaggedNode,
@@ -30,8 +36,10 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Seen,
     Term,
     constants_of,
+    is_empty,
     join,
 )
+from autobatch.rewrite.recorders.recorder_functions import BlockSite, Misfit, RowSite, RowsSite
 
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
 
@@ -53,8 +61,8 @@ def _item_seen(seen: Seen, at: RecorderKind) -> Seen:
         return UNKNOWN
 
 
-class ValueWriter(BlockWriter):
-    """Writes reads and bindings."""
+class ValueWriter(LineWriter):
+    """Writes reads, bindings and the calls of blocks."""
 
     def _constant(self, node: ast.Constant) -> Term:
         return self.literal(node.value)
@@ -369,3 +377,380 @@ class ValueWriter(BlockWriter):
         if isinstance(over.kind, Const):
             return self.written.named(over.kind.number)
         return self.text(over)
+
+    # Blocks.
+
+    def block(self, block: Block, args: Sequence[Term]) -> Term:
+        """The outputs of a block; the constant None if the block cannot run with these inputs.
+
+        Raises:
+            Unreachable: the block has not yet met inputs that only examples know.
+        """
+        for at, arg in enumerate(args):
+            if isinstance(arg.kind, NodeOrNumber):
+                return self.either(arg, lambda each, at=at: self.block(block, [*args[:at], each, *args[at + 1 :]]))  # type: ignore[misc]
+        if not all(guard.holds() for guard in block.guards):
+            raise NotCovered("a global name that a block relies on means something else now")
+        self.written.constants.rely(block.guards)
+        try:
+            inputs = [self._input(block, slot, args) for slot in block.slots]
+            call = self._call_of(block, inputs)
+        except NotCovered:
+            return self.literal(None)
+        if call is None:
+            return self.literal(None)
+        site, (tail, refs), key = call
+        return self.recorded(site, tail, refs, key) if tail else self._shared(site)
+
+    def of_any_length(self, function: Callable[..., Any], values: Sequence[Term]) -> Term:
+        """An operation with some operands that are arrays of any length, written as a block of its own."""
+
+        def body(*operands: Any) -> Any:
+            return function(*operands)
+
+        if any(each.kind is PLAIN for each in values):
+            raise NotCovered("an operation on arrays of any length and what only the example knows")
+        where = self.version.filename, self.line, self.line
+        slots = [Slot(at, (), None, False) for at in range(len(values))]
+        found = self.block(Block(where, slots, (), body, self.version.scope), values)
+        if isinstance(found.kind, Const) and found.kind.value is None:
+            raise NotCovered("an operation on arrays of any length that is no block")
+        return found
+
+    def _shared(self, site: BlockSite) -> Term:
+        found = self.written.shared_block(site)
+        if len(site.outs) == 1:
+            return Term(found, "")
+        reads = [self.read(self.written.constants.item, found.number, at) for at in range(len(site.outs))]
+        return Term(Parts(tuple(each.kind for each in reads)), "", reads)
+
+    def _follow(self, root: Any, steps: Sequence[tuple[str, Any]], args: Sequence[Term], scope: Any) -> Term:
+        value = args[root] if type(root) is int else self.read(self.written.constants.global_, scope, root)
+        for how, part in steps:
+            value = self.item(value, self.literal(part)) if how == "key" else self.attribute(value, part)
+        return value
+
+    def _input(self, block: Block, slot: Any, args: Sequence[Term]) -> tuple[str, Any, Any]:
+        """One input as (how it is given, kind, value), in the terms of `BlockSite`."""
+        value = self._follow(slot.root, slot.steps, args, block.scope)
+        if slot.index is None:
+            return self._whole(value)
+        if type(slot.index) is Key:
+            parts = [self._follow(root, steps, args, block.scope) for root, steps in slot.index.paths]
+            constants = constants_of(parts)
+            if constants is not None:
+                numbers = [part.number for part in constants]
+                compute = self.written.constants.compute
+                index = self.read(compute, ("key", slot.index.text), slot.index.function, *numbers)
+            elif all(part.kind is PLAIN or isinstance(part.kind, Const) for part in parts):
+                function = self.written.named(self.written.constants.literal(slot.index.function))
+                texts = [self.text(self.check(part)) for part in parts]
+                index = Term(PLAIN, f"{function}({', '.join(texts)})")
+            else:
+                raise NotCovered("a key that is computed of arrays")
+        else:
+            root, steps = slot.index
+            index = self._follow(root, steps, args, block.scope)
+        kind = value.kind
+        if isinstance(kind, Const) and type(kind.value) is LazyArray:
+            if is_ids(index.seen.value):
+                return self._whole(self.rows(kind, index))
+            aval = kind.value.aval
+            fits = index.kind is PLAIN or (isinstance(index.kind, Const) and type(index.kind.value) in (int, np.int64))
+            if not fits or not aval.shared or aval.ndim != 2:
+                raise NotCovered("an item of a shared array")
+            return "row", kind, index
+        if isinstance(kind, Const) and index.kind is PLAIN and type(kind.value) in (dict, list, tuple):
+            return "item", kind, index
+        return self._whole(self.item(value, index))
+
+    def _whole(self, value: Term) -> tuple[str, Any, Any]:
+        kind = value.kind
+        if isinstance(kind, Const):
+            return "const", kind, value
+        if kind is PLAIN:
+            return "plain", kind, value
+        if is_empty(kind) and type(kind) is not ListKind:  # except for lists, which may stay empty
+            raise Unreachable
+        if isinstance(kind, IterKind | Closure) or (isinstance(kind, ListKind) and _has_lists(kind.item)):
+            raise NotCovered("an input that is no array and no list of arrays")
+        return "built", kind, value
+
+    def _call_of(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> Any:
+        """The site of a call, the source of its signature and operands, and a key; None if the block cannot run."""
+        met = self._met(block, inputs)
+        tried: list[tuple[list[Any], list[Any], Any]] = []
+        for entry, outs in met:
+            try:
+                found = [_spec(how, kind, slot) for (how, kind, _), slot in zip(inputs, entry, strict=True)]
+            except NotCovered:
+                continue
+            ragged = self._of_any_length(block, inputs, found, entry)
+            if ragged is not None:
+                tried.append((ragged, [each for _, several in found for each in several], None))
+            tried.append(([spec for spec, _ in found], [each for _, several in found for each in several], outs))
+        for specs, samples, outs in tried:
+            for key in _samples(samples):
+                try:
+                    site = BlockSite(block, specs)
+                    called = site.called(self.written.trace, self.written.constants.values, key)
+                except (LookupError, TypeError, ValueError, NotCovered):
+                    continue
+                if called is None or (key and site.any_length is not None):  # each key would be a launch of its own
+                    continue
+                call = called[0].block
+                assert call is not None
+                if outs is not None and (len(outs) != len(call.outs) or any(map(_differ, outs, call.outs))):
+                    continue
+                site.kinds, site.outs = called[1], tuple(call.outs)
+                if called[0].shared:
+                    return site, ("", []), key
+                try:
+                    site.any_length_variant(called[0], self.written.trace, self.written.constants.values, key)
+                except Misfit:
+                    continue
+                return site, self._operands(site, inputs), key
+        return None
+
+    def _of_any_length(self, block: Block, inputs: Any, found: Any, entry: Any) -> list[Any] | None:
+        """How the slots are given if examples' own arrays have had several shapes; None if none has."""
+        specs = [spec for spec, _ in found]
+        for at, ((how, _, value), slot) in enumerate(zip(inputs, entry, strict=True)):
+            if how != "plain" or slot is None or slot[0] != "array" or specs[at][0] != "built":
+                continue
+            aval = slot[1]
+            arrays = [each[at][1] for each in block.met if each[at][0] == "array"]
+            shapes = {each.shape for each in arrays if _is_alike(each, aval)}
+            of_rows = {shape for shape in shapes if shape[1:] == aval.shape[1:]}
+            shapes = of_rows if len(of_rows) > 1 else shapes
+            varying = [axis for axis in range(aval.ndim) if len({shape[axis] for shape in shapes}) > 1]
+            if not varying or aval.non_c_order:
+                continue
+            try:
+                sources = {axis: self._source(value, axis) for axis in varying}
+            except NotCovered:
+                return None
+            samples = [
+                aval_of(
+                    tuple([SAMPLES[sources[i]][k] if i in sources else n for i, n in enumerate(aval.shape)]), aval.dtype
+                )
+                for k in range(len(SAMPLES[0]))
+            ]
+            specs[at] = ("built", RaggedNode(tuple(samples)), "any_length")
+        return specs if any(len(spec) > 2 and spec[2] == "any_length" for spec in specs) else None
+
+    def _met(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> list[tuple[Any, Any]]:
+        """The inputs and outputs of earlier calls like this one, latest first.
+
+        Raises:
+            Unreachable: there was no such call, and the inputs depend on it.
+        """
+        if not any(how in ("plain", "item") for how, *_ in inputs):
+            return [([None] * len(inputs), None)]
+        found = []
+        for entry, outs in reversed(list(block.met.items())):
+            if all(
+                slot[0] not in ("array", "constant") if value.simple else _is_met(kind, slot)
+                for (_, kind, value), slot in zip(inputs, entry, strict=True)
+            ):
+                found.append((entry, outs))
+        if not found and block.has_refused:
+            raise NotCovered("a block that is none with such inputs")
+        if not found:
+            raise Unreachable
+        return found
+
+    def _operands(self, site: BlockSite, inputs: Sequence[tuple[str, Any, Any]]) -> tuple[str, list[str]]:
+        """The source of a call's signature entry and of its operands; writes the checks before it."""
+        refs: list[str] = []
+        key: list[str] = []
+        outside: list[str] = []
+        where: list[int] = []
+        for (how, kind, value), slot, spec in zip(inputs, site.kinds, site.specs, strict=True):
+            if how == "const":
+                if slot == "number":
+                    where.append(len(refs))
+                    outside.append(self.text(value))
+                    refs.append("")
+                elif slot == "constant":
+                    aval = self.written.trace.constant(kind.value)[0]
+                    if aval is None:
+                        raise NotCovered("a constant of no known kind")
+                    self.written.operands[kind.number] = aval
+                    refs.append(f"_ab_d{kind.number}")
+                continue
+            value = self.let(value)
+            if how == "row":
+                self._check_id(value, kind)
+                where.append(len(refs))
+                outside.append(self.text(value))
+                refs.append("")
+            elif how == "item":
+                self.emit(f"if _ab_type({value.text}) not in _ab_keys: raise _ab_misfit")
+                key.append(value.text)
+                if slot in ("number", "constant", "shared constant"):
+                    raise NotCovered("one of several shared numbers or arrays")
+            elif how == "plain" and spec[0] in ("number", "static"):
+                of = self.written.named(self.written.constants.literal(spec[1]))
+                self.emit(f"if _ab_type({value.text}) is not {of}: raise _ab_misfit")
+                if spec[0] == "static":
+                    key.append(f"({value.text}, _ab_shown({value.text}))" if spec[1] is float else value.text)
+                else:
+                    where.append(len(refs))
+                    outside.append(value.text)
+                    refs.append("")
+            elif how == "plain":
+                what = spec[1].samples if spec[2] == "any_length" else spec[1].aval
+                of = self.written.named(self.written.constants.literal(what))
+                name = self.fresh()
+                self.emit(f"{name} = _ab_{spec[2]}({value.text}, {of})")
+                refs.append(name)
+            else:
+                key += _lengths(kind, value.text)
+                refs.append(_flat(kind, value.text))
+        tail = f"_ab_t{len(self.written.sites)}"
+        self.written.sites.append((site, bool(key)))
+        if key:
+            name = self.fresh()  # looked up before anything is appended, since that may create it
+            self.emit(f"{name} = {tail}[{key[0] if len(key) == 1 else '(' + ', '.join(key) + ')'}]")
+            tail = name
+        if outside:
+            if len(outside) == 1:
+                self.emit(f"_ab_add_source({outside[0]})")
+            else:
+                self.emit(f"_ab_add_sources(({', '.join(outside)},))")
+            for i, at in enumerate(where):
+                later = len(where) - 1 - i
+                refs[at] = f"{later} - _ab_len(_ab_sources)" if later else "-_ab_len(_ab_sources)"
+        return tail, refs
+
+    def row(self, table: Const, index: Term, out: Aval) -> Term:
+        """A row of a shared table, by an id that only the example knows."""
+        index = self.let(index)
+        self._check_id(index, table)
+        self.written.operands[table.number] = table.value.aval.key
+        self.emit(f"_ab_add_source({index.text})")
+        tail = f"_ab_t{len(self.written.sites)}"
+        site = RowSite(table.number, out)
+        self.written.sites.append((site, False))
+        return self.recorded(site, tail, [f"_ab_d{table.number}", "-_ab_len(_ab_sources)"])
+
+    def _check_id(self, value: Term, table: Const) -> None:
+        """Write a check that an id names a row of a table."""
+        height = table.value.aval.shape[0]
+        if value.kind is PLAIN:
+            self.emit(f"if _ab_type({value.text}) is not _ab_int: _ab_index({value.text})")
+            self.emit(f"if not 0 <= {value.text} < {height}: raise _ab_misfit")
+        elif not (isinstance(value.kind, Const) and 0 <= value.kind.value < height):
+            raise NotCovered("an id out of range")
+
+    def _source(self, value: Term, axis: int) -> int:
+        """The number of the source of a length: a dimension of an example's own array.
+
+        Raises:
+            NotCovered: there are too many sources.
+        """
+        sources, key = self.written.lengths, (value.seen.origin, axis)
+        if value.seen.origin is None or self.written.is_waiting:  # several objects: no single source
+            raise NotCovered("arrays of any length, of no one source")
+        if key not in sources and len(sources) == len(SAMPLES):
+            raise NotCovered("arrays of any length, of many sources")
+        return sources.setdefault(key, len(sources))
+
+    def rows(self, table: Const, index: Term) -> Term:
+        """Rows of a shared table, by an array of any number of ids that only the example knows."""
+        if table.value.aval.ndim != 2:
+            raise NotCovered("rows by any number of ids")
+        index = self.let(index)
+        source = self._source(index, 0)
+        try:
+            site = RowsSite(table.number, source, self.written.trace, self.written.constants.values)
+        except Misfit:
+            raise NotCovered("rows by any number of ids") from None
+        self.written.operands[table.number] = table.value.aval.key
+        name = self.fresh()
+        self.emit(f"{name} = _ab_ids({index.text}, {table.value.aval.shape[0]})")
+        tail = f"_ab_t{len(self.written.sites)}"
+        self.written.sites.append((site, False))
+        return self.recorded(site, tail, [f"_ab_d{table.number}", name])
+
+
+def is_ids(seen: Any) -> bool:
+    """True if an index seen in an example is an array of ids."""
+    return type(seen) is np.ndarray and seen.ndim == 1 and seen.dtype.kind in "iu"
+
+
+def _is_alike(a: Aval, b: Aval) -> bool:
+    """True if arrays differ at most in their sizes."""
+    return (a.ndim, a.dtype, a.shared, a.non_c_order) == (b.ndim, b.dtype, b.shared, b.non_c_order)
+
+
+def _is_met(kind: RecorderKind, slot: tuple[str, Any]) -> bool:
+    return not isinstance(kind, RecordedNode) or slot == ("array", kind.aval) or slot == ("constant", kind.aval)
+
+
+def _differ(a: Any, b: Any) -> bool:
+    return a is not b
+
+
+def _has_lists(kind: RecorderKind) -> bool:
+    return isinstance(kind, ListKind | IterKind) or (isinstance(kind, Parts) and any(map(_has_lists, kind.parts)))
+
+
+def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any]]]:
+    """How a slot is given, in the terms of `BlockSite`, and the possible values of each key part that it takes."""
+    if how == "const":
+        return ("const", kind.number), []
+    if how == "row":
+        return ("row", kind.number), []
+    if how == "item":
+        return ("item", kind.number), [list(kind.value) if type(kind.value) is dict else list(range(len(kind.value)))]
+    if how == "built":
+        return ("built", kind), [[0] if is_empty(kind) else [2, 1, 3]] * len(_lengths(kind, ""))
+    found, what = met
+    if what is None:
+        raise NotCovered("an input of another kind")
+    if found == "number":
+        return ("number", what), []
+    if found == "static" and what[0] in (int, str):
+        return ("static", what[0]), [[what[1]]]
+    if found == "static" and what[0] is float:  # told apart by its text: 0.0 is not -0.0
+        return ("static", what[0]), [[(what[1], repr(what[1]))]]
+    if found in ("array", "constant") and what is not None and not what.shared:
+        return ("built", RecordedNode(what), found), []
+    raise NotCovered("an input of another kind")
+
+
+def _samples(samples: Sequence[list[Any]]) -> Iterator[list[Any]]:
+    """Some of the keys that a call may have."""
+    if not samples:
+        yield []
+        return
+    for first in samples[0][:_MOST_TRIED]:
+        for rest in _samples(samples[1:]):
+            yield [first, *rest]
+
+
+_MOST_TRIED = 64
+
+
+def _lengths(kind: RecorderKind, text: str) -> list[str]:
+    """The source of the lengths of the lists in a value."""
+    if isinstance(kind, ListKind):
+        return [f"_ab_len({text})"]
+    if isinstance(kind, Parts):
+        return [each for i, part in enumerate(kind.parts) for each in _lengths(part, f"{text}[{i}]")]
+    return []
+
+
+def _flat(kind: RecorderKind, text: str) -> str:
+    """The source of the nodes in a value, as elements of a tuple."""
+    if isinstance(kind, RecordedNode | RaggedNode):
+        return text
+    if isinstance(kind, ListKind) and isinstance(kind.item, RecordedNode | RaggedNode):
+        return f"*{text}"
+    if isinstance(kind, ListKind):
+        return f"*[_ab_r for _ab_e in {text} for _ab_r in ({_flat(kind.item, '_ab_e')},)]"
+    if isinstance(kind, Parts) and kind.make is None:
+        return ", ".join(_flat(part, f"{text}[{i}]") for i, part in enumerate(kind.parts))
+    raise NotCovered("an input that is no array and no list of arrays")
