@@ -130,14 +130,12 @@ class Tracer:
             if step.out in needed:
                 needed.update(step.args)
                 kept.append(step)
-            elif step.op.kind == "linalg" or any(_is_of_integers(self.avals[slot]) for slot in step.args):
+            elif step.op.kind == "linalg" or any(
+                type(self.avals[slot]) is not Weak and self.avals[slot].dtype.kind in "iu" for slot in step.args
+            ):
                 return None  # may raise depending on values: an index out of range, a singular matrix, a negative power
         kept.reverse()
         return renumbered(self.avals, self.constants, range(self.inputs), kept, outputs, views)
-
-
-def _is_of_integers(kind: Any) -> bool:
-    return type(kind) is not Weak and kind.dtype.kind in "iu"
 
 
 class Traced(AbstractArray, ArrayMixin):

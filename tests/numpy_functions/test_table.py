@@ -79,6 +79,7 @@ OWN = {
     np.ix_: lambda x: np.ix_(x[:, 0] > 0, [1])[0],
     np.linalg.cond: lambda x: np.linalg.cond(np.vstack([x, np.eye(4)])),
     np.linalg.matrix_norm: lambda x: np.linalg.matrix_norm(x),
+    np.linalg.norm: lambda x: np.linalg.norm(x, axis=1) + np.linalg.norm(x),
     np.linalg.matrix_power: lambda x: np.linalg.matrix_power(x.T @ x, 3),
     np.linalg.matrix_transpose: lambda x: np.linalg.matrix_transpose(x),
     np.linalg.multi_dot: lambda x: np.linalg.multi_dot([x, x.T, x]),

@@ -36,10 +36,6 @@ def _sigmoid(x: Any) -> Any:
     return np.reciprocal(out)
 
 
-def _relu(x: Any) -> Any:
-    return np.maximum(x, 0)
-
-
 def _gelu(x: Any) -> Any:
     x = as_floating(x)
     below = x == -np.inf  # the limit is 0, where the product is inf * 0
@@ -52,7 +48,7 @@ def _density(x: Any) -> Any:
 
 # fmt: off
 sigmoid_p    = elementwise(_sigmoid,   lambda ct, out, x: ct * out * (1 - out), name="sigmoid")
-relu_p       = elementwise(_relu,      lambda ct, out, x: where_or_zero(x > 0, ct), name="relu")
+relu_p       = elementwise(lambda x: np.maximum(x, 0),      lambda ct, out, x: where_or_zero(x > 0, ct), name="relu")
 normal_cdf_p = elementwise(normal_cdf, lambda ct, out, x: ct * _density(x), name="normal_cdf", pad=0.0)
 gelu_p       = elementwise(_gelu, lambda ct, out, x: ct * (normal_cdf_p(x) + x * _density(x)), name="gelu", pad=0.0)
 # fmt: on

@@ -102,20 +102,16 @@ def _below(shape: tuple[int, ...]) -> np.ndarray:
     return np.tri(shape[-2], shape[-1], dtype=bool)
 
 
-def _causal_mask(scores: Any, *, fill: float) -> Any:
-    return np.where(_below(np.shape(scores)), scores, fill)
-
-
-def _causal_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    return Batched(op(operands[0].data, **params), operands[0].sizes)
-
-
-def _causal_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return unbroadcast(np.where(_below(shape_of(ct)), ct, np.zeros((), dtype_of(ct))), args[0])
-
-
 # The last two dimensions are (query, key), and padding comes last in both, so the rule needs no padding mask.
-causal_mask_p = Op("causal_mask", _causal_mask, rule=_causal_rule, vjp=_causal_vjp, kind="masking")
+causal_mask_p = Op(
+    "causal_mask",
+    lambda scores, *, fill: np.where(_below(np.shape(scores)), scores, fill),
+    rule=lambda op, operands, params: Batched(op(operands[0].data, **params), operands[0].sizes),
+    vjp=lambda position, ct, out, args, params: unbroadcast(
+        np.where(_below(shape_of(ct)), ct, np.zeros((), dtype_of(ct))), args[0]
+    ),
+    kind="masking",
+)
 
 
 def causal_mask(scores: ArrayLike, fill: float = -np.inf) -> NDArray[Any]:

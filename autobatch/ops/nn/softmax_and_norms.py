@@ -232,11 +232,6 @@ def layer_norm_of_rows(x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray 
     return _normalised_by(layer_norm_rows, axis, eps, x) if underflow_is_ignored() else None
 
 
-def layer_norm_gradient_of_rows(ct: Any, x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray | None:
-    """The cotangent of x from that of `layer_norm_of_rows`, by a kernel; None if NumPy must compute it."""
-    return _normalised_by(layer_norm_gradient, axis, eps, x, ct)
-
-
 def _normalised_by(kernel: Any, axis: tuple[int, ...], eps: float, *arrays: Any) -> np.ndarray | None:
     x = arrays[0]
     if not is_worthwhile(x) or axis != (x.ndim - 1,) or x.shape[-1] % VECTOR.n:
@@ -272,7 +267,7 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
     if position and (position == 2 or not params["weight"]):
         return unbroadcast(ct, args[position])
     g = _wide(ct * args[1] if params["weight"] and not position else ct)
-    found = None if position else layer_norm_gradient_of_rows(g, x, axis, params["eps"])
+    found = None if position else _normalised_by(layer_norm_gradient, axis, params["eps"], x, g)
     if found is not None:
         return found
     standard, inverse = _standardise(x, axis, params["eps"])

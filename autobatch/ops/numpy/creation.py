@@ -17,11 +17,7 @@ from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, write_into, zero_d
 from autobatch.ops.rules.dispatch import Declined, any_true, implements, top_box
 from autobatch.ops.rules.op_kinds import check_numbers, lane_by_lane
-from autobatch.ops.rules.sizes import Template, fill_template, lane_count, lane_sizes, padded_shape, size_operands
-
-
-def _full_of(*sizes: Any, shape: Template, value: Any, dtype: np.dtype) -> Any:
-    return np.full(fill_template(shape, sizes), value, dtype)
+from autobatch.ops.rules.sizes import fill_template, lane_count, lane_sizes, padded_shape, size_operands
 
 
 def _full_of_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -33,7 +29,12 @@ def _full_of_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
     return Batched(np.full(shape, params["value"], params["dtype"]), sizes)
 
 
-full_of_p = Op("full", _full_of, rule=_full_of_rule, kind="creation")
+full_of_p = Op(
+    "full",
+    lambda *sizes, shape, value, dtype: np.full(fill_template(shape, sizes), value, dtype),
+    rule=_full_of_rule,
+    kind="creation",
+)
 
 
 def _constant(shape: Any, value: Any, dtype: Any) -> Any:

@@ -22,10 +22,6 @@ def _inside(params: dict[str, Any]) -> dict[str, Any]:
     return {**params, "axis": params["axis"] + 1}
 
 
-def _accumulate(x: Any, *, ufunc: np.ufunc, axis: int, dtype: Any = None) -> Any:
-    return ufunc.accumulate(x, axis=axis, dtype=dtype)
-
-
 def _scan_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     """The batching rule of scans: padding comes last, so no valid element of the result depends on it."""
     x, down = operands[0], _inside(params)
@@ -56,7 +52,13 @@ def _accumulate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], param
 
 
 # Params: ufunc, axis (non-negative), dtype.
-accumulate_p = Op("accumulate", _accumulate, rule=_scan_rule, vjp=_accumulate_vjp, kind="scan")
+accumulate_p = Op(
+    "accumulate",
+    lambda x, *, ufunc, axis, dtype=None: ufunc.accumulate(x, axis=axis, dtype=dtype),
+    rule=_scan_rule,
+    vjp=_accumulate_vjp,
+    kind="scan",
+)
 
 
 def _cumsum_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:

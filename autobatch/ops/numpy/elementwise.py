@@ -270,11 +270,11 @@ def _of_scalars(
     return of_scalars
 
 
-def _astype(x: Any, *, dtype: np.dtype) -> Any:
-    return np.asarray(x).astype(dtype) if not isinstance(x, np.generic) else x.astype(dtype)
-
-
-astype_p = elementwise(_astype, lambda ct, out, x: ct, name="astype")
+astype_p = elementwise(
+    lambda x, *, dtype: np.asarray(x).astype(dtype) if not isinstance(x, np.generic) else x.astype(dtype),
+    lambda ct, out, x: ct,
+    name="astype",
+)
 
 
 copy_p = elementwise(lambda x: np.array(x), lambda ct, out, x: ct, name="copy")

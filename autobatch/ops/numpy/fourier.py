@@ -43,10 +43,6 @@ def _transform(function: Callable[..., Any], vjp: Callable[..., Any]) -> Op:
     return Op(function.__name__, function, rule=_rule, vjp=backward, kind="fourier")
 
 
-def _rfft_vjp(ct: Any, n: int, axis: int, norm: str) -> Any:
-    return fft_p(_to_length(ct, n, axis), axis=axis, norm=norm)
-
-
 def _irfft_vjp(ct: Any, m: int, axis: int, norm: str) -> Any:
     n = shape_of(ct)[axis]
     places = np.arange(m).reshape((-1,) + (1,) * (-axis - 1))
@@ -57,7 +53,7 @@ def _irfft_vjp(ct: Any, m: int, axis: int, norm: str) -> Any:
 # fmt: off
 fft_p: Op   = _transform(np.fft.fft,   lambda ct, n, axis, norm: fft_p(ct, axis=axis, norm=norm))
 ifft_p: Op  = _transform(np.fft.ifft,  lambda ct, n, axis, norm: ifft_p(ct, axis=axis, norm=norm))
-rfft_p: Op  = _transform(np.fft.rfft,  _rfft_vjp)
+rfft_p: Op  = _transform(np.fft.rfft,  lambda ct, n, axis, norm: fft_p(_to_length(ct, n, axis), axis=axis, norm=norm))
 irfft_p: Op = _transform(np.fft.irfft, _irfft_vjp)
 # fmt: on
 

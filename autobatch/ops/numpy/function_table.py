@@ -73,7 +73,7 @@ _NUMPY_OWN_NAMES = """
     fft.ifftshift fft.ihfft fft.irfft2 fft.irfftn fft.rfft2 fft.rfftn fill_diagonal flatnonzero flip fliplr flipud
     gradient hsplit hstack intersect1d isclose iscomplexobj isneginf isposinf isreal isrealobj ix_ linalg.cond
     linalg.diagonal linalg.matmul linalg.matrix_norm linalg.matrix_power linalg.matrix_transpose linalg.multi_dot
-    linalg.outer linalg.svdvals linalg.tensordot linalg.trace linalg.vector_norm matrix_transpose moveaxis
+    linalg.norm linalg.outer linalg.svdvals linalg.tensordot linalg.trace linalg.vector_norm matrix_transpose moveaxis
     nancumprod nancumsum nanprod nansum ndim outer polyval ptp rollaxis rot90 shape sinc size tensordot trapezoid tril
     tril_indices_from triu triu_indices_from union1d unique_values unstack vsplit vstack
 """

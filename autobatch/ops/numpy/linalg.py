@@ -17,7 +17,7 @@ from autobatch.ops.rules.aliasing import set_order, view
 from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, expect, implements
 from autobatch.ops.rules.op_kinds import run_by_length, vjp_columns
 from autobatch.ops.rules.padding import fill, mask_cotangent, to_width
-from autobatch.ops.rules.sizes import as_batched, axes_of, lane_count
+from autobatch.ops.rules.sizes import as_batched, lane_count
 
 
 def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:  # noqa: N803
@@ -194,56 +194,6 @@ def slogdet(a: Any) -> Any:
 def solve(a: Any, b: Any) -> Any:
     a, b = _check(a), b if is_boxed(b) else np.asarray(b)
     return solve_p(a, b[:, None])[..., 0] if ndim_of(b) == 1 else solve_p(a, b)
-
-
-@implements(np.linalg.norm)
-def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    """np.linalg.norm of vectors, and the Frobenius norm of matrices."""
-    if dtype_of(x).kind not in "fc":
-        x = x.astype(np.float64)
-    if axis is None and ord is None:
-        return _root(x, tuple(range(ndim_of(x))), keepdims)
-    axes = axes_of(axis, ndim_of(x))
-    if axis is None and len(axes) > 2:
-        raise ValueError("Improper number of dimensions to norm.")
-    if ord not in (None, 2, "fro") or len(axes) == 2:
-        expect(x, f"np.linalg.norm with ord={ord!r}", least=1)
-    if len(axes) == 2:
-        return _root(x, axes, keepdims) if ord in (None, "fro") else _matrix_norm(x, ord, axes, keepdims)
-    size = np.absolute(x)
-    if ord in (None, 2):
-        return _root(x, axes, keepdims)
-    if ord == np.inf:
-        return np.max(size, axis=axes, keepdims=keepdims)
-    if ord == -np.inf:
-        return np.min(size, axis=axes, keepdims=keepdims)
-    if ord == 0:
-        return np.sum((x != 0).astype(dtype_of(size)), axis=axes, keepdims=keepdims)
-    if ord == 1:
-        return np.sum(size, axis=axes, keepdims=keepdims)
-    if isinstance(ord, str):
-        raise ValueError(f"Invalid norm order '{ord}' for vectors")
-    return np.sum(size**ord, axis=axes, keepdims=keepdims) ** (1.0 / ord)
-
-
-def _root(x: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    square = x * x if dtype_of(x).kind == "f" else np.real(np.conjugate(x) * x)
-    return np.sqrt(np.sum(square, axis=axes, keepdims=keepdims))
-
-
-def _matrix_norm(x: Any, ord: Any, axes: tuple[int, ...], keepdims: bool) -> Any:
-    rows, columns = axes
-    if ord in (1, -1, np.inf, -np.inf):
-        first, then = (rows, columns) if abs(ord) == 1 else (columns, rows)
-        sums = np.sum(np.absolute(x), axis=first, keepdims=True)
-        out = (np.max if ord > 0 else np.min)(sums, axis=then, keepdims=True)
-    elif ord in (2, -2, "nuc"):
-        values = np.linalg.svd(np.moveaxis(x, axes, (-2, -1)), compute_uv=False)
-        out = np.sum(values, axis=-1) if ord == "nuc" else values[..., 0 if ord == 2 else -1]
-        out = np.expand_dims(out, axes)
-    else:
-        raise ValueError("Invalid norm order for matrices.")
-    return out if keepdims else np.squeeze(out, axes)[()]
 
 
 @implements(np.linalg.vecdot)

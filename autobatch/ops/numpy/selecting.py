@@ -8,15 +8,13 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import note_example
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem, picked_along, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.rules.aliasing import is_scalar, view, write_into, zero_d
-from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, check_cast, implements
+from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, check_cast, implements
 from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
 from autobatch.ops.rules.op_kinds import elementwise
-from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.sizes import array_and_axis, axes_of, differ_somewhere, normalise_axis
 
 
@@ -190,28 +188,6 @@ def compress(condition: Any, a: Any, axis: Any = None) -> Any:
     return take(a, np.flatnonzero(condition), axis=axis)
 
 
-def _choice(index: Any, *, count: int) -> Any:
-    """The index of np.choose, unchanged; raises ValueError if an element is not in 0 .. count - 1."""
-    if np.any(_names_none(index, count)):
-        raise ValueError("invalid entry in choice array")
-    return index
-
-
-def _names_none(index: Any, count: int) -> Any:
-    return (index < 0) | (index >= count)
-
-
-def _choice_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    (index,) = operands
-    wrong = _names_none(fill(index, 0), params["count"]).reshape(index.batch_size, -1).any(1)
-    if wrong.any():
-        raise note_example(ValueError("invalid entry in choice array"), int(np.argmax(wrong)))
-    return Batched(index.data, index.sizes)
-
-
-choice_p = Op("choice", _choice, rule=_choice_rule, kind="select")
-
-
 @implements(np.choose, out=write_into)
 def choose(a: Any, choices: Any, *, mode: str = "raise") -> Any:
     count = len(choices)
@@ -219,7 +195,8 @@ def choose(a: Any, choices: Any, *, mode: str = "raise") -> Any:
         raise Declined("np.choose with another mode, or without choices")
     index, *arrays = np.broadcast_arrays(_integers(as_array(a), "safe"), *choices)
     if mode == "raise":
-        index = choice_p(index, count=count)
+        if any_true((index < 0) | (index >= count)):
+            raise Declined("np.choose by a number without a choice")
     else:
         index = np.clip(index, 0, count - 1) if mode == "clip" else index % count
     return take_along_axis(np.stack(arrays), index[None], 0)[0]

@@ -113,14 +113,6 @@ def _broadcast(array: Any, template: Template, operands: Sequence[Any]) -> Any:
     return broadcast_to_p(array, *operands, shape=template)
 
 
-def _broadcast_to(x: Any, *sizes: Any, shape: Template) -> Any:
-    return np.broadcast_to(x, fill_template(shape, sizes))
-
-
-def _broadcast_to_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return unbroadcast(ct, args[0]) if position == 0 else None
-
-
 def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     lanes = lane_count(operands)
     x = operands[0]
@@ -156,9 +148,9 @@ def _select_new(data: Any, x: Batched, target: Sequence[Size], missing: int) -> 
 # NumPy's copies in K order have axes that repeat elements innermost.
 broadcast_to_p = Op(
     "broadcast_to",
-    _broadcast_to,
+    lambda x, *sizes, shape: np.broadcast_to(x, fill_template(shape, sizes)),
     rule=_broadcast_to_rule,
-    vjp=_broadcast_to_vjp,
+    vjp=lambda position, ct, out, args, params: unbroadcast(ct, args[0]) if position == 0 else None,
     layout=lambda *_: True,
     kind="shape",
 )
@@ -481,10 +473,6 @@ def _derive_squeeze(base: Any, axes: tuple[int, ...] | None, _: Any) -> Any:
     return squeeze_p(base, axes=axes)
 
 
-def _squeeze(x: Any, *, axes: tuple[int, ...] | None) -> Any:
-    return np.asarray(x).squeeze(axes)
-
-
 def _squeeze_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     (x,), axes = operands, params["axes"]
     if axes is None:
@@ -512,7 +500,9 @@ def _is_one(size: Size) -> bool:
     return bool(one.size) and bool(one.all())
 
 
-squeeze_p = Op("squeeze", _squeeze, rule=_squeeze_rule, vjp=_reshape_vjp, kind="shape")
+squeeze_p = Op(
+    "squeeze", lambda x, *, axes: np.asarray(x).squeeze(axes), rule=_squeeze_rule, vjp=_reshape_vjp, kind="shape"
+)
 
 
 _first_p = elementwise(

@@ -13,9 +13,9 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
-from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, cast, check_cast, expect, implements
+from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, check_cast, expect, implements
 from autobatch.ops.rules.index_rule import on_axis
-from autobatch.ops.rules.op_kinds import detach, examples, lane_by_lane, looped_op
+from autobatch.ops.rules.op_kinds import examples, lane_by_lane, looped_op
 from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.sizes import differ_somewhere, has_lengths, normal_axes, normalise_axis
 
@@ -166,11 +166,6 @@ def _np_std(
     return np.sqrt(np.var(a, axis, dtype, ddof=ddof, keepdims=keepdims, correction=correction, where=where))
 
 
-def without_nan(a: Any, value: float) -> Any:
-    """The array with NaN replaced by `value`."""
-    return np.where(np.isnan(a), np.asarray(value, dtype_of(a)), a) if dtype_of(a).kind in "fc" else a
-
-
 _COUNTS_IN_PYTHON = type(np.count_nonzero([0])) is int  # before NumPy 2.4
 
 
@@ -221,67 +216,17 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None) ->
     return counts / np.diff(edges).astype(float) / counts.sum() if density else counts, edges
 
 
-def _histogram_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The batching rule: find each element's bin, then count the bins of all examples by one np.bincount."""
-    x, edges = operands[0], np.array(params["edges"])
-    data, bins = detach(x.data), len(edges) - 1
-    if data.dtype.kind not in "iuf" or (np.diff(edges) < 0).any():
-        return lane_by_lane(op, operands, params)
-    lanes, inside = len(data), padding_mask(x.sizes, data.shape[1:])
-    place = np.where(data == edges[-1], bins - 1, np.searchsorted(edges, data, "right") - 1)  # the last bin is closed
-    counted = (place >= 0) & (place < bins) & (True if inside is None else inside)
-    rows = np.broadcast_to(np.arange(lanes).reshape(-1, *(1,) * len(x.sizes)), data.shape)
-    found = np.bincount(rows[counted] * bins + place[counted], minlength=lanes * bins)
-    return Batched(found.reshape(lanes, bins), (bins,))
-
-
-_histogram_p = looped_op(
-    "histogram", lambda a, *, edges: np.histogram(a, np.array(edges))[0], dynamic=False, rule=_histogram_rule
-)
-
-
-def _own_edges(x: Batched, bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """(edges, data, mask): (B, bins + 1) edges from each example's minimum to its maximum, (B, n) data and its mask.
-
-    None if NumPy must run per example: it raises for infinities and too many bins, and treats other dtypes differently.
-    """
-    if x.data.dtype != np.float64 or bins < 1 or not x.data.size:
-        return None
-    inside = padding_mask(x.sizes, x.data.shape[1:])
-    counted = np.broadcast_to(True if inside is None else inside, x.data.shape).reshape(len(x.data), -1)
-    data = detach(x.data).reshape(counted.shape)
-    least = np.min(data, axis=1, initial=np.inf, where=counted)
-    largest = np.max(data, axis=1, initial=-np.inf, where=counted)
-    none = least > largest
-    least, largest = np.where(none, 0.0, least), np.where(none, 1.0, largest)
-    if not (np.isfinite(least) & np.isfinite(largest)).all():
-        return None
-    wide = np.where(least == largest, 0.5, 0.0)
-    edges = np.linspace(least - wide, largest + wide, bins + 1, axis=1)
-    return (edges, data, counted) if (np.diff(edges) > 0).all() else None
+_histogram_p = looped_op("histogram", lambda a, *, edges: np.histogram(a, np.array(edges))[0], dynamic=False)
 
 
 def _own_edges_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x = operands[0]
     if is_boxed(x.data) and x.batch_size:  # computed from `x.data` itself, which keeps its gradient
         return Batched(np.stack([op(row, **params) for row in examples(x.data, x.sizes)]), (params["bins"] + 1,))
-    found = _own_edges(x, params["bins"])
-    return lane_by_lane(op, operands, params) if found is None else Batched(found[0], (params["bins"] + 1,))
+    return lane_by_lane(op, operands, params)
 
 
-def _own_histogram_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The batching rule: a bin's count is the number of elements >= its left edge minus those >= its right edge."""
-    found = _own_edges(operands[0], params["bins"])
-    if found is None:
-        return lane_by_lane(op, operands, params)
-    edges, data, counted = found
-    beyond = [np.count_nonzero((data >= edge[:, None]) & counted, axis=1) for edge in edges.T[:-1]]
-    return Batched(-np.diff(np.stack([*beyond, np.zeros_like(beyond[0])], axis=1), axis=1), (params["bins"],))
-
-
-_own_histogram_p = looped_op(
-    "own_histogram", lambda a, *, bins: np.histogram(a, bins)[0], dynamic=False, rule=_own_histogram_rule
-)
+_own_histogram_p = looped_op("own_histogram", lambda a, *, bins: np.histogram(a, bins)[0], dynamic=False)
 
 
 def _own_edges_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -405,17 +350,10 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     if len(given) != len(shape):
         weights = weights + np.zeros_like(a, dtype=dtype_of(weights))
     total = np.sum(weights.astype(dtype), axis=axis, keepdims=keepdims)
-    if _anywhere(total == 0):
+    if any_true(total == 0):
         raise Declined("np.average with weights that sum to zero")
     mean = np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
     return (mean, total) if returned else mean
-
-
-def _anywhere(condition: Any) -> bool:
-    """True if a condition holds for some element of some example; padding does not count."""
-    if hasattr(condition, "examples"):
-        return any(np.any(example) for example in condition.examples())
-    return bool(np.any(np.asarray(condition)))
 
 
 def _register_extreme(function: Callable[..., Any], extreme: Callable[..., Any], empty: float) -> None:
@@ -427,7 +365,7 @@ def _register_extreme(function: Callable[..., Any], extreme: Callable[..., Any],
             return extreme(a, axis=axis, keepdims=keepdims)
         gone = np.isnan(a)
         out = extreme(np.where(gone, np.asarray(empty, dtype_of(a)), a), axis=axis, keepdims=keepdims)
-        if _anywhere(np.all(gone, axis=axis, keepdims=keepdims)):
+        if any_true(np.all(gone, axis=axis, keepdims=keepdims)):
             raise Declined("a slice of nothing but NaN")
         return out
 
@@ -438,7 +376,7 @@ _register_extreme(np.nanmin, np.min, np.inf)
 
 def _present(a: Any, axis: Any, keepdims: bool) -> Any:
     count = np.sum(~np.isnan(a), axis=axis, keepdims=keepdims)
-    if _anywhere(count == 0):
+    if any_true(count == 0):
         raise Declined("a slice of nothing but NaN")
     return count
 
@@ -455,9 +393,9 @@ def nanvar(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> An
     if dtype_of(a).kind != "f":
         return np.var(a, axis=axis, ddof=ddof, keepdims=keepdims)
     centre = nanmean(a, axis=axis, keepdims=True)
-    deviation = np.where(np.isnan(a), np.zeros((), dtype_of(a)), without_nan(a, 0) - centre)
+    deviation = np.where(np.isnan(a), np.zeros((), dtype_of(a)), a - centre)
     count = _present(a, axis, keepdims) - ddof
-    if _anywhere(count <= 0):
+    if any_true(count <= 0):
         raise Declined("np.nanvar with as many degrees of freedom as elements")
     return (np.sum(deviation * deviation, axis=axis, keepdims=keepdims) / count).astype(dtype_of(a))
 

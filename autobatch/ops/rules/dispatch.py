@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
+from autobatch.core.batched import Batched
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import UnsupportedError
 from autobatch.facts.call_effects import effect_of
+from autobatch.ops.rules.padding import fill
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
@@ -233,8 +235,10 @@ def any_shorter(x: Any, least: int, axis: int | None = None) -> bool:
 
 
 def any_true(condition: Any) -> bool:
-    """True if a condition on values or sizes holds in any example; a recorded (lazy) condition is computed."""
-    return bool(np.any(condition.data if rank_of(condition) == BATCH_RANK else condition))
+    """True if a condition on values or sizes holds anywhere in any example; a recorded (lazy) condition is computed."""
+    if rank_of(condition) == BATCH_RANK:
+        condition = fill(condition, False) if isinstance(condition, Batched) else condition.data
+    return bool(np.any(condition))
 
 
 def expect(x: Any, what: str, *, least: int = 0, rank: int | None = None, kinds: str | None = None) -> None:

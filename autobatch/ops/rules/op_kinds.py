@@ -284,14 +284,13 @@ def check_numbers(values: Any, dtype: np.dtype) -> None:
         raise NeedsLoop(f"a number that {dtype} does not hold") from None
 
 
-def looped_op(name: str, impl: Callable[..., Any], *, dynamic: bool = True, rule: Any = None) -> Op:
+def looped_op(name: str, impl: Callable[..., Any], *, dynamic: bool = True) -> Op:
     """An op without a gradient whose batching rule loops over the examples; result sizes may differ by example.
 
     Args:
         dynamic: the result's shape depends on operand values, so a lazy trace must compute them first.
-        rule: a batching rule to use instead of the loop.
     """
-    return Op(name, impl, rule=rule or lane_by_lane, vjp=_no_gradient, data_dependent=dynamic, kind="lanewise")
+    return Op(name, impl, rule=lane_by_lane, vjp=_no_gradient, data_dependent=dynamic, kind="lanewise")
 
 
 def _no_gradient(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:

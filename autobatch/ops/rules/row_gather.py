@@ -159,10 +159,6 @@ def _rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dic
     return Scatter(ids, values, tuple(shape_of(x)), dtype_of(x), unique=params.get("unique", False))
 
 
-def _scatter_rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return rows_p(ct, args[1], unique=params.get("unique", False)) if position == 0 else None
-
-
 def _put_rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     x, values, src = args
     if position == 0:
@@ -233,7 +229,15 @@ def _put_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> B
 
 
 rows_p = Op("rows", _take_rows, rule=_rows_rule, vjp=_rows_vjp, kind="rows")
-scatter_rows_p = Op("scatter_rows", _scatter_rows, rule=_scatter_rows_rule, vjp=_scatter_rows_vjp, kind="rows")
+scatter_rows_p = Op(
+    "scatter_rows",
+    _scatter_rows,
+    rule=_scatter_rows_rule,
+    vjp=lambda position, ct, out, args, params: (
+        rows_p(ct, args[1], unique=params.get("unique", False)) if position == 0 else None
+    ),
+    kind="rows",
+)
 put_rows_p = Op("put_rows", _put_rows, rule=_put_rows_rule, vjp=_put_rows_vjp, kind="rows")
 
 
@@ -264,10 +268,6 @@ def rows_between(x: Any, start: int, stop: int) -> Any:
     return x[start:stop] if type(x) is np.ndarray else span_p(x, start=start, stop=stop)
 
 
-def _span(x: Any, *, start: int, stop: int) -> Any:
-    return x[start:stop]
-
-
 def _span_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     (x,) = operands
     start, stop, _ = slice(params["start"], params["stop"]).indices(x.sizes[0])
@@ -288,10 +288,6 @@ def _place(x: Any, *, start: int, rows: int) -> Any:
     return out
 
 
-def _place_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return span_p(ct, start=params["start"], stop=params["start"] + args[0].shape[0])
-
-
 def _place_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     (x,) = operands
     start, rows, width = params["start"], params["rows"], x.sizes[0]
@@ -299,5 +295,13 @@ def _place_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batc
     return Batched(np.concatenate([zeros[0], x.data, zeros[1]], axis=1), (rows, *x.sizes[1:]))
 
 
-span_p = Op("span", _span, rule=_span_rule, vjp=_span_vjp, kind="rows")
-place_p = Op("place", _place, rule=_place_rule, vjp=_place_vjp, kind="rows")
+span_p = Op("span", lambda x, *, start, stop: x[start:stop], rule=_span_rule, vjp=_span_vjp, kind="rows")
+place_p = Op(
+    "place",
+    _place,
+    rule=_place_rule,
+    vjp=lambda position, ct, out, args, params: span_p(
+        ct, start=params["start"], stop=params["start"] + args[0].shape[0]
+    ),
+    kind="rows",
+)

@@ -81,10 +81,6 @@ def _matmul_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     return Batched(data, (*rows.sizes[:-1], shape_of(matrices[0])[1]))
 
 
-def _chosen_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return ct if position == int(args[0]) + 1 else None
-
-
 def _chosen_matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     x, index, *matrices = args
     number = int(index)
@@ -97,7 +93,13 @@ def _chosen_matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], pa
 
 
 # chosen(index, *values): values[index].
-chosen_p = Op("chosen", lambda index, *values: values[int(index)], rule=_rule, vjp=_chosen_vjp, kind="chosen")
+chosen_p = Op(
+    "chosen",
+    lambda index, *values: values[int(index)],
+    rule=_rule,
+    vjp=lambda position, ct, out, args, params: ct if position == int(args[0]) + 1 else None,
+    kind="chosen",
+)
 # chosen_matmul(x, index, *matrices): x @ matrices[index].
 chosen_matmul_p = Op(
     "chosen_matmul",
