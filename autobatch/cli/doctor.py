@@ -58,6 +58,11 @@ class Finding:
     advice: str = ""
 
 
+def _judged(about: str, found: str, bad: bool, advice: str, verdict: str = "slow") -> Finding:
+    """A finding that has its verdict and advice only if something is bad."""
+    return Finding(about, found, verdict, advice) if bad else Finding(about, found)
+
+
 def findings() -> Iterator[Finding]:
     """Yield all findings, one after the other: some take a second to measure."""
     yield Finding("python", f"{platform.python_version()} on {platform.platform()}")
@@ -91,13 +96,8 @@ def version_of(package: str) -> str:
 def _machine() -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    busy = load > cores
-    yield Finding(
-        "machine",
-        f"{cores} cores for this process, load {load:.1f}",
-        "slow" if busy else "",
-        "other programs use the cores: whatever is timed now is too slow" if busy else "",
-    )
+    advice = "other programs use the cores: whatever is timed now is too slow"
+    yield _judged("machine", f"{cores} cores for this process, load {load:.1f}", load > cores, advice)
     named = {name: os.environ[name] for name in _THREADS if name in os.environ}
     found = f"look-ups, bags and updates use up to {thread_count()}"
     yield Finding("threads", found + "".join(f", {name}={value}" for name, value in named.items()))
@@ -109,13 +109,9 @@ def _blas() -> Iterator[Finding]:
     size = 512
     x = np.ones((size, size), np.float32)
     speed = 2 * size**3 / least_seconds(lambda: x @ x, 20) / 1e9
-    slow = speed < _SLOW["product"]
-    yield Finding(
-        "BLAS",
-        f"{about.get('name', 'unknown')} {about.get('version', '')}: {speed:.0f} GFLOP/s in float32".replace(" :", ":"),
-        "slow" if slow else "",
-        "products take most of a large model's time: install a NumPy with OpenBLAS, MKL or Accelerate" if slow else "",
-    )
+    found = f"{about.get('name', 'unknown')} {about.get('version', '')}: {speed:.0f} GFLOP/s in float32"
+    advice = "products take most of a large model's time: install a NumPy with OpenBLAS, MKL or Accelerate"
+    yield _judged("BLAS", found.replace(" :", ":"), speed < _SLOW["product"], advice)
 
 
 def _cache() -> Iterator[Finding]:
@@ -127,13 +123,8 @@ def _cache() -> Iterator[Finding]:
         yield Finding("cache", found, "wrong", advice)
         return
     free = shutil.disk_usage(usable).free
-    full = free < 1 << 26
-    yield Finding(
-        "cache",
-        f"{found}, {shown_bytes(free)} free",
-        "wrong" if full else "",
-        "the disk is full: kernels are not kept, and every process compiles anew" if full else "",
-    )
+    advice = "the disk is full: kernels are not kept, and every process compiles anew"
+    yield _judged("cache", f"{found}, {shown_bytes(free)} free", free < 1 << 26, advice, "wrong")
 
 
 def _compiler() -> Iterator[Finding]:
@@ -151,20 +142,17 @@ def _compiler() -> Iterator[Finding]:
         yield Finding("compiler", "its process gives no kernels", "wrong", advice)
         return
     kernel_cache.forget_on_disk(kernel)
-    slow = seconds > _SLOW["compile"]
     advice = "the first seconds of a program run without kernels; keep its process alive, or the cache between runs"
-    yield Finding(
-        "compiler", f"a process of its own: a kernel after {seconds:.1f} s", *(("slow", advice) if slow else ())
-    )
+    found = f"a process of its own: a kernel after {seconds:.1f} s"
+    yield _judged("compiler", found, seconds > _SLOW["compile"], advice)
 
 
 def _importing() -> Finding:
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import autobatch; autobatch.batch"], check=False, capture_output=True)
     seconds = time.perf_counter() - start
-    slow = seconds > _SLOW["import"]
     advice = "most of it is Numba's; a slow disk, or byte code that cannot be written (PYTHONDONTWRITEBYTECODE)?"
-    return Finding("import", f"{seconds:.1f} s in a new process", *(("slow", advice) if slow else ()))
+    return _judged("import", f"{seconds:.1f} s in a new process", seconds > _SLOW["import"], advice)
 
 
 def _extensions() -> Iterator[Finding]:
@@ -182,9 +170,8 @@ def _calls() -> Iterator[Finding]:
     given = MaskedBatch.from_examples(xs)
     with options(way="lockstep", warn=False):
         seconds = least_seconds(lambda: double(given), 20)
-    slow = seconds > _SLOW["lockstep"]
     advice = "a busy or slow processor: small batches stay with the loop"
-    yield Finding("lock-step", f"{seconds * 1e6:.0f} µs for a call of one line", *(("slow", advice) if slow else ()))
+    yield _judged("lock-step", f"{seconds * 1e6:.0f} µs for a call of one line", seconds > _SLOW["lockstep"], advice)
 
     def chain(x: Any) -> Any:
         for _ in range(100):
@@ -193,5 +180,4 @@ def _calls() -> Iterator[Finding]:
 
     with options(way="fly", warn=False):
         each = least_seconds(lambda: map_examples(chain, xs * 8)) / (100 * len(xs) * 8)
-    slow = each > _SLOW["record"]
-    yield Finding("tracing", f"{each * 1e6:.1f} µs for an operation", *(("slow", advice) if slow else ()))
+    yield _judged("tracing", f"{each * 1e6:.1f} µs for an operation", each > _SLOW["record"], advice)

@@ -1,4 +1,4 @@
-"""Hash functions: XXH64 of strings for vocabularies, and digests of parts of an array to detect changes.
+"""Hash functions: XXH64 of strings, and digests of parts of an array to detect changes.
 
 String i is data[offsets[i]:offsets[i + 1]]. The hash is XXH64 (Collet, 2014), the same on every machine. The digest of
 a part is NH of Black, Halevi, Krawczyk, Krovetz and Rogaway (UMAC, 1999), twice with independent keys: whatever two
@@ -72,62 +72,6 @@ def hash_strings(data, offsets, seed, out):
     """out[i]: the hash of string i, uint64."""
     for i in range(out.shape[0]):
         out[i] = _hash(data, offsets[i], offsets[i + 1], seed)
-
-
-@jit
-def insert_hashes(hashes, count, index):
-    """Insert numbers 0 to count - 1 by their hashes into an empty index: all -1, its length a power of two."""
-    mask = uint64(index.shape[0] - 1)
-    for number in range(count):
-        slot = hashes[number] & mask
-        while index[slot] >= 0:
-            slot = (slot + uint64(1)) & mask
-        index[slot] = number
-
-
-@jit
-def _equal_bytes(data, start, end, known, first, last):
-    if end - start != last - first:
-        return False
-    k = 0
-    while k < end - start and data[start + k] == known[first + k]:
-        k += 1
-    return k == end - start
-
-
-@jit
-def number_strings(data, offsets, hashes, known, grow, out):
-    """out[i]: the number of string i.
-
-    Args:
-        known: (index, hashes, offsets, bytes, count) of the count[0] strings that have a number, with room for all of
-            these.
-        grow: True: new strings get the next numbers; False: they get -1.
-    """
-    index, known_hashes, bounds, text, total = known
-    mask = uint64(index.shape[0] - 1)
-    count = total[0]
-    for i in range(out.shape[0]):
-        start, end = offsets[i], offsets[i + 1]
-        slot = hashes[i] & mask
-        number = index[slot]
-        while number >= 0:
-            same = known_hashes[number] == hashes[i]
-            if same and _equal_bytes(data, start, end, text, bounds[number], bounds[number + 1]):
-                break
-            slot = (slot + uint64(1)) & mask
-            number = index[slot]
-        if number < 0 and grow:
-            number = count
-            first = bounds[count]
-            for k in range(end - start):
-                text[first + k] = data[start + k]
-            bounds[count + 1] = first + end - start
-            known_hashes[count] = hashes[i]
-            index[slot] = count
-            count += 1
-        out[i] = number
-    total[0] = count
 
 
 @jit

@@ -1,10 +1,12 @@
 """The messages between workers and shards: requests and answers; `nbytes` is the size of the arrays in a message."""
 
 import dataclasses
+import itertools
 from typing import Any
 
 import numpy as np
 
+from autobatch.core.pytree import leaves
 from autobatch.ray.gradient_sums import Block, Values
 from autobatch.tables.sparse import SparseRows
 
@@ -98,14 +100,5 @@ def nbytes(message: Any) -> int:
     >>> nbytes(Pull(0, 0, {"users": np.arange(3)}))
     24
     """
-    if isinstance(message, np.ndarray):
-        return message.nbytes
-    if isinstance(message, SparseRows):
-        return message.ids.nbytes + message.rows.nbytes
-    if dataclasses.is_dataclass(message):
-        return sum(nbytes(getattr(message, field.name)) for field in dataclasses.fields(message))
-    if isinstance(message, dict):
-        return sum(map(nbytes, message.values()))
-    if isinstance(message, list | tuple):
-        return sum(map(nbytes, message))
-    return 0
+    parts = ((x.ids, x.rows) if isinstance(x, SparseRows) else (x,) for x in leaves(message))
+    return sum(x.nbytes for x in itertools.chain.from_iterable(parts) if isinstance(x, np.ndarray))

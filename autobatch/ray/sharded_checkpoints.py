@@ -140,6 +140,4 @@ def _empty_like(table: Any, before: int, now: int) -> Any:
 def _owned_rows(blocks: Iterator[StoredBlock], index: int, shards: int) -> Iterator[StoredBlock]:
     """The blocks, with only the rows whose keys belong to a shard."""
     for block in blocks:
-        at = np.flatnonzero(owners_of(block.keys, shards) == index)
-        slots = {name: rows[at] for name, rows in block.slots.items()}
-        yield StoredBlock(block.keys[at], block.rows[at], slots, block.versions[at], block.counts[at])
+        yield block.take(np.flatnonzero(owners_of(block.keys, shards) == index))

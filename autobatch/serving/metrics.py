@@ -1,6 +1,7 @@
 """The metrics of a batcher: counters and histograms, and their text for Prometheus."""
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,11 +32,13 @@ class Histogram:
 
     def cumulative(self) -> list[int]:
         """The number of values up to each bound, and last up to infinity."""
-        out, total = [], 0
-        for count in self._counts:
-            total += count
-            out.append(total)
-        return out
+        return list(itertools.accumulate(self._counts))
+
+    def text(self, name: str) -> list[str]:
+        """Its lines in Prometheus's text format."""
+        counts = dict(zip([*self.bounds, "+Inf"], self.cumulative(), strict=True))
+        lines = [f'autobatch_{name}_bucket{{le="{bound}"}} {count}' for bound, count in counts.items()]
+        return [*lines, f"autobatch_{name}_sum {self.total}", f"autobatch_{name}_count {counts['+Inf']}"]
 
 
 class Metrics:
@@ -65,29 +68,17 @@ class Metrics:
         lines.append("# TYPE autobatch_requests_total counter")
         lines += [f'autobatch_requests_total{{outcome="{name}"}} {count}' for name, count in outcomes.items()]
         running = sum(not each.ended for each in list(self.running))
-        lines += _single("queue_length", "gauge", "Requests that wait.", queued)
-        lines += _single("running", "gauge", "Requests that run.", running)
-        lines += _single("version", "gauge", "Version of the shared values.", version)
-        lines += _single("swaps_total", "counter", "Times that the shared values were replaced.", self.swaps)
-        lines += _single("swap_errors_total", "counter", "Checkpoints that could not be taken.", self.swap_errors)
-        lines += _single(
-            "looped_batches_total", "counter", "Batches that ran one request after the other.", self.looped
-        )
-        lines += _histogram("request_seconds", "Seconds from request to answer.", self.latency)
-        lines += _histogram("batch_size", "Requests that ran together.", self.batches)
-        lines += _histogram("batch_seconds", "Seconds that a batch ran.", self.seconds)
+        for name, kind, says, value in (
+            ("queue_length", "gauge", "Requests that wait.", queued),
+            ("running", "gauge", "Requests that run.", running),
+            ("version", "gauge", "Version of the shared values.", version),
+            ("swaps_total", "counter", "Times that the shared values were replaced.", self.swaps),
+            ("swap_errors_total", "counter", "Checkpoints that could not be taken.", self.swap_errors),
+            ("looped_batches_total", "counter", "Batches that ran one request after the other.", self.looped),
+            ("request_seconds", "histogram", "Seconds from request to answer.", self.latency),
+            ("batch_size", "histogram", "Requests that ran together.", self.batches),
+            ("batch_seconds", "histogram", "Seconds that a batch ran.", self.seconds),
+        ):
+            lines += [f"# HELP autobatch_{name} {says}", f"# TYPE autobatch_{name} {kind}"]
+            lines += value.text(name) if isinstance(value, Histogram) else [f"autobatch_{name} {value}"]
         return "\n".join(lines) + "\n"
-
-
-def _single(name: str, kind: str, says: str, value: int) -> list[str]:
-    name = f"autobatch_{name}"
-    return [f"# HELP {name} {says}", f"# TYPE {name} {kind}", f"{name} {value}"]
-
-
-def _histogram(name: str, says: str, histogram: Histogram) -> list[str]:
-    name = f"autobatch_{name}"
-    bounds = [*map(str, histogram.bounds), "+Inf"]
-    lines = [f"# HELP {name} {says}", f"# TYPE {name} histogram"]
-    counts = histogram.cumulative()
-    lines += [f'{name}_bucket{{le="{bound}"}} {count}' for bound, count in zip(bounds, counts, strict=True)]
-    return [*lines, f"{name}_sum {histogram.total}", f"{name}_count {counts[-1]}"]

@@ -36,6 +36,11 @@ class StoredBlock(NamedTuple):
     versions: np.ndarray
     counts: np.ndarray
 
+    def take(self, at: np.ndarray) -> "StoredBlock":
+        """The keys at these positions, with all that belongs to them."""
+        slots = {name: rows[at] for name, rows in self.slots.items()}
+        return StoredBlock(self.keys[at], self.rows[at], slots, self.versions[at], self.counts[at])
+
 
 class Changes(NamedTuple):
     """The difference to an earlier moment; to apply it, remove `removed`, then write the blocks.

@@ -109,9 +109,6 @@ class EmbeddingTable(Table):
             return np.array(self.weights, dtype=dtype)
         return self.weights
 
-    def __copy__(self) -> "EmbeddingTable":
-        return EmbeddingTable(self.weights, self.static)
-
     def __repr__(self) -> str:
         return f"EmbeddingTable({self.weights!r}{', static=True' if self.static else ''})"
 
@@ -183,9 +180,6 @@ class SplitTable(Table):
 
     def __reduce__(self) -> Any:
         return SplitTable, (list(self.chunks),)
-
-    def __copy__(self) -> "SplitTable":
-        return SplitTable(self.chunks)
 
 
 class QuantizedTable(Table):
@@ -303,6 +297,3 @@ class QuantizedTable(Table):
 
     def __reduce__(self) -> Any:
         return QuantizedTable, (self.packed, self.shape[1], self.bits)
-
-    def __copy__(self) -> "QuantizedTable":
-        return QuantizedTable(self.packed, self.shape[1], self.bits)

@@ -159,15 +159,9 @@ def read_arrow(data: Any, columns: Columns) -> Column:
 def _joined(chunks: list[Column]) -> Column:
     valid = None
     if any(chunk.valid is not None for chunk in chunks):
-        whole = [np.ones(_size(chunk), np.bool_) if chunk.valid is None else chunk.valid for chunk in chunks]
+        whole = [np.ones(size_of(chunk.tree), np.bool_) if chunk.valid is None else chunk.valid for chunk in chunks]
         valid = np.concatenate(whole)
     return Column(concat_trees([chunk.tree for chunk in chunks]), valid)
-
-
-def _size(chunk: Column) -> int:
-    return (
-        chunk.tree.batch_size if hasattr(chunk.tree, "batch_size") else _size(Column(next(iter(chunk.tree.values()))))
-    )
 
 
 def _moved(kind: Any, capsule: Any, name: bytes) -> _OwnedMemory:

@@ -10,7 +10,7 @@ import numpy as np
 from autobatch.batches.any_batch import FORMS, Batch, register_form
 from autobatch.batches.data.arrow import read_arrow
 from autobatch.batches.data.awkward import read_awkward
-from autobatch.batches.data.columns import Column, Columns, Place
+from autobatch.batches.data.columns import Column, Columns, Place, size_of
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.packing import SCALAR_DTYPES, as_arrays, flat_numbers
 from autobatch.batches.padded_batch import MaskedBatch
@@ -18,7 +18,7 @@ from autobatch.batches.stacking import stack_numbers
 from autobatch.core.abstract_eval import check_plain
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import attributes, is_node, leaves
+from autobatch.core.pytree import attributes, is_node
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.padding import end_to_end
 from autobatch.ops.rules.ragged_checks import offsets_from, read_csr
@@ -111,7 +111,7 @@ def _record(data: Any, columns: Columns, place: Place) -> Column:
         names = attributes(data)
         parts = [getattr(data, name) for name in names]
     found = {name: _column(part, columns, place.field(name)) for name, part in zip(names, parts, strict=True)}
-    sizes = {name: _size(column.tree) for name, column in found.items()}
+    sizes = {name: size_of(column.tree) for name, column in found.items()}
     first = next(iter(sizes), None)
     for name, size in sizes.items():
         if size != sizes[first]:
@@ -137,10 +137,6 @@ def _rebuilt(example: Any, column: Column) -> Column:
     for name, value in parts.items():
         object.__setattr__(out, name, value)
     return Column(out, column.valid)
-
-
-def _size(tree: Any) -> int:
-    return next(leaf.batch_size for leaf in leaves(tree) if isinstance(leaf, Batch))
 
 
 def _array(data: np.ndarray, columns: Columns, place: Place) -> Column:

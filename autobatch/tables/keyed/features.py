@@ -1,12 +1,13 @@
 """Features to keys: `Vocabulary` numbers strings, `hash_keys` hashes them, `multi_hash` combines rows of two tables.
 
-A vocabulary is an open-addressing table of hashes plus the concatenated strings, so different strings always get
-different ids. `hash_keys` stores nothing: among n different strings, two get the same 64-bit key with a probability of
-about n² / 2⁶⁵: 3 in 10⁸ for a million strings, 1 in 37 for a thousand million.
+A vocabulary is a dict of the strings, so different strings always get different ids. `hash_keys` stores nothing: among
+n different strings, two get the same 64-bit key with a probability of about n² / 2⁶⁵: 3 in 10⁸ for a million strings,
+1 in 37 for a thousand million.
 """
 
 import itertools
 import operator
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -82,6 +83,24 @@ def _bytes_of(values: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
     return np.frombuffer(b"".join(parts), np.uint8), offsets
 
 
+def _text_of(values: Sequence[Any]) -> Sequence[str | bytes]:
+    """The strings, as keys of a dict: bytes that are valid UTF-8 as the string that they encode."""
+    try:
+        "".join(values).encode()  # all are strings, and have an encoding
+        return values
+    except TypeError:
+        data, offsets = _bytes_of(values)
+        raw = data.tobytes()
+        return [_decoded(raw[start:end]) for start, end in itertools.pairwise(offsets.tolist())]
+
+
+def _decoded(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
 class Vocabulary:
     """A map from strings (or bytes) to ids 0, 1, 2 …, in the order of first occurrence; a look-up adds new strings.
 
@@ -103,46 +122,31 @@ class Vocabulary:
     ['blue', 'red']
     """
 
-    __slots__ = ("_memory", "grow")
+    __slots__ = ("_names", "_numbers", "grow")
 
     def __init__(self, strings: Any = (), *, grow: bool = True) -> None:
-        index, hashes, offsets = np.full(128, -1, np.int64), np.empty(64, np.uint64), np.zeros(65, np.int64)
-        self._memory = index, hashes, offsets, np.empty(1 << 10, np.uint8), np.zeros(1, np.int64)  # replaced as one
+        self._numbers: dict[str | bytes, int] = {}
+        self._names: list[str | bytes] = []  # the keys of `_numbers`, as far as they have been asked for
         self.grow = True
         if np.size(np.asarray(strings, object)):
             self[strings]
         self.grow = bool(grow)
 
     def __len__(self) -> int:
-        return int(self._memory[-1][0])
+        return len(self._numbers)
 
     def __getitem__(self, strings: Any) -> Any:
-        return self._numbers(strings, self.grow)
+        return self._find(strings, self.grow)
 
-    def _numbers(self, strings: Any, grow: bool) -> Any:
+    def _find(self, strings: Any, grow: bool) -> Any:
         values, shape = _strings(strings)
-        data, offsets = _bytes_of(values)
-        hashes, out = np.empty(len(values), np.uint64), np.empty(len(values), np.int64)
-        kernels.hash_strings(data, offsets, np.uint64(0), hashes)
+        keys, known = _text_of(values), self._numbers
         if grow:
-            self._make_room(len(values), len(data))
-        kernels.number_strings(data, offsets, hashes, self._memory, grow, out)
-        return out.reshape(shape)[()]
-
-    def _make_room(self, strings: int, size: int) -> None:
-        """Allocate memory for further strings of `size` bytes in total, before any of it replaces the old memory."""
-        index, hashes, offsets, data, total = self._memory
-        count = len(self) + strings
-        needed = int(offsets[len(self)]) + size
-        if count > len(hashes):
-            hashes = np.resize(hashes, max(count, 2 * len(hashes)))
-            offsets = np.resize(offsets, len(hashes) + 1)
-        if needed > len(data):
-            data = np.resize(data, max(needed, 2 * len(data)))
-        if 2 * count > len(index):
-            index = np.full(1 << (4 * count).bit_length(), -1, np.int64)
-            kernels.insert_hashes(hashes, len(self), index)
-        self._memory = index, hashes, offsets, data, total
+            new = [str(key) if isinstance(key, str) else key for key in dict.fromkeys(keys) if key not in known]
+            known.update(
+                zip(new, itertools.count(len(known)), strict=False)
+            )  # one step, so an interrupt adds all or none
+        return np.fromiter(map(known.get, keys, itertools.repeat(-1)), np.int64, len(keys)).reshape(shape)[()]
 
     def __contains__(self, string: Any) -> bool:
         return bool(self.find(string) >= 0)
@@ -156,7 +160,7 @@ class Vocabulary:
         Returns:
             int64, of the shape of the strings.
         """
-        return self._numbers(strings, False)
+        return self._find(strings, False)
 
     def strings(self, ids: Any = None) -> list[Any]:
         """The strings with these ids.
@@ -170,21 +174,19 @@ class Vocabulary:
         Raises:
             IndexError: an id is unknown.
         """
-        wanted = range(len(self)) if ids is None else as_ids(ids).tolist()
-        return [self._string(number) for number in wanted]
+        known = self._listed()
+        wanted = range(len(known)) if ids is None else as_ids(ids).tolist()
+        if wrong := [number for number in wanted if not 0 <= number < len(known)]:
+            raise IndexError(f"id {wrong[0]} in a vocabulary of {len(known)}")
+        return [known[number] for number in wanted]
 
-    def _string(self, number: int) -> Any:
-        if not 0 <= number < len(self):
-            raise IndexError(f"id {number} in a vocabulary of {len(self)}")
-        _, _, offsets, data, _ = self._memory
-        raw = data[offsets[number] : offsets[number + 1]].tobytes()
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            return raw
+    def _listed(self) -> list[str | bytes]:
+        if len(self._names) != len(self._numbers):
+            self._names = list(self._numbers)
+        return self._names
 
     def __iter__(self) -> Iterator[Any]:
-        return (self._string(number) for number in range(len(self)))
+        return iter(self._listed())
 
     def arrays(self, since: int = 0) -> dict[str, np.ndarray]:
         """The vocabulary as arrays, for saving: `Vocabulary.from_arrays` reads them.
@@ -195,11 +197,10 @@ class Vocabulary:
         Returns:
             "bytes" (uint8), the strings concatenated, and "offsets" (int64), the start of each and the end.
         """
-        _, _, offsets, data, _ = self._memory
         if not 0 <= operator.index(since) <= len(self):
             raise OptionError(f"since={since} of a vocabulary of {len(self)}; expected from 0 to that")
-        offsets = offsets[since : len(self) + 1]
-        return {"bytes": data[offsets[0] : offsets[-1]].copy(), "offsets": offsets - offsets[0]}
+        data, offsets = _bytes_of(self._listed()[since:])
+        return {"bytes": data.copy(), "offsets": offsets}
 
     @classmethod
     def from_arrays(cls, *parts: dict[str, np.ndarray]) -> "Vocabulary":
@@ -221,13 +222,13 @@ class Vocabulary:
 
     @property
     def nbytes(self) -> int:
-        """The number of bytes of strings, offsets, hashes and the index."""
-        return sum(part.nbytes for part in self._memory)
+        """The number of bytes of the strings and of the dict that holds them."""
+        return sys.getsizeof(self._numbers) + sum(map(sys.getsizeof, self._numbers))
 
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, Vocabulary):
             return NotImplemented
-        return all(np.array_equal(x, y) for x, y in zip(self.arrays().values(), other.arrays().values(), strict=True))
+        return self._numbers == other._numbers
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -83,9 +83,8 @@ class SortedRows:
 
     def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
         """These rows with their keys, slots, versions and counts."""
-        slots = {name: x[which] for name, x in self._block.slots.items()}
-        keys = self.row_keys[which].view(key_dtype)
-        return StoredBlock(keys, self.rows[which], slots, self.versions[which], self.counts[which])
+        found = self._block.take(which)
+        return found._replace(keys=found.keys.view(key_dtype))
 
     def mark(self) -> int:
         """Always 1, since nothing changes."""

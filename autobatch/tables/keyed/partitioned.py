@@ -154,8 +154,7 @@ class PartitionedVariable(KeyedTable):
         mine: list[list[StoredBlock]] = [[] for _ in self.parts]
         for block in blocks:
             for own, (_, at) in zip(mine, self._shares(self._ab_ids(block.keys)), strict=True):
-                slots = {name: rows[at] for name, rows in block.slots.items()}
-                own.append(StoredBlock(block.keys[at], block.rows[at], slots, block.versions[at], block.counts[at]))
+                own.append(block.take(at))
         gone = [removed[at] for _, at in self._shares(removed.view(self.key_dtype))]
         given = zip(self.parts, mine, gone, strict=True)
         return [call for part, own, keys in given for call in part._restoring(own, keys, arrays, step)]
