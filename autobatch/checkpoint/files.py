@@ -156,10 +156,23 @@ def write_all(files: Files, handle: Any, data: memoryview, offset: int) -> None:
         data, offset = data[count:], offset + count
 
 
+def open_file(files: Files, path: str) -> Any:
+    """Open a file for reading; raises CheckpointError if the system cannot."""
+    try:
+        return files.open(path)
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is not there") from None
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be opened: {error}") from error
+
+
 def read_all(files: Files, handle: Any, out: memoryview, offset: int, path: str) -> None:
-    """Fill `out` from an offset; raises CheckpointError if the file ends before `out` is full."""
+    """Fill `out` from an offset; raises CheckpointError if the file ends before `out` is full, or cannot be read."""
     while len(out):
-        count = files.read_into(handle, out, offset)
+        try:
+            count = files.read_into(handle, out, offset)
+        except OSError as error:
+            raise CheckpointError(f"{path} cannot be read: {error}") from error
         if count <= 0:
             raise CheckpointError(f"{path} ends at byte {offset}, {len(out)} bytes before it should")
         out, offset = out[count:], offset + count

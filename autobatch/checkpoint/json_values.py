@@ -60,6 +60,7 @@ def to_literal(value: Any) -> dict[str, Any]:
     return {"name": name_of(value)}
 
 
+@making("a value")
 def from_literal(node: dict[str, Any]) -> Any:
     """The inverse of `to_literal`.
 
@@ -67,11 +68,6 @@ def from_literal(node: dict[str, Any]) -> Any:
         CheckpointError: the name of something that is not imported or does not exist.
     """
     kind, said = next(iter(node.items()))
-    with making("a value"):
-        return _from_literal(node, kind, said)
-
-
-def _from_literal(node: dict[str, Any], kind: str, said: Any) -> Any:
     match kind:
         case "value":
             return said

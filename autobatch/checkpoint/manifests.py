@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Container, Iterator
 from typing import Any
 
-from autobatch.checkpoint.files import Files, read_all, write_all
+from autobatch.checkpoint.files import Files, open_file, read_all, write_all
 from autobatch.checkpoint.json_forms import MANIFEST, parse
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.errors import CheckpointError
@@ -109,17 +109,10 @@ class Folder:
             CheckpointError: it is damaged or does not exist.
         """
         path = self.join(name)
-        try:
-            handle = self.files.open(path)
-        except OSError as error:
-            raise CheckpointError(f"{path} cannot be opened: {error}") from error
+        handle = open_file(self.files, path)
         try:
             data = bytearray(self.files.size(handle))
             read_all(self.files, handle, memoryview(data), 0, path)
-        except CheckpointError:
-            raise
-        except OSError as error:
-            raise CheckpointError(f"{path} cannot be read: {error}") from error
         finally:
             self.files.close(handle)
         found = Manifest.decode(bytes(data), path)

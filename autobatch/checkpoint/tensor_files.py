@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.checkpoint.files import Files, read_all, write_all
+from autobatch.checkpoint.files import Files, open_file, read_all, write_all
 from autobatch.checkpoint.json_forms import by_name, check, count, parse, shape
 from autobatch.core.threads import run_parts, run_together, split_work
 from autobatch.errors import CheckpointError
@@ -99,7 +99,7 @@ class TensorWriter:
     def __init__(self, files: Files, path: str, tensors: Iterable[Tensor], metadata: Mapping[str, str]) -> None:
         self.path = path
         self._files = files
-        tensors = sorted(tensors, key=lambda tensor: -_alignment(tensor.dtype))  # so that each is aligned for its dtype
+        tensors = sorted(tensors, key=lambda tensor: -(tensor.dtype.itemsize & -tensor.dtype.itemsize))  # for alignment
         self._sums = {tensor.name: [_NO_SUM] * -(-tensor.nbytes // BLOCK) for tensor in tensors}
         self._sizes = {tensor.name: tensor.nbytes for tensor in tensors}
         self._filled = {tensor.name: (0, 0) for tensor in tensors}  # bytes so far, CRC of the incomplete block
@@ -180,10 +180,6 @@ class TensorWriter:
         self._files.unlink(self.path)
 
 
-def _alignment(dtype: np.dtype) -> int:
-    return dtype.itemsize & -dtype.itemsize
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _TensorRecord:
     """A tensor in a file: the offset of its bytes, and the checksums of its blocks (None if the file has none)."""
@@ -213,12 +209,7 @@ class TensorReader:
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
         self._files = files
-        try:
-            self._handle: Any = files.open(path)
-        except FileNotFoundError:
-            raise CheckpointError(f"{path} is not there") from None
-        except OSError as error:
-            raise CheckpointError(f"{path} cannot be opened: {error}") from error
+        self._handle: Any = open_file(files, path)
         try:
             self._read_header()
         except BaseException:
@@ -238,12 +229,7 @@ class TensorReader:
         self.close()
 
     def _read(self, out: memoryview, offset: int) -> None:
-        try:
-            read_all(self._files, self._handle, out, offset, self.path)
-        except CheckpointError:
-            raise
-        except OSError as error:
-            raise CheckpointError(f"{self.path} cannot be read: {error}") from error
+        read_all(self._files, self._handle, out, offset, self.path)
 
     def _read_header(self) -> None:
         self.nbytes = self._files.size(self._handle)
@@ -291,30 +277,23 @@ class TensorReader:
 
     def read(self, name: str) -> np.ndarray:
         """A whole tensor, as a new array."""
-        tensor = self.tensors[name]
-        out = np.empty(tensor.shape, tensor.dtype)
-        self.read_into(name, out)
+        found = self._records[name]
+        out = np.empty(found.tensor.shape, found.tensor.dtype)
+        view = raw(out)
+        parts = split_work(-(-len(view) // BLOCK), len(view))
+        run_parts(lambda part: self._read_blocks(found, view[part[0] * BLOCK : part[1] * BLOCK], part[0]), parts)
         return out
 
-    def read_into(self, name: str, out: np.ndarray) -> None:
-        """Fill a C-contiguous array of the tensor's size with its elements."""
-        found, view = self._records[name], raw(out)
-        parts = split_work(-(-len(view) // BLOCK), len(view))
-        run_parts(lambda part: self._blocks_into(found, view, *part), parts)
-
-    def _blocks_into(self, found: _TensorRecord, view: memoryview, first: int, last: int) -> None:
-        for block in range(first, last):
-            part = view[block * BLOCK : (block + 1) * BLOCK]
-            self._read(part, found.place + block * BLOCK)
-            self._check(found, block, part)
-
-    def _check(self, found: _TensorRecord, block: int, part: memoryview) -> None:
-        if found.sums is not None and zlib.crc32(part) != found.sums[block]:
-            place = found.place + block * BLOCK
-            raise CheckpointError(
-                f"{self.path} is damaged: bytes {place} to {place + len(part)}, of {found.tensor.name!r}, "
-                "do not have their checksum"
-            )
+    def _read_blocks(self, found: _TensorRecord, view: memoryview, first: int) -> None:
+        """Fill `view` with a tensor's bytes from block number `first` on, and verify each block."""
+        for block, start in enumerate(range(0, len(view), BLOCK), first):
+            part, place = view[start : start + BLOCK], found.place + block * BLOCK
+            self._read(part, place)
+            if found.sums is not None and zlib.crc32(part) != found.sums[block]:
+                raise CheckpointError(
+                    f"{self.path} is damaged: bytes {place} to {place + len(part)}, of {found.tensor.name!r}, "
+                    "do not have their checksum"
+                )
 
     def elements(self, name: str, first: int, last: int) -> np.ndarray:
         """Elements [first, last) of a tensor, flat; the blocks that contain them are read and verified."""
@@ -324,10 +303,7 @@ class TensorReader:
         if lo >= hi:
             return np.empty(0, found.tensor.dtype)
         buffer = np.empty(min(end * BLOCK, found.tensor.nbytes) - start * BLOCK, np.uint8)
-        for block in range(start, end):
-            part = raw(buffer[(block - start) * BLOCK : (block - start + 1) * BLOCK])
-            self._read(part, found.place + block * BLOCK)
-            self._check(found, block, part)
+        self._read_blocks(found, raw(buffer), start)
         return buffer[lo - start * BLOCK : hi - start * BLOCK].view(found.tensor.dtype)
 
     def rows(self, name: str, first: int, last: int) -> np.ndarray:
@@ -355,9 +331,7 @@ class TensorReader:
         buffer = memoryview(bytearray(BLOCK))
         for found in self._records.values():
             for block in range(-(-found.tensor.nbytes // BLOCK)):
-                part = buffer[: min(BLOCK, found.tensor.nbytes - block * BLOCK)]
-                self._read(part, found.place + block * BLOCK)
-                self._check(found, block, part)
+                self._read_blocks(found, buffer[: min(BLOCK, found.tensor.nbytes - block * BLOCK)], block)
 
 
 def pieces(array: np.ndarray, dtype: np.dtype | None, most: int = BLOCK) -> Iterator[np.ndarray]:

@@ -505,14 +505,10 @@ def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
 def _construct(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -> Any:
     """A container or object made of its parts."""
     with making(f"a {cls.__name__}"):
-        return _constructed(cls, keys, children, factory)
-
-
-def _constructed(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -> Any:
-    if not issubclass(cls, dict | list | tuple):
-        return parameter_trees.new_object(cls, dict(zip(keys, children, strict=True)))
-    structure = pytree.TreeDef(cls, keys, tuple(pytree.leaf_def for _ in children), factory)
-    return pytree.unflatten(structure, children)
+        if not issubclass(cls, dict | list | tuple):
+            return parameter_trees.new_object(cls, dict(zip(keys, children, strict=True)))
+        structure = pytree.TreeDef(cls, keys, tuple(pytree.leaf_def for _ in children), factory)
+        return pytree.unflatten(structure, children)
 
 
 def _node_text(node: dict[str, Any]) -> str:

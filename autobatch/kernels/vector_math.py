@@ -6,7 +6,7 @@ Elementary Functions", 1980). A mask is a vector of bytes, 0 or 1. With `NUMBA_D
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba
@@ -198,6 +198,14 @@ def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
     return call_intrinsic(builder, "fmuladd", x, y, z)
 
 
+def _polynomial(builder: Any, x: Any, coefficients: Sequence[float]) -> Any:
+    """A polynomial of x, whose coefficients begin with that of the highest power."""
+    out = _splat(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        out = _fma(builder, out, x, _splat(x, coefficient))
+    return out
+
+
 def _f32(value: float) -> float:
     return float(np.float32(value))
 
@@ -217,9 +225,7 @@ def exp_vector(builder: Any, x: Any) -> Any:
     whole = builder.fsub(shifted, _splat(x, _SHIFT))
     r = _fma(builder, whole, _splat(x, -_LN2_HIGH), x)
     r = _fma(builder, whole, _splat(x, -_LN2_LOW), r)
-    series = _splat(x, _EXP[0])
-    for coefficient in _EXP[1:]:
-        series = _fma(builder, series, r, _splat(x, coefficient))
+    series = _polynomial(builder, r, _EXP)
     value = builder.fadd(_fma(builder, builder.fmul(r, r), series, r), _splat(x, 1.0))
     integer = ir.VectorType(ir.IntType(32), x.type.count)
     number = ir.Constant(integer, [int(np.float32(_SHIFT).view(np.int32))] * integer.count)
@@ -242,9 +248,7 @@ def tanh_vector(builder: Any, x: Any) -> Any:
     """tanh of one machine vector, from tanh(|x|): a polynomial below 0.625, else 1 - 2 / (e**2|x| + 1)."""
     size = call_intrinsic(builder, "fabs", x)
     square = builder.fmul(size, size)
-    series = _splat(x, _TANH[0])
-    for coefficient in _TANH[1:]:
-        series = _fma(builder, series, square, _splat(x, coefficient))
+    series = _polynomial(builder, square, _TANH)
     small = _fma(builder, builder.fmul(series, square), size, size)
     power = builder.fadd(exp_vector(builder, builder.fadd(size, size)), _splat(x, 1.0))
     large = builder.fsub(_splat(x, 1.0), builder.fdiv(_splat(x, 2.0), power))
@@ -271,15 +275,11 @@ def normal_cdf_vector(builder: Any, x: Any) -> Any:
     a = builder.fpext(size, ir.VectorType(ir.DoubleType(), x.type.count))
     one = _splat(a, 1.0)
     lean = builder.fdiv(one, _fma(builder, a, _splat(a, _LEAN), one))
-    mills = _splat(a, _MILLS[0])
-    for coefficient in _MILLS[1:]:
-        mills = _fma(builder, mills, lean, _splat(a, coefficient))
+    mills = _polynomial(builder, lean, _MILLS)
     power = builder.fmul(builder.fmul(a, a), _splat(a, -0.5))
     shifted = _fma(builder, power, _splat(a, 1 / math.log(2)), _splat(a, _SHIFT_WIDE))
     r = _fma(builder, builder.fsub(shifted, _splat(a, _SHIFT_WIDE)), _splat(a, -math.log(2)), power)
-    series = _splat(a, _EXP_WIDE[0])
-    for coefficient in _EXP_WIDE[1:]:
-        series = _fma(builder, series, r, _splat(a, coefficient))
+    series = _polynomial(builder, r, _EXP_WIDE)
     integer = ir.VectorType(ir.IntType(64), x.type.count)
     number = ir.Constant(integer, [int(np.float64(_SHIFT_WIDE).view(np.int64)) - 1023] * integer.count)
     n = builder.sub(builder.bitcast(shifted, integer), number)

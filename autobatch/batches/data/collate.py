@@ -179,14 +179,13 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
     if isinstance(first, Batch):
         raise UnsupportedError(f"example 0{place} is a {kind.__name__}; ab.concat makes one batch of several")
     if dataclasses.is_dataclass(first) and not _is_array(first):
-        _check_same_type(examples, kind, place)
+        _check_all(examples, lambda x: type(x) is kind, place)
         return _fields(examples, attributes(first), getattr, columns, place)
     of_kinds = {type(x): x for x in examples}.values() if len(kinds) > 1 and kind in SCALAR_DTYPES else [first]
     if any(map(_is_array, of_kinds)):
         return _arrays(examples if kinds == {np.ndarray} else [_tensor(x) for x in examples], place)
     if len(kinds) > 1 and any(issubclass(each, np.ndarray | list | dict | int | float) for each in kinds):
-        i = next(i for i, x in enumerate(examples) if type(x) is not kind)
-        raise StructureError(_mismatch(examples, i, place))
+        _check_all(examples, lambda x: type(x) is kind, place)
     return columns.objects(examples, None, place)
 
 
@@ -211,10 +210,11 @@ def _mismatch(examples: Sequence[Any], i: int, place: Place) -> str:
     )
 
 
-def _check_same_type(examples: Sequence[Any], kind: type, place: Place) -> None:
-    for i, x in enumerate(examples):
-        if type(x) is not kind:
-            raise StructureError(_mismatch(examples, i, place))
+def _check_all(examples: Sequence[Any], suits: Callable[[Any], bool], place: Place) -> None:
+    """Raise StructureError for the first example that does not suit."""
+    wrong = next((i for i, x in enumerate(examples) if not suits(x)), None)
+    if wrong is not None:
+        raise StructureError(_mismatch(examples, wrong, place))
 
 
 def _lists(examples: list[Any], columns: Columns, place: Place) -> Column:
@@ -222,9 +222,7 @@ def _lists(examples: list[Any], columns: Columns, place: Place) -> Column:
     numbers = flat_numbers(examples)
     if numbers is not None:
         return _packed(*numbers)
-    for i, x in enumerate(examples):
-        if not isinstance(x, list | tuple | np.ndarray):
-            raise StructureError(_mismatch(examples, i, place))
+    _check_all(examples, lambda x: isinstance(x, list | tuple | np.ndarray), place)
     items = list(itertools.chain.from_iterable(examples))
     kinds = set(map(type, items))
     numeric = all(each in SCALAR_DTYPES or issubclass(each, np.generic) for each in kinds)

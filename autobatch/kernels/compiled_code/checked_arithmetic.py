@@ -48,28 +48,21 @@ subtract = _with_overflow("sub")
 multiply = _with_overflow("mul")
 
 
-@intrinsic
-def float_flags(typing_context):
-    """The floating-point status flags that are set."""
+def _status_call(name: str) -> Any:
+    @intrinsic
+    def call(typing_context):
+        def generate(context, builder, signature, args):
+            word = ir.IntType(32)
+            function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word]), name)
+            return builder.call(function, [word(FLAGS)])
 
-    def generate(context, builder, signature, args):
-        word = ir.IntType(32)
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word]), "fetestexcept")
-        return builder.call(function, [word(FLAGS)])
+        return types.int32(), generate
 
-    return types.int32(), generate
+    return call
 
 
-@intrinsic
-def clear_flags(typing_context):
-    """Clear the floating-point status flags."""
-
-    def generate(context, builder, signature, args):
-        word = ir.IntType(32)
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word]), "feclearexcept")
-        return builder.call(function, [word(FLAGS)])
-
-    return types.int32(), generate
+float_flags = _status_call("fetestexcept")  # the floating-point status flags that are set
+clear_flags = _status_call("feclearexcept")
 
 
 def _opaque(builder: Any, value: Any) -> Any:
@@ -431,20 +424,7 @@ def reserve(buffer, used, more):
 
 @jit
 def common_shape(a, b):
-    """(broadcast shape, True if valid) of two shapes of equal rank."""
-    out, fits = a, True
-    for axis in range(len(a)):
-        if a[axis] != b[axis]:
-            if a[axis] == 1:
-                out = tuple_setitem(out, axis, b[axis])
-            elif b[axis] != 1:
-                fits = False
-    return out, fits
-
-
-@jit
-def common_shape_ranked(a, b):
-    """Like `common_shape`, where b has more dimensions than a."""
+    """(broadcast shape, True if valid) of two shapes, of which b has at least as many dimensions."""
     out, fits, more = b, True, len(b) - len(a)
     for axis in range(len(a)):
         if a[axis] != b[axis + more]:
@@ -453,6 +433,9 @@ def common_shape_ranked(a, b):
             elif a[axis] != 1:
                 fits = False
     return out, fits
+
+
+common_shape_ranked = common_shape
 
 
 @jit

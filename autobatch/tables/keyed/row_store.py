@@ -24,6 +24,8 @@ from autobatch.tables.row_access import FEW, locate_array, write_rows
 from autobatch.tables.stored import Changes, StoredBlock
 
 _MOST_ROWS = (1 << 32) - 2
+_LARGE = 1 << 16  # tables with more rows evict more than needed, so that not every step has to scan all rows:
+_SHARE = 8  # at least 1 / 2**8 of the table
 _FORGOTTEN = 1 << 16  # changed rows are logged up to this number, or the number of rows if greater
 
 _tickets = itertools.count(1)
@@ -276,6 +278,34 @@ class RowStore:
             self._index.make_room(more, len(self) + more)
             self.settle()
 
+    def victims(self, eviction: str, wanted: int, kept: np.ndarray, key_dtype: np.dtype) -> np.ndarray:
+        """Choose at least `wanted` rows to evict; ties are broken by the least key.
+
+        Args:
+            eviction: "lru", "lfu" or "norm". kept: rows that must stay.
+
+        Raises:
+            MemoryError: there are not so many other rows.
+        """
+        excluded = np.zeros(self.high, np.bool_)
+        excluded[kept] = True
+        available = len(self) - len(kept)
+        if wanted > available:
+            raise MemoryError(
+                f"one step names {wanted - available} keys more than the table's capacity; give it a larger capacity, "
+                "or take smaller batches"
+            )
+        if len(self) > _LARGE:
+            wanted = min(max(wanted, len(self) >> _SHARE), available)
+        scores = _scores(self, eviction)
+        rows = np.flatnonzero((self.versions != DEAD) & ~excluded)
+        found = scores[rows]
+        limit = np.partition(found, wanted - 1)[wanted - 1]
+        out, ties = rows[found < limit], rows[found == limit]
+        if wanted - len(out) < len(ties):
+            ties = ties[np.argsort(self.row_keys[ties].view(key_dtype), kind="stable")[: wanted - len(out)]]
+        return np.concatenate([out, ties])
+
     # Slots of optimisers.
 
     def add_slot(self, name: str, fill: float, dtype: Any, width: int, token: int) -> None:
@@ -393,6 +423,18 @@ class RowStore:
             self.begin()
             self._index.expect(more, len(self) + more)
             self.settle()
+
+
+def _scores(store: RowStore, eviction: str) -> np.ndarray:
+    """An unsigned score for each row; rows with the lowest scores are evicted first."""
+    if eviction == "lru":
+        return store.versions
+    if eviction == "lfu":
+        return store.counts
+    rows = store.rows[: store.high]
+    wide = np.result_type(rows.dtype, np.float32)
+    squares = np.einsum("ij,ij->i", rows, rows, dtype=wide)
+    return np.ascontiguousarray(squares).view(f"u{wide.itemsize}")  # nonnegative floats are ordered like their bits
 
 
 def blocks_of(store: Any, which: np.ndarray, rows: int, key_dtype: np.dtype) -> Iterator[StoredBlock]:

@@ -18,7 +18,6 @@ from autobatch.ops.nn import init
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.keyed import admission as admissions
 from autobatch.tables.keyed.arrow_exchange import arrow_table, blocks_of_arrow
-from autobatch.tables.keyed.eviction import check_eviction, victims
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
 from autobatch.tables.keyed.row_store import Change, RowStore, blocks_of
@@ -27,6 +26,7 @@ from autobatch.tables.row_access import LocatedRows
 from autobatch.tables.sparse import SparseRows, first_seen
 from autobatch.tables.stored import Changes, StoredBlock
 
+_EVICTIONS = ("lru", "lfu", "norm")
 _KEYS = (np.dtype(np.int64), np.dtype(np.uint64))
 _SETTINGS = (
     "dim", "initializer", "seed", "capacity", "steps_to_live", "eviction", "insert_on", "trainable", "name", "step",
@@ -206,7 +206,10 @@ class EmbeddingVariable(KeyedTable):
         if admission is not None and not isinstance(admission, admissions.Admission):
             raise OptionError(f"admission={admission!r}; expected ab.admission.count(n) or ab.admission.bloom(n, ...)")
         self._admission = None if admission is None else admission.fresh()
-        self.eviction = check_eviction(eviction)
+        if eviction is not None and eviction not in _EVICTIONS:
+            known = ", ".join(_EVICTIONS)
+            raise OptionError(f"eviction={eviction!r}; expected one of {known}, or None to refuse new keys")
+        self.eviction = eviction
         if insert_on not in ("update", "lookup"):
             raise OptionError(f"insert_on={insert_on!r}; expected 'update' or 'lookup'")
         self.insert_on, self.trainable, self.name = insert_on, bool(trainable), name
@@ -358,7 +361,7 @@ class EmbeddingVariable(KeyedTable):
                 f"{wanted} keys more than the capacity of {self.capacity}, and eviction=None; remove keys, or name an "
                 "eviction: 'lru', 'lfu' or 'norm'"
             )
-        return victims(self._store, self.eviction, wanted, kept, self.key_dtype)
+        return self._store.victims(self.eviction, wanted, kept, self.key_dtype)
 
     def _removing(self, keys: np.ndarray) -> Calls:
         rows = self._store.find(first_seen(keys)[0])[0]
