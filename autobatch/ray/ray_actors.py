@@ -10,6 +10,7 @@ import numpy as np
 
 from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.core.config import options
+from autobatch.core.pytree import map_tree
 from autobatch.errors import OptionError
 from autobatch.ray.communicator import Communicator
 from autobatch.ray.hosts import Start, make_shard
@@ -224,16 +225,10 @@ class RayTraining:
 
 def writeable(message: Any) -> Any:
     """The same tree with copies of read-only arrays: Ray's arrays lie in memory that all processes share."""
-    if isinstance(message, np.ndarray):
-        return message if message.flags.writeable else message.copy()
-    if isinstance(message, SparseRows):
-        return SparseRows.trusted(writeable(message.ids), writeable(message.rows), message.num_rows)
-    if type(message) is dict:
-        return {key: writeable(value) for key, value in message.items()}
-    if type(message) in (list, tuple):
-        return type(message)(map(writeable, message))
-    if dataclasses.is_dataclass(message) and not isinstance(message, type):
-        return dataclasses.replace(
-            message, **{field.name: writeable(getattr(message, field.name)) for field in dataclasses.fields(message)}
-        )
-    return message
+
+    def own(leaf: Any) -> Any:
+        if isinstance(leaf, SparseRows):
+            return leaf.map_arrays(own)
+        return leaf.copy() if isinstance(leaf, np.ndarray) and not leaf.flags.writeable else leaf
+
+    return map_tree(own, message)

@@ -1,12 +1,11 @@
 """`embedding_bag`: many bags over one table, with torch's argument names, order and results.
 
 Each call is converted to flat bags (`_FlatBags`); in batched code, the bags of all examples one after the other. Ids
-that are padding or to be skipped are dropped, and the rest is reduced by `bag_and_segment_op.bags`, in one call or in
-parts. The formula of each mode's gradient is in `reduction_modes`; the op's vjp is in `bag_and_segment_op`.
+that are padding or to be skipped are dropped, and the rest is reduced by `bag_and_segment_op.bags`. The formula of each
+mode's gradient is in `reduction_modes`; the op's vjp is in `bag_and_segment_op`.
 """
 
 import dataclasses
-import itertools
 import math
 import numbers
 from collections.abc import Sequence
@@ -41,8 +40,6 @@ from autobatch.tables.fast_paths import direct_bags
 from autobatch.tables.protocol import Table
 from autobatch.tables.reduction_modes import BAG_MODES, MODES, BagMode
 from autobatch.tables.sparse import first_seen
-
-_CHUNK_IDS = 1 << 15  # if some ids are dropped, the others are copied in parts of about so many ids
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -79,16 +76,13 @@ class _FlatBags:
     shift: np.ndarray | None = None
     skipped: np.ndarray | None = None
 
-    def where(self, keep: np.ndarray, first: int = 0, stop: int | None = None) -> "_FlatBags":
-        """Bags `first` to `stop` (exclusive), with only the ids for which `keep` is True."""
-        bounds = self.bounds[first : None if stop is None else stop + 1]
-        ids = slice(int(bounds[0]), int(bounds[-1]))
-        keep = keep[ids]
-        bounds = bounds - bounds[0]
-        bounds -= np.searchsorted(np.flatnonzero(~keep), bounds)  # few ids are dropped, so this takes little memory
-        weights = None if self.weights is None else self.weights[ids][np.flatnonzero(keep)]
-        lanes = None if self.lane_of_id is None else self.lane_of_id[ids][keep]
-        return _FlatBags(self.ids[ids][keep], bounds, weights, lanes, self.shift)
+    def where(self, keep: np.ndarray) -> "_FlatBags":
+        """The bags with only the ids for which `keep` is True."""
+        dropped = np.flatnonzero(~keep)  # few ids are dropped, so this takes little memory
+        bounds = self.bounds - np.searchsorted(dropped, self.bounds)
+        weights = None if self.weights is None else self.weights[np.flatnonzero(keep)]
+        lanes = None if self.lane_of_id is None else self.lane_of_id[keep]
+        return _FlatBags(self.ids[keep], bounds, weights, lanes, self.shift)
 
 
 @overload
@@ -377,21 +371,7 @@ def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> A
         num_rows: the number of rows of the table, or of each example's table; None for a table of keys.
     """
     keep = _keep_mask(table, call, options, num_rows)
-    if keep is not None and (len(call.ids) <= _CHUNK_IDS or is_boxed(table) or is_boxed(call.weights)):
-        call, keep = call.where(keep), None
-    if keep is None:
-        return _pooled(table, call, options)
-    count = len(call.bounds) - 1
-    cuts = np.searchsorted(call.bounds[:-1], np.arange(0, len(call.ids), _CHUNK_IDS))
-    out: Any = None
-    for first, stop in itertools.pairwise(np.unique([*cuts, count]).tolist()):
-        found = _pooled(table, call.where(keep, first, stop), options)
-        out = np.empty((count, *found.shape[1:]), found.dtype) if out is None else out
-        out[first:stop] = found
-    return out
-
-
-def _pooled(table: Any, call: _FlatBags, options: _Options) -> Any:
+    call = call if keep is None else call.where(keep)
     ids = call.ids
     if call.shift is not None:
         ids = ids + call.shift[call.lane_of_id]
