@@ -552,6 +552,21 @@ class StatementWriter(CallWriter):
         self.lines += arms[1][0]
         return Term(kind, name)
 
+    def _joinedstr(self, node: ast.JoinedStr) -> Term:
+        texts = []
+        for each in node.values:
+            if isinstance(each, ast.Constant):
+                texts.append(repr(each.value))
+            elif isinstance(each, ast.FormattedValue) and each.format_spec is None and each.conversion == -1:
+                value = self.expr(each.value)
+                if not self.are_plain(value):
+                    raise NotCovered("text of what is no number")
+                value = self.check(value)
+                texts.append(f"_ab_shown({self.text(value)})")
+            else:
+                raise NotCovered("text in a format")
+        return Term(PLAIN, f"({' + '.join(texts) or repr('')})")
+
     def _listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> Term:
         kind = self.listed(node)
         name = self.fresh()
