@@ -375,7 +375,7 @@ class Launches:
         if (which < 0).any():
             which, rows = self._locate(np.array(self._heads[self._first : self._first + forest.terms]), forest.aval)
         terms = gather_rows(self.buffers, which, rows, classify_rows(which, rows), forest.aval.shape)
-        return forest_p(terms, op=forest.op, left=forest.left, right=forest.right)
+        return forest_p(terms, op=forest.op, left=forest.left, right=forest.right, minus=forest.minus)
 
     def _locate(self, refs: np.ndarray, aval: Aval | None = None) -> tuple[np.ndarray, np.ndarray]:
         """(buffer, row) arrays for these references; external values in no buffer are first collected into one.

@@ -18,12 +18,13 @@ from autobatch.core.abstract_eval import Weak
 from autobatch.core.op import Op
 from autobatch.kernels.jit import jit
 from autobatch.lazy.grouping.general_blocks import Merged
-from autobatch.ops.numpy.elementwise import UFUNCS, add_p
+from autobatch.ops.numpy.elementwise import UFUNCS, add_p, sub_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
 _CHAINABLE_OPS = frozenset(
     [UFUNCS[each] for each in (np.add, np.multiply, np.maximum, np.minimum, np.logaddexp)]
 )  # ops that are cheap to evaluate: one pass over the operands gives all intermediate results
+_SUBTRACT = sub_p  # bit-identical to adding the negated operand, so it may be part of a chain of additions
 _KERNEL_DTYPES = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))  # dtypes of the jitted kernels
 
 
@@ -63,18 +64,20 @@ class Forest:
     Attributes:
         op: the op; aval: the `Aval` of all its operands and results.
         left, right: (M,) int64, the operands of each call: i < terms is term i, else the result of call i - terms.
+        minus: (M,) bool, True where the right operand is subtracted; None if it never is.
         places: (M,) int64, the places of the results; terms: number of terms.
     """
 
-    __slots__ = ("aval", "avals", "block", "errors", "left", "op", "places", "right", "terms")
+    __slots__ = ("aval", "avals", "block", "errors", "left", "minus", "op", "places", "right", "terms")
 
-    def __init__(self, sig: Any, pairs: np.ndarray, places: np.ndarray, terms: int) -> None:
-        self.op = sig.op
+    def __init__(self, sig: Any, pairs: np.ndarray, minus: np.ndarray, places: np.ndarray, terms: int) -> None:
+        self.op = add_p if sig.op is _SUBTRACT else sig.op
         self.errors = sig.errors
         self.aval = sig.out
         self.avals = (sig.out,) * terms
         self.block = None
         self.left, self.right = np.ascontiguousarray(pairs.T)
+        self.minus = minus if minus.any() else None
         self.places = places
         self.terms = terms
 
@@ -87,7 +90,7 @@ class Forest:
 def is_chainable(sig: Any) -> bool:
     """True if connected calls of this signature can become one call. One operand may be a Python number."""
     out = sig.out
-    if not (sig.op in _CHAINABLE_OPS and sig.block is None and len(sig.avals) == 2 and not sig.params):
+    if not (_chain_op(sig.op) in _CHAINABLE_OPS and sig.block is None and len(sig.avals) == 2 and not sig.params):
         return False
     arrays = [aval for aval in sig.avals if type(aval) is not Weak or out.dtype.kind != "f"]
     return out.dtype.kind in "iuf" and bool(arrays) and all(aval is out for aval in arrays)
@@ -188,7 +191,7 @@ def _sum_path(
             continue
         if at < len(own) and own[at] and uses[at] == 1:
             return [(step, side)]
-        if at in producer and producer[at].op is step.op:
+        if at in producer and _chain_op(producer[at].op) is _chain_op(step.op):
             before = _sum_path(program, own, producer, uses, at)
             if before is not None:
                 return [*before, (step, side)]
@@ -198,9 +201,14 @@ def _sum_path(
 def _is_addition(program: Program, step: Any) -> bool:
     """True if a step is an addition (or another chainable op) whose operands and result have one `Aval`."""
     aval = program.avals[step.out]
-    if step.op not in _CHAINABLE_OPS or step.params or aval.dtype.kind not in "iuf":
+    if _chain_op(step.op) not in _CHAINABLE_OPS or step.params or aval.dtype.kind not in "iuf":
         return False
     return all(program.avals[arg] is aval for arg in step.args)
+
+
+def _chain_op(op: Op) -> Op:
+    """The op of the chains that this op can be part of: addition for a subtraction."""
+    return add_p if op is _SUBTRACT else op
 
 
 def _cached_split(sig: Any) -> BlockParts | None:
@@ -420,7 +428,7 @@ def chain_signatures(used: Sequence[int], table: Sequence[Any]) -> dict[Any, lis
     for index in used:
         sig = table[index]
         if sig.block is None and is_chainable(sig):
-            out.setdefault((sig.op, sig.out, *sig.errors.values()), []).append(index)
+            out.setdefault((_chain_op(sig.op), sig.out, *sig.errors.values()), []).append(index)
     return out
 
 
@@ -479,7 +487,9 @@ def _forest(
     pairs[~inside] = inverse
     pairs[inside] = len(terms) + local[operands[inside]]
     sig = table[graph.sigs[mine[0]]]
-    forest = Forest(sig, pairs, graph.places[mine], len(terms))
+    numbers = graph.sigs[mine]
+    minus = np.isin(numbers, [index for index in set(numbers.tolist()) if table[index].op is _SUBTRACT])
+    forest = Forest(sig, pairs, minus, graph.places[mine], len(terms))
     return forest, terms, calls
 
 
@@ -537,23 +547,31 @@ def _offsets(counts: Sequence[int]) -> np.ndarray:
 
 
 @jit
-def _sum_pairs(values, left, right, terms):
-    """values[terms + k] = values[left[k]] + values[right[k]], in order."""
+def _sum_pairs(values, left, right, minus, terms):
+    """values[terms + k] = values[left[k]] + values[right[k]], in order; or the difference, where `minus`."""
     for k in range(left.shape[0]):
         a, b = left[k], right[k]
-        for j in range(values.shape[1]):
-            values[terms + k, j] = values[a, j] + values[b, j]
+        if minus.shape[0] and minus[k]:
+            for j in range(values.shape[1]):
+                values[terms + k, j] = values[a, j] - values[b, j]
+        else:
+            for j in range(values.shape[1]):
+                values[terms + k, j] = values[a, j] + values[b, j]
 
 
 @jit
-def _sum_pairs_vjp(cts, left, right, terms):
+def _sum_pairs_vjp(cts, left, right, minus, terms):
     """Backward of `_sum_pairs`, in place: add the cotangent of each sum to both operands, from last to first."""
     for k in range(left.shape[0] - 1, -1, -1):
         a, b = left[k], right[k]
+        is_minus = minus.shape[0] and minus[k]
         for j in range(cts.shape[1]):
             ct = cts[terms + k, j]
             cts[a, j] += ct
-            cts[b, j] += ct
+            if is_minus:
+                cts[b, j] -= ct
+            else:
+                cts[b, j] += ct
 
 
 def _levels(left: np.ndarray, right: np.ndarray, terms: int) -> list[np.ndarray]:
@@ -565,40 +583,52 @@ def _levels(left: np.ndarray, right: np.ndarray, terms: int) -> list[np.ndarray]
     return np.split(order, np.flatnonzero(np.diff(np.array(depth)[order])) + 1)
 
 
-def _run_forest(terms: Any, *, op: Op, left: np.ndarray, right: np.ndarray) -> Any:
+_NO_MINUS = np.zeros(0, bool)
+
+
+def _run_forest(terms: Any, *, op: Op, left: np.ndarray, right: np.ndarray, minus: np.ndarray | None) -> Any:
     """(M, ...) results, one call after the other: `op` of two values that are terms or earlier results."""
     count = len(terms)
     values = np.empty((count + len(left), *terms.shape[1:]), terms.dtype)
     values[:count] = terms
     out = values[count:]
     if op is add_p and values.dtype in _KERNEL_DTYPES:
-        _sum_pairs(values.reshape(len(values), -1), left, right, count)
+        _sum_pairs(values.reshape(len(values), -1), left, right, _NO_MINUS if minus is None else minus, count)
         if values.dtype.kind != "f" or np.isfinite(out).all():
             return out
     for level in _levels(left, right, count):  # again by NumPy, which warns about non-finite results
-        out[level] = op.impl(values[left[level]], values[right[level]])
+        for each, part in _by_sign(op, level, minus):
+            out[part] = each.impl(values[left[part]], values[right[part]])
     return out
 
 
+def _by_sign(op: Op, level: np.ndarray, minus: np.ndarray | None) -> list[tuple[Op, np.ndarray]]:
+    """Split the calls of a level into those of `op` and subtractions."""
+    if minus is None:
+        return [(op, level)]
+    return [(each, part) for each, part in ((op, level[~minus[level]]), (_SUBTRACT, level[minus[level]])) if len(part)]
+
+
 def _forest_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    op, left, right = params["op"], params["left"], params["right"]
+    op, left, right, minus = params["op"], params["left"], params["right"], params["minus"]
     (terms,) = args
     count = len(terms)
     if op is add_p and type(ct) is np.ndarray and ct.dtype in _KERNEL_DTYPES:
         cts = np.zeros((count + len(left), *ct.shape[1:]), ct.dtype)
         cts[count:] = ct
-        _sum_pairs_vjp(cts.reshape(len(cts), -1), left, right, count)
+        _sum_pairs_vjp(cts.reshape(len(cts), -1), left, right, _NO_MINUS if minus is None else minus, count)
         return cts[:count]
     values: Any = np.concatenate([terms, out])
     found: Any = np.concatenate([np.zeros(terms.shape, terms.dtype), ct])
     for level in reversed(_levels(left, right, count)):
-        mine, result = rows_p(found, count + level), rows_p(values, count + level)
-        pair = rows_p(values, left[level]), rows_p(values, right[level])
-        for side, rows in enumerate((left[level], right[level])):
-            given = op.vjp(side, mine, result, pair, {})
-            found = found + scatter_rows_p(given, rows, rows=count + len(left))
+        for each, part in _by_sign(op, level, minus):
+            mine, result = rows_p(found, count + part), rows_p(values, count + part)
+            pair = rows_p(values, left[part]), rows_p(values, right[part])
+            for side, rows in enumerate((left[part], right[part])):
+                given = each.vjp(side, mine, result, pair, {})  # type: ignore[misc]
+                found = found + scatter_rows_p(given, rows, rows=count + len(left))
     return found[:count]
 
 
-# forest(terms, op=, left=, right=): (M, ...) results of connected additions.
+# forest(terms, op=, left=, right=, minus=): (M, ...) results of connected additions.
 forest_p = Op("forest", _run_forest, vjp=_forest_vjp, kind="reduction")

@@ -36,6 +36,7 @@ from autobatch.ops.rules.sizes import (
     normalise_axes,
     normalise_axis,
     padded_shape,
+    padded_width,
     size_operands,
     size_per_lane,
     sizes_agree,
@@ -333,6 +334,8 @@ def _reshape_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
     padded = _same_places(x, target)
     if padded is not None:
         return Batched(x.data.reshape((lanes, *padded)), target)
+    if _leading_only(x.sizes) and _leading_only(target):
+        return _reshape_leading(x, target, lanes)
     return _repack(x, target, lanes)
 
 
@@ -423,6 +426,20 @@ def _same_places(x: Batched, target: Sequence[Size]) -> list[int] | None:
             return None
         left *= size
     return padded if left == right else None
+
+
+def _leading_only(sizes: Sequence[Size]) -> bool:
+    return bool(sizes) and isinstance(sizes[0], Lengths) and not any(isinstance(size, Lengths) for size in sizes[1:])
+
+
+def _reshape_leading(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
+    """Reshape if only the first dimension is ragged: an example is a prefix of its flattened lane, before and after."""
+    widths = shape_of(x.data)[1:]
+    flat = x.data.reshape((lanes, int(np.prod(widths))))
+    rest = [int(size) for size in target[1:]]  # type: ignore[arg-type]
+    first = padded_width(target[0])
+    flat = to_width(flat, 1, first * int(np.prod(rest)))
+    return Batched(flat.reshape((lanes, first, *rest)), target)
 
 
 def _repack(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
