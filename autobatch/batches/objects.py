@@ -36,7 +36,7 @@ class ObjectBatch(Batch):
     ObjectBatch(['ab!', 'c!'])
     """
 
-    __slots__ = ("__weakref__", "_copied", "region", "values")
+    __slots__ = ("__weakref__", "_frozen", "region", "values")
     _varies = "objects that differ by example"
 
     def __init__(self, values: Iterable[Any]) -> None:
@@ -107,7 +107,7 @@ class ObjectBatch(Batch):
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith(("__", "_ab_")) or name in ("region", "values", "scalar", "_copied", "_view", "_views"):
+        if name.startswith(("__", "_ab_")) or name in ("region", "values", "scalar", "_frozen", "_view", "_views"):
             raise AttributeError(name)
         return self._each(getattr, self, name)
 

@@ -79,7 +79,7 @@ class PackedBatch(Packed, ArrayBatch):
     """
 
     # No base can hold the slots that such classes share: bases with slots do not combine.
-    __slots__ = ("__weakref__", "_copied", "_frozen", "_pending", "_size", "_values", "_view", "_views", "region")
+    __slots__ = ("__weakref__", "_frozen", "_pending", "_size", "_values", "_view", "_views", "region")
     _ab_rank = BATCH_RANK
 
     def __init__(self, values: ArrayLike, offsets: ArrayLike) -> None:

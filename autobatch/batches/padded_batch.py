@@ -73,9 +73,8 @@ class MaskedBatch(Batched, ArrayBatch):
     """
 
     # No base can hold the slots that such classes share: bases with slots do not combine.
-    __slots__ = ("__weakref__", "_copied", "_frozen", "_outside", "_view", "_views", "_written", "_zero_d", "region")
+    __slots__ = ("__weakref__", "_frozen", "_outside", "_view", "_views", "_written", "_zero_d", "region")
     _ab_rank = BATCH_RANK
-    _copied: Any
     _frozen: Any
     _written: bool  # True once written in place; else unset
     _outside: Any  # the data of a ragged batch outside lock-step, for which the slot `data` is unset

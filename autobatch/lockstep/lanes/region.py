@@ -9,8 +9,9 @@ Only objects made in the same lock-step call and the same region may be mutated:
 where the loop over examples makes them once per example and in another order.
 """
 
+import functools
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,8 @@ class _Narrowing:
         if known is not None and known[1] is value:
             return known[2]
         out = narrowed(batch)
-        self._known[id(batch)] = (batch, value, out)
+        if out is not batch:  # with the batch its entry goes: what nobody else holds must not forbid writes
+            self._known[id(batch)] = weakref.ref(batch, functools.partial(self._known.pop, id(batch))), value, out
         return out
 
 
@@ -123,34 +125,20 @@ class Root:
         """The batch's lanes at `index`, which must be all lanes in the root's order."""
         return take_into_region(batch, index, self, {})
 
-    def freeze(self, batch: Any, part: Any = None) -> None:
-        """Forbid in-place writes into this batch, because another batch stands for (part of) the same array.
-
-        Args:
-            part: that other batch, held weakly; once it is freed, writes are allowed again. None: forbid for good.
-        """
-        is_array = type(batch) is MaskedBatch and bool(batch.sizes)
-        if not (is_array or (isinstance(batch, Batched | Packed) and not is_scalar(batch))):
-            return
-        if part is None:
+    @staticmethod
+    def freeze(batch: Any) -> None:
+        """Forbid in-place writes into this batch for good, because another batch stands for (part of) the same array."""
+        if _is_written(batch):
             batch._frozen = True
-            return
-        known = getattr(batch, "_frozen", None) or []
-        if known is True:
-            return
-        batch._frozen = [*(each for each in known if each() is not None), weakref.ref(part)]
-        if hasattr(type(part), "_copied"):
-            of = [each for each in getattr(part, "_copied", None) or () if each() is not None]
-            part._copied = of if any(each() is batch for each in of) else [*of, weakref.ref(batch)]
 
     @staticmethod
     def is_frozen(batch: Any, region: Any) -> bool:
         """True if another batch for the same array would miss a write into this one by a region's lanes."""
-        known = getattr(batch, "_frozen", None) or []
+        known = getattr(batch, "_frozen", None) or ()
         if known is True:
             return True
-        parts = [part for each in known if (part := each()) is not None]
-        return any(np.isin(region.lanes(), part.region.lanes()).any() for part in parts)
+        others = [other for each in known if (other := each()) is not None and other is not batch]
+        return any(np.isin(region.lanes(), other.region.lanes()).any() for other in others)
 
     def lanes(self) -> np.ndarray:
         return np.arange(self.batch_size)
@@ -405,17 +393,17 @@ def require_made_here(value: Any, what: str) -> None:
         raise NeedsLoop(f"{what} of a {type(value).__name__} by some of its examples")
 
 
-def freeze(batch: Any, part: Any = None) -> Any:
-    """Forbid writes into a batch that shares its array with other batches (`Root.freeze`). Returns it.
+def _is_written(batch: Any) -> bool:
+    """True for a batch of arrays, which are written in place."""
+    if type(batch) is MaskedBatch and bool(batch.sizes):  # the usual case
+        return True
+    return isinstance(batch, Batched | Packed) and not is_scalar(batch)
 
-    Args:
-        part: the other batch, if there is only one: once it is freed, writes are allowed again, also into the arrays
-            that `batch` is a view of.
-    """
-    region: Any = current_region()
-    if region is not None:
-        for source in (batch,) if part is None else (batch, *_sources(batch)):
-            region.root.freeze(source, part)
+
+def freeze(batch: Any) -> Any:
+    """Forbid writes into a batch that shares its array with other batches (`Root.freeze`). Returns it."""
+    if current_region() is not None:
+        Root.freeze(batch)
     return batch
 
 
@@ -426,14 +414,27 @@ def freeze_all(*values: Any) -> None:
 
 
 def freeze_copies(made: Any, *pieces: Any) -> None:
-    """`freeze_all`, and while the copy `made` lives, also what the pieces view: the copy would miss a write there."""
-    freeze_all(made, *pieces)
-    root = current_root()
-    sources = [source for leaf in _batches_in(pieces) for source in _sources(leaf)] if root is not None else []
-    for part in _batches_in((made,)) if sources else ():
-        if not (isinstance(part, Batched | Packed) and is_scalar(part)):  # a scalar is no view
-            for source in sources:
-                root.freeze(source, part)  # type: ignore[union-attr]
+    """Forbid writes into a copy and into what it was copied from, containers included, while both are alive."""
+    if current_region() is not None:
+        _link([top for leaf in _batches_in((made, *pieces)) for top in _tops(leaf)])
+
+
+def freeze_part(part: Any, batch: Any) -> None:
+    """As `freeze_copies`, of a copied part; not what it views, a copy of the whole that only the region keeps."""
+    if current_region() is not None:
+        _link([part, *_tops(batch)])
+
+
+def _link(batches: list[Any]) -> None:
+    """Let batches that stand for (parts of) one array know each other, and all that any of them knows, weakly."""
+    known = {id(batch): batch for batch in batches}
+    found = [getattr(batch, "_frozen", None) or () for batch in batches]
+    for each in found:
+        if each is not True:
+            known.update((id(batch), batch) for ref in each if (batch := ref()) is not None)
+    frozen = any(each is True for each in found) or [weakref.ref(batch) for batch in known.values()]
+    for batch in known.values():
+        batch._frozen = frozen
 
 
 def _batches_in(values: tuple[Any, ...]) -> list[Any]:
@@ -442,13 +443,19 @@ def _batches_in(values: tuple[Any, ...]) -> list[Any]:
     ]
 
 
-def _sources(batch: Any) -> list[Any]:
-    """The other batches of whose arrays a batch shows a part: what it views, and what it and those were copied from."""
-    found: list[Any] = []
-    while isinstance(batch, Batch):
-        found += [batch, *(each() for each in getattr(batch, "_copied", None) or ())]
-        batch = getattr(view_record(batch), "base", None)
-    return [source for source in found[1:] if isinstance(source, Batch)]
+def _tops(batch: Any) -> Iterator[Any]:
+    """The batches that hold the memory of a batch, and all that may view it: what it surely views, or it itself."""
+    if not (_is_written(batch) or isinstance(batch, ObjectBatch)):
+        return
+    while (record := view_record(batch)) is not None and not record.is_unclear:
+        if type(getattr(batch, "_frozen", None)) is list:  # a copied part (`freeze_part`)
+            break
+        batch = record.base
+    yield batch
+    if record is not None and record.is_unclear:
+        yield from _tops(record.base)
+    views = [view for ref in getattr(batch, "_views", None) or () if (view := ref()) is not None]
+    yield from (view for view in views if (record := view_record(view)) is not None and record.is_unclear)
 
 
 def require_unaliased(batch: Any) -> None:

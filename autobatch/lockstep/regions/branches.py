@@ -139,7 +139,8 @@ class Branches:
         if not self.pieces:
             set_region(self.base)
             return self.values
-        return join_pieces(self.pieces, self.base, self.own)[1]
+        pieces, self.pieces, self.values = self.pieces, [], ()  # what nobody else holds must not forbid writes
+        return join_pieces(pieces, self.base, self.own)[1]
 
 
 def branches(test: Any, values: tuple[Any, ...], has_else: bool, leaves: bool, own: tuple[int, ...] = ()) -> Any:

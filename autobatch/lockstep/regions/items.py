@@ -22,8 +22,8 @@ from autobatch.lockstep.lanes.joined_lanes import UNBOUND
 from autobatch.lockstep.lanes.region import (
     Subset,
     current_root,
-    freeze,
     freeze_all,
+    freeze_part,
     is_made,
     lanes_within,
     register_made,
@@ -77,8 +77,7 @@ def getitem(x: Any, index: Any) -> Any:
         if region is not None and x.region is not region:
             out = region.narrow(x)[index]
             if isinstance(out, Batch) and not is_scalar(out):  # a copy: a write to x would miss it
-                freeze(x, out)
-                freeze(out)
+                freeze_part(out, x)
             return out
         return x[index]
     elif kind is np.ndarray:

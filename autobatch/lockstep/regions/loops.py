@@ -200,6 +200,7 @@ class RaggedLoop:
         missing = self.order.size - sum(counts)
         if missing:
             raise NeedsLoop("lanes left a loop before its variables were known")
+        self.pieces.clear()  # what nobody else holds must not forbid writes
         homes = self._piece_regions(counts)
         out = tuple(self._merged(column, counts, homes) for column in columns)
         for place, (new, old, column) in enumerate(zip(out, kept, columns, strict=True)):

@@ -34,6 +34,7 @@ class _View:
     """How to derive a view from its base (`derive(base, *args)`) and to write it back (`restore(base, new, *args)`)."""
 
     __slots__ = ("args", "base", "contiguous", "derive", "non_c_order", "restore")
+    is_unclear = False
 
     def __init__(self, base: Any, derive: Any, restore: Any, args: tuple[Any, ...], contiguous: bool) -> None:
         self.base = base
@@ -48,6 +49,7 @@ class _UnclearView(_View):
     """A possible view. It holds its base weakly: once the base is freed, a write is safe."""
 
     __slots__ = ("weak",)
+    is_unclear = True
 
     def __init__(self, base: Any) -> None:
         self.weak = weakref.ref(base)
@@ -144,6 +146,9 @@ def unclear_view(out: Any, base: Any) -> Any:
         return out
     if view_record(base) is None and hasattr(type(base), "__weakref__"):
         _register(out, base, _UnclearView(base))
+        if type(known := getattr(base, "_frozen", None)) is list:  # copies of the base must know of it as well
+            known.append(weakref.ref(out))
+            out._frozen = known
     else:
         _register(out, base, _View(base, _unclear, _unclear, (), False))
     return out
