@@ -360,9 +360,11 @@ def shows_classes(state: Snapshot, kinds: Collection[type]) -> bool:
 
 def _has_form(function: FunctionType) -> bool:
     try:
-        return FRAME_READERS.isdisjoint(function.__code__.co_names) and find(function) is not None
+        find(function)
     except NoSourceError:
         return False
+    names = function.__code__.co_names
+    return FRAME_READERS.isdisjoint(names) or "@pytest_ar" in names  # which reads them to say why an assert failed
 
 
 def _asks(function: FunctionType) -> bool:

@@ -9,7 +9,7 @@ from autobatch.facts.call_effects import ARRAY_SHARERS, functions_of, mutators
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.syntax_effects import ARRAY_METHODS, UNKNOWN, Reader, usual_meaning
 from autobatch.syntax.quote import expression, name, statements
-from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters
+from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters, target_names
 
 
 def stored_names(body: Any) -> set[str]:
@@ -100,13 +100,17 @@ def _viewed(nodes: list[ast.AST]) -> set[str]:
 
 
 def _escaping_makers(nodes: list[ast.AST], aliased: set[str], in_containers: bool) -> Iterator[ast.Call]:
-    """Calls that make an array for an attribute or a name in `aliased`; with `in_containers`, also for a container."""
+    """Calls that make an array for an attribute, a name in `aliased`, or a loop; with `in_containers`, for a container."""
     for node in nodes:
         parts: list[ast.AST] = []
-        if isinstance(node, ast.Assign):
+        if isinstance(node, ast.For):
+            changed = stored_names(node.body) | bound_names(node.body)
+            parts = [node.iter, *getattr(node.iter, "args", ())] if changed & target_names(node.target) else []
+        elif isinstance(node, ast.Assign):
             (target, *_) = node.targets
             if isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and target.id in aliased):
                 parts = [node.value]
+            parts += [arm for part in parts if isinstance(part, ast.IfExp) for arm in (part.body, part.orelse)]
         elif not in_containers:
             continue
         elif isinstance(node, ast.List | ast.Tuple):

@@ -82,7 +82,7 @@ def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
         found = _find_in(linecache.getlines(code.co_filename, globals_), code)
     if found is not None:
         return found
-    for typed in _interactive_sources(code):
+    for typed in _interactive_sources(code, globals_.get("__file__")):
         found = _find_in(typed, code)
         if found is not None:
             return found
@@ -104,8 +104,10 @@ def written_lines(code: CodeType) -> list[str]:
     return next((typed for typed in _interactive_sources(code) if _find_in(typed, code)), [])
 
 
-def _interactive_sources(code: CodeType) -> Iterator[list[str]]:
-    """Candidate sources of code that is in no file: the program of `python -c`, or a statement at the prompt.
+def _interactive_sources(code: CodeType, file: str | None = None) -> Iterator[list[str]]:
+    """Candidate sources of code that names no file: the program of `python -c`, or a statement at the prompt.
+
+    cloudpickle names no file for any function: it may be of the module's `file`, or of a cell that was sent with it.
 
     Python 3.13 keeps both, from 3.14 on by the code. Before, the program is among the interpreter's arguments, and the
     prompt's statements are in its history, yielded latest first; the caller compiles each to find the right one.
@@ -113,6 +115,9 @@ def _interactive_sources(code: CodeType) -> Iterator[list[str]]:
     kept = getattr(linecache, "_getlines_from_code", None)
     if kept is not None:
         yield kept(code)
+    if code.co_filename == "<dynamic-code>":
+        yield linecache.getlines(file or "")
+        yield from [entry[2] for entry in list(linecache.cache.values()) if len(entry) > 1 and entry[1] is None]
     if code.co_filename == "<string>" and "-c" in sys.orig_argv[1:-1]:
         program = sys.orig_argv[sys.orig_argv.index("-c") + 1]
         yield textwrap.dedent(program).splitlines(keepends=True)

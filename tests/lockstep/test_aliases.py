@@ -520,3 +520,38 @@ def test_an_array_is_written_in_lock_step_once_views_that_differ_by_example_are_
         return total, c, x
 
     law.equals_loop(f, XS, COUNTS)
+
+
+WRITTEN = {
+    "a choice of it or a copy": "for r in x:\n    like = like * r if r > 0 else like\n    like[n] = r",
+    "a closure that reads it": "def part(k):\n    return like[k] * 2\nfor r in x:\n    like[n] = part(n) + r",
+    "a choice in a `while`": "k = 0\nwhile k <= n:\n    k += 1\n    like = like * k if x[0] > 0 else like\n    like[n] = k",
+    "a choice of a new one": "for r in x:\n    like = like if r > 0 else np.zeros(4)\n    like[n] = r",
+    "rows of a new array": "for row in np.zeros((2, 4)):\n    row[n] = x[0]\n    like = like + row",
+    "numbered rows": "for k, row in enumerate(np.zeros((2, 4))):\n    row += x[0] * k\n    like = like + row",
+    "rows of an array that is read": "like = np.zeros((2, 4))\nfor row in like:\n    row[n] = x[0]\n    like[1] += row",
+}
+SEEN = {
+    "a list": "kept = [like]\nfor r in x:\n    like = kept[0] if r > 0 else like + 0\n    like[n] = r\nlike = like, kept",
+    "a name": "for r in x:\n    kept = like\n    like = like * r if r > 0 else like\n    like[n] = r\nlike = like, kept",
+    "a view": "view = like[1:]\nfor r in x:\n    like = like * r if r > 0 else like\n    like[n] = r\nlike = like, view",
+    "a default": "def first(k=like):\n    return k[0]\nlike = like if x[0] > 0 else like * 2\nlike[0] = n\nlike = like, first()",
+    "rows": "kept, like = [], np.zeros((2, 4))\nfor row in like:\n    kept.append(row)\n    if n:\n        row[n] = x[0]\nlike = like, kept",
+}
+
+
+@pytest.mark.parametrize("alone", WRITTEN)
+def test_an_array_that_nothing_else_shows_is_written_in_lock_step(alone, tmp_path):
+    law.equals_loop(_of_lines(WRITTEN[alone], tmp_path), XS, COUNTS)
+
+
+@pytest.mark.parametrize("seen", SEEN)
+def test_what_else_shows_an_array_follows_writes(seen, tmp_path):
+    equals_loop(_of_lines(SEEN[seen], tmp_path), XS, COUNTS)
+
+
+def _of_lines(lines, folder):
+    path = folder / "writes.py"
+    body = textwrap.indent("\n".join(["like = np.ones(4)", lines, "return like"]), "    ")
+    path.write_text(f"import numpy as np\n\n\ndef f(x, n):\n{body}\n")
+    return runpy.run_path(str(path))["f"]

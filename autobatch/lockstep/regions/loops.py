@@ -307,27 +307,38 @@ class DivergentLoop:
     """Base of `while` and `for` loops that lanes leave one by one. A `while` calls `stops` at the head of each step.
 
     Attributes:
-        changed: True if the code must reload the loop's variables from `values`.
+        changed: True if the code must reload the loop's variables from `values`, which gives them away.
         is_empty: True if no lane is in the loop any more; after the loop: if no lane came out of it.
         tries: number of attempts to run several steps at once (`lockstep.block_loops`).
     """
 
-    __slots__ = ("at_head", "base", "broken", "changed", "ended", "is_empty", "own", "region", "tries", "values")
+    __slots__ = ("_values", "at_head", "base", "broken", "changed", "ended", "is_empty", "own", "region", "tries")
 
     def __init__(self, values: tuple[Any, ...], own: tuple[int, ...]) -> None:
         self.tries = 0
         self.base: Any = current_region()
         self.region: Any = self.base
-        self.values = values
+        self._values = values
         self.own = own
         self.changed = self.is_empty = False
         self.at_head: list[Piece] = [(self.base, values)]
         self.ended: list[Piece] = []
         self.broken: list[Piece] = []
 
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """The loop's variables; what nobody else holds must not forbid writes, so the loop lets go of them."""
+        out, self._values = self._values, ()
+        return out
+
     def __iter__(self) -> Iterator[Any]:
         while self._next_step():
-            yield None
+            yield self._given(None)
+
+    def _given(self, item: Any) -> Any:
+        if not self.changed:  # the code has the values
+            self._values = ()
+        return item
 
     def _next_step(self) -> bool:
         """Start the next step with the lanes at the head; False if there are none."""
@@ -337,26 +348,26 @@ class DivergentLoop:
         if self.base is not None:
             check_time()
         self.changed = len(pieces) > 1 or pieces[0][0] is not self.region
-        self.region, self.values = join_pieces(pieces, self.region, self.own) if self.changed else pieces[0]
+        self.region, self._values = join_pieces(pieces, self.region, self.own) if self.changed else pieces[0]
         set_region(self.region)
         return True
 
     def _split(self, stay: Any, go: Any) -> None:
-        self.ended.append((go, narrowed_values(self.values, go, self.own)))
+        self.ended.append((go, narrowed_values(self._values, go, self.own)))
         self._move(stay)
 
     def _move(self, region: Any) -> None:
-        self.values = narrowed_values(self.values, region, self.own)
+        self._values = narrowed_values(self._values, region, self.own)
         self.region = region
         self.changed = True
         set_region(region)
 
     def stops(self, test: Any, values: tuple[Any, ...]) -> bool:
-        """Test the `while` condition. True if any lane ends: `self.values` then has the values of those that go on."""
+        """Test the `while` condition. True if any lane ends: `self._values` then has the values of those that go on."""
         decided = truth(test)
         if decided is True:
             return False
-        self.values = values
+        self._values = values
         if decided is False:
             self.ended.append((self.region, values))
             self.is_empty = True
@@ -383,10 +394,11 @@ class DivergentLoop:
     def after(self) -> tuple[Any, ...]:
         """The values after the loop; the lanes that came out of it become the current region."""
         pieces = [*self.ended, *self.broken]
+        self.ended, self.broken = [], []
         self.is_empty = not pieces
         if not pieces:
             set_region(self.base)
-            return self.values
+            return self._values
         return join_pieces(pieces, self.base, self.own)[1]
 
 
@@ -409,9 +421,9 @@ class _SharedItemsLoop(DivergentLoop):
             try:
                 item = next(running)
             except StopIteration:
-                self.ended.append((self.region, self.values))
+                self.ended.append((self.region, self._values))
                 return
-            yield item
+            yield self._given(item)
 
 
 class _LaneItemsLoop(DivergentLoop):
@@ -438,7 +450,7 @@ class _LaneItemsLoop(DivergentLoop):
         step = 0
         while self._next_step():
             if step == len(self.counts):
-                self.ended.append((self.region, self.values))
+                self.ended.append((self.region, self._values))
                 self.sequence.done(self.region)
                 return
             count = self.counts[step]
@@ -450,7 +462,7 @@ class _LaneItemsLoop(DivergentLoop):
             set_region(items)
             item = self.sequence.at(step, items)
             set_region(self.region)
-            yield item
+            yield self._given(item)
             step += 1
 
     def _narrow_to_items(self, items: Prefix) -> bool:
@@ -462,7 +474,7 @@ class _LaneItemsLoop(DivergentLoop):
         has = ranks < items.count
         if not has.any():
             self.sequence.done(self.region)
-            self.ended.append((self.region, self.values))
+            self.ended.append((self.region, self._values))
             return False
         lanes = self.region.lanes()
         if has.all() and len(ranks) < items.count:

@@ -16,7 +16,8 @@ from autobatch.core.op import is_boxed
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lanes.region import freeze
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.ops.rules.aliasing import unclear_view
+from autobatch.ops.numpy import indexing
+from autobatch.ops.rules.aliasing import unclear_view, view
 from autobatch.ops.rules.row_gather import rows_between, rows_p
 
 
@@ -140,8 +141,12 @@ class RowSequence(LaneSequence):
         self.data = rows_p(flat, rows, unique=True) if is_boxed(flat) else flat.take(rows, axis=0)
 
     def at(self, step: int, region: Any) -> Any:
-        if _data_of(self.named) is not self.held:
+        of_views = self.order is None and self.source is self.named and not self.backwards
+        is_written = _data_of(self.named) is not self.held
+        if is_written and not of_views:
             raise NeedsLoop("an array or a list is written to while a loop runs over it")
+        if is_written:
+            self.data = padded(self.source.data)
         if region is not self.region:
             self.region = region
             self.sizes = tuple(self._of_region(size, region.count) for size in self.rest)
@@ -150,7 +155,11 @@ class RowSequence(LaneSequence):
         items = region.root.items
         items.pop(id(self.last), None)
         self.last, self.step = out, step
-        items[id(out)] = self._self
+        if not is_written:  # else later steps may write what is read ahead
+            items[id(out)] = self._self
+        if of_views and self.sizes:
+            spec, operands = indexing.parse(self.source, step)
+            return view(out, self.source, indexing.view_of, indexing.write_view, (spec, tuple(operands)), True)
         base = self.source if type(self.named) is LaneList else self.named
         return freeze(unclear_view(out, base)) if self.sizes else out
 
