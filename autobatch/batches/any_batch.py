@@ -11,7 +11,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from autobatch.batches import exports
-from autobatch.core.current_region import current_region
+from autobatch.core.current_region import asks_batches, current_region
 from autobatch.core.formatting import html_table
 from autobatch.core.op import BATCH_RANK, is_boxed
 from autobatch.core.pytree import is_node, leaves, leaves_of_kind, map_tree
@@ -208,12 +208,12 @@ class Batch:
                 note_lane(error, i)
                 raise
         if not values or any(value != values[0] for value in values[1:]):
-            raise NeedsLoop(f"{function.__name__}() of a value that differs by example")
+            raise refusal(f"{function.__name__}() of a value that differs by example")
         return values[0]
 
     def _refuse_outside(self, what: str) -> None:
         """Raise outside of converted code, where what may be one value today need not be one tomorrow."""
-        if current_region() is None:
+        if current_region() is None and not asks_batches.get():
             raise UnsupportedError(
                 f"{what} of a batch, which holds {self.batch_size} examples: write ab.mean(batch), or another of the "
                 "library's reductions, for one number, batch.examples() for a list, or batch.example(i) for one "

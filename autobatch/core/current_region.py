@@ -194,6 +194,8 @@ _region: contextvars.ContextVar[Region | None] = contextvars.ContextVar("autobat
 _example: contextvars.ContextVar[Example | None] = contextvars.ContextVar("autobatch_example", default=None)
 # What is mixed into the seed of the running examples, and added to their places
 _numbers: contextvars.ContextVar[tuple[Any, int]] = contextvars.ContextVar("autobatch_numbers", default=(None, 0))
+# True while a library's own code runs on batches, which asks them for a number that all examples have
+asks_batches: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_asks_batches", default=False)
 
 # The recorder on the fly (`lazy.fibers`), and what observes how calls run (`api.run_record`).
 active_trace_variable: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_trace", default=None)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of
+from autobatch.core.current_region import asks_batches
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.ops.numpy import (  # noqa: F401  (each registers its functions in FUNCTIONS)
@@ -179,12 +180,15 @@ def _run_numpy_code(function: Any) -> Callable[..., Any]:
         nonlocal code
         if code is None:  # at the first call: copying the globals of all modules would slow down the import
             code = _with_globals(function._implementation, _patched_globals(function._implementation.__module__))
+        token = asks_batches.set(True)
         try:
             return code(*args, **kwargs)
         except UnsupportedError as error:
             if isinstance(error, NeedsLoop) or rank_of(top_box((args, kwargs))) != BATCH_RANK:
                 raise
             reason = f"{name_of(function)} of examples that differ in what its code asks for"
+        finally:
+            asks_batches.reset(token)
         return refuse(function, args, kwargs, reason)
 
     return call
