@@ -80,7 +80,8 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
     >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
     [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
     """
-    _, shared = unwrap_shared((), shared)
+    if shared:
+        _, shared = unwrap_shared((), shared)
     try:
         begun = small_map(undecorated(f), example_sequences, shared)
         return begun if isinstance(begun, list) else _mapped(f, example_sequences, shared, begun)[0]
