@@ -125,7 +125,7 @@ def _mapped(
     return results, stats
 
 
-def shared(x: Any) -> Any:
+def shared(x: Any) -> Any:  # it stands in the place of a sequence, whose type it need not have
     """Mark a positional argument of `ab.map`, or of a decorated function, as the same for all examples.
 
     Args:

@@ -7,7 +7,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from autobatch.core.pytree import map_tree
 from autobatch.errors import DTypeError, ForcedValueError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.ops.rules.aliasing import zero_d, zero_d_p
 from autobatch.ops.rules.op_kinds import elementwise
+
+Tree = TypeVar("Tree")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -502,7 +504,7 @@ def _copied(x: Any) -> Any:
 stop_gradient_p = elementwise(_copied, name="stop_gradient")
 
 
-def stop_gradient(x: Any) -> Any:
+def stop_gradient(x: Tree) -> Tree:
     """x as a constant: no gradient flows back through the result.
 
     Args:
@@ -517,7 +519,7 @@ def stop_gradient(x: Any) -> Any:
     >>> grad(lambda x: x * stop_gradient(x))(3.0)
     3.0
     """
-    return map_tree(_stop_leaf, x)
+    return cast("Tree", map_tree(_stop_leaf, x))
 
 
 def _stop_leaf(leaf: Any) -> Any:

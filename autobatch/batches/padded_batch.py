@@ -26,7 +26,7 @@ from autobatch.core.abstract_eval import (
     shape_of,
 )
 from autobatch.core.batched import Batched, Lengths, Size, check_padding, padding_mask
-from autobatch.core.current_region import check_time, current_region
+from autobatch.core.current_region import asks_batches, check_time, current_region
 from autobatch.core.diagnostics import hide_frames, is_library_file
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
@@ -386,7 +386,7 @@ class MaskedBatch(Batched, ArrayBatch):
         return self.sizes[0]
 
     def __iter__(self) -> Iterator[Any]:
-        if current_region() is None:
+        if current_region() is None and not asks_batches.get():
             raise self._no_iteration()
         if not self.sizes:
             kind = self.scalar

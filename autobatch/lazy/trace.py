@@ -559,6 +559,10 @@ def finish(trace: Trace, value: Any) -> Any:
 
 
 def _finished(trace: Trace, x: Any) -> Any:
+    if type(x) is np.ndarray and x.dtype.hasobject:  # NumPy keeps what it takes for objects
+        for at, item in enumerate(x.flat if x.dtype == object else ()):
+            if type(item) is LazyArray:
+                x.flat[at] = _finished(trace, item)
     if type(x) is not LazyArray or x.trace is not trace:
         return x.map_arrays(functools.partial(_finished, trace)) if isinstance(x, SparseRows) else x
     if x.source is None:

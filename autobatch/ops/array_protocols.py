@@ -229,6 +229,15 @@ def _equality(which: Binary) -> Callable[[Any, Any], Any]:
     return compare
 
 
+def _of_objects(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A ufunc of lists, or of arrays of objects, whose items keep their classes only one example at a time."""
+    arrays = tuple(FUNCTIONS[np.array](x) if isinstance(x, list | tuple) else x for x in inputs)
+    called = ufunc if method == "__call__" else getattr(ufunc, method)
+    if any(type(x) is np.ndarray and x.dtype.hasobject for x in arrays) or top_box(arrays) is None:
+        return refuse(called, inputs, kwargs, "arrays of objects")
+    return called(*arrays, **kwargs)
+
+
 class ArrayMixin:
     """Base class with the operators, methods and NumPy protocols of an array.
 
@@ -247,6 +256,9 @@ class ArrayMixin:
         try:
             table = _OF_SCALAR if ufunc in _OF_SCALAR and issubclass(type(inputs[0]), np.generic) else UFUNCS
             op = table.get(ufunc) if method == "__call__" and not kwargs else None
+            for x in inputs:
+                if type(x) is list or type(x) is tuple or (type(x) is np.ndarray and x.dtype.hasobject):
+                    return _of_objects(ufunc, method, inputs, kwargs)
             return self._of_ufunc(ufunc, method, inputs, kwargs) if op is None else op(*inputs)
         except Exception as error:
             hide_frames(error)

@@ -100,7 +100,7 @@ def _viewed(nodes: list[ast.AST]) -> set[str]:
 
 
 def _escaping_makers(nodes: list[ast.AST], aliased: set[str], in_containers: bool) -> Iterator[ast.Call]:
-    """Calls that make an array for an attribute, a name in `aliased`, or a loop; with `in_containers`, for a container."""
+    """Calls that make an array for an attribute, a name in `aliased` or a loop, or, if `in_containers`, a container."""
     for node in nodes:
         parts: list[ast.AST] = []
         if isinstance(node, ast.For):

@@ -46,7 +46,7 @@ __all__ = [
 ]
 
 
-def lengths_to_segment_ids(lengths: Any) -> Any:
+def lengths_to_segment_ids(lengths: Any) -> np.ndarray:
     """The segment of each row: `[1, 3, 0, 2]` gives `[0, 1, 1, 1, 3, 3]`.
 
     Args:
@@ -66,7 +66,7 @@ def lengths_to_segment_ids(lengths: Any) -> Any:
     return number_p(lengths if is_boxed(lengths) else lengths_of(lengths))
 
 
-def lengths_to_offsets(lengths: Any) -> Any:
+def lengths_to_offsets(lengths: Any) -> np.ndarray:
     """The offsets (segments + 1,) of segments with these lengths: the start of each, and the end of the last.
 
     Args:
@@ -84,7 +84,7 @@ def lengths_to_offsets(lengths: Any) -> Any:
     return offsets_from(lengths if is_boxed(lengths) else lengths_of(lengths))
 
 
-def offsets_to_lengths(offsets: Any) -> Any:
+def offsets_to_lengths(offsets: Any) -> np.ndarray:
     """The number of rows of each segment, from the (segments + 1,) offsets.
 
     Args:
@@ -105,7 +105,7 @@ def offsets_to_lengths(offsets: Any) -> Any:
     return np.diff(offsets)
 
 
-def offsets_to_segment_ids(offsets: Any) -> Any:
+def offsets_to_segment_ids(offsets: Any) -> np.ndarray:
     """The segment of each row, from the (segments + 1,) offsets.
 
     Args:
@@ -120,7 +120,7 @@ def offsets_to_segment_ids(offsets: Any) -> Any:
     return lengths_to_segment_ids(offsets_to_lengths(offsets))
 
 
-def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) -> Any:
+def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) -> np.ndarray:
     """The number of rows of each segment.
 
     Args:
@@ -144,7 +144,7 @@ def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) ->
     return np.bincount(ids, minlength=count)
 
 
-def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) -> Any:
+def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) -> np.ndarray:
     """The offsets (segments + 1,) of segments given by sorted ids: the start of each, and the end of the last.
 
     Args:

@@ -28,7 +28,7 @@ from autobatch.tables.table import EmbeddingTable
 
 
 @hiding_frames
-def gather(data: Any, ids: Any) -> Any:
+def gather(data: Any, ids: Any) -> np.ndarray:
     """`data[ids]`, the rows named by ids, but negative ids are errors.
 
     Args:
@@ -53,7 +53,7 @@ def gather(data: Any, ids: Any) -> Any:
 
 
 @hiding_frames
-def scatter_assign(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
+def scatter_assign(data: Any, ids: Any, rows: Any, *, out: Any = None) -> np.ndarray:
     """`data` with row ids[i] replaced by rows[i], for each i; if an id repeats, its last row stays.
 
     Args:
@@ -75,7 +75,7 @@ def scatter_assign(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
 
 
 @hiding_frames
-def scatter_add(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
+def scatter_add(data: Any, ids: Any, rows: Any, *, out: Any = None) -> np.ndarray:
     """`data` with rows[i] added to row ids[i], for each i in order; the rows of repeated ids are all added.
 
     Arguments, result and errors as for `scatter_assign`. The rows of repeated float16 ids are summed in float32.
@@ -87,7 +87,7 @@ def scatter_add(data: Any, ids: Any, rows: Any, *, out: Any = None) -> Any:
 
 
 @hiding_frames
-def scatter_weighted_sum(data: Any, weight: Any, ids: Any, *rows_and_weights: Any, out: Any = None) -> Any:
+def scatter_weighted_sum(data: Any, weight: Any, ids: Any, *rows_and_weights: Any, out: Any = None) -> np.ndarray:
     """`data` with each named row scaled by `weight`, plus a weighted sum of the given rows.
 
     Row ids[i] becomes weight · data[ids[i]] + Σ wⱼ · rowsⱼ[i]; other rows do not change. The row of an id that occurs k

@@ -122,7 +122,7 @@ _FORMS = (
     "isinstance({0}, numbers.Integral)", "type({0}).__name__", "type({0}) is int", "{0}.real", "{0}.bit_length()",
     "{0}.is_integer()", "{0}.conjugate()", "{0}.__class__.__name__", "format({0})", "'%s' % {0}", "({0}, {1})",
     "[{0}, {1}]", "{0} if {1} else {2}", "{0} < {1} < {2}", "np.array([{0}, {1}])", "np.full(2, {0})", "w * {0}",
-    "w[{0} % 3]", "w[:{0}]", "{{'a': {0}}}['a']", "np.where(w > 0.1, {0}, {1})", "np.where({0}, {1}, {2})",
+    "w[{0} % 3]", "w[:{0}]", "{{'a': {0}}}", "np.where(w > 0.1, {0}, {1})", "np.where({0}, {1}, {2})",
     "hasattr({0}, 'dtype')",
     "np.arange({0} % 5)", "sum([{0}, {1}])", "{0} in ({1}, {2})", "np.clip({0}, 0, 2)", "np.zeros(2) + {0}",
     "np.float32(1) * {0}", "np.int8(1) + {0}", "np.linspace(0, {0}, 3)", "range({0} % 4)[-1]", "w.dtype.type({0})",

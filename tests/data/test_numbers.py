@@ -103,3 +103,24 @@ def test_a_users_batched_function_is_given_pythons_numbers():
 def test_random_functions_of_random_numbers(first):
     for seed in range(first, first + 25):
         compare(seed)
+
+
+OBJECTS = {
+    "a NumPy number beside a large one": lambda n, w: np.array([n, np.int64(3)]),
+    "an element beside a large one": lambda n, w: np.array([w[0] * n, 10**30]),
+    "an element beside None": lambda n, w: np.asarray([w[0] * n, None]),
+    "numbers of each other's class": lambda n, w: np.subtract((w[0], 10**30), w @ w * n),
+    "given as objects": lambda n, w: np.array([w[0] * n, 1], dtype=object),
+    "a dict": lambda n, w: [np.real({"a": n}), np.asarray({"a": n}), np.ravel({"a": n})],
+    "compared with a complex number": lambda n, w: (n != 1j, n != 1j, n == 1j),
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_arrays_of_objects_hold_the_objects_of_the_loop(name):
+    for xs in ([2, 0, 10**30], [3, 4, 5], [1.5, np.float64(1.0), 2.0], [2, np.int64(3), True]):
+        expected = outcome(lambda xs=xs: [OBJECTS[name](x, W) for x in xs])
+        for way, run in WAYS.items():
+            if way != "compiled text":
+                found = outcome(lambda run=run, xs=xs: run(OBJECTS[name], xs, "from_examples"))
+                assert same(found, expected), f"{way}: {found}, expected {expected}"

@@ -523,20 +523,20 @@ def test_an_array_is_written_in_lock_step_once_views_that_differ_by_example_are_
 
 
 WRITTEN = {
-    "a choice of it or a copy": "for r in x:\n    like = like * r if r > 0 else like\n    like[n] = r",
-    "a closure that reads it": "def part(k):\n    return like[k] * 2\nfor r in x:\n    like[n] = part(n) + r",
-    "a choice in a `while`": "k = 0\nwhile k <= n:\n    k += 1\n    like = like * k if x[0] > 0 else like\n    like[n] = k",
-    "a choice of a new one": "for r in x:\n    like = like if r > 0 else np.zeros(4)\n    like[n] = r",
-    "rows of a new array": "for row in np.zeros((2, 4)):\n    row[n] = x[0]\n    like = like + row",
-    "numbered rows": "for k, row in enumerate(np.zeros((2, 4))):\n    row += x[0] * k\n    like = like + row",
-    "rows of an array that is read": "like = np.zeros((2, 4))\nfor row in like:\n    row[n] = x[0]\n    like[1] += row",
+    "a choice of it or a copy": "like = like * r if r > 0 else like\nlike[n] = r",
+    "a closure that reads it": "like[n] = part(n) + r",
+    "a choice of a new one": "like = like if r > 0 else np.zeros(4)\nlike[n] = r",
+    "a choice in a `while`": "k = 0\nwhile k < 2:\n    k += 1\n    like = like * k if r > 0 else like\n    like[n] = k",
+    "rows of a new array": "for row in np.zeros((2, 4)):\n    row[n] = r\n    like = like + row",
+    "numbered rows": "for k, row in enumerate(np.zeros((2, 4))):\n    row += r * k\n    like = like + row",
+    "rows of an array that is read": "both = np.zeros((2, 4))\nfor row in both:\n    row[n] = r\n    both[1] += row",
 }
 SEEN = {
-    "a list": "kept = [like]\nfor r in x:\n    like = kept[0] if r > 0 else like + 0\n    like[n] = r\nlike = like, kept",
-    "a name": "for r in x:\n    kept = like\n    like = like * r if r > 0 else like\n    like[n] = r\nlike = like, kept",
-    "a view": "view = like[1:]\nfor r in x:\n    like = like * r if r > 0 else like\n    like[n] = r\nlike = like, view",
-    "a default": "def first(k=like):\n    return k[0]\nlike = like if x[0] > 0 else like * 2\nlike[0] = n\nlike = like, first()",
-    "rows": "kept, like = [], np.zeros((2, 4))\nfor row in like:\n    kept.append(row)\n    if n:\n        row[n] = x[0]\nlike = like, kept",
+    "a list": "held = [like]\nlike = held[0] if r > 0 else like + 0\nlike[n] = r\nkept.append(held)",
+    "a name": "kept.append(like)\nlike = like * r if r > 0 else like\nlike[n] = r",
+    "a view": "view = like[1:]\nlike = like * r if r > 0 else like\nlike[n] = r\nkept.append(view)",
+    "a default": "def first(k=like):\n    return k[0]\nlike = like if r > 0 else -like\nlike[0] = n\nkept += [first()]",
+    "rows": "for row in np.zeros((2, 4)):\n    kept.append(row)\n    if n:\n        row[n] = r",
 }
 
 
@@ -552,6 +552,10 @@ def test_what_else_shows_an_array_follows_writes(seen, tmp_path):
 
 def _of_lines(lines, folder):
     path = folder / "writes.py"
-    body = textwrap.indent("\n".join(["like = np.ones(4)", lines, "return like"]), "    ")
-    path.write_text(f"import numpy as np\n\n\ndef f(x, n):\n{body}\n")
+    path.write_text(
+        "import numpy as np\n\n\ndef f(x, n):\n    like, kept = np.ones(4), []\n"
+        "    def part(k):\n        return like[k] * 2\n    for r in x:\n"
+        + textwrap.indent(lines, " " * 8)
+        + "\n    return like, kept\n"
+    )
     return runpy.run_path(str(path))["f"]

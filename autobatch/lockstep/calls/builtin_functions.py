@@ -146,11 +146,21 @@ def _asarray(object: Any, *args: Any, **kwargs: Any) -> Any:
     return (_array if is_spread(object) else _creation_form(np.asarray))(object, *args, **kwargs)
 
 
+def refuse_dicts(args: tuple[Any, ...]) -> None:
+    """Raise NeedsLoop for dicts of values that differ by example, which NumPy would take for one object."""
+    for arg in args:
+        if type(arg) is dict and is_batched_tree(arg):
+            raise NeedsLoop("an array of dicts of values that differ by example")
+        if type(arg) is list or type(arg) is tuple:
+            refuse_dicts(tuple(arg))
+
+
 def _creation_form(function: Callable[..., Any]) -> Callable[..., Any]:
     lanes = CREATION[function]
 
     def call(*args: Any, **kwargs: Any) -> Any:
         args = tuple(unwrap(arg) for arg in args)
+        refuse_dicts((args, tuple(kwargs.values())))
         if any(map(is_batched_tree, (*args, *kwargs.values()))) or top_box((args, kwargs)) is not None:
             return lanes(*args, **kwargs)
         return function(*args, **kwargs)

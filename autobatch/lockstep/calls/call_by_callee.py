@@ -33,7 +33,14 @@ from autobatch.facts.call_effects import (
 )
 from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import GENERATORS, IMMUTABLE, keeps_fields
-from autobatch.lockstep.calls.builtin_functions import HANDLERS, captures_lanes, is_batched_tree, is_instance, unwrap
+from autobatch.lockstep.calls.builtin_functions import (
+    HANDLERS,
+    captures_lanes,
+    is_batched_tree,
+    is_instance,
+    refuse_dicts,
+    unwrap,
+)
 from autobatch.lockstep.lanes.region import (
     current_root,
     register_made,
@@ -165,6 +172,7 @@ def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dic
 def _call_numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if any(isinstance(arg, FunctionType | MethodType) for arg in (*args, *kwargs.values())):
         require_local(f, *args, *kwargs.values())
+    refuse_dicts(args)
     if kwargs or len(args) > reads_only(f):
         _check_written(f, args, kwargs)
         kwargs = {key: unwrap(value) for key, value in kwargs.items()}

@@ -127,7 +127,7 @@ class Root:
 
     @staticmethod
     def freeze(batch: Any) -> None:
-        """Forbid in-place writes into this batch for good, because another batch stands for (part of) the same array."""
+        """Forbid in-place writes into this batch for good: another batch stands for (part of) the same array."""
         if _is_written(batch):
             batch._frozen = True
 

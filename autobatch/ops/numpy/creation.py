@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths
+from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, write_into, zero_d
-from autobatch.ops.rules.dispatch import Declined, any_true, implements, top_box
+from autobatch.ops.rules.dispatch import Declined, any_true, implements, refuse, top_box
 from autobatch.ops.rules.op_kinds import check_numbers, lane_by_lane
 from autobatch.ops.rules.sizes import fill_template, lane_count, lane_sizes, padded_shape, size_operands
 
@@ -233,6 +233,10 @@ def array(
     object: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", subok: bool = False, ndmin: int = 0
 ) -> Any:
     """np.array of this library's arrays, or of nested lists that contain some."""
+    of_objects = _has_objects(object) if dtype is None else np.dtype(dtype).hasobject
+    if of_objects and isinstance(object, list | tuple) and top_box(object) is not None:
+        given = {"dtype": dtype, "copy": copy, "order": order, "ndmin": ndmin}
+        return refuse(np.array, (object,), given, "an array of objects, which keep their classes")
     try:
         out = _stacked(object, None if dtype is None else np.dtype(dtype))
     except ValueError:
@@ -270,6 +274,15 @@ def _converted(part: Any, dtype: np.dtype) -> Any:
     if not ndim_of(part):
         check_numbers(part, dtype)
     return part if dtype_of(part) == dtype else np.astype(part, dtype)
+
+
+def _has_objects(item: Any) -> bool:
+    """True if an item of nested lists is of no number's type that an array could have."""
+    if isinstance(item, list | tuple):
+        return any(map(_has_objects, item))
+    if is_boxed(item):
+        return rank_of(item) == BATCH_RANK and not isinstance(item, Batched | Packed)
+    return item is None or (type(item) is int and not -(2**63) <= item < 2**64) or np.asarray(item).dtype.hasobject
 
 
 def _of_their_shapes(item: Any) -> Any:

@@ -302,7 +302,7 @@ class _Reader:
                 layout.append("n")
                 continue
             if kind == "s":
-                if value != (None, None, None):
+                if any(part is not None for part in value):
                     gathers.append((axis, value))
                 layout.append(axis)
             else:

@@ -246,7 +246,7 @@ def restored_vocabulary(arrays: dict[str, np.ndarray], grow: bool) -> Vocabulary
     return out
 
 
-def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine: str = "add") -> Any:
+def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine: str = "add") -> np.ndarray:
     """A row for each key, combined from two small tables: row keys // buckets of one and row keys % buckets of another.
 
     Two different keys never share both rows, so tables of m and `buckets` rows represent m * buckets keys.
