@@ -488,17 +488,17 @@ class Function:
     """A function of the table.
 
     Attributes:
-        run: it; columns: what makes one example of each of its arguments; batched: whether batches hold them.
+        run: it; columns: what makes one example of each of its arguments, None for `params`; batched: whether batches hold them.
     """
 
     run: Callable[..., Any]
-    columns: Sequence[Callable[[np.random.Generator], Any]]
+    columns: Sequence[Callable[[np.random.Generator], Any] | None]
     batched: bool = True
 
 
-def functions():
+def functions() -> dict[str, Function]:
     """Every function, by its name."""
-    by_columns = [
+    by_columns: list[tuple[Any, Sequence[Any]]] = [
         (
             (_sequence,),
             (longest_increasing, drawdown, smoothed, soft_threshold, inversions, insertion_sorted, crossings),
