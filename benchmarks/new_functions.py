@@ -488,7 +488,8 @@ class Function:
     """A function of the table.
 
     Attributes:
-        run: it; columns: what makes one example of each of its arguments, None for `params`; batched: whether batches hold them.
+        run: it; columns: what makes one example of each of its arguments, None for `params`.
+        batched: whether batches hold them.
     """
 
     run: Callable[..., Any]

@@ -7,6 +7,12 @@ import autobatch as ab
 from autobatch.errors import OptionError, ShapeError, StructureError, UnsupportedError
 from tests.law import assert_same
 
+
+def shown(value):
+    """A name for a value, the same in each process."""
+    return "object()" if type(value) is object else repr(value)
+
+
 WRONG = [None, "x", 3, object(), [None], ["a"], {}, b"x", 1.5, int, ()]
 BATCHES = [kind.from_examples([np.ones(1), np.ones(2)]) for kind in (ab.MaskedBatch, ab.PackedBatch)]
 
@@ -30,7 +36,7 @@ TAKES_ONE = {
 
 
 @pytest.mark.parametrize("name", TAKES_ONE)
-@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+@pytest.mark.parametrize("wrong", WRONG, ids=shown)
 def test_one_of_a_wrong_type_is_named(name, wrong):
     call, error, message = TAKES_ONE[name]
     if name == "arrays=" and isinstance(wrong, dict):
@@ -39,7 +45,7 @@ def test_one_of_a_wrong_type_is_named(name, wrong):
         call(wrong)
 
 
-@pytest.mark.parametrize("wrong", [w for w in WRONG if w not in ((), {})], ids=repr)
+@pytest.mark.parametrize("wrong", [w for w in WRONG if w not in ((), {})], ids=shown)
 def test_a_list_with_a_wrong_type_is_named(wrong):
     with pytest.raises(UnsupportedError, match=r"restore_blocks of .*expected StoredBlocks"):
         variable().restore_blocks([wrong])
@@ -48,7 +54,7 @@ def test_a_list_with_a_wrong_type_is_named(wrong):
 
 
 @pytest.mark.parametrize("batch", BATCHES, ids=["masked", "packed"])
-@pytest.mark.parametrize("order", ["x", 3, object(), b"x", 1.5, int, [], {}], ids=repr)
+@pytest.mark.parametrize("order", ["x", 3, object(), b"x", 1.5, int, [], {}], ids=shown)
 def test_what_is_no_memory_order_raises_as_in_numpy(batch, order):
     for call in (lambda x: x.copy(order=order), lambda x: x.astype(np.float32, order=order)):
         with pytest.raises((ValueError, TypeError)) as expected:
