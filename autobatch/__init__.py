@@ -13,6 +13,8 @@ __version__ = "0.3.0"
 if TYPE_CHECKING:
     from autobatch.public import *  # noqa: F403
     from autobatch.public import __all__ as __all__
+    from autobatch.segments import *  # noqa: F403 - the names of both are importable from here, too
+    from autobatch.tables import *  # noqa: F403
     from autobatch.tables.representations import *  # noqa: F403 - type checkers do not evaluate `__all__ +=`
     from autobatch.tables.segments import *  # noqa: F403
 else:
@@ -25,6 +27,7 @@ else:
         here = globals()
         here["__all__"] = public.__all__
         here |= {each: vars(public)[each] for each in public.__all__ if each in vars(public)}
+        here |= {each: getattr(public.segments, each) for each in public.segments.__all__}
         if name not in here:
             here[name] = getattr(public, name)
         return here[name]

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import autobatch.lazy  # noqa: F401 - first, since the function `lazy` then takes its place
 import autobatch.nn as nn  # not later: code that resolves `ab.nn.relu` reads the package's own names
+import autobatch.segments as segments
+import autobatch.tables as tables
 from autobatch.api import extend
 from autobatch.api.batch import batch
 from autobatch.api.transforms import grad, jvp, lazy, map, shared, value_and_grad
@@ -13,19 +15,13 @@ from autobatch.batches.batch_reductions import count, max, mean, min, sum
 from autobatch.batches.data.collate import collate
 from autobatch.batches.data.concat import concat
 from autobatch.batches.data.example_sequence import Examples
-from autobatch.batches.packed_batch import PackedBatch, maps_to_packed, packed_to_maps
+from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import examples
 from autobatch.core.config import config, options
-from autobatch.tables import maplookup_strategies as strategies
-from autobatch.tables import representations, segments
-from autobatch.tables.lookup import lookup, maplookup
-from autobatch.tables.protocol import Context, Table
-from autobatch.tables.representations import *  # noqa: F403
-from autobatch.tables.scatter import gather, scatter_add, scatter_assign, scatter_weighted_sum
-from autobatch.tables.segments import *  # noqa: F403
+from autobatch.tables.lookup import lookup
 from autobatch.tables.sparse import SparseRows
-from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
+from autobatch.tables.table import EmbeddingTable
 
 if TYPE_CHECKING:
     import autobatch.optim as optim
@@ -41,8 +37,7 @@ if TYPE_CHECKING:
     from autobatch.serving.app import serve
     from autobatch.serving.batcher import Batcher
     from autobatch.tables.embedding_bag import embedding_bag
-    from autobatch.tables.keyed import admission
-    from autobatch.tables.keyed.features import Vocabulary, hash_keys, multi_hash
+    from autobatch.tables.keyed.features import Vocabulary, hash_keys
     from autobatch.tables.keyed.variable import EmbeddingVariable
 
 # name: (module, attribute, or None for the module itself), imported at the first access: no call needs these.
@@ -51,14 +46,12 @@ _LATER = {
     "Checkpoints": ("autobatch.checkpoint.checkpoints", "Checkpoints"),
     "EmbeddingVariable": ("autobatch.tables.keyed.variable", "EmbeddingVariable"),
     "Vocabulary": ("autobatch.tables.keyed.features", "Vocabulary"),
-    "admission": ("autobatch.tables.keyed.admission", None),
     "embedding_bag": ("autobatch.tables.embedding_bag", "embedding_bag"),
     "explain": ("autobatch.report.explain", "explain"),
     "hash_keys": ("autobatch.tables.keyed.features", "hash_keys"),
     "jax_function": ("autobatch.bridges.jax_functions", "jax_function"),
     "load": ("autobatch.checkpoint.single_file", "load"),
     "minibatches": ("autobatch.batches.data.minibatches", "minibatches"),
-    "multi_hash": ("autobatch.tables.keyed.features", "multi_hash"),
     "optim": ("autobatch.optim", None),
     "ray": ("autobatch.ray", None),
     "save": ("autobatch.checkpoint.single_file", "save"),
@@ -71,18 +64,13 @@ _LATER = {
 __all__ = [
     "Batcher",
     "Checkpoints",
-    "Context",
     "EmbeddingTable",
     "EmbeddingVariable",
     "Examples",
     "MaskedBatch",
     "PackedBatch",
-    "QuantizedTable",
     "SparseRows",
-    "SplitTable",
-    "Table",
     "Vocabulary",
-    "admission",
     "batch",
     "collate",
     "concat",
@@ -92,7 +80,6 @@ __all__ = [
     "examples",
     "explain",
     "extend",
-    "gather",
     "grad",
     "hash_keys",
     "jax_function",
@@ -101,37 +88,34 @@ __all__ = [
     "load",
     "lookup",
     "map",
-    "maplookup",
-    "maps_to_packed",
     "max",
     "mean",
     "min",
     "minibatches",
-    "multi_hash",
     "nn",
     "optim",
     "options",
-    "packed_to_maps",
     "ray",
     "save",
-    "scatter_add",
-    "scatter_assign",
-    "scatter_weighted_sum",
+    "segments",
     "serve",
     "shared",
     "source",
     "stop_gradient",
-    "strategies",
     "sum",
+    "tables",
     "testing",
     "torch_function",
     "value_and_grad",
 ]
-__all__ += representations.__all__
-__all__ += segments.__all__
+
+EARLIER = {**dict.fromkeys(segments.__all__, segments), **dict.fromkeys(tables.__all__, tables)}
+"""Names that stood here before they had a namespace of their own, and where they are now."""
 
 
 def __getattr__(name: str) -> Any:
+    if name in EARLIER:
+        return getattr(EARLIER[name], name)
     if name not in _LATER:
         raise AttributeError(f"module 'autobatch' has no attribute {name!r}")
     module, inner = _LATER[name]

@@ -7,7 +7,7 @@ from typing import Any
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 _REST = "<!-- every other public name -->"
-_MODULES = {"nn", "optim", "testing", "extend", "admission", "strategies", "config"}  # shown member by member
+_MODULES = {"nn", "optim", "testing", "extend", "config", "segments", "tables"}  # shown member by member
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -62,7 +62,7 @@ def segments(rng: np.random.Generator, total: int) -> dict[str, Any]:
 
 
 NO_EMPTY = ("segment_softmax", "segment_log_softmax", "segment_sort", "segment_cumsum")
-FAMILY = [name for name in ab.__all__ if name.startswith("segment_") and "_to_" not in name]
+FAMILY = [name for name in ab.segments.__all__ if name.startswith("segment_") and "_to_" not in name]
 
 
 @recipe

@@ -7,6 +7,7 @@ A ```python block runs; one that needs a library that is not always there says s
 import ast
 import doctest
 import importlib.util
+import inspect
 import linecache
 import pathlib
 import re
@@ -247,4 +248,9 @@ def test_the_reference_shows_each_public_name_once():
     shown = re.findall(r"^::: autobatch\.public\.(\w+)$", text, re.MULTILINE)
     assert len(shown) == len(set(shown))
     assert set(shown) <= set(dir(autobatch))
+    for namespace in (autobatch.segments, autobatch.tables):
+        shown = re.findall(rf"^::: {namespace.__name__}\.(\w+)$", text, re.MULTILINE)
+        inner = {each for each in namespace.__all__ if inspect.ismodule(getattr(namespace, each))}
+        assert len(shown) == len(set(shown))
+        assert set(namespace.__all__) <= {*shown, *inner}
     assert "every other public name" in (DOCS / "api" / "more.md").read_text(encoding="utf-8")

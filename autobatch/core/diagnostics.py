@@ -286,7 +286,10 @@ _REMEDIES: list[tuple[str, str]] = [
     ),
     (r"np\.linalg\.(lstsq|pinv)", "solve the normal equations: np.linalg.solve(a.T @ a, a.T @ b)"),
     (r"np\.median|np\.percentile|np\.quantile|np\.partition", "sort, and take what is needed: np.sort(x)[len(x) // 2]"),
-    (r"np\.unique|np\.histogram|np\.bincount", "count with ab.segment_sum or np.add.at over a fixed number of bins"),
+    (
+        r"np\.unique|np\.histogram|np\.bincount",
+        "count with ab.segments.segment_sum or np.add.at: a fixed number of bins",
+    ),
     (
         r"differs between examples|differs by example",
         "compute with arrays of each example's own length instead; lengths, masks and np.where are arrays",

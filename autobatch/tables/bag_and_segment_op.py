@@ -75,7 +75,7 @@ def check_bag_table(dtype: np.dtype, modes: Sequence[str], weighted: bool = Fals
         return
     check_own_dtype(dtype, "a bag over a table")
     if dtype.kind not in "fiu" or not poolable(dtype):
-        hint = ": ab.segment_any and ab.segment_all are the or and the and"
+        hint = ": ab.segments.segment_any and ab.segments.segment_all are the or and the and"
         hint = hint if dtype.kind == "b" else ": write .astype(np.float32)"
         raise DTypeError(f"a bag over a table of {dtype}; expected floats or integers{hint}")
     for mode in modes:

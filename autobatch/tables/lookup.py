@@ -353,7 +353,7 @@ def maplookup(
         tables: tables and arrays (num_rows, dim); dims may differ.
         ids: a list with the ids of each table, (n,), or (n, k) to sum k rows each; or one array (n, tables) with a
             column for each table, or (n, k, tables).
-        strategy: `ab.strategies.Default()` (also None), `SimpleParallel()` or `Preallocation(prepend_rows=0)`.
+        strategy: `ab.tables.strategies.Default()` (also None), `SimpleParallel()` or `Preallocation(prepend_rows=0)`.
         out: arrays to write the results to: a list; with `Preallocation`, one matrix.
 
     Returns:
@@ -378,7 +378,7 @@ def maplookup(
     strategy = Default() if strategy is None else strategy
     if not isinstance(strategy, Default | SimpleParallel | Preallocation):
         raise UnsupportedError(
-            f"strategy={strategy!r}; expected ab.strategies.Default(), SimpleParallel() or Preallocation()"
+            f"strategy={strategy!r}; expected ab.tables.strategies.Default(), SimpleParallel() or Preallocation()"
         )
     tables = list(tables)
     lists = _ids_per_table(ids, len(tables))

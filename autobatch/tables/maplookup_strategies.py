@@ -2,7 +2,7 @@
 
 >>> import autobatch as ab
 >>> tables = [np.array([[1, 1], [2, 2]]), np.array([[10], [20]])]
->>> ab.maplookup(tables, [[0, 1], [1, 1]], ab.strategies.Preallocation(prepend_rows=1))
+>>> ab.tables.maplookup(tables, [[0, 1], [1, 1]], ab.tables.strategies.Preallocation(prepend_rows=1))
 array([[ 0,  1,  1, 20],
        [ 0,  2,  2, 20]])
 """
@@ -28,7 +28,7 @@ class Default(Strategy):
     """One table after the other, in one thread: a list of results.
 
     >>> import autobatch as ab
-    >>> ab.maplookup([np.array([[1], [2]])], [[1, 1]], Default())
+    >>> ab.tables.maplookup([np.array([[1], [2]])], [[1, 1]], Default())
     [array([[2],
            [2]])]
     """
@@ -39,7 +39,7 @@ class SimpleParallel(Strategy):
     """Tables shared out among all threads, one thread to a table: a list of results.
 
     >>> import autobatch as ab
-    >>> ab.maplookup([np.array([[1], [2]])], [[1, 1]], SimpleParallel())
+    >>> ab.tables.maplookup([np.array([[1], [2]])], [[1, 1]], SimpleParallel())
     [array([[2],
            [2]])]
     """
@@ -58,7 +58,7 @@ class Preallocation(Strategy):
         ShapeError: not a number of columns.
 
     >>> import autobatch as ab
-    >>> ab.maplookup([np.array([[1], [2]])], [[1, 1]], Preallocation(prepend_rows=1))
+    >>> ab.tables.maplookup([np.array([[1], [2]])], [[1, 1]], Preallocation(prepend_rows=1))
     array([[0, 2],
            [0, 2]])
     """

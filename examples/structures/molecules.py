@@ -21,7 +21,7 @@ def predict(atoms: np.ndarray, bonds: np.ndarray, params: Any) -> Any:
     h = params["emb"][atoms]
     for _ in range(2):
         there, back = h[bonds[:, 0]] @ params["w"], h[bonds[:, 1]] @ params["w"]
-        heard = ab.segment_sum(
+        heard = ab.segments.segment_sum(
             np.concatenate([there, back]), np.concatenate([bonds[:, 1], bonds[:, 0]]), num_segments=len(atoms)
         )
         h = np.tanh(h @ params["own"] + heard + params["b"])

@@ -7,7 +7,9 @@ import autobatch as ab
 from autobatch.errors import DTypeError
 
 IDS, OFFSETS, SEGMENTS = np.array([0, 1, 1, 3]), np.array([0, 2]), np.array([0, 0, 1, 2])
-FAMILY = [name for name in ab.__all__ if name.startswith("segment_") and "_to_" not in name and "k" not in name[-1]]
+FAMILY = [
+    name for name in ab.segments.__all__ if name.startswith("segment_") and "_to_" not in name and "k" not in name[-1]
+]
 
 
 def table(dtype):

@@ -108,7 +108,7 @@ def test_s3_nothing_unchecked_reaches_a_kernel(bad):
     """No function of the family writes for a bad id: memory around its data stays as it was."""
     whole = np.full((8, 2), 77.0)
     data = whole[2:6]
-    for name in ab.__all__:
+    for name in ab.segments.__all__:
         if name.startswith("segment_") and not name.startswith("segment_ids"):
             more = {"k": 1} if name == "segment_topk" else {}
             with pytest.raises(BadIdError, match="segment id"):

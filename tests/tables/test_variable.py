@@ -281,7 +281,7 @@ def test_a_variable_that_is_not_trained_has_no_gradient():
         (lambda: ab.EmbeddingVariable(2, capacity=0), OptionError, "capacity=0"),
         (lambda: ab.EmbeddingVariable(2, eviction="fifo"), OptionError, "eviction='fifo'; expected one of lru"),
         (lambda: ab.EmbeddingVariable(2, insert_on="read"), OptionError, "insert_on='read'"),
-        (lambda: ab.EmbeddingVariable(2, admission=3), OptionError, "admission=3; expected ab.admission.count"),
+        (lambda: ab.EmbeddingVariable(2, admission=3), OptionError, "admission=3; expected ab.tables.admission.count"),
         (
             lambda: ab.EmbeddingVariable(2, initializer=ab.nn.init.orthogonal()),
             OptionError,

@@ -14,6 +14,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.core.config import Config, OptionValues
+from autobatch.public import EARLIER
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -31,8 +32,12 @@ def wrong_calls():
 @pytest.fixture(scope="module")
 def all_names(tmp_path_factory):
     """A module that reads each public name."""
-    names = list(ab.__all__)
-    names += [f"{module}.{name}" for module in ("nn", "nn.init", "optim", "testing") for name in _public(module)]
+    names = [*ab.__all__, *EARLIER]
+    names += [
+        f"{module}.{name}"
+        for module in ("nn", "nn.init", "optim", "testing", "segments", "tables")
+        for name in _public(module)
+    ]
     path = tmp_path_factory.mktemp("names") / "names.py"
     path.write_text("import autobatch as ab\n" + "".join(f"print(ab.{name})\n" for name in names))
     return path
@@ -80,7 +85,17 @@ def test_options_are_those_that_checkers_know():
 
 def test_what_people_complete_is_what_is_public():
     assert set(ab.__all__) <= set(dir(ab))
-    assert set(ab.nn.__all__) == set(dir(ab.nn))
+    assert len(dir(ab)) <= 60
+    for namespace in (ab.nn, ab.segments, ab.tables):
+        assert set(namespace.__all__) == set(dir(namespace))
+
+
+def test_names_that_have_moved_to_a_namespace_are_still_importable():
+    for name, namespace in EARLIER.items():
+        assert getattr(ab, name) is getattr(namespace, name)
+        assert name not in dir(ab)
+        exec(f"from autobatch import {name}", {})
+    assert {"segment_sum", "lengths_to_offsets", "scatter_add", "maps_to_packed", "maplookup", "Table"} <= set(EARLIER)
 
 
 def test_an_editable_install_is_a_path():

@@ -1,4 +1,4 @@
-"""`ab.admission`: the rules by which new keys get a row: `count(n)` is exact; `bloom(n, ...)` uses constant memory.
+"""`ab.tables.admission`: rules by which new keys get a row: `count(n)` is exact, `bloom(n, ...)` of constant memory.
 
 For the distinct keys of a step that have no row yet, a rule first returns their counts (`seen`), and increments them
 only when the step is committed (`count`), so an interrupted step is not counted.
@@ -79,7 +79,7 @@ class count(Admission):  # noqa: N801 - called like a function
     Args:
         n: the update that inserts a key, and is applied to it. Before, the key reads as its initial row.
 
-    >>> users = ab.EmbeddingVariable(2, admission=ab.admission.count(2))
+    >>> users = ab.EmbeddingVariable(2, admission=ab.tables.admission.count(2))
     >>> opt = ab.optim.SGD(lr=1.0)
     >>> state, gradient = opt.init(users), ab.SparseRows([7], np.ones((1, 2), np.float32), None)
     >>> for _ in range(2):

@@ -138,7 +138,7 @@ class EmbeddingVariable(KeyedTable):
         seed: the seed passed to the initialiser.
         capacity: the maximum number of keys; None: as many as fit into memory.
         steps_to_live: `shrink` removes the keys whose last update is more than this number of steps ago.
-        admission: `ab.admission.count(n)` or `bloom(n, ...)`: a key is inserted with its n-th update.
+        admission: `ab.tables.admission.count(n)` or `bloom(n, ...)`: a key is inserted with its n-th update.
         eviction: which keys to remove when there are more than `capacity`: "lru" (oldest update), "lfu" (fewest
             updates) or "norm" (smallest row); None: new keys raise MemoryError.
         insert_on: "update" or "lookup".
@@ -204,7 +204,7 @@ class EmbeddingVariable(KeyedTable):
         self.capacity = None if capacity is None else whole_option(capacity, "capacity")
         self.steps_to_live = None if steps_to_live is None else whole_option(steps_to_live, "steps_to_live", 0)
         if admission is not None and not isinstance(admission, admissions.Admission):
-            raise OptionError(f"admission={admission!r}; expected ab.admission.count(n) or ab.admission.bloom(n, ...)")
+            raise OptionError(f"admission={admission!r}; expected ab.tables.admission.count(n) or .bloom(n, ...)")
         self._admission = None if admission is None else admission.fresh()
         if eviction is not None and eviction not in _EVICTIONS:
             known = ", ".join(_EVICTIONS)
