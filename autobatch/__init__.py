@@ -22,7 +22,7 @@ else:
     def __getattr__(name: str) -> Any:
         """A public name or a sub-package; the first access puts all public names into this module."""
         if name[:2] == "__" and name != "__all__":
-            raise AttributeError(f"module 'autobatch' has no attribute {name!r}")
+            raise AttributeError(f"module 'autobatch' has no attribute {name!r}", name=name)
         public = importlib.import_module("autobatch.core.memory").import_whole("autobatch.public")
         here = globals()
         here["__all__"] = public.__all__

@@ -19,6 +19,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import examples
 from autobatch.core.config import config, options
+from autobatch.facts.other_libraries import MODULE, missing
 from autobatch.tables.lookup import lookup
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable
@@ -117,7 +118,7 @@ def __getattr__(name: str) -> Any:
     if name in EARLIER:
         return getattr(EARLIER[name], name)
     if name not in _LATER:
-        raise AttributeError(f"module 'autobatch' has no attribute {name!r}")
+        raise missing("module 'autobatch'", name, MODULE)
     module, inner = _LATER[name]
     found: Any = importlib.import_module(module)
     return found if inner is None else getattr(found, inner)

@@ -28,7 +28,7 @@ from autobatch.batches.any_batch import Batch, Shared, has_batch, unwrap_shared
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import batched, view_columns
-from autobatch.core.config import config, current, with_options
+from autobatch.core.config import WayName, check_options, config, current, with_options
 from autobatch.core.current_region import as_example, current_region, in_example, is_unobserved, run_loop
 from autobatch.core.diagnostics import hide_frames
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
@@ -51,9 +51,13 @@ def reduce_value(decorated: Any) -> tuple[Any, ...]:
     if found is decorated and module != "__main__":
         return by_name, (module, name)
     if type(function) is not types.FunctionType:
-        return (by_name, (module, name)) if found is decorated else (type(decorated), (function, decorated.strict))
+        return (
+            (by_name, (module, name))
+            if found is decorated
+            else (type(decorated), (function, decorated.strict, decorated.way))
+        )
     own = getattr(decorated, _NAME) if found is decorated else function
-    return revived, (type(decorated), own, decorated.strict, _sources(function))
+    return revived, (type(decorated), own, decorated.strict, _sources(function), decorated.way)
 
 
 def by_name(module: str, name: str) -> Any:
@@ -86,7 +90,7 @@ def itself(decorated: Any) -> Any:
     return out
 
 
-def revived(kind: type, function: Any, strict: bool, sources: dict[str, list[str]]) -> Any:
+def revived(kind: type, function: Any, strict: bool, sources: dict[str, list[str]], way: WayName | None = None) -> Any:
     """The decorated function when unpickling: the existing one of this name, or a new one."""
     owner = _owners.get(function)
     if owner is not None and owner() is not None:
@@ -94,7 +98,7 @@ def revived(kind: type, function: Any, strict: bool, sources: dict[str, list[str
     function.__qualname__ = function.__qualname__.removesuffix(f".{_NAME}")
     for filename, lines in sources.items():
         linecache.cache.setdefault(filename, (sum(map(len, lines)), None, lines, filename))
-    return kind(function, strict)
+    return kind(function, strict, way)
 
 
 def _sources(function: Any) -> dict[str, list[str]]:
@@ -252,6 +256,7 @@ class BatchFunction(Generic[P, R_co]):
     Attributes:
         __wrapped__: the function itself, which runs when no argument is a batch.
         strict: True to raise an error for code that cannot run in lock-step, instead of running it example by example.
+        way: the pinned execution mode, as of `ab.options(way=...)`; None: not pinned.
 
     >>> BatchFunction(np.mean)
     <batch function mean>
@@ -259,9 +264,9 @@ class BatchFunction(Generic[P, R_co]):
 
     _ab_batch = True
 
-    def __init__(self, function: Callable[P, R_co], strict: bool = False) -> None:
+    def __init__(self, function: Callable[P, R_co], strict: bool = False, way: WayName | None = None) -> None:
         functools.update_wrapper(self, function)
-        self.strict = strict
+        self.strict, self.way = strict, way
         self.__wrapped__: Any = function
         reloading = sys.modules.get("IPython.extensions.autoreload")
         if reloading is not None and _REFRESH not in reloading.UPDATE_RULES:
@@ -297,8 +302,8 @@ class BatchFunction(Generic[P, R_co]):
             return engines().call(function, *args, **kwargs)
         refuse_foreign(args, kwargs)
         try:
-            if self.strict:
-                return with_options(lambda: engines().run_batch(function, args, kwargs, given), strict=True)
+            if self.strict or self.way is not None:
+                return with_options(lambda: engines().run_batch(function, args, kwargs, given), **pins(self))
             begun = _small_call(function, args, kwargs, given)
             if begun is None or type(begun) is Begun:
                 return engines().run_batch(function, args, kwargs, given, begun)
@@ -317,7 +322,7 @@ class BatchFunction(Generic[P, R_co]):
         """Bind to an instance as a function does; a wrapped staticmethod or classmethod binds first."""
         bind = getattr(self.__wrapped__, "__get__", None)
         if isinstance(self.__wrapped__, staticmethod | classmethod):
-            return BatchFunction(self.__wrapped__.__get__(instance, owner), self.strict)
+            return BatchFunction(self.__wrapped__.__get__(instance, owner), self.strict, self.way)
         return self if instance is None or bind is None else MethodType(self, instance)
 
     def __reduce__(self) -> Any:
@@ -329,6 +334,11 @@ class BatchFunction(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<batch function {getattr(self.__wrapped__, '__qualname__', repr(self.__wrapped__))}>"
+
+
+def pins(f: Any) -> Any:
+    """The options that a decorated function pins for its calls, as keyword arguments of `options`."""
+    return ({"strict": True} if f.strict else {}) | ({"way": f.way} if f.way is not None else {})
 
 
 _REFRESH = (
@@ -369,7 +379,7 @@ def _outside(args: Any, kwargs: Any) -> bool:
 
 
 class _Decorator(Protocol):
-    """The type of `ab.batch(strict=...)`, for type checkers."""
+    """The type of `ab.batch(strict=..., way=...)`, for type checkers."""
 
     @overload
     def __call__(self, f: "staticmethod[P, R]") -> "staticmethod[P, R]": ...  # type: ignore[overload-overlap]
@@ -380,19 +390,24 @@ class _Decorator(Protocol):
 
 
 @overload
-def batch(f: "staticmethod[P, R]", *, strict: bool = False) -> "staticmethod[P, R]": ...  # type: ignore[overload-overlap]
+def batch(f: "staticmethod[P, R]", *, strict: bool = False, way: WayName | None = None) -> "staticmethod[P, R]": ...  # type: ignore[overload-overlap]
 @overload
-def batch(f: "classmethod[Owner, P, R]", *, strict: bool = False) -> "classmethod[Owner, P, R]": ...
+def batch(
+    f: "classmethod[Owner, P, R]", *, strict: bool = False, way: WayName | None = None
+) -> "classmethod[Owner, P, R]": ...
 @overload
-def batch(f: Callable[P, R], *, strict: bool = False) -> BatchFunction[P, R]: ...
+def batch(f: Callable[P, R], *, strict: bool = False, way: WayName | None = None) -> BatchFunction[P, R]: ...
 @overload
-def batch(f: None = None, *, strict: bool = False) -> _Decorator: ...
-def batch(f: Any = None, *, strict: bool = False) -> Any:
+def batch(f: None = None, *, strict: bool = False, way: WayName | None = None) -> _Decorator: ...
+def batch(f: Any = None, *, strict: bool = False, way: WayName | None = None) -> Any:
     """Let a function of one example take batches.
 
     Args:
         f: the function of one example, in plain NumPy.
-        strict: raise `UnsupportedError` where the examples cannot run together, instead of looping over them.
+        strict: raise `UnsupportedError` where the examples cannot run together in lock-step, instead of looping over
+            them.
+        way: the execution mode of calls on a batch, and of an `ab.map` of the function, as of `ab.options(way=...)`;
+            None: that of the options.
 
     Returns:
         The function, as a `BatchFunction`; without `f` a decorator that has these options.
@@ -403,7 +418,7 @@ def batch(f: Any = None, *, strict: bool = False) -> Any:
     batched call.
 
     Raises:
-        UnsupportedError: `f` is no function. A batched call raises what the first failing example raises, with a note
+        UnsupportedError: `f` is no function, or there is no such mode. A batched call raises what the first failing example raises, with a note
             that names its index, and `ShapeError` for batches of different sizes.
 
     >>> from numpy.typing import NDArray
@@ -416,11 +431,17 @@ def batch(f: Any = None, *, strict: bool = False) -> Any:
     ...     return h
     >>> total(MaskedBatch.from_examples([[1.0, 2.0], [3.0]])).examples()
     [np.float64(3.0), np.float64(3.0)]
+    >>> @batch(way="loop")
+    ... def length(xs):
+    ...     return len(xs)
+    >>> length(MaskedBatch.from_examples([[1.0, 2.0], [3.0]])).examples()
+    [2, 1]
     """
+    check_options({"strict": strict} if way is None else {"strict": strict, "way": way})
     if f is None:
-        return functools.partial(BatchFunction, strict=strict)
+        return functools.partial(BatchFunction, strict=strict, way=way)
     if not (callable(f) or hasattr(f, "__get__")):  # a classmethod is not callable, but its bound form is
         raise UnsupportedError(
             f"ab.batch takes a function; got {type(f).__name__}: write ab.batch(f)(x), not ab.batch(f(x))"
         )
-    return BatchFunction(f, strict)
+    return BatchFunction(f, strict, way)

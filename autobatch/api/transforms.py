@@ -1,19 +1,22 @@
 """`ab.map`, `ab.lazy`, `ab.grad`, `ab.value_and_grad` and `ab.jvp`: transforms of a function of one example."""
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from autobatch.api.batch import Begun, engines, small_loop
+from autobatch.api.batch import BatchFunction, Begun, engines, pins, small_loop
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
 from autobatch.batches.any_batch import Shared, unwrap_shared
+from autobatch.core.config import WayName, with_options
 from autobatch.core.diagnostics import hide_frames, warn_fallback, warn_user
 from autobatch.core.foreign_arrays import note_foreign
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.errors import UnsupportedError
 from autobatch.tables.protocol import Table
 
 if TYPE_CHECKING:
@@ -46,6 +49,12 @@ def map(
 ) -> list[R]: ...
 @overload
 def map(
+    f: Callable[..., R], /, *example_sequences: Any, way: WayName, strict: bool = False, **shared: Any
+) -> list[R]: ...
+@overload
+def map(f: Callable[..., R], /, *example_sequences: Any, strict: bool, **shared: Any) -> list[R]: ...
+@overload
+def map(
     f: Callable[..., R],
     first: Iterable[Any],
     second: Iterable[Any],
@@ -55,7 +64,14 @@ def map(
     *more: Iterable[Any],
     **shared: Any,
 ) -> list[R]: ...
-def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> list[Any]:
+def map(
+    f: Callable[..., Any],
+    /,
+    *example_sequences: Any,
+    way: WayName | None = None,
+    strict: bool | None = None,
+    **shared: Any,
+) -> list[Any]:
     """`[f(x, **shared) for x in examples]`, with equal operations of different examples launched together.
 
     The examples may differ in every way: shapes, control flow, recursion over Python objects. NumPy operations on float
@@ -66,29 +82,55 @@ def map(f: Callable[..., Any], /, *example_sequences: Any, **shared: Any) -> lis
         f: a function of one example; of a function decorated with `ab.batch`, the undecorated one is used.
         example_sequences: one or more sequences (or iterables) of equal length; `f` gets one element of each. In the
             place of `ab.shared(x)`, every example gets `x`. An array beside lists gives a warning.
+        way, strict: options of this call, as of `ab.options`; None: those of the options, or of the decorator. For a
+            parameter of `f` of such a name, map `functools.partial(f, way=...)`, or rename it.
         shared: keyword arguments that are the same for all examples: parameters, tables.
 
     Returns:
         A list of the results, one per example, with plain arrays (under `ab.grad`: values that carry the gradient).
 
     Raises:
-        ShapeError: the sequences differ in length. UnsupportedError: no sequence is given, or a dict as one.
+        ShapeError: the sequences differ in length. UnsupportedError: no sequence is given, a dict as one, a mode that
+            does not exist, or `way` or `strict` where `f` has a parameter of that name.
         Exception: whatever `f` raises for the first example that fails, with a note that names its index.
 
     >>> import numpy as np
     >>> xs = [np.arange(2.0), np.arange(3.0), np.ones(2)]
     >>> map(lambda x, scale: (x * scale).sum(), xs, scale=2.0)
     [np.float64(2.0), np.float64(6.0), np.float64(4.0)]
+    >>> map(lambda x: x.sum(), xs, way="loop")
+    [np.float64(1.0), np.float64(3.0), np.float64(2.0)]
     """
     if shared:
         _, shared = unwrap_shared((), shared)
     try:
+        given = {name: value for name, value in (("way", way), ("strict", strict)) if value is not None}
+        if given:
+            _refuse_own_names(f, given)
+        pinned = (pins(f) if isinstance(f, BatchFunction) else {}) | given
+        if pinned:
+            return with_options(lambda: _mapped(f, example_sequences, shared)[0], **pinned)
         begun = small_map(undecorated(f), example_sequences, shared)
         return begun if isinstance(begun, list) else _mapped(f, example_sequences, shared, begun)[0]
     except Exception as error:
         note_foreign(error, (), shared)
         hide_frames(error)
         raise
+
+
+def _refuse_own_names(f: Any, given: dict[str, Any]) -> None:
+    """Raise for an option of `ab.map` that is meant for `f`, which has a parameter of its name."""
+    try:
+        parameters = inspect.signature(undecorated(f)).parameters
+    except (TypeError, ValueError):  # a C function without a signature
+        return
+    for name, value in given.items():
+        if name in parameters and not (isinstance(f, functools.partial) and name in f.keywords):
+            called = getattr(f, "__name__", "f").replace("<lambda>", "f")
+            raise UnsupportedError(
+                f"{name}={value!r:.40} is an option of ab.map, and {called} has a parameter of that name; write "
+                f"ab.map(functools.partial({called}, {name}={value!r:.40}), ...), or rename the parameter"
+            )
 
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> "tuple[list[Any], Stats]":

@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.batches import exports
 from autobatch.core.current_region import asks_batches, current_region
-from autobatch.core.formatting import html_table
+from autobatch.core.formatting import html_table, shown_value
 from autobatch.core.op import BATCH_RANK, is_boxed
 from autobatch.core.pytree import is_node, leaves, leaves_of_kind, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
@@ -50,6 +50,10 @@ UNARY_OPERATORS: dict[str, Callable[..., Any]] = {**{each.name: each.function fo
 
 
 _SHOWN_EXAMPLES = 8  # rows in the HTML for notebooks
+
+_SHOWN = 4  # examples in a repr
+_INTERNAL = "from_masked guard_data in_region is_ragged of of_data pending rank region scalar sizes stacked"
+_NOT_COMPLETED = frozenset((*_INTERNAL.split(), "size_of_first", "unguarded"))
 
 
 class Batch:
@@ -210,6 +214,15 @@ class Batch:
         if not values or any(value != values[0] for value in values[1:]):
             raise refusal(f"{function.__name__}() of a value that differs by example")
         return values[0]
+
+    def _shown(self) -> str:
+        """The first examples, without padding."""
+        count = self.batch_size
+        first = [shown_value(self._lane(i)) for i in range(count if count <= _SHOWN else _SHOWN - 1)]
+        return f"[{', '.join(first)}{', ...' if count > _SHOWN else ''}]"
+
+    def __dir__(self) -> list[str]:
+        return [name for name in object.__dir__(self) if name not in _NOT_COMPLETED]
 
     def _refuse_outside(self, what: str) -> None:
         """Raise outside of converted code, where what may be one value today need not be one tomorrow."""

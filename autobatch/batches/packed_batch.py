@@ -3,21 +3,22 @@
 import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from autobatch.batches.any_batch import Batch, narrowed, refusal, register_form
 from autobatch.batches.array_batch import ArrayBatch, collated
 from autobatch.batches.batch_reductions import plain_data
 from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.core.abstract_eval import check_plain, ndim_of
+from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region
+from autobatch.core.formatting import ArrayLike, shown_value
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+from autobatch.facts.other_libraries import ARRAY, missing
 from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.padding import end_to_end
 from autobatch.ops.rules.ragged_checks import (
@@ -444,9 +445,15 @@ class PackedBatch(Packed, ArrayBatch):
     def __deepcopy__(self, memo: Any) -> "PackedBatch":
         return PackedBatch.of(copy.deepcopy(self.values, memo), self.offsets, self._size)
 
+    if not TYPE_CHECKING:  # else each attribute would have the type Any
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("'PackedBatch' object", name, ARRAY)
+
     def __repr__(self) -> str:
-        with np.printoptions(threshold=20, edgeitems=2, precision=4):
-            return f"PackedBatch(batch_size={self.batch_size}, offsets={self.offsets}, values={self.values!s})"
+        of = "lists" if isinstance(self.values, PackedBatch) else str(dtype_of(self.values))
+        lengths = shown_value(self.offsets[1:] - self.offsets[:-1])
+        return f"PackedBatch(batch_size={self.batch_size}, of={of}, lengths={lengths}, examples={self._shown()})"
 
 
 def _check_packed(name: str, given: Any) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from autobatch.batches import scalars
 from autobatch.batches.any_batch import Batch, narrowed, refusal, register_form
@@ -28,15 +27,15 @@ from autobatch.core.abstract_eval import (
 from autobatch.core.batched import Batched, Lengths, Size, check_padding, padding_mask
 from autobatch.core.current_region import asks_batches, check_time, current_region
 from autobatch.core.diagnostics import hide_frames, is_library_file
+from autobatch.core.formatting import ArrayLike, shown_value
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
+from autobatch.facts.other_libraries import ARRAY, missing
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.rules.aliasing import is_scalar, set_order, unclear_view, zero_d
 from autobatch.ops.rules.padding import end_to_end, to_widths
 from autobatch.ops.rules.ragged_checks import as_ids, pad_rows
 from autobatch.ops.rules.row_gather import rows_between
-
-_SHOWN = 4  # examples in a repr
 
 _set_data = Batched.__dict__["data"].__get__  # reads the slot without the fallback to `__getattr__` if it is unset
 
@@ -369,6 +368,8 @@ class MaskedBatch(Batched, ArrayBatch):
         if self.scalar is None:
             if current_region() is not None and hasattr(np.ndarray, name):
                 raise NeedsLoop(f"ndarray.{name} of each example")
+            if current_region() is None:
+                raise missing("'MaskedBatch' object", name, ARRAY)
             raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
         attribute = getattr(self.scalar, name)  # raises as Python does
         if callable(attribute):
@@ -419,15 +420,9 @@ class MaskedBatch(Batched, ArrayBatch):
         else:
             shape = ", ".join("?" if isinstance(n, Lengths) else str(n) for n in self.sizes)
             example = f"({shape}{',' if self.ndim == 1 else ''}) {self.dtype}"
-        ragged = f", lengths={_head(self.lengths)}" if self.is_ragged else ""
-        shown = self._shown() if self.is_ragged else _head(self.data)
+        ragged = f", lengths={shown_value(self.lengths)}" if self.is_ragged else ""
+        shown = self._shown() if self.is_ragged else shown_value(self.data)
         return f"MaskedBatch(batch_size={self.batch_size}, example={example}{ragged}, examples={shown})"
-
-    def _shown(self) -> str:
-        """The first examples without their padding."""
-        count = self.batch_size
-        first = [_head(self._lane(i)) for i in range(count if count <= _SHOWN else _SHOWN - 1)]
-        return f"[{', '.join(first)}{', ...' if count > _SHOWN else ''}]"
 
 
 def _without_padding(x: MaskedBatch, y: Any) -> None:
@@ -441,13 +436,6 @@ def _take_rows(array: Any, index: np.ndarray) -> Any:
     if type(array) is np.ndarray and array.flags.c_contiguous:
         return array.take(index, axis=0)
     return array[index]
-
-
-def _head(data: Any) -> str:
-    if is_boxed(data):
-        return repr(data)
-    with np.printoptions(threshold=20, edgeitems=2, precision=4):
-        return str(data)
 
 
 def _restore(data: Any, sizes: Sequence[Any], scalar: type | None) -> MaskedBatch:

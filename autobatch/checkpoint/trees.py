@@ -23,6 +23,7 @@ from autobatch.checkpoint.stored_kinds import KINDS, kind_of
 from autobatch.checkpoint.tensor_files import stored_dtype
 from autobatch.core import parameter_trees, pytree
 from autobatch.errors import BadIdError, CheckpointError, DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.optim.base import State
 from autobatch.tables.keyed.keyed_table import KeyedTable
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import SlotOf
@@ -173,7 +174,7 @@ def _describe(
         node = {"object": [list(pair) for pair in zip(keys, children, strict=True)]}
     else:
         node = {kind.__name__: children}
-    return node if type(value) is kind else node | {"class": json_values.name_of(type(value))}
+    return node if type(value) in (kind, State) else node | {"class": json_values.name_of(type(value))}
 
 
 def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:

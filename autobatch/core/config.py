@@ -9,7 +9,7 @@ import dataclasses
 import numbers
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack, cast, get_args
 
 from autobatch.core.current_region import Numbering
@@ -129,13 +129,7 @@ def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
     >>> config.seed is None
     True
     """
-    unknown = sorted(set(changes) - set(_NAMES))
-    if unknown:
-        raise UnsupportedError(f"unknown option {', '.join(unknown)}; the options are {', '.join(_NAMES)}")
-    for name, value in changes.items():
-        expected = _expected(name, value)
-        if expected:
-            raise UnsupportedError(f"{name}={value!r}; expected {expected}")
+    check_options(changes)
     before = _current.get()
     made = dataclasses.replace(before, **changes)
     numbering = before.numbering
@@ -156,6 +150,17 @@ def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
     except BaseException:  # an interrupt may have come inside the `finally` block
         _current.set(before)
         raise
+
+
+def check_options(changes: Mapping[str, Any]) -> None:
+    """Raise UnsupportedError for an option that does not exist, or a value that it does not take."""
+    unknown = sorted(set(changes) - set(_NAMES))
+    if unknown:
+        raise UnsupportedError(f"unknown option {', '.join(unknown)}; the options are {', '.join(_NAMES)}")
+    for name, value in changes.items():
+        expected = _expected(name, value)
+        if expected:
+            raise UnsupportedError(f"{name}={value!r}; expected {expected}")
 
 
 def with_options(call: Callable[[], Result], **changes: Unpack[OptionValues]) -> Result:

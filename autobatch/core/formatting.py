@@ -1,12 +1,26 @@
-"""Formatting for display: values as short text, numbers of bytes, and small HTML tables for notebooks."""
+"""Formatting for display: values as short text, types in signatures, and small HTML tables for notebooks."""
 
 import html
+import math
 import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike as ArrayLike
+    from numpy.typing import DTypeLike as DTypeLike
+else:  # what signatures show: NumPy's are unions, which `help` and `?` write out in twenty lines
+
+    class ArrayLike:
+        """`numpy.typing.ArrayLike`: what NumPy makes an array of."""
+
+    class DTypeLike:
+        """`numpy.typing.DTypeLike`: what NumPy makes a dtype of."""
+
+    ArrayLike.__module__ = DTypeLike.__module__ = "numpy.typing"
 
 _CELL = "padding:1px 10px;text-align:left;vertical-align:top;font-family:monospace;white-space:pre"
 
@@ -18,7 +32,7 @@ def shown_value(value: Any) -> str:
     '[0. 0. ... 0. 0.]'
     """
     with np.printoptions(threshold=20, edgeitems=2, precision=4, linewidth=100):
-        text = str(value)
+        text = repr(value) if hasattr(value, "_ab_rank") else str(value)
     return text if len(text) <= 400 else text[:399] + "…"
 
 
@@ -30,6 +44,19 @@ def columns() -> int:
 def wrapped(text: str, indent: str) -> list[str]:
     """The lines of a paragraph, within `columns()` and easy to read; those after the first one are indented."""
     return textwrap.wrap(text, min(columns(), 100), subsequent_indent=indent, break_on_hyphens=False)
+
+
+def few_rows(value: Any, *arrays: Any) -> str:
+    """`repr(value)`, with at most six rows of each array in it; `arrays`: those in it.
+
+    >>> few_rows({"w": np.arange(7.0)}), few_rows(np.zeros((9, 1))).count("[0.]")
+    ("{'w': array([0., 1., 2., 3., 4., 5., 6.])}", 6)
+    """
+    shapes = [getattr(each, "shape", ()) for each in arrays or (value,)]
+    tall = any(math.prod(shape[:-1]) > 6 for shape in shapes)
+    edge = 1 if any(len(shape) > 2 for shape in shapes) else 3
+    with np.printoptions(threshold=6 if tall else 36, edgeitems=edge):
+        return dict.__repr__(value) if isinstance(value, dict) else repr(value)
 
 
 def shown_bytes(count: float) -> str:

@@ -4,7 +4,10 @@ Floating dtypes are kept (float16 accumulates in float32 where a mean is taken);
 callable for one example whose float arrays are its parameters: what trains a dict of arrays trains a model of layers.
 """
 
+from typing import TYPE_CHECKING, Any
+
 import autobatch.ops.nn as _functions
+from autobatch.facts.other_libraries import NN, missing
 from autobatch.nn.layers import GRU, LSTM, Conv1d, Conv2d, Dropout, Embedding, LayerNorm, Linear, MultiHeadAttention
 from autobatch.ops.nn import *  # noqa: F403
 
@@ -20,6 +23,11 @@ __all__ = [
     "MultiHeadAttention",
 ]
 __all__ += _functions.__all__
+
+if not TYPE_CHECKING:  # else each name would have the type Any
+
+    def __getattr__(name: str) -> Any:
+        raise missing("module 'autobatch.nn'", name, NN)
 
 
 def __dir__() -> list[str]:

@@ -4,9 +4,10 @@ import math
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from autobatch.api.batch import batch
+from autobatch.core.formatting import DTypeLike
 from autobatch.errors import OptionError
 from autobatch.ops.nn.activations import sigmoid
 from autobatch.ops.nn.dropout_and_masks import causal_mask, dropout
@@ -33,7 +34,18 @@ def check_sizes(**sizes: Any) -> None:
         whole_option(value, name)
 
 
-class Linear:
+class Layer:
+    """The base of the layers: prints what a layer was made from."""
+
+    def _made_from(self) -> tuple[Any, ...]:
+        raise TypeError(f"{type(self).__name__} does not say what it was made from")
+
+    def __repr__(self) -> str:
+        bias = ", bias=False" if getattr(self, "bias", self) is None else ""
+        return f"{type(self).__name__}({', '.join(map(str, self._made_from()))}{bias})"
+
+
+class Linear(Layer):
     """x @ weight + bias, for a vector, a matrix of rows, or any array whose last dimension is `inputs`.
 
     Args:
@@ -70,13 +82,16 @@ class Linear:
         self.weight = (init or xavier_uniform())((inputs, outputs), own, dtype)
         self.bias = np.zeros(outputs, dtype) if bias else None
 
+    def _made_from(self) -> tuple[Any, ...]:
+        return self.weight.shape
+
     @batch
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         y = x @ self.weight
         return y if self.bias is None else y + self.bias
 
 
-class Embedding:
+class Embedding(Layer):
     """Looks up the rows of a table by ids, with a sparse gradient.
 
     Args:
@@ -107,12 +122,15 @@ class Embedding:
         (own,) = seeds_from(seed, 1)
         self.weight = EmbeddingTable((init or normal(std=0.01))((rows, dim), own, dtype))
 
+    def _made_from(self) -> tuple[Any, ...]:
+        return self.weight.shape
+
     @batch
     def __call__(self, ids: NDArray[Any]) -> NDArray[Any]:
         return self.weight[ids]
 
 
-class LayerNorm:
+class LayerNorm(Layer):
     """Layer normalisation of the last dimension: (x - mean) / deviation * scale + shift (Ba, Kiros and Hinton 2016).
 
     Args:
@@ -135,12 +153,15 @@ class LayerNorm:
         self.eps = eps
         self.scale, self.shift = np.ones(size, dtype), np.zeros(size, dtype)
 
+    def _made_from(self) -> tuple[Any, ...]:
+        return self.scale.shape
+
     @batch
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         return layer_norm(x, eps=self.eps) * self.scale + self.shift
 
 
-class Dropout:
+class Dropout(Layer):
     """Applies `ab.nn.dropout` at a rate, while `training` is True.
 
     Args:
@@ -162,12 +183,15 @@ class Dropout:
             raise OptionError(f"rate={rate!r}; expected 0 <= rate < 1")
         self.rate, self.training = rate, True
 
+    def _made_from(self) -> tuple[Any, ...]:
+        return (self.rate,)
+
     @batch
     def __call__(self, x: NDArray[Any], training: bool | None = None) -> NDArray[Any]:
         return dropout(x, self.rate, training=self.training if training is None else training)
 
 
-class Conv1d:
+class Conv1d(Layer):
     """A convolution along the first dimension of (t, inputs): position i of the result sees `width` positions from i.
 
     Args:
@@ -208,6 +232,9 @@ class Conv1d:
         self.bias = np.zeros(outputs, dtype) if bias else None
         self.beside = beside
 
+    def _made_from(self) -> tuple[Any, ...]:
+        return (*self.weight.shape[1:], self.weight.shape[0])
+
     @batch
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         before, after = self.beside
@@ -222,7 +249,7 @@ class Conv1d:
         return out if self.bias is None else out + self.bias
 
 
-class Conv2d:
+class Conv2d(Layer):
     """A convolution over (height, width, inputs): each position of the result sees a window that begins there.
 
     Args:
@@ -261,6 +288,9 @@ class Conv2d:
         self.weight = (init or uniform(-bound, bound))((height, width, inputs, outputs), own, dtype)
         self.bias = np.zeros(outputs, dtype) if bias else None
 
+    def _made_from(self) -> tuple[Any, ...]:
+        return (*self.weight.shape[2:], self.weight.shape[:2])
+
     @batch
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         x = np.pad(x, (*self.beside, (0, 0)))
@@ -281,7 +311,7 @@ def _zeros_beside(padding: str, width: int, *known: str) -> tuple[int, int]:
     return each.get(padding, (0, 0))
 
 
-class MultiHeadAttention:
+class MultiHeadAttention(Layer):
     """Multi-head attention: each row of the result is a weighted mean of all rows, per head (Vaswani et al. 2017).
 
     Args:
@@ -319,6 +349,9 @@ class MultiHeadAttention:
         self.query, self.key, self.value, self.out = (init((size, size), own, dtype) for own in seeds_from(seed, 4))
         self.heads = heads
 
+    def _made_from(self) -> tuple[Any, ...]:
+        return self.query.shape[0], self.heads
+
     @batch
     def __call__(self, x: NDArray[Any], context: Any = None, mask: Any = None, causal: bool = False) -> NDArray[Any]:
         rows = x if context is None else context
@@ -335,7 +368,7 @@ class MultiHeadAttention:
         return (softmax(scores) @ v).transpose(1, 0, 2).reshape(x.shape[0], size) @ self.out
 
 
-class Recurrent:
+class Recurrent(Layer):
     """The base of the recurrent layers: holds the weights of `gates` gates, side by side."""
 
     gates: ClassVar[int]
@@ -355,6 +388,9 @@ class Recurrent:
         self.u = orthogonal()((size, self.gates * size), second, dtype)
         self.b = np.zeros(self.gates * size, dtype)
         self.start_biases()
+
+    def _made_from(self) -> tuple[Any, ...]:
+        return self.w.shape[0], self.u.shape[0]
 
     def start_biases(self) -> None:
         """Set the biases that do not start at zero, and make biases that only the subclass has."""

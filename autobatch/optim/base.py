@@ -7,22 +7,30 @@ import math
 import numbers
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
-from numpy.typing import DTypeLike
 
 from autobatch.core import parameter_trees, pytree
 from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
+from autobatch.core.formatting import DTypeLike, few_rows
 from autobatch.core.memory import overlap
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import thread_count, with_locks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.facts.other_libraries import OPTIMIZER, missing
 from autobatch.ops.rules.ragged_checks import whole_number
 from autobatch.optim.row_steps import RowStep, RunOptions, keyed_steps, make_step, run_steps, squares
 from autobatch.tables.sparse import Indexer, SparseRows
 from autobatch.tables.table import EmbeddingTable
+
+
+class State(dict[str, Any]):
+    """The state of an optimiser: a dict that prints a few rows of each array."""
+
+    def __repr__(self) -> str:
+        return few_rows(self, *pytree.leaves(self))
 
 
 @dataclasses.dataclass(slots=True)
@@ -319,6 +327,11 @@ class Optimizer(abc.ABC):
         """True if the state has one number for each row instead of each element."""
         return False
 
+    if not TYPE_CHECKING:  # else each attribute would have the type Any
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing(f"{type(self).__name__!r} object", name, OPTIMIZER)
+
     def init(self, params: Any) -> dict[str, Any]:
         """The state before the first step, a dict that can be pickled.
 
@@ -332,7 +345,7 @@ class Optimizer(abc.ABC):
         Raises:
             UnsupportedError: parameters are in a container that is not a tree node, such as a deque.
         """
-        return {"step": 0} | {slot: self._initial(params, slot) for slot in self.slots}
+        return State({"step": 0} | {slot: self._initial(params, slot) for slot in self.slots})
 
     def _initial(self, params: Any, slot: str) -> Any:
         """The initial tree of one slot; a parameter that occurs at several places has one state."""
@@ -457,7 +470,7 @@ class Optimizer(abc.ABC):
         new = [leaf.value if leaf.grad is None else result() for leaf, result in zip(leaves, results, strict=True)]
         if any(value is not leaf.value for value, leaf in zip(new, leaves, strict=True)):
             params = pytree.unflatten(structure, new)
-        return params, state | {"step": before + 1}
+        return params, State(state | {"step": before + 1})
 
     def scratch(self, params: Any, threads: int | None = None) -> list[np.ndarray]:
         """Memory for `update(scratch=...)`.

@@ -12,12 +12,13 @@ from collections.abc import Sequence
 from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import hiding_frames
+from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import BadIdError, DTypeError, NeedsLoop, OptionError, ShapeError, UnsupportedError, note_example
 from autobatch.ops.rules.padding import fill, mask_padding

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import with_options
 from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import hiding_frames
+from autobatch.core.formatting import ArrayLike
 from autobatch.core.memory import run_all
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.threads import run_together, thread_count

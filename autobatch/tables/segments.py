@@ -9,10 +9,11 @@ import inspect
 from typing import Any, NamedTuple, Protocol, SupportsIndex
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.diagnostics import hide_frames, hiding_frames
+from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
 from autobatch.ops.rules.dispatch import top_box

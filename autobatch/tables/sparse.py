@@ -7,7 +7,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
 from autobatch.core.cotangent import SparseCotangent
-from autobatch.core.formatting import html_table
+from autobatch.core.formatting import few_rows, html_table
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.rows import unique_first_seen
@@ -401,8 +401,8 @@ class SparseRows(SparseCotangent):
     __array_ufunc__ = None  # so that array + sparse and array * sparse call this class, not the elements
 
     def __repr__(self) -> str:
-        ids = self.ids.tolist() if isinstance(self.ids, np.ndarray) and len(self.ids) <= 20 else self.ids
-        return f"SparseRows(ids={ids}, rows={self.rows!r}, num_rows={self.num_rows})"
+        ids = self.ids.tolist() if isinstance(self.ids, np.ndarray) and len(self.ids) <= 20 else few_rows(self.ids)
+        return f"SparseRows(ids={ids}, rows={few_rows(self.rows)}, num_rows={self.num_rows})"
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: the first rows, and the number of the others."""

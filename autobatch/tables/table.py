@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import check_plain
+from autobatch.core.formatting import few_rows
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.kernels.rows import first_bad_id, split_addresses
 from autobatch.ops.rules.ragged_checks import as_integers, check_ids, whole_number
@@ -110,7 +111,7 @@ class EmbeddingTable(Table):
         return self.weights
 
     def __repr__(self) -> str:
-        return f"EmbeddingTable({self.weights!r}{', static=True' if self.static else ''})"
+        return f"EmbeddingTable({few_rows(self.weights)}{', static=True' if self.static else ''})"
 
 
 class SplitTable(Table):

@@ -226,7 +226,7 @@ def test_the_face_is_the_examples():
     assert (batch.ndim, batch.dtype, batch.shape[1]) == (2, np.float32, 2)
     assert batch.shape[0].examples() == [2, 1]
     assert batch.size.examples() == [4, 2]
-    assert repr(PackedBatch([1, 2], [0, 2])) == "PackedBatch(batch_size=1, offsets=[0 2], values=[1 2])"
+    assert repr(PackedBatch([1, 2], [0, 2])) == "PackedBatch(batch_size=1, of=int64, lengths=[2], examples=[[1 2]])"
     for act, match in [
         (len, r"write \.batch_size"),
         (iter, "iteration over"),

@@ -4,8 +4,9 @@ import math
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from autobatch.core.formatting import ArrayLike
 from autobatch.ops.nn.softmax_and_norms import as_floating, as_numbers
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import where_or_zero

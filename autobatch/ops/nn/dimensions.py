@@ -3,9 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import ndim_of
+from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import is_boxed
 from autobatch.errors import OptionError
 from autobatch.ops.rules.dispatch import as_array

@@ -9,13 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.config import config
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.current_region import current_example
+from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.ops.nn.softmax_and_norms import as_floating, as_numbers

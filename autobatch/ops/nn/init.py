@@ -11,9 +11,9 @@ import operator
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 
 from autobatch.core.current_region import random_key
+from autobatch.core.formatting import DTypeLike
 from autobatch.errors import DTypeError, OptionError, ShapeError
 from autobatch.kernels.random_rows import normal_rows, uniform_rows
 

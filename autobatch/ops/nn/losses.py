@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.cotangent import unbroadcast
+from autobatch.core.formatting import ArrayLike, DTypeLike
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import BadIdError, DTypeError
 from autobatch.ops.nn.softmax_and_norms import as_numbers, log_softmax, log_softmax_p, softmax_p

@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import config
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.diagnostics import underflow_is_ignored
+from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import Op
 from autobatch.core.threads import run_together, split_work
 from autobatch.errors import DTypeError

@@ -14,8 +14,8 @@ import weakref
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
 
+from autobatch.core.formatting import DTypeLike
 from autobatch.errors import UnsupportedError
 
 try:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 
+from autobatch.core.formatting import DTypeLike
 from autobatch.errors import OptionError
 from autobatch.kernels.hash_table import assign_partitions
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable

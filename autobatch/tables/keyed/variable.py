@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike
 
-from autobatch.core.formatting import shown_bytes
+from autobatch.core.formatting import DTypeLike, shown_bytes
 from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.hash_table import DEAD
 from autobatch.ops.nn import init
