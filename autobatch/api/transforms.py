@@ -64,7 +64,7 @@ def map(
     *more: Iterable[Any],
     **shared: Any,
 ) -> list[R]: ...
-def map(
+def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the options' names; then they are refused
     f: Callable[..., Any],
     /,
     *example_sequences: Any,
@@ -103,6 +103,11 @@ def map(
     """
     if shared:
         _, shared = unwrap_shared((), shared)
+    if not callable(f):
+        raise UnsupportedError(
+            f"ab.map takes a function and its examples; got {type(f).__name__} first: write ab.map(f, examples), "
+            "not ab.map(f(x), examples)"
+        )
     try:
         given = {name: value for name, value in (("way", way), ("strict", strict)) if value is not None}
         if given:
@@ -113,6 +118,7 @@ def map(
         begun = small_map(undecorated(f), example_sequences, shared)
         return begun if isinstance(begun, list) else _mapped(f, example_sequences, shared, begun)[0]
     except Exception as error:
+        _note_arguments(error, f, example_sequences, shared)
         note_foreign(error, (), shared)
         hide_frames(error)
         raise
@@ -131,6 +137,23 @@ def _refuse_own_names(f: Any, given: dict[str, Any]) -> None:
                 f"{name}={value!r:.40} is an option of ab.map, and {called} has a parameter of that name; write "
                 f"ab.map(functools.partial({called}, {name}={value!r:.40}), ...), or rename the parameter"
             )
+
+
+def _note_arguments(error: Exception, f: Any, sequences: Sequence[Any], shared: dict[str, Any]) -> None:
+    """Add a note to the error of a map whose arguments are not those of its function."""
+    if type(error) is not TypeError:
+        return
+    try:
+        signature = inspect.signature(undecorated(f))
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*sequences, **shared)
+    except TypeError:
+        error.add_note(
+            f"the function takes {signature}; ab.map gave it one element of each of {len(sequences)} sequences, and "
+            f"{', '.join(shared) or 'nothing'} by keyword; what all examples share is ab.map(f, examples, name=value)"
+        )
 
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> "tuple[list[Any], Stats]":

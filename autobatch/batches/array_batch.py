@@ -100,7 +100,8 @@ class ArrayBatch(Batch, _Mixin):
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:  # type: ignore[override]
         raise refusal(
             "a batch is not one array; .examples() gives one array per example, .data (.values of a PackedBatch) the "
-            "array that holds them all, and NumPy functions take the batch as it is",
+            "array that holds them all, NumPy functions take the batch as it is, and scikit-learn takes "
+            "ab.Examples(batch)",
             "a plain array is needed of a value that differs by example (write np.stack([...]) where a NumPy function "
             "is given a list of such values)",
         )

@@ -62,10 +62,18 @@ def _fix_empty_dtypes(examples: Sequence[Any], arrays: list[Any]) -> None:
         arrays[i] = arrays[i].astype(typed.dtype)  # type: ignore[union-attr]
 
 
+_OBJECTS = (
+    "a batch of arrays holds numbers, ab.map takes any objects; ab.collate(examples) takes records, and with nulls= "
+    "examples that are or have None"
+)
+_WORDS = "a batch of arrays holds numbers: ab.Vocabulary or ab.hash_keys makes them of words; ab.map takes any objects"
+_INSTEAD = {"U": _WORDS, "S": _WORDS, "T": _WORDS}
+
+
 def check_numbers(dtype: np.dtype, what: str) -> None:
     """Raise DTypeError if this is no dtype of numbers or dates; `what` names the array in the message."""
     if dtype.kind not in KINDS:
-        raise DTypeError(f"{what} is {dtype}; a batch of arrays holds numbers, ab.map takes any objects")
+        raise DTypeError(f"{what} is {dtype}; {_INSTEAD.get(dtype.kind, _OBJECTS)}")
 
 
 def _raise_mismatch(arrays: Sequence[Any], path: str) -> None:

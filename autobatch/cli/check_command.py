@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Any
 
-from autobatch.cli.users_code import add_arguments, examples, importing_from_cwd, object_named, shared
+from autobatch.cli.users_code import add_arguments, check_call, examples, importing_from_cwd, object_named, shared
 from autobatch.testing.equivalence import assert_equivalent
 from autobatch.testing.own_batch_proof import assert_same
 
@@ -44,6 +44,7 @@ def run_check(options: argparse.Namespace) -> int:
             function = object_named(options.function)
             batched = object_named(options.batched) if options.batched else None
             columns, keywords = examples(options), shared(options)
+            check_call(function, columns, keywords)
             if batched and options.errors:
                 raise ValueError("--errors compares autobatch's ways; it does not go with --batched")
     except (ImportError, AttributeError, ValueError, OSError) as error:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from autobatch.cli.users_code import add_arguments, examples, importing_from_cwd, object_named, shared
+from autobatch.cli.users_code import add_arguments, check_call, examples, importing_from_cwd, object_named, shared
 from autobatch.core.config import options as set_options
 from autobatch.core.diagnostics import hide_frames
 from autobatch.report.explain import explain
@@ -59,6 +59,7 @@ def add_commands(commands: Any) -> None:
 def _explain(options: argparse.Namespace) -> int:
     with one_line_errors() as failed, importing_from_cwd():
         function, columns, keywords = object_named(options.function), examples(options), shared(options)
+        check_call(function, columns, keywords)
         with set_options(way=options.way):
             report = explain(function, *columns, **keywords)
         print(report)

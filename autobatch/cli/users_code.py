@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import difflib
 import functools
 import importlib
 import inspect
@@ -56,6 +57,25 @@ def shared(options: argparse.Namespace) -> dict[str, Any]:
         OptionError, OSError, ImportError, AttributeError: as for `examples`.
     """
     return dict(_pair(text) for text in options.shared)
+
+
+def check_call(function: Any, columns: list[Any], keywords: dict[str, Any]) -> None:
+    """Raise OptionError if these are not the function's arguments; the message says which option gives those."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a C function without a signature
+        return
+    try:
+        signature.bind(*columns, **keywords)
+    except TypeError as error:
+        variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        named = [each for each in signature.parameters.values() if each.kind not in variadic][len(columns) :]
+        open_ = [each.name for each in named if each.name not in keywords and each.default is each.empty]
+        wrong = [name for name in keywords if name not in signature.parameters]
+        close = [difflib.get_close_matches(name, open_, 1, 0)[0] for name in wrong if open_]
+        meant = f"; did you mean --shared {close[0]}=... in place of {wrong[0]}=...?" if close else ""
+        missing = "" if meant or not open_ else f"; give --shared {' '.join(f'{name}=MODULE:NAME' for name in open_)}"
+        raise OptionError(f"{error}: the function takes {signature}{meant}{missing}") from None
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from autobatch.compiled.translation.expression_reader import read_function
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, Unreadable, flat
 from autobatch.compiled.translation.typed_text import rep
 from autobatch.compiled.value_layout import Loader, ResultWriter, check_aliases
+from autobatch.core.diagnostics import shown_file
 from autobatch.syntax.quote import parse
 
 _TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # importing them fills `CALLS` and `METHODS`
@@ -118,7 +119,7 @@ class KernelLoop:
         except Mismatch as error:
             code = root.function.__code__
             raise Unreadable(
-                f"{code.co_filename}:{code.co_firstlineno}: {root.function.__qualname__}: {error}"
+                f"{shown_file(code.co_filename)}:{code.co_firstlineno}: {root.function.__qualname__}: {error}"
             ) from None
         before += [f"{name} = new_{rep(kind)}()" for name, (_, kind) in program.memos.items()]
         leaves = range(len(writer.dtypes))
@@ -220,7 +221,7 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
     root = program.settle(function, tuple(kinds))
     if program.memos and program.captured:  # the arrays may have changed since Python filled its memo
         code = function.__code__
-        where = f"{code.co_filename}:{code.co_firstlineno}: {function.__qualname__}"
+        where = f"{shown_file(code.co_filename)}:{code.co_firstlineno}: {function.__qualname__}"
         raise Unreadable(f"{where}: a memoised function of a module, beside arrays from outside")
     kernel = KernelLoop.of(program, root, varying)
     loop: Lines = [

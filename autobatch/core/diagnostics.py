@@ -14,6 +14,7 @@ import contextlib
 import contextvars
 import dis
 import functools
+import linecache
 import os
 import re
 import signal
@@ -27,9 +28,22 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from autobatch.core.config import config
+from autobatch.core.op import is_boxed
 from autobatch.errors import FallbackWarning, NeedsLoop, OverTime, UnsupportedError
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def shown_file(filename: str) -> str:
+    """The name of a source file for messages: a notebook's cell is `Cell In[3]`, as in IPython's tracebacks.
+
+    >>> shown_file("model.py")
+    'model.py'
+    """
+    interactive = sys.modules.get("IPython")
+    shell = interactive.get_ipython() if interactive is not None else None
+    name = getattr(getattr(shell, "compile", None), "format_code_name", lambda filename: None)(filename)
+    return " ".join(name) if name else filename
 
 
 class Fallback(str):
@@ -43,7 +57,7 @@ class Fallback(str):
     reason: str
 
     def __new__(cls, where: tuple[str, int], reason: str) -> "Fallback":
-        out = super().__new__(cls, f"{where[0]}:{where[1]}: {reason}")
+        out = super().__new__(cls, f"{shown_file(where[0])}:{where[1]}: {reason}")
         out.where, out.reason = where, reason
         return out
 
@@ -160,7 +174,7 @@ def warn_fallback(reason: str, where: tuple[str, int] | None = None, way: str = 
     filename, line = where or user_line()
     if config.strict:
         other = "no loop over the examples" if way.startswith("as a loop") else "lock-step only"
-        raise UnsupportedError(f"{filename}:{line}: {reason}; strict=True allows {other}")
+        raise UnsupportedError(f"{shown_file(filename)}:{line}: {reason}; strict=True allows {other}")
     noted = _noted.get()
     if noted is not None:
         noted.append(Fallback((filename, line), reason))
@@ -177,7 +191,11 @@ def _warn_once(message: str, kind: type[Warning], filename: str, line: int, reas
     if said in _warned and (_warned[said] is filters or not _always(filters, message, kind, filename, line)):
         return
     _warned[said] = filters
-    warnings.warn_explicit(message, kind, filename, line)
+    shown = shown_file(filename)
+    if shown != filename:  # so that the warning shows its line
+        lines = linecache.getlines(filename)
+        linecache.cache[shown] = (sum(map(len, lines)), None, lines, shown)
+    warnings.warn_explicit(message, kind, shown, line, module=filename.removesuffix(".py"))
 
 
 def _always(filters: Any, message: str, kind: type[Warning], filename: str, line: int) -> bool:
@@ -352,6 +370,7 @@ def hide_frames(error: BaseException) -> None:
     ...     print(error.__traceback__.tb_next.tb_frame.f_code.co_name)
     fails
     """
+    _note_layer(error)
     if config.traceback == "full":
         return
     seen: set[int] = set()
@@ -362,6 +381,27 @@ def hide_frames(error: BaseException) -> None:
             seen.add(id(each))
             each.__traceback__ = _user_frames(each.__traceback__)
             found += [each.__cause__, each.__context__]
+
+
+def _note_layer(error: BaseException) -> None:
+    """Say what the layer takes in whose call an error was raised: NumPy's message names only sizes in its own terms."""
+    trace, note = error.__traceback__, ""
+    while trace is not None:
+        code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
+        layer = names.get("self")
+        if code.co_name == "__call__" and hasattr(type(layer), "_ab_takes"):
+            note = f"{layer!r} takes {layer._ab_takes.format(*layer._made_from())}"
+            given = next((names[name] for name in ("xs", "x", "ids") if name in names), None)
+            if not is_boxed(given):
+                array = np.asarray(given)
+                words = array.dtype.kind in "USO"
+                note += f"; got {_OF_WORDS if words else f'{array.dtype} of shape {array.shape}'}"
+        trace = trace.tb_next
+    if note and note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+_OF_WORDS = "words, of which ab.Vocabulary or ab.hash_keys makes numbers"
 
 
 def hiding_frames(function: F) -> F:

@@ -322,6 +322,12 @@ def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:
         return sequence.copy()
     if rank_of(sequence) == BATCH_RANK:
         return sequence.examples()
+    if hasattr(type(sequence), "iterrows") or hasattr(type(sequence), "iter_rows"):  # of pandas, of polars
+        rows = 'df.to_dict("records")' if hasattr(type(sequence), "iterrows") else "df.to_dicts()"
+        raise UnsupportedError(
+            f"{taker} takes sequences of examples by position; a {type(sequence).__name__} is one of columns: write "
+            f"{taker}(f, {rows}) for an example from each row, or call a decorated function on ab.collate(df)"
+        )
     if not isinstance(sequence, Mapping):
         try:
             return list(sequence)

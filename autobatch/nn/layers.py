@@ -35,7 +35,9 @@ def check_sizes(**sizes: Any) -> None:
 
 
 class Layer:
-    """The base of the layers: prints what a layer was made from."""
+    """The base of the layers: prints what a layer was made from, and says in notes of errors what it takes."""
+
+    _ab_takes: ClassVar[str] = "(..., {0})"  # filled in with what it was made from
 
     def _made_from(self) -> tuple[Any, ...]:
         raise TypeError(f"{type(self).__name__} does not say what it was made from")
@@ -109,6 +111,8 @@ class Embedding(Layer):
     (3, 4)
     """
 
+    _ab_takes = "integer ids below {0}"
+
     def __init__(
         self,
         rows: int,
@@ -178,6 +182,8 @@ class Dropout(Layer):
     [1.0, 1.0, 1.0]
     """
 
+    _ab_takes = "floats"
+
     def __init__(self, rate: float = 0.5) -> None:
         if not 0 <= rate < 1:
             raise OptionError(f"rate={rate!r}; expected 0 <= rate < 1")
@@ -211,6 +217,8 @@ class Conv1d(Layer):
     >>> Conv1d(3, 2, 5, padding="same", seed=0)(np.ones((7, 3), np.float32)).shape
     (7, 2)
     """
+
+    _ab_takes = "(length, {0})"
 
     def __init__(
         self,
@@ -267,6 +275,8 @@ class Conv2d(Layer):
     >>> Conv2d(3, 2, (5, 3), padding="same", seed=0)(np.ones((7, 4, 3), np.float32)).shape
     (7, 4, 2)
     """
+
+    _ab_takes = "(height, width, {0})"
 
     def __init__(
         self,
@@ -333,6 +343,8 @@ class MultiHeadAttention(Layer):
     (5, 8)
     """
 
+    _ab_takes = "(rows, {0})"
+
     def __init__(
         self,
         size: int,
@@ -372,6 +384,8 @@ class Recurrent(Layer):
     """The base of the recurrent layers: holds the weights of `gates` gates, side by side."""
 
     gates: ClassVar[int]
+
+    _ab_takes = "(rows, {0})"
 
     def __init__(
         self,

@@ -106,6 +106,8 @@ def _check(leaf: Leaf, by_row: bool) -> None:
         raise UnsupportedError(
             f"params{path} or its gradient is on a tape or recorded; call update outside of ab.grad and ab.lazy"
         )
+    if isinstance(value, SparseRows):
+        raise UnsupportedError(f"params{path} is a gradient, SparseRows; write opt.update(params, grads, state)")
     if grad is None:
         return
     check_plain(value, f"params{path}")
@@ -132,6 +134,23 @@ def _check(leaf: Leaf, by_row: bool) -> None:
     writeable = value.flags.writeable if isinstance(value, np.ndarray) else getattr(value, "writeable", True)
     if not writeable:
         raise UnsupportedError(f"params{path} is read-only, and updates write in place; pass a copy")
+
+
+def _refuse_whole_numbers(params: Any) -> None:
+    """Raise for a leaf that `ab.grad` refuses: integers would silently stay as they are."""
+    values, structure = parameter_trees.flatten(params)
+    places = zip(values, pytree.paths(structure), pytree.in_dataclass(structure), strict=True)
+    for value, path, own in places:
+        if isinstance(value, bool) or not (
+            isinstance(value, int | complex) or (parameter_trees.is_array_like(value) and not is_keyed(value))
+        ):
+            continue
+        setting = own and isinstance(value, int | np.integer)
+        if not setting and getattr(value, "trainable", True) and dtype_of(value).kind != "f":
+            raise DTypeError(
+                f"params{path} is {type(value).__name__} of dtype {dtype_of(value)}, which has no gradient; make it a "
+                "float, or keep it outside of the parameters"
+            )
 
 
 def _check_keys(value: Any, grad: Any, path: str) -> None:
@@ -241,7 +260,9 @@ def check(name: str, value: Any, *, below: float = math.inf) -> None:
     number: Any = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
     kinds: Any = numbers.Real
     if isinstance(number, bool) or not isinstance(number, kinds):
-        raise DTypeError(f"{name}={value!r} is a {type(value).__name__}; expected a number, at least 0")
+        own = name == "lr" and isinstance(value, list | tuple | dict | np.ndarray)
+        more = ": parameters go to opt.init(params) and opt.update(params, grads, state)" if own else ""
+        raise DTypeError(f"{name}={value!r:.60} is a {type(value).__name__}; expected a number, at least 0{more}")
     try:
         fits = 0 <= float(number) < below  # kernels take a float
     except OverflowError:
@@ -344,7 +365,10 @@ class Optimizer(abc.ABC):
 
         Raises:
             UnsupportedError: parameters are in a container that is not a tree node, such as a deque.
+            DTypeError: a leaf that is an integer or complex number or array, as for `ab.grad`; in a dataclass a whole
+                number is a setting.
         """
+        _refuse_whole_numbers(params)
         return State({"step": 0} | {slot: self._initial(params, slot) for slot in self.slots})
 
     def _initial(self, params: Any, slot: str) -> Any:
@@ -418,7 +442,8 @@ class Optimizer(abc.ABC):
         """
         if not isinstance(state, dict) or state.keys() != {"step", *self.slots}:
             found = list(state) if isinstance(state, dict) else type(state).__name__
-            raise StructureError(f"the state has {found}; expected that of {type(self).__name__}.init(params)")
+            order = ", and opt.update(params, grads, state) in this order" if isinstance(grads, State) else ""
+            raise StructureError(f"the state has {found}; expected that of {type(self).__name__}.init(params){order}")
         for name, value in (("threads", threads), ("num_splits", num_splits)):
             if value is not None:
                 whole_number(value, name, 1)

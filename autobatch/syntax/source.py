@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
+from autobatch.core.diagnostics import shown_file
 from autobatch.syntax.bounded_caches import BoundedDict, CodeCache
 from autobatch.syntax.quote import located, parse
 from autobatch.syntax.scopes import parameters
@@ -90,9 +91,10 @@ def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
     if found is not None:
         return found
     if not lines:
-        raise NoSourceError(f"{function.__qualname__} has no source ({code.co_filename})")
+        raise NoSourceError(f"{function.__qualname__} has no source ({shown_file(code.co_filename)})")
     raise NoSourceError(
-        f"the source of {function.__qualname__} in {code.co_filename} changed since it was imported; what runs is older"
+        f"the source of {function.__qualname__} in {shown_file(code.co_filename)} changed since it was imported; "
+        "what runs is older"
     )
 
 

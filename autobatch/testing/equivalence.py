@@ -18,6 +18,7 @@ from autobatch.batches.any_batch import unwrap_shared
 from autobatch.core.config import seeded
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.foreign_arrays import advice, library_of
+from autobatch.core.formatting import html_table
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, OptionError, ShapeError, UnsupportedError
 from autobatch.lazy.example_map import examples_in
@@ -159,7 +160,7 @@ __tracebackhide__ = True  # pytest then shows only the user's line and the messa
 _SHOWN = 3  # differences in one message
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(repr=False)
 class EquivalenceReport:
     """The report of `assert_equivalent`.
 
@@ -190,22 +191,28 @@ class EquivalenceReport:
     max_error: float = 0.0
     directions: int = 0
 
-    def __str__(self) -> str:
-        lines = [
-            f"{self.examples} examples ({self.failing} raise), {self.runs} runs, largest error {self.max_error:.1e}"
-        ]
-        lines += [f"  {way}: equal" for way in self.ways]
+    def __repr__(self) -> str:
+        return "\n".join([self._head(), *(f"  {what}: {outcome}" for what, outcome in self._rows())])
+
+    def _repr_html_(self) -> str:
+        return html_table(self._head(), ("compared", "outcome"), self._rows())
+
+    def _head(self) -> str:
+        return f"{self.examples} examples ({self.failing} raise), {self.runs} runs, largest error {self.max_error:.1e}"
+
+    def _rows(self) -> list[tuple[str, str]]:
+        """(what was compared, outcome)."""
+        rows = [(way, "equal") for way in self.ways]
         of_reason: dict[str, list[str]] = {}
         for way, reasons in self.fallbacks.items():
             for reason in reasons:
                 of_reason.setdefault(reason, []).append(way)
         for reason, ways in of_reason.items():
             more = f" and {len(ways) - 1} more" if len(ways) > 1 else ""
-            lines.append(f"  {ways[0]}{more} fell back to the loop: {reason}")
-        lines += [f"  central differences: equal along {self.directions} directions"] if self.directions else []
-        lines += [f"  {what}: not compared ({why})" for what, why in self.skipped.items()]
-        lines += [f"  not compiled ({self.not_compiled})"] if self.not_compiled else []
-        return "\n".join(lines)
+            rows.append((f"{ways[0]}{more}", f"fell back to the loop: {reason}"))
+        rows += [("central differences", f"equal along {self.directions} directions")] if self.directions else []
+        rows += [(what, f"not compared: {why}") for what, why in self.skipped.items()]
+        return rows + ([("compiled", f"not compared: {self.not_compiled}")] if self.not_compiled else [])
 
 
 @seeded()

@@ -213,3 +213,38 @@ def test_the_tutorial_runs(tmp_path):
     assert any("text/html" in out.get("data", {}) for cell in code for out in cell.outputs)
     stored = nbformat.read(ROOT / "docs" / "tutorial.ipynb", as_version=4)
     assert all(not cell.get("outputs") for cell in stored.cells)
+
+
+CELLS = '''
+import sys, warnings
+from IPython.core.interactiveshell import InteractiveShell
+
+shell = InteractiveShell.instance()
+def run(cell):
+    result = shell.run_cell(cell, store_history=True)
+    result.raise_error()
+    return result.result
+
+run("import numpy as np, autobatch as ab")
+run("@ab.batch\\ndef f(x):\\n    return np.median(np.sort(x, kind=object()))")
+run("@ab.batch\\ndef g(x):\\n    return {float(x[0]): 1.0}[1.0]")
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    run("with ab.options(way='lockstep'): y = g(ab.collate([np.ones(1), np.ones(2)]))")
+print([(each.filename, each.lineno) for each in found])
+run("""
+try:
+    with ab.options(strict=True): g(ab.collate([np.ones(1), np.ones(2)]))
+except Exception as error:
+    message = str(error)
+""")
+print(shell.user_ns["message"])
+'''
+
+
+def test_cells_are_named_as_ipython_names_them():
+    pytest.importorskip("IPython")
+    command = [sys.executable, "-c", CELLS]
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100)
+    assert "[('Cell In[3]', 3)]" in run.stdout, run.stdout + run.stderr
+    assert "\nCell In[3]:3: " in run.stdout

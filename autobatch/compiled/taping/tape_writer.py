@@ -24,6 +24,7 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, Unreadable, flat
 from autobatch.compiled.translation.typed_text import rep
+from autobatch.core.diagnostics import shown_file
 
 _ZERO = "int64(0)"
 _ALIKE = frozenset({"np.ascontiguousarray", "broadcast_to", "broadcast_aligned", "list_item", "reserve"})
@@ -315,7 +316,9 @@ class _ShadowedFunction:
         code = self.instance.function.__code__
         names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
         line = next((self.instance.lines[name] for name in names if name in self.instance.lines), code.co_firstlineno)
-        return Unreadable(f"{code.co_filename}:{line}: the gradient of {self.instance.function.__qualname__}: {why}")
+        return Unreadable(
+            f"{shown_file(code.co_filename)}:{line}: the gradient of {self.instance.function.__qualname__}: {why}"
+        )
 
     def written(self) -> str:
         """The text of the function."""

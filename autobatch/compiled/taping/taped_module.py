@@ -13,6 +13,7 @@ from autobatch.compiled.taping.tape_writer import Shadows
 from autobatch.compiled.translation.exact_types import INT, LookedUp, within
 from autobatch.compiled.translation.source_program import Lines, Unreadable, flat
 from autobatch.compiled.value_layout import leaves as packed_leaves
+from autobatch.core.diagnostics import shown_file
 
 TAPE = [
     ("parents", numba_array("int64", 2)), ("partials", numba_array("float64", 2)), ("state", numba_array("int64")),
@@ -50,7 +51,9 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     program, root = module.program, module.root
     if program.writes:
         code = root.function.__code__
-        raise Unreadable(f"{code.co_filename}:{code.co_firstlineno}: {root.function.__qualname__} changes an argument")
+        raise Unreadable(
+            f"{shown_file(code.co_filename)}:{code.co_firstlineno}: {root.function.__qualname__} changes an argument"
+        )
     if any(isinstance(each, LookedUp) for kind in root.kinds for each in within(kind)):
         raise Unreadable("a gradient of what is looked up in a table is not compiled")
     kernel = KernelLoop.of(program, root, module.varying, taped=True)
@@ -88,7 +91,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     seeded = tuple(int(name[3:]) for name in shadows.seeds())
     if not seeded:
         code = root.function.__code__
-        where = f"{code.co_filename}:{code.co_firstlineno}: {root.function.__qualname__}"
+        where = f"{shown_file(code.co_filename)}:{code.co_firstlineno}: {root.function.__qualname__}"
         raise Unreadable(f"{where}: its result does not depend on what is differentiated")
     ends: Lines = [f"seed(adjoints, seen, out{k}_p, kept{k}, used{k}, cotangents{k}, starts{k}[i])" for k in seeded]
     ends += [

@@ -22,6 +22,7 @@ from autobatch.compiled.translation import source_program, typed_text
 from autobatch.compiled.translation.exact_types import NONE, STR
 from autobatch.compiled.translation.source_program import Inline, Instance, Lines, SourceProgram, Unreadable
 from autobatch.compiled.translation.typed_text import ANY, NO_CONSTANT, Bounds, Value, convert, dummy, rep
+from autobatch.core.diagnostics import shown_file
 from autobatch.core.op import is_boxed
 from autobatch.syntax.scopes import bound_names
 
@@ -200,7 +201,9 @@ class StatementReader:
         node = node if node is not None and hasattr(node, "lineno") else self.node
         code = self.function.__code__
         what = re.sub(r"([^\W\d]\w*)\.\d+", r"\1", ast.unparse(node).partition("\n")[0])  # without scope numbers
-        return Unreadable(f"{code.co_filename}:{getattr(node, 'lineno', code.co_firstlineno)}: `{what[:80]}`: {why}")
+        return Unreadable(
+            f"{shown_file(code.co_filename)}:{getattr(node, 'lineno', code.co_firstlineno)}: `{what[:80]}`: {why}"
+        )
 
     def site(self, node: Any, container: Any, size: int = 1) -> Any:
         """The type of the containers that are made at this node."""

@@ -1,0 +1,191 @@
+"""Typical mistakes of people who come from torch, JAX and NumPy: each message says what to write instead."""
+
+import dataclasses
+import functools
+import types
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+
+decorated = ab.batch(lambda x: (x * 2).sum())
+linear, embedding = ab.nn.Linear(4, 3, seed=0), ab.nn.Embedding(10, 2, seed=0)
+masked, packed = ab.MaskedBatch.from_examples([[1.0, 2.0], [3.0]]), ab.PackedBatch.from_examples([[1.0, 2.0], [3.0]])
+params, grads = {"w": np.ones(3)}, {"w": np.full(3, 0.1)}
+table, sparse = ab.EmbeddingTable(np.ones((3, 2))), ab.SparseRows([0], np.ones((1, 2)), 3)
+opt = ab.optim.Adam(0.1)
+
+
+class PandasFrame:
+    """Iterates like pandas' DataFrame, over the names of its columns."""
+
+    def __iter__(self):
+        return iter(["a", "b"])
+
+    def iterrows(self):
+        raise AssertionError
+
+
+class PolarsFrame:
+    """Has the methods of polars' DataFrame."""
+
+    def iter_rows(self):
+        raise AssertionError
+
+
+# (what is done, the error's type, a part of its message and notes)
+MISTAKES = {
+    "words in a masked batch": (
+        lambda: ab.MaskedBatch.from_examples([["a", "b"], ["c"]]), TypeError, "ab.Vocabulary or ab.hash_keys"
+    ),
+    "words in a packed batch": (
+        lambda: ab.PackedBatch.from_examples([["a", "b"], ["c"]]), TypeError, "ab.Vocabulary or ab.hash_keys"
+    ),
+    "words to an embedding": (lambda: embedding(["a", "b"]), IndexError, "got words, of which ab.Vocabulary"),
+    "words to an embedding, mapped": (
+        lambda: ab.map(embedding, [["a"], ["b"]]), IndexError, "got words, of which ab.Vocabulary"
+    ),
+    "words to a layer": (lambda: linear("abcd"), TypeError, "got words, of which ab.Vocabulary"),
+    "None in collate": (lambda: ab.collate([np.ones(2), None]), ValueError, "nulls='drop'"),
+    "None in a record": (lambda: ab.collate([{"x": 1.0}, {"x": None}]), ValueError, "nulls='drop'"),
+    "None in a masked batch": (lambda: ab.MaskedBatch.from_examples([[1.0], None]), TypeError, "with nulls="),
+    "None in a packed batch": (lambda: ab.PackedBatch.from_examples([[1.0], None]), TypeError, "with nulls="),
+    "a batch as an array": (lambda: np.asarray(packed), TypeError, r"scikit-learn takes ab\.Examples\(batch\)"),
+    "a frame of pandas": (lambda: ab.map(len, PandasFrame()), TypeError, r'df\.to_dict\("records"\)'),
+    "a frame of polars": (lambda: ab.map(len, PolarsFrame()), TypeError, r"df\.to_dicts\(\)"),
+    "a dict of columns": (lambda: ab.map(len, {"a": [1]}), TypeError, "got dict: give what all examples share"),
+    "parameters to an optimiser": (lambda: ab.optim.Adam([np.ones(3)]), TypeError, r"parameters go to opt\.init"),
+    "parameters and lr": (lambda: ab.optim.SGD(params, ()), TypeError, "positional|parameters go to"),
+    "negative lr": (lambda: ab.optim.Adam(-0.1), ValueError, "lr=-0.1; expected at least 0"),
+    "lr as text": (lambda: ab.optim.Adam("0.1"), TypeError, "is a str; expected a number"),
+    "gradients as parameters": (
+        lambda: opt.update({"w": sparse}, {"w": table}, opt.init({"w": table})), TypeError, "is a gradient, SparseRows"
+    ),
+    "state and gradients swapped": (
+        lambda: opt.update(params, opt.init(params), grads), ValueError, r"opt.update\(params, grads, state\) in this"
+    ),
+    "no state": (lambda: opt.update(params, grads, None), ValueError, r"expected that of Adam.init\(params\)"),
+    "a list of gradients": (lambda: opt.update(params, [1.0], opt.init(params)), ValueError, "expected what the param"),
+    "gradients of another dtype": (
+        lambda: opt.update(params, {"w": np.ones(3, np.float32)}, opt.init(params)), TypeError, r"write \.astype"
+    ),
+    "a layer's sizes": (lambda: linear(np.ones(5)), ValueError, r"Linear\(4, 3\) takes \(\.\.\., 4\); .*shape \(5,\)"),
+    "a layer's sizes, batched": (
+        lambda: linear(ab.MaskedBatch.from_examples(np.ones((2, 5)))), ValueError, r"Linear\(4, 3\) takes"
+    ),
+    "a layer's sizes, mapped": (lambda: ab.map(linear, [np.ones(5)]), ValueError, r"Linear\(4, 3\) takes"),
+    "a vector to an LSTM": (lambda: ab.nn.LSTM(3, 4)(np.ones(3)), ValueError, r"takes \(rows, 3\); .*shape \(3,\)"),
+    "an LSTM's sizes": (lambda: ab.nn.LSTM(3, 4)(np.ones((5, 2))), ValueError, r"LSTM\(3, 4\) .*shape \(5, 2\)"),
+    "a GRU's sizes": (lambda: ab.nn.GRU(3, 4)(np.ones((5, 2))), ValueError, r"GRU\(3, 4\) takes \(rows, 3\)"),
+    "a norm's sizes": (lambda: ab.nn.LayerNorm(4)(np.ones(5)), ValueError, r"LayerNorm\(4\) takes \(\.\.\., 4\)"),
+    "a convolution's sizes": (
+        lambda: ab.nn.Conv1d(2, 3, 5)(np.ones((6, 3))), ValueError, r"Conv1d\(2, 3, 5\) takes \(length, 2\)"
+    ),
+    "a picture without channels": (
+        lambda: ab.nn.Conv2d(2, 3, 3)(np.ones((6, 6))), ValueError, r"takes \(height, width, 2\)"
+    ),
+    "attention's sizes": (
+        lambda: ab.nn.MultiHeadAttention(8, 2)(np.ones((3, 6))), ValueError, r"takes \(rows, 8\); .*shape \(3, 6\)"
+    ),
+    "ids that are floats": (lambda: embedding(np.ones(2)), IndexError, "takes integer ids below 10; got float64"),
+    "ids out of range": (lambda: embedding(np.array([12])), IndexError, "id 12 at position 0 .* table of 10 rows"),
+    "negative ids": (lambda: embedding(np.array([-1])), IndexError, "a table has no negative ids"),
+    "a size that is no integer": (lambda: ab.nn.Linear(4.0, 3), ValueError, "expected a whole number"),
+    "the gradient of integers": (lambda: ab.grad(np.sum)(np.array([1, 2])), TypeError, "make it a float"),
+    "the gradient of an integer": (lambda: ab.grad(lambda x: x * x)(3), TypeError, "make it a float"),
+    "an integer among parameters": (
+        lambda: ab.grad(lambda p: p["w"] * p["n"])({"w": 1.0, "n": 2}), TypeError, r"p\['n'\] is int"
+    ),
+    "integers to an optimiser": (lambda: opt.init({"w": np.arange(3)}), TypeError, r"params\['w'\] .* make it a float"),
+    "an integer to an optimiser": (lambda: opt.init([1.0, 2]), TypeError, r"params\[1\] is int"),
+    "the gradient over a batch": (lambda: ab.grad(decorated)(masked), TypeError, r"ab\.map\(ab\.grad\(f\), xs\)"),
+    "the gradient of a vector": (lambda: ab.grad(lambda x: x * 2)(np.ones(2)), ValueError, r"write \.sum\(\)"),
+    "a result to grad": (lambda: ab.grad(decorated(np.ones(2))), TypeError, r"write ab\.grad\(f\)\(x\)"),
+    "no argument to a gradient": (lambda: ab.grad(decorated)(), TypeError, "pass what is differentiated by position"),
+    "a result to batch": (lambda: ab.batch(decorated(np.ones(2))), TypeError, r"write ab\.batch\(f\)\(x\)"),
+    "a result to map": (lambda: ab.map(2.0, [1]), TypeError, r"write ab\.map\(f, examples\), not ab\.map\(f\(x\)"),
+    "examples first to map": (lambda: ab.map([1], abs), TypeError, "takes a function and its examples; got list first"),
+    "no examples to map": (lambda: ab.map(abs), TypeError, r"expected ab\.map\(f, examples, name=shared\)"),
+    "a number to map": (lambda: ab.map(abs, 5), TypeError, "takes sequences of examples by position; got int"),
+    "lists of other lengths": (lambda: ab.map(np.add, [1, 2], [1]), ValueError, r"have lengths \[2, 1\]"),
+    "a missing shared argument": (
+        lambda: ab.map(lambda x, w: x * w, [1.0]), TypeError, r"the function takes \(x, w\); .*name=value"
+    ),
+    "an unknown shared argument": (
+        lambda: ab.map(lambda x, w=1: x * w, [1.0], v=2), TypeError, r"takes \(x, w=1\); .*v by keyword"
+    ),
+    "a loop over a batch": (lambda: list(masked), TypeError, r"\.examples\(\) lists the examples"),
+    "a batch as a condition": (lambda: bool(masked), TypeError, "for one number, batch.examples"),
+    "a batch as a number": (lambda: float(decorated(masked)), TypeError, r"write ab\.mean\(batch\)"),
+    "len of a batch": (lambda: len(masked), TypeError, r"write \.batch_size"),
+    "no examples": (lambda: ab.collate([]), ValueError, "no examples"),
+    "records with other keys": (lambda: ab.collate([{"a": 1}, {"b": 1}]), ValueError, "differ in the keys 'a', 'b'"),
+    "records among arrays": (lambda: ab.collate([np.ones(2), {"a": 1}]), TypeError, "example 1 is .*takes records"),
+    "other ranks": (lambda: ab.collate([np.ones(2), np.ones((2, 2))]), ValueError, "the same number of dimensions"),
+    "batches of other sizes": (
+        lambda: ab.batch(np.add)(masked, ab.MaskedBatch.from_examples([1.0, 2.0, 3.0])), ValueError, "batch.* 2.* 3 "
+    ),
+    "a label out of range": (lambda: ab.nn.cross_entropy(np.ones(3), 3), IndexError, "not one of the 3 classes"),
+    "a negative label": (lambda: ab.nn.cross_entropy(np.ones(3), -1), IndexError, "not one of the 3 classes"),
+    "a label that is a float": (lambda: ab.nn.cross_entropy(np.ones(3), 1.0), ValueError, "expected integer class ids"),
+    "label and logits swapped": (lambda: ab.nn.cross_entropy(1, np.ones(3)), ValueError, "logits need a dimension"),
+    "one_hot out of range": (lambda: ab.nn.one_hot(5, 3), IndexError, "not one of the 3 classes"),
+    "a rate of dropout": (lambda: ab.nn.Dropout(2.0), ValueError, "expected 0 <= rate < 1"),
+    "minibatches of nothing": (lambda: list(ab.minibatches([1, 2], 0)), ValueError, "size=0; expected at least 1"),
+    "an option's value": (lambda: ab.options(way="fast").__enter__(), TypeError, "expected one of auto, loop"),
+    "an option's name": (lambda: ab.options(seeds=1).__enter__(), TypeError, "the options are blocks"),
+    "an assigned option": (lambda: setattr(ab.config, "seed", 3), AttributeError, r"with ab\.options\(seed=3\)"),
+    "segments without ids": (lambda: ab.segments.segment_sum(np.ones(3)), ValueError, "exactly one of segment_ids"),
+    "offsets without an end": (lambda: ab.PackedBatch(np.ones(3), [0, 2]), ValueError, "append the number of values"),
+    "lengths that do not add up": (
+        lambda: ab.PackedBatch.from_lengths(np.ones(3), [1, 1]), ValueError, "add up to 2; expected the number of"
+    ),
+    "ab.vmap": (lambda: ab.vmap, AttributeError, "@ab.batch, or call ab.map"),
+    "ab.jit": (lambda: ab.jit, AttributeError, "nothing is needed"),
+    "ab.pmap": (lambda: ab.pmap, AttributeError, "ab.ray"),
+    "ab.tensor": (lambda: ab.tensor, AttributeError, r"np\.array"),
+    "a batch's numpy": (lambda: masked.numpy(), AttributeError, r"np\.asarray\(x\) .* batch\.examples\(\)"),
+    "a packed batch's numpy": (lambda: packed.numpy(), AttributeError, r"np\.asarray\(x\) .* batch\.examples\(\)"),
+    "a batch's device": (lambda: packed.device, AttributeError, "leave it out"),
+    "a batch to a device": (lambda: masked.to("cuda"), AttributeError, r"x\.astype\(dtype\)"),
+    "cuda": (lambda: packed.cuda(), AttributeError, "leave it out"),
+    "backward": (lambda: decorated(masked).backward(), AttributeError, r"ab\.value_and_grad\(loss_function\)"),
+    "step": (lambda: opt.step(), AttributeError, r"opt\.update\(params, grads, state\)"),
+    "zero_grad": (lambda: opt.zero_grad(), AttributeError, "leave it out"),
+    "BatchNorm": (lambda: ab.nn.BatchNorm, AttributeError, r"use ab\.nn\.LayerNorm"),
+    "Transformer": (lambda: ab.nn.Transformer, AttributeError, r"ab\.nn\.MultiHeadAttention"),
+    "Module": (lambda: ab.nn.Module, AttributeError, "no base is needed"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "match"), MISTAKES.values(), ids=MISTAKES)
+def test_the_message_says_what_to_write(call, error, match):
+    with pytest.raises(error, match=match):
+        call()
+
+
+def test_an_unknown_attribute_is_pythons_error():
+    for owner in (ab, ab.nn, masked, packed, opt):
+        with pytest.raises(AttributeError, match=r"has no attribute 'nothing_like_it'$"):
+            owner.nothing_like_it  # noqa: B018
+        assert not hasattr(owner, "nothing_like_it")
+
+
+def test_a_whole_number_in_a_dataclass_is_a_setting():
+    """For gradients and optimisers alike; an object of another class has only its float arrays as parameters."""
+    model = dataclasses.make_dataclass("Model", ["w", "units"])(np.ones(2), 2)
+    own = types.SimpleNamespace(w=np.ones(2), units=2)
+    for each in (model, own):
+        gradient = ab.grad(lambda m: (m.w * m.units).sum())(each)
+        new, _ = ab.optim.SGD(0.5).update(each, gradient, ab.optim.SGD(0.5).init(each))
+        assert new.units == 2
+        np.testing.assert_array_equal(new.w, [0.0, 0.0])
+
+
+def test_a_layer_in_a_model_is_named():
+    def model(x, layer):
+        return np.tanh(layer(x))
+
+    with pytest.raises(ValueError, match=r"Linear\(4, 3\) takes"):
+        ab.map(functools.partial(model, layer=linear), [np.ones(5), np.ones(4)])
