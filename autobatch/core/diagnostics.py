@@ -388,7 +388,7 @@ def _note_layer(error: BaseException) -> None:
     trace, note = error.__traceback__, ""
     while trace is not None:
         code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
-        layer = names.get("self")
+        layer: Any = names.get("self")
         if code.co_name == "__call__" and hasattr(type(layer), "_ab_takes"):
             note = f"{layer!r} takes {layer._ab_takes.format(*layer._made_from())}"
             given = next((names[name] for name in ("xs", "x", "ids") if name in names), None)

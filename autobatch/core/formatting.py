@@ -59,6 +59,12 @@ def few_rows(value: Any, *arrays: Any) -> str:
         return dict.__repr__(value) if isinstance(value, dict) else repr(value)
 
 
+def layer_repr(layer: Any) -> str:
+    """The `__repr__` of layers. Not a method of theirs: their code is read as the user's, and this asks for classes."""
+    bias = ", bias=False" if getattr(layer, "bias", layer) is None else ""
+    return f"{type(layer).__name__}({', '.join(map(str, layer._made_from()))}{bias})"
+
+
 def shown_bytes(count: float) -> str:
     """A number of bytes with a unit.
 

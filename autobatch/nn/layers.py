@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.api.batch import batch
-from autobatch.core.formatting import DTypeLike
+from autobatch.core.formatting import DTypeLike, layer_repr
 from autobatch.errors import OptionError
 from autobatch.ops.nn.activations import sigmoid
 from autobatch.ops.nn.dropout_and_masks import causal_mask, dropout
@@ -42,9 +42,7 @@ class Layer:
     def _made_from(self) -> tuple[Any, ...]:
         raise TypeError(f"{type(self).__name__} does not say what it was made from")
 
-    def __repr__(self) -> str:
-        bias = ", bias=False" if getattr(self, "bias", self) is None else ""
-        return f"{type(self).__name__}({', '.join(map(str, self._made_from()))}{bias})"
+    __repr__ = layer_repr
 
 
 class Linear(Layer):
