@@ -19,6 +19,7 @@ from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import ForcedValueError, UnsupportedError
 from autobatch.facts.operators import ARITHMETIC, UNARY
+from autobatch.facts.other_libraries import ARRAY, missing
 from autobatch.ops.array_protocols import ArrayMixin
 from autobatch.ops.rules.aliasing import stand_in
 from autobatch.ops.rules.dispatch import CONSTANT, name_of
@@ -370,7 +371,7 @@ class TapeArray(RecordedArray, ArrayMixin):
         if keys is not None:
             return self.__getitem__ if name == "lookup" else getattr(keys.__self__, name)
         if name.startswith("_") or self._ab_index >= 0:
-            raise AttributeError(f"'TapeArray' object has no attribute {name!r}")
+            raise missing("'TapeArray' object", name, ARRAY)
         return getattr(self._ab_value, name)
 
     def __repr__(self) -> str:
