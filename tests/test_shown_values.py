@@ -50,7 +50,9 @@ def test_few_rows_of_an_optimisers_state():
     params = {"w": np.ones((200, 50)), "k": np.ones((30, 20, 10)), "layers": [ab.nn.Linear(30, 20)]}
     opt = ab.optim.Adam(0.1)
     state = opt.init(params)
-    _, after = opt.update(params, {"w": np.ones((200, 50)), "k": None, "layers": [{"weight": None, "bias": None}]}, state)
+    _, after = opt.update(
+        params, {"w": np.ones((200, 50)), "k": None, "layers": [{"weight": None, "bias": None}]}, state
+    )
     for each in (state, after):
         assert isinstance(each, dict)
         assert each["mean"]["w"].shape == (200, 50)

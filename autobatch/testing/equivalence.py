@@ -211,8 +211,8 @@ class EquivalenceReport:
             more = f" and {len(ways) - 1} more" if len(ways) > 1 else ""
             rows.append((f"{ways[0]}{more}", f"fell back to the loop: {reason}"))
         rows += [("central differences", f"equal along {self.directions} directions")] if self.directions else []
-        rows += [(what, f"not compared: {why}") for what, why in self.skipped.items()]
-        return rows + ([("compiled", f"not compared: {self.not_compiled}")] if self.not_compiled else [])
+        rows += [(what, f"not compared ({why})") for what, why in self.skipped.items()]
+        return rows + ([("compiled", f"not compared ({self.not_compiled})")] if self.not_compiled else [])
 
 
 @seeded()
