@@ -53,7 +53,7 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 MODULES_OF_THEIR_OWN = {"errors"}
 
 # Folders whose __init__ is a public namespace, not only a docstring.
-NAMESPACES = {"testing", "optim", "nn", "ray", "segments", "tables", "batches"}  # the last one's classes make one another
+NAMESPACES = {"testing", "optim", "nn", "ray", "segments", "tables", "batches"}  # of batches, one makes another
 
 # Imports inside functions: each delays an optional or heavy dependency.
 LATE_IMPORTS = {
