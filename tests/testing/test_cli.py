@@ -178,6 +178,8 @@ def apply(x, model):
         (["apply", "--examples", "models:xs", "--shared", "model=models:model"], 0, "ab.map: equal"),
         (["apply", "--examples", "models:xs", "--shared", "model=models:Model"], 0, "ab.map: equal"),
         (["f", "--examples", "models:xs"], 2, "missing a required argument: 'w'"),
+        (["f", "--examples", "models:xs"], 2, "give --shared w=MODULE:NAME"),
+        (["f", "--examples", "models:xs", "--shared", "weight=models:w"], 2, "did you mean --shared w=... in place"),
         (["nothing", "--examples", "models:xs"], 2, "has no attribute 'nothing'"),
         (["f", "--examples", "xs"], 2, "expected MODULE:NAME"),
         (["f", "--examples", "none.json"], 2, "none.json does not exist"),
