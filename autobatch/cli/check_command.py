@@ -44,9 +44,9 @@ def run_check(options: argparse.Namespace) -> int:
             function = object_named(options.function)
             batched = object_named(options.batched) if options.batched else None
             columns, keywords = examples(options), shared(options)
-            check_call(function, columns, keywords)
             if batched and options.errors:
                 raise ValueError("--errors compares autobatch's ways; it does not go with --batched")
+            check_call(function, columns, keywords)
     except (ImportError, AttributeError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -14,11 +14,13 @@ import pytest
 
 import autobatch as ab
 from autobatch.core.config import Config, OptionValues
-from autobatch.public import EARLIER
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SNIPPETS = HERE / "calls.py"
+
+
+EARLIER = {name: namespace for namespace in (ab.segments, ab.tables) for name in namespace.__all__}
 
 
 def wrong_calls():
