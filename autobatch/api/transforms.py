@@ -109,10 +109,11 @@ def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the 
             "not ab.map(f(x), examples)"
         )
     try:
-        given = {name: value for name, value in (("way", way), ("strict", strict)) if value is not None}
-        if given:
+        pinned = pins(f) if isinstance(f, BatchFunction) else {}
+        if way is not None or strict is not None:
+            given = {name: value for name, value in (("way", way), ("strict", strict)) if value is not None}
             _refuse_own_names(f, given)
-        pinned = (pins(f) if isinstance(f, BatchFunction) else {}) | given
+            pinned |= given
         if pinned:
             return with_options(lambda: _mapped(f, example_sequences, shared)[0], **pinned)
         begun = small_map(undecorated(f), example_sequences, shared)
