@@ -133,7 +133,7 @@ def _flatten_into(tree: Any, out: list[Any]) -> TreeDef:
 def node_def(tree: Any, keys: tuple[Any, ...], children: tuple[TreeDef, ...]) -> TreeDef:
     """The structure of a node, given its keys and its children's structures."""
     factory = tree.default_factory if isinstance(tree, collections.defaultdict) else None
-    return TreeDef(type(tree), keys, children, factory)
+    return TreeDef(getattr(type(tree), "_ab_tree", type(tree)), keys, children, factory)
 
 
 def unflatten(structure: TreeDef, values: Iterable[Any]) -> Any:

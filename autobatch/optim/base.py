@@ -7,7 +7,7 @@ import math
 import numbers
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -28,6 +28,8 @@ from autobatch.tables.table import EmbeddingTable
 
 class State(dict[str, Any]):
     """The state of an optimiser: a dict that prints a few rows of each array."""
+
+    _ab_tree: ClassVar[type] = dict  # what its structure, and what is saved of it, says that it is
 
     def __repr__(self) -> str:
         return few_rows(self, *pytree.leaves(self))
