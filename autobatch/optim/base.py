@@ -149,6 +149,7 @@ def _refuse_whole_numbers(params: Any) -> None:
             continue
         setting = own and isinstance(value, int | np.integer)
         if not setting and getattr(value, "trainable", True) and dtype_of(value).kind != "f":
+            check_own_dtype(dtype_of(value), f"params{path}")
             raise DTypeError(
                 f"params{path} is {type(value).__name__} of dtype {dtype_of(value)}, which has no gradient; make it a "
                 "float, or keep it outside of the parameters"
