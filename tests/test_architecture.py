@@ -87,16 +87,43 @@ LATE_IMPORTS = {
     ("autobatch.testing.own_batch_proof", "hypothesis"): "only where a difference was found",
 }
 
-# Sizes. The limits of the package as a whole go up only with what it can do anew.
+# Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 338
-MOST_LINES = 85_452
+MOST_FILES = 334
+MOST_LINES = {
+    "": 312,
+    "api": 2_307,
+    "autodiff": 1_036,
+    "batches": 5_380,
+    "blocks": 4_182,
+    "bridges": 998,
+    "checkpoint": 2_891,
+    "cli": 954,
+    "compiled": 10_592,
+    "core": 3_742,
+    "facts": 1_764,
+    "kernels": 3_815,
+    "lazy": 7_341,
+    "lockstep": 5_015,
+    "nn": 531,
+    "ops": 9_472,
+    "optim": 1_133,
+    "ray": 2_879,
+    "report": 2_094,
+    "rewrite": 6_879,
+    "segments": 21,
+    "serving": 1_835,
+    "syntax": 870,
+    "tables": 7_202,
+    "testing": 3_241,
+}
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
 MOST_MODULES_SEEN_FROM_ELSEWHERE = 27
 TESTED_IN = {
     "autodiff": "tables",
+    "batches": "data",
     "ops": "numpy_functions",
     "optim": "tables",
     "rewrite": "lockstep",
@@ -286,7 +313,10 @@ def test_folders_are_of_a_size_to_read():
 
 def test_the_package_is_of_a_size_to_know():
     assert len(MODULES) <= MOST_FILES
-    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in MODULES) <= MOST_LINES
+    lines: collections.Counter[str] = collections.Counter()
+    for path in MODULES:
+        lines[layer(module_name(path)) if path.parent != PACKAGE else ""] += len(path.read_text("utf-8").splitlines())
+    assert {folder: n for folder, n in lines.items() if n > MOST_LINES.get(folder, 0)} == {}
 
 
 def test_the_first_line_of_a_module_says_its_concept():
