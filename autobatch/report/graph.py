@@ -5,6 +5,7 @@ import os
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
+from autobatch.core.diagnostics import shown_file
 from autobatch.report.source_lines import enclosing_loops, names_read, source_of
 from autobatch.syntax.scopes import target_names
 
@@ -108,7 +109,7 @@ def svg_graph(report: "Report") -> str:
         parts.append(f'<path d="{path}" class="edge" marker-end="url(#tip)"/>')
     for node, (x, y) in places.items():
         data, box = graph.nodes[node], boxes[node]
-        label, where = data["label"], f"{os.path.basename(data['file'])}:{data['line']}"
+        label, where = data["label"], f"{os.path.basename(shown_file(data['file']))}:{data['line']}"
         below = f"line {data['line']}: {data['seconds'] * 1e3:.2f} ms"
         heat = 0.06 + 0.6 * data["seconds"] / most
         parts.append(

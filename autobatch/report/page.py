@@ -4,6 +4,7 @@ import html
 import os
 from typing import TYPE_CHECKING
 
+from autobatch.core.diagnostics import shown_file
 from autobatch.report.graph import svg_graph
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _summary(report: "Report") -> str:
     parts = [f"<div>{html.escape(report.head())}</div>"]
     for line in report.shares[:3]:
         says = " ".join(each for each in (_how(line), html.escape(line.reason)) if each)
-        place = f"{html.escape(os.path.basename(line.file))}:{line.line}: " if line.file else ""
+        place = f"{html.escape(os.path.basename(shown_file(line.file)))}:{line.line}: " if line.file else ""
         text = f"<code>{html.escape(line.text.strip())}</code>" if line.file else html.escape(line.text)
         remedy = f"<br>→ <b>{html.escape(line.remedy)}</b>" if line.remedy else ""
         parts.append(f'<div class="share">{line.share:.0%} of the time: {place}{text}<br>{says}{remedy}</div>')

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from autobatch.core.diagnostics import shown_file
 from autobatch.core.formatting import columns, shown_bytes, wrapped
 from autobatch.report.graph import to_networkx
 from autobatch.report.line_profile import LaunchNode, Span
@@ -242,7 +243,7 @@ class Report:
         out = ["", "where the time goes:"] if self.shares else []
         said: set[str] = set()
         for line in self.shares[:_FIRST]:
-            where = f"{os.path.basename(line.file)}:{line.line}  " if line.file else ""
+            where = f"{os.path.basename(shown_file(line.file))}:{line.line}  " if line.file else ""
             out.append(_cut(f"  {line.share:4.0%}  {_time(self.time_of(line)):>8}  {where}{line.text.strip()}"))
             times = f"{line.how}, {line.times} times" if line.times > 1 else line.how
             says = "; ".join(each for each in (times, line.reason) if each)
@@ -373,7 +374,7 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def _label(span: Span) -> str:
     if span.name:
         return span.name
-    return f"{os.path.basename(span.place[0])}:{span.place[1]}" if span.place[0] else span.kind
+    return f"{os.path.basename(shown_file(span.place[0]))}:{span.place[1]}" if span.place[0] else span.kind
 
 
 def _trace_events(spans: Sequence[Span], name: str) -> dict[str, Any]:
