@@ -32,7 +32,7 @@ _COMPUTING = ("_ab_apply", "_ab_apply_any")  # of a batch; a lazy array records 
 
 # The innermost of our modules that a stack is in says what is being done. The first match counts.
 _PHASE_OF = (
-    ("lazy.launch_order", "scheduling"),
+    ("lazy.grouping.buffers", "gathering"),
     ("lazy.grouping", "scheduling"),
     ("kernels.rows", "gathering"),
     ("ops.numpy.indexing", "gathering"),
@@ -44,7 +44,6 @@ _PHASE_OF = (
     ("kernels", "elementwise"),
     ("ops", "elementwise"),
     ("tables", "gathering"),
-    ("lazy.buffers", "gathering"),
     ("lazy.launching", "gathering"),
     ("blocks.block_expressions", "tracing"),
     ("blocks.finder", "tracing"),

@@ -147,10 +147,7 @@ def _warn_of_rows(given: tuple[Any, ...], size: int) -> None:
         else:  # what carries a gradient is a parameter
             is_data = type(arg) is np.ndarray or hasattr(type(arg), "to_numpy")
             shape = arg.shape if is_data else ()
-        if len(shape) > 1:  # weights of a layer of this many inputs, and square ones, are of that shape, too
-            inputs = [n for each in batches_in(given) for n in getattr(each, "shape", ()) if type(n) is int]
-            shape = () if size in (*inputs, *shape[1:]) else shape
-        if shape and shape[0] == size:
+        if len(shape) == 1 and shape[0] == size:  # of more dimensions it is weights, as a rule
             warn_user(
                 f"argument {at + 1}, {'a list' if type(arg) is list else 'an array'} of shape {tuple(shape)}, is as "
                 f"long as the batch of {size} examples, and every example gets all of it; for a row each write "

@@ -203,7 +203,7 @@ watched: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_ran", d
 
 current_region = _region.get
 numbers = _numbers.get
-set_example, reset_example = _example.set, _example.reset
+set_example = _example.set
 set_region = _region.set
 
 
@@ -257,11 +257,12 @@ def as_example(
     """Call a function as an example, so that its random calls are counted: as the next of `numbering`, else as example
     0; inside the plain call of an undecorated function it is part of that example."""
     running = Example() if numbering is None else numbering.undecorated(drawing=False) or numbering.next()
-    token = _example.set(running)  # `with example(...)` would cost more than a small function
-    try:
+    before = _example.get()
+    try:  # `with example(...)` would cost more than a small function
+        _example.set(running)  # in here: an interrupt comes behind a call, before the next line begins
         return function(*args, **kwargs)
     finally:
-        _example.reset(token)
+        _example.set(before)
 
 
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
@@ -301,8 +302,9 @@ def run_loop(
     """Run one example after the other; `first` is the place of the first one in its batch."""
     running = _LoopExample(first)
     results = running.results
-    token = set_example(running)  # `with example(...)` would cost more than a small function
-    try:
+    before = _example.get()
+    try:  # `with example(...)` would cost more than a small function
+        set_example(running)
         if arguments_of is not None:
             for values in zip(*columns, strict=True):
                 positional, named = arguments_of(values, shared)
@@ -322,28 +324,30 @@ def run_loop(
     except Exception as error:
         raise note_example(error, first + len(results))  # noqa: B904 - the same error, with its note
     finally:
-        reset_example(token)
+        set_example(before)
     return results
 
 
 @contextlib.contextmanager
 def region(entered: Region | None) -> Iterator[None]:
     """Run a block in a region."""
-    token = _region.set(entered)
+    before = _region.get()
     try:
+        _region.set(entered)
         yield
     finally:
-        _region.reset(token)
+        _region.set(before)
 
 
 @contextlib.contextmanager
 def example(entered: Example) -> Iterator[None]:
     """Run a block as an example (or, in lock-step, as all of them)."""
-    token = _example.set(entered)
+    before = _example.get()
     try:
+        _example.set(entered)
         yield
     finally:
-        _example.reset(token)
+        _example.set(before)
 
 
 # CPU seconds of one thread, which exclude other processes and kernels compiled meanwhile (`kernels.jit`). If the

@@ -41,7 +41,6 @@ class Column:
 LIKE_A_COLUMN = {
     "array": Y,
     "ints": np.arange(4),
-    "rows": RNG.standard_normal((4, 2)),
     "list": [0.0, 1, True, np.float32(2)],
 }
 
@@ -75,6 +74,7 @@ def test_it_warns_once_whichever_way_runs(way):
 SILENT = {
     "another length": lambda f: f(X, np.ones(3)),
     "a square matrix": lambda f: f(X, np.ones((4, 4))),
+    "a matrix": lambda f: f(X, np.ones((4, 2))),
     "weights of four inputs": lambda f: ab.batch(lambda x, w: x @ w)(ab.collate(np.ones((4, 4))), np.ones((4, 3))),
     "a batch": lambda f: f(X, ab.MaskedBatch(Y)),
     "by keyword": lambda f: f(X, y=Y),

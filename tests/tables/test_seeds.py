@@ -120,5 +120,5 @@ def test_s1_19_booleans_are_or_and_and():
         assert found.dtype == bool
         for k, row in enumerate(found):
             np.testing.assert_array_equal(row, one(table[ids[bounds[k] : bounds[k + 1]]], axis=0))
-    with pytest.raises(ab.errors.DTypeError, match=r"a bag over a table of bool; .* ab.segment_any"):
+    with pytest.raises(ab.errors.DTypeError, match=r"a bag over a table of bool; .* ab.segments.segment_any"):
         ab.embedding_bag(ids, table, [0], mode="sum")

@@ -427,6 +427,7 @@ def freeze_part(part: Any, batch: Any) -> None:
 
 def _link(batches: list[Any]) -> None:
     """Let batches that stand for (parts of) one array know each other, and all that any of them knows, weakly."""
+    batches = [batch for batch in batches if isinstance(batch, Batch)]  # a view's base may be an array of all lanes
     known = {id(batch): batch for batch in batches}
     found = [getattr(batch, "_frozen", None) or () for batch in batches]
     for each in found:

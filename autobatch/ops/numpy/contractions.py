@@ -515,7 +515,7 @@ def _np_inner(a: Any, b: Any) -> Any:
 
 @implements(np.linalg.cross)
 def _linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    if any(shape_of(x)[axis] != 3 for x in (x1, x2)):
+    if any(type(size := shape_of(x)[axis]) is not int or size != 3 for x in (x1, x2)):
         raise Declined("np.linalg.cross of vectors that are not of three elements")
     return cross(x1, x2, axis=axis)
 
@@ -525,7 +525,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     if axis is not None:
         axisa = axisb = axisc = axis
     a, b = np.moveaxis(as_array(a), axisa, -1), np.moveaxis(as_array(b), axisb, -1)
-    if shape_of(a)[-1] != 3 or shape_of(b)[-1] != 3:
+    if any(type(size := shape_of(x)[-1]) is not int or size != 3 for x in (a, b)):
         raise Declined("np.cross of vectors that are not of three elements")
     x, y, z = (a[..., i] for i in range(3))
     u, v, w = (b[..., i] for i in range(3))

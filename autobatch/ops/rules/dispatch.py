@@ -21,6 +21,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
+from autobatch.core.current_region import asks_batches
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import UnsupportedError
 from autobatch.facts.call_effects import effect_of
@@ -105,6 +106,7 @@ def _with_fallback(
         nonlocal coverage
         if coverage is None:  # at the first call: signatures of all functions would slow down the import
             coverage = Coverage(function, implementation)
+        token = asks_batches.set(True)  # what NumPy would ask an example, the implementation asks a batch
         try:
             if (not kwargs and len(args) <= coverage.leading) or coverage.is_plain(args, kwargs):
                 return implementation(*args, **kwargs)
@@ -121,6 +123,8 @@ def _with_fallback(
             if isinstance(declined, TypeError):
                 raise
             reason = declined.reason
+        finally:
+            asks_batches.reset(token)
         return refuse(function, args, kwargs, reason)
 
     return call
