@@ -7,6 +7,7 @@ import pytest
 
 _CODE = """
 import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell has it ignored by what runs behind
 import autobatch as ab
 
 if "{how}" == "Ctrl-C":
