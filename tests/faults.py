@@ -12,7 +12,7 @@ import autobatch
 from autobatch.core import diagnostics
 from autobatch.core.memory import collector_paused
 from autobatch.errors import UnsupportedError
-from autobatch.syntax.source import PARSING
+from autobatch.program.source import PARSING
 
 PACKAGE = str(pathlib.Path(autobatch.__file__).parent)
 _ALLOCATORS = ("array", "ascontiguousarray", "concatenate", "empty", "empty_like", "full", "stack", "zeros")

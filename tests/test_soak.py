@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from autobatch.syntax.bounded_caches import BoundedDict
+from autobatch.program.bounded_caches import BoundedDict
 from tests.soak import SOAKS, defined_and_dropped
 
 

@@ -37,7 +37,7 @@ from autobatch.core.pytree import is_node, leaves_of_kind
 from autobatch.core.snapshot import cell_value
 from autobatch.errors import UnsupportedError
 from autobatch.facts.python_functions import PAUSES
-from autobatch.syntax.bounded_caches import CodeCache
+from autobatch.program.bounded_caches import CodeCache
 
 _NAME = "_ab_itself"
 _owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()

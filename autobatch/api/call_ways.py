@@ -57,13 +57,13 @@ from autobatch.core.diagnostics import warn_fallback, warn_user
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop, OverTime, forget_example, is_noted
-from autobatch.facts.purity import is_pure, only_computes
 from autobatch.lazy.example_map import common_length, examples_in, map_with_stats
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import Joining, active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.lockstep.example_columns import ExampleColumns, join, lanes_between, map_batches
 from autobatch.lockstep.lockstep_call import NoLockStep, batch_size_error, in_lock_step, run
+from autobatch.program.purity import is_pure, only_computes
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.lockstep_forms import convert
 from autobatch.rewrite.recorders.generated_recorders import recorders_of

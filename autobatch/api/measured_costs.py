@@ -24,10 +24,10 @@ from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.core.diagnostics import is_library
 from autobatch.core.pytree import is_node, leaves_of_kind
 from autobatch.facts.python_functions import PAUSES
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
-from autobatch.syntax.source import is_library
+from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 
 
 class FunctionCosts:

@@ -26,7 +26,7 @@ from autobatch.facts.operators import COMPARISONS
 from autobatch.ops import nn
 from autobatch.ops.numpy.reductions import UFUNC_REDUCTIONS
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS
-from autobatch.syntax.scopes import binds, is_dotted, is_slicing, path_of, target_names
+from autobatch.program.scopes import binds, is_dotted, is_slicing, path_of, target_names
 
 _OPERATORS = tuple(each.syntax for each in COMPARISONS)
 METHODS = SHAPED_METHODS - {"conj"}  # which may give the array itself

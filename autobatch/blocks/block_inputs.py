@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.syntax.scopes import path_of
+from autobatch.program.scopes import path_of
 
 _KNOWN = (types.ModuleType, types.FunctionType)
 _MISSING = object()

@@ -37,8 +37,8 @@ from typing import Any
 
 from autobatch.blocks.block_expressions import LEAST, METHODS, BlockForm, Names, Refused, Scope, is_pure
 from autobatch.blocks.block_inputs import Guard
-from autobatch.syntax.quote import located, placed, substituted
-from autobatch.syntax.scopes import binds, bound_names, captured, parameters, path_of, reads, target_names
+from autobatch.program.quote import located, placed, substituted
+from autobatch.program.scopes import binds, bound_names, captured, parameters, path_of, reads, target_names
 
 COMPUTED = (ast.BinOp, ast.UnaryOp, ast.Compare, ast.Call, ast.Subscript, ast.Attribute)
 MakeForm = Callable[[Names], BlockForm]

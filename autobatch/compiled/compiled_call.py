@@ -21,7 +21,7 @@ from autobatch.core.current_region import Example, example
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves_of_kind
 from autobatch.errors import note_example
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS
+from autobatch.program.bounded_caches import MOST_FUNCTIONS
 
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 

@@ -34,7 +34,7 @@ from autobatch.core.memory import call_all, run_all
 from autobatch.core.pytree import has_more_parts
 from autobatch.core.snapshot import cell_value
 from autobatch.core.threads import run_together, thread_count
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
+from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 
 _DEEPEST = 3000  # nested calls that fit on a thread's stack, which Python's own calls do not need
 MIN_PARALLEL = 2e-3  # seconds of estimated work above which several threads are used

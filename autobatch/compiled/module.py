@@ -14,7 +14,7 @@ from autobatch.compiled.translation.source_program import Instance, Lines, Sourc
 from autobatch.compiled.translation.typed_text import rep
 from autobatch.compiled.value_layout import Loader, ResultWriter, check_aliases
 from autobatch.core.diagnostics import shown_file
-from autobatch.syntax.quote import parse
+from autobatch.program.quote import parse
 
 _TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # importing them fills `CALLS` and `METHODS`
 

@@ -19,6 +19,7 @@ import os
 import re
 import signal
 import sys
+import sysconfig
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -94,6 +95,20 @@ def is_own_file(filename: str) -> bool:
 def is_library_file(filename: str) -> bool:
     """True if the file belongs to this library or to NumPy."""
     return is_own_file(filename) or f"{os.sep}numpy{os.sep}" in filename
+
+
+_HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
+_MODELS = tuple(os.path.join(_PACKAGE, *each) for each in (("nn", ""), ("cli", "small_demo.py")))  # as user code
+
+
+@functools.lru_cache(maxsize=4096)
+def is_library(filename: str) -> bool:
+    """True if a file is not the user's: the standard library, an installed package, or this one.
+
+    The layers of `ab.nn` and the model of `autobatch demo` count as the user's own.
+    """
+    known = filename.startswith((_PACKAGE, *_HOME, "<frozen")) or "site-packages" in filename
+    return known and not filename.startswith(_MODELS)
 
 
 def user_line() -> tuple[str, int]:

@@ -1,1 +1,1 @@
-"""Facts about NumPy and Python, each stated once: calls, methods, types, operators, and the syntax that uses them."""
+"""Facts about NumPy and Python, each stated once: calls, methods, types and operators."""

@@ -25,10 +25,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from autobatch.core.diagnostics import is_library
 from autobatch.facts import methods, numpy_functions, python_functions
 from autobatch.facts.python_functions import COMPUTING_LIBRARIES, PASSING_MODULES, READERS
 from autobatch.facts.types import SCALARS
-from autobatch.syntax.source import is_library
 
 T = TypeVar("T")
 _ENTRY = re.compile(r"([!&]*)([\w.]+)(?:\(([^)]*)\))?")

@@ -23,7 +23,7 @@ from autobatch.lazy.example_state import ExampleState, shows_classes, shows_iden
 from autobatch.lazy.fibers import Fibers, Joining, LaunchError, active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.trace import Trace, finish, record_lookups, wrap_example, wrap_shared
-from autobatch.syntax.source import is_rewritten
+from autobatch.program.source import is_rewritten
 
 
 def map_with_stats(

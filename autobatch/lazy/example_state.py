@@ -34,18 +34,19 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
+from autobatch.core.diagnostics import is_library
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import attributes, leaves, replace_leaves
 from autobatch.core.recorded_array import is_recorded
 from autobatch.core.snapshot import Snapshot, functions_of
 from autobatch.facts.call_effects import may_act, reads_values
-from autobatch.facts.purity import ANY, may_change, meaning_of
 from autobatch.facts.python_functions import ACTING_MODULES, FRAME_READERS, PAUSES
 from autobatch.facts.types import COMPARISON_METHODS, GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS
-from autobatch.syntax.scopes import is_dotted, path_of
-from autobatch.syntax.source import NoSourceError, find, inner_codes, is_library
+from autobatch.program.bounded_caches import MOST_FUNCTIONS
+from autobatch.program.purity import ANY, may_change, meaning_of
+from autobatch.program.scopes import is_dotted, path_of
+from autobatch.program.source import NoSourceError, find, inner_codes
 
 _MOST_CHECKED = 20_000  # objects in examples
 _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it

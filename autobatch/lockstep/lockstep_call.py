@@ -22,7 +22,7 @@ from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Batched, check_padding, limited_padding
 from autobatch.core.config import config
 from autobatch.core.current_region import example, region
-from autobatch.core.diagnostics import came_from_outside, warn_fallback
+from autobatch.core.diagnostics import came_from_outside, is_library, warn_fallback
 from autobatch.core.memory import keep_freed_memory, write_all
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves, leaves_of_kind, map_tree
@@ -33,7 +33,7 @@ from autobatch.lockstep.example_columns import ExampleColumns, map_batches
 from autobatch.lockstep.lanes.region import LaneExample, Root, is_changeable
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.sequences import LaneSequence
-from autobatch.syntax.source import is_library, is_rewritten
+from autobatch.program.source import is_rewritten
 from autobatch.tables.lookup import PendingRows
 
 MapColumns = Callable[..., tuple[list[Any], bool]]

@@ -5,9 +5,9 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from autobatch.core.diagnostics import remedy
+from autobatch.program.scopes import target_names
 from autobatch.report.line_profile import Figures
 from autobatch.report.source_lines import Source, enclosing_loops, names_read
-from autobatch.syntax.scopes import target_names
 
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line from which on advice is given

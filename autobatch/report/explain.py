@@ -20,9 +20,9 @@ from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.diagnostics import Fallback, hide_frames, noted_fallbacks
 from autobatch.core.pytree import leaves
 from autobatch.core.snapshot import Snapshot
-from autobatch.facts.purity import may_change
 from autobatch.lazy.example_state import shows_order
 from autobatch.lazy.launching import Stats
+from autobatch.program.purity import may_change
 from autobatch.report.advice import Facts, advice, general_advice, mended, overhead
 from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
 from autobatch.report.report import Forced, Launch, Line, Report

@@ -6,8 +6,8 @@ from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
 from autobatch.core.diagnostics import shown_file
+from autobatch.program.scopes import target_names
 from autobatch.report.source_lines import enclosing_loops, names_read, source_of
-from autobatch.syntax.scopes import target_names
 
 if TYPE_CHECKING:
     from autobatch.report.report import Report

@@ -31,14 +31,14 @@ from autobatch.blocks import kernel_codegen, tracing
 from autobatch.blocks.launch import Form
 from autobatch.blocks.scan import Scan
 from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
-from autobatch.core.diagnostics import is_library_file
+from autobatch.core.diagnostics import is_library, is_library_file
 from autobatch.core.op import Op
 from autobatch.core.pytree import leaves
 from autobatch.lazy import launching
 from autobatch.lazy.fibers import Fibers, active_trace
 from autobatch.lockstep.block_launch import BlockRun
+from autobatch.program.source import written_lines
 from autobatch.rewrite import block_forms, lockstep_forms, taped_forms
-from autobatch.syntax.source import is_library, written_lines
 
 Place = tuple[str, int]
 """(file, line)."""

@@ -6,9 +6,9 @@ import linecache
 from collections.abc import Iterable, Iterator
 from types import CodeType
 
+from autobatch.program.quote import parse
+from autobatch.program.source import written_lines
 from autobatch.report.line_profile import Place
-from autobatch.syntax.quote import parse
-from autobatch.syntax.source import written_lines
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 

@@ -26,28 +26,20 @@ from autobatch.batches.any_batch import Batch
 from autobatch.blocks.block_expressions import LEAST, BlockForm, Names, Refused, Scope
 from autobatch.blocks.finder import COMPUTED, FoundBlock, body_function, longest_block, scope_in, split_off_arrays
 from autobatch.core.current_region import check_time
+from autobatch.core.diagnostics import is_library
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.facts.python_functions import PAUSES
 from autobatch.facts.types import forget_classes
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.fibers import shared_item
 from autobatch.lazy.trace import plain_parts
+from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
+from autobatch.program.liveness import annotate
+from autobatch.program.quote import expression, placed, substituted
+from autobatch.program.scopes import parameters, path_of, target_names
+from autobatch.program.source import NoSourceError, as_function, compiled, find, inner_codes, own_tree, remember
 from autobatch.rewrite.callees import FRAME_NAME_READERS, Forms, function_of, helper, through_form
 from autobatch.rewrite.taped_forms import CELLS, mark
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
-from autobatch.syntax.liveness import annotate
-from autobatch.syntax.quote import expression, placed, substituted
-from autobatch.syntax.scopes import parameters, path_of, target_names
-from autobatch.syntax.source import (
-    NoSourceError,
-    as_function,
-    compiled,
-    find,
-    inner_codes,
-    is_library,
-    own_tree,
-    remember,
-)
 
 _GENERATOR = 0x20
 _ITEM = "_ab_item"

@@ -15,8 +15,8 @@ from autobatch.blocks.block_expressions import BlockForm, Names, Scope
 from autobatch.blocks.finder import FoundBlock, body_function, longest_block
 from autobatch.lockstep.block_launch import Site
 from autobatch.lockstep.block_loops import ScanSite
-from autobatch.syntax.quote import expression, name, statements
-from autobatch.syntax.scopes import bound_names
+from autobatch.program.quote import expression, name, statements
+from autobatch.program.scopes import bound_names
 
 _LEAST_IN_A_VALUE = 3  # ops; an expression with fewer is no faster as a launch of its own
 

@@ -16,16 +16,17 @@ from autobatch.blocks.block_expressions import Names, Scope
 from autobatch.blocks.block_inputs import Guard
 from autobatch.blocks.finder import guards_of_helper
 from autobatch.core.abstract_eval import type_of
+from autobatch.core.diagnostics import is_library
 from autobatch.facts.call_effects import effect_of, reads_values
 from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.lazy.fibers import get_attribute, has_attribute, is_instance, with_values
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.numpy.python_math import OF_NUMBERS
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
-from autobatch.syntax.liveness import annotate
-from autobatch.syntax.quote import expression
-from autobatch.syntax.scopes import path_of
-from autobatch.syntax.source import PARSING, NoSourceError, as_function, find, is_library
+from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
+from autobatch.program.liveness import annotate
+from autobatch.program.quote import expression
+from autobatch.program.scopes import path_of
+from autobatch.program.source import PARSING, NoSourceError, as_function, find
 
 FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # makes the form of a function; {id of function: form}
 _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "values"})  # called in every loop

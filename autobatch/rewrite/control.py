@@ -4,11 +4,11 @@ import ast
 from collections.abc import Iterable
 from typing import Any
 
+from autobatch.program.liveness import annotate
+from autobatch.program.quote import expression, name, statements
+from autobatch.program.scopes import bound_names, local_nodes, target_names
 from autobatch.rewrite.block_sites import scan_lines
 from autobatch.rewrite.in_place_writes import stored_names
-from autobatch.syntax.liveness import annotate
-from autobatch.syntax.quote import expression, name, statements
-from autobatch.syntax.scopes import bound_names, local_nodes, target_names
 
 _TEMPORARY = frozenset({"range", "zip", "enumerate", "reversed", "map", "list", "tuple", "sorted"})
 

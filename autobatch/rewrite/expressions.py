@@ -6,8 +6,8 @@ from typing import Any
 from autobatch.errors import NeedsLoop
 from autobatch.facts import operators
 from autobatch.facts.python_functions import FRAME_READERS, PAUSES
-from autobatch.syntax.quote import expression, is_generated, name
-from autobatch.syntax.scopes import target_names
+from autobatch.program.quote import expression, is_generated, name
+from autobatch.program.scopes import target_names
 
 _SYMBOLS = {each.syntax: each.symbol for each in operators.COMPARISONS}
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from autobatch.facts.call_effects import ARRAY_SHARERS, functions_of, mutators
 from autobatch.facts.operators import ARITHMETIC
-from autobatch.facts.syntax_effects import ARRAY_METHODS, UNKNOWN, Reader, usual_meaning
-from autobatch.syntax.quote import expression, name, statements
-from autobatch.syntax.scopes import bound_names, captured, local_nodes, parameters, target_names
+from autobatch.program.quote import expression, name, statements
+from autobatch.program.scopes import bound_names, captured, local_nodes, parameters, target_names
+from autobatch.program.syntax_effects import ARRAY_METHODS, UNKNOWN, Reader, usual_meaning
 
 
 def stored_names(body: Any) -> set[str]:

@@ -13,27 +13,19 @@ from autobatch.blocks.block_expressions import Names, Scope
 from autobatch.blocks.block_inputs import Guard
 from autobatch.blocks.finder import split_off_arrays
 from autobatch.core.current_region import check_time
+from autobatch.core.diagnostics import is_library
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.lockstep.block_launch import Site
 from autobatch.lockstep.block_loops import ScanSite
 from autobatch.lockstep.runtime import NAMES
+from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
+from autobatch.program.scopes import bound_names, parameters
+from autobatch.program.source import PARSING, Mangle, NoSourceError, as_function, compiled, find, inner_codes
 from autobatch.rewrite.block_sites import BlockSites
 from autobatch.rewrite.callees import helper
 from autobatch.rewrite.control import Control
 from autobatch.rewrite.expressions import Calls, Choices, Comprehensions, Displays, Guards, Operators, Reads, is_pause
 from autobatch.rewrite.in_place_writes import Ownership, Stores
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
-from autobatch.syntax.scopes import bound_names, parameters
-from autobatch.syntax.source import (
-    PARSING,
-    Mangle,
-    NoSourceError,
-    as_function,
-    compiled,
-    find,
-    inner_codes,
-    is_library,
-)
 
 PASSES: list[Any] = [
     Control,

@@ -23,19 +23,20 @@ import numpy as np
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import has_batch
 from autobatch.blocks.block_expressions import Scope
+from autobatch.core.diagnostics import is_library
 from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import functions_of
-from autobatch.facts.syntax_effects import Reader, usual_meaning
 from autobatch.lazy.fibers import active_trace
 from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.numpy.python_math import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
+from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
+from autobatch.program.quote import expression
+from autobatch.program.scopes import bound_names, local_nodes, parameters
+from autobatch.program.source import NoSourceError, compiled, inner_codes, own_tree, remember
+from autobatch.program.syntax_effects import Reader, usual_meaning
 from autobatch.rewrite.callees import FRAME_NAME_READERS, Forms, function_of, through_form
 from autobatch.rewrite.in_place_writes import Ownership, is_fresh, is_maker, stored_names
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
-from autobatch.syntax.quote import expression
-from autobatch.syntax.scopes import bound_names, local_nodes, parameters
-from autobatch.syntax.source import NoSourceError, compiled, inner_codes, is_library, own_tree, remember
 
 _TAKING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "full"})
 _NO_LISTS = (ast.Constant, ast.Compare, ast.UnaryOp, ast.JoinedStr, ast.Lambda, ast.Dict, ast.DictComp)

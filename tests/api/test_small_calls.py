@@ -14,7 +14,7 @@ import autobatch as ab
 from autobatch.api import batch as batch_functions
 from autobatch.api import call_ways, measured_costs
 from autobatch.blocks import kernel_cache, program
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
+from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from tests import law
 
 RAGGED = [np.arange(3.0), np.arange(1.0), np.zeros(0), np.arange(5.0)]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.facts.purity import may_change
 from autobatch.lazy import example_state
+from autobatch.program.purity import may_change
 from tests.law import assert_same
 from tests.lazy import effect_chains
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.program.quote import expression, statements
 from autobatch.rewrite import lockstep_forms
-from autobatch.syntax.quote import expression, statements
 from tests.law import equals_loop
 
 

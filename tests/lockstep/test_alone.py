@@ -8,8 +8,8 @@ import pytest
 
 from autobatch import batch, examples, nn
 from autobatch.errors import FallbackWarning, UnsupportedError
-from autobatch.facts.purity import is_pure
 from autobatch.lockstep import lockstep_call
+from autobatch.program.purity import is_pure
 from autobatch.testing import inspect
 from autobatch.testing.inspect import forget_warnings, noted_fallbacks
 from tests.law import assert_same, batch_of, every_way_equals_loop, ragged

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.syntax.source import NoSourceError, find, written_lines
+from autobatch.program.source import NoSourceError, find, written_lines
 
 LATER = ["y = 2", "for i in range(3):", "    print(i)", ""]
 

@@ -10,11 +10,11 @@ import pytest
 
 from autobatch import batch, examples
 from autobatch.errors import UnsupportedError
+from autobatch.program.liveness import annotate
+from autobatch.program.quote import statements
 from autobatch.rewrite.expressions import Operators
 from autobatch.rewrite.in_place_writes import Ownership
 from autobatch.rewrite.lockstep_forms import PASSES, convert, source
-from autobatch.syntax.liveness import annotate
-from autobatch.syntax.quote import statements
 from autobatch.testing.inspect import python_calls
 from tests.law import batch_of, equals_loop, ragged
 

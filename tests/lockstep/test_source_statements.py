@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from autobatch.syntax import source
+from autobatch.program import source
 
 TEXT = '''
     """A module whose text has lines that look like

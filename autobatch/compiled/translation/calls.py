@@ -11,7 +11,7 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import BOOL, INT
 from autobatch.compiled.translation.local_functions import LocalFunction, holds_local, memoised, outer_values, rebind
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value
-from autobatch.syntax.source import is_library
+from autobatch.core.diagnostics import is_library
 
 _WRITTEN = ("autobatch.compiled.functions.python_sources", "autobatch.compiled.functions.numpy_sources")
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from autobatch.compiled.translation.exact_types import CONFLICT, Dict, Scalar, Static, Tuple, Union
 from autobatch.compiled.translation.typed_text import Value
-from autobatch.syntax.liveness import annotate
-from autobatch.syntax.quote import parse
-from autobatch.syntax.source import as_function
+from autobatch.program.liveness import annotate
+from autobatch.program.quote import parse
+from autobatch.program.source import as_function
 
 
 @dataclasses.dataclass(eq=False)

@@ -9,8 +9,8 @@ from typing import Any
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import FLOAT
 from autobatch.compiled.translation.typed_text import constructor, rep
-from autobatch.syntax.liveness import annotate
-from autobatch.syntax.source import NoSourceError, own_tree
+from autobatch.program.liveness import annotate
+from autobatch.program.source import NoSourceError, own_tree
 
 _NEVER = {
     ast.AsyncFor: "an asynchronous loop", ast.AsyncWith: "an asynchronous block", ast.Await: "await",

@@ -24,7 +24,7 @@ from autobatch.compiled.translation.source_program import Inline, Instance, Line
 from autobatch.compiled.translation.typed_text import ANY, NO_CONSTANT, Bounds, Value, convert, dummy, rep
 from autobatch.core.diagnostics import shown_file
 from autobatch.core.op import is_boxed
-from autobatch.syntax.scopes import bound_names
+from autobatch.program.scopes import bound_names
 
 FAIL = "return 0, @dummy@"
 """Leaves the example to Python. A function returns `1, value`; `0, dummy` (this); `exception's number, dummy`."""

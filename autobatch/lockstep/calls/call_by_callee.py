@@ -20,7 +20,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import stack_results, tracking_views
 from autobatch.core.current_region import check_time, current_region
-from autobatch.core.diagnostics import warn_fallback
+from autobatch.core.diagnostics import is_library, warn_fallback
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
@@ -53,7 +53,6 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
-from autobatch.syntax.source import is_library
 
 _DISPATCHER = type(np.sum)
 _CACHED: Any = type(functools.cache(len))

@@ -13,6 +13,7 @@ from autobatch.blocks.block_expressions import METHODS, is_pure
 from autobatch.facts.call_effects import Effect, effect_of, method_effect, method_names, mutators
 from autobatch.facts.types import keeps_fields
 from autobatch.lazy.array import LazyArray
+from autobatch.program.source import NoSourceError
 from autobatch.rewrite.block_forms import block_tree
 from autobatch.rewrite.recorders.guards import MISSING, Changed, method_of
 from autobatch.rewrite.recorders.line_writer import Unreachable
@@ -37,7 +38,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 from autobatch.rewrite.recorders.recorder_functions import Definition, Version
 from autobatch.rewrite.recorders.value_writer import ValueWriter
 from autobatch.rewrite.taped_forms import listed
-from autobatch.syntax.source import NoSourceError
 
 _OF_PLAIN = frozenset((
     len, isinstance, int, float, bool, str, abs, min, max, sum, sorted, range, zip, enumerate, reversed, tuple, list,

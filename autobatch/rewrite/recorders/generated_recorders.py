@@ -24,6 +24,8 @@ from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.example_recorder import NoRoom, UnusualLength
 from autobatch.lazy.grouping.any_length import LONGEST, SHORTEST
 from autobatch.lazy.trace import Trace
+from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
+from autobatch.program.source import PARSING
 from autobatch.rewrite.block_forms import block_tree
 from autobatch.rewrite.recorders.guards import FUNCTION, TRACE, Changed, Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
@@ -44,8 +46,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 )
 from autobatch.rewrite.recorders.recorder_functions import Definition, Misfit, Site, Version, Wait, Written
 from autobatch.rewrite.recorders.statement_writer import write_version
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
-from autobatch.syntax.source import PARSING
 
 _MOST_FORMS = 8  # per function
 _MOST_FAILURES = 6  # failed attempts to generate a recorder for a function

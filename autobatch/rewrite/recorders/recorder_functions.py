@@ -20,6 +20,7 @@ from autobatch.lazy.block_nodes import Block, Row
 from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.lazy.grouping.any_length import SAMPLES, AnyLength, of_any_length
 from autobatch.lazy.grouping.signatures import Signature
+from autobatch.program.scopes import bound_names, captured, parameters
 from autobatch.rewrite.recorders.guards import Changed, Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
@@ -38,7 +39,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     kind_at_samples,
     without_values,
 )
-from autobatch.syntax.scopes import bound_names, captured, parameters
 
 _MOST_VERSIONS = 24
 _MOST_VERSIONS_OF_ONE = 4  # versions that differ only in numbers

@@ -17,10 +17,8 @@ import functools
 import itertools
 import linecache
 import operator
-import os
 import re
 import sys
-import sysconfig
 import textwrap
 import threading
 from collections.abc import Iterable, Iterator
@@ -28,9 +26,9 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from autobatch.core.diagnostics import shown_file
-from autobatch.syntax.bounded_caches import BoundedDict, CodeCache
-from autobatch.syntax.quote import located, parse
-from autobatch.syntax.scopes import parameters
+from autobatch.program.bounded_caches import CodeCache
+from autobatch.program.quote import located, parse
+from autobatch.program.scopes import parameters
 
 PARSING = threading.RLock()
 """Held while trees are made and compiled, because CPython 3.11 counts tree depth over all threads together."""
@@ -43,25 +41,6 @@ _FUTURE_FLAGS = functools.reduce(
 
 # {code of a rewritten function: the user's code that it was made from}
 _written: CodeCache[CodeType] = CodeCache()
-
-
-_HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
-_PACKAGE = __file__[: __file__.rindex("syntax")]
-_MODELS = tuple(os.path.join(_PACKAGE, *each) for each in (("nn", ""), ("cli", "small_demo.py")))  # as user code
-_library_files: BoundedDict[str, bool] = BoundedDict(1 << 12)
-
-
-def is_library(filename: str) -> bool:
-    """True if a file is not the user's: the standard library, an installed package, or this one.
-
-    The layers of `ab.nn` and the model of `autobatch demo` count as the user's own.
-    """
-    known = _library_files.get(filename)
-    if known is None:
-        known = filename.startswith((_PACKAGE, *_HOME)) or "site-packages" in filename or filename.startswith("<frozen")
-        known = known and not filename.startswith(_MODELS)
-        _library_files[filename] = known
-    return known
 
 
 class NoSourceError(Exception):

@@ -17,7 +17,7 @@ import numpy as np
 
 from autobatch.facts.call_effects import Effect, effect_of, effects_of_method, method_names
 from autobatch.facts.python_functions import NEW_CONTAINERS
-from autobatch.syntax.scopes import parameters
+from autobatch.program.scopes import parameters
 
 UNKNOWN = object()
 _MODULES = {"np": np, "numpy": np, "math": math}

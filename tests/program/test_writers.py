@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.facts.purity import is_pure, may_change
+from autobatch.program.purity import is_pure, may_change
 from tests.facts.writers import module_of, writing_statements
 
 INTS, FLOATS = np.array([3, 1, 2]), np.array([2.5, -1.0, np.nan])

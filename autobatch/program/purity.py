@@ -17,12 +17,13 @@ from functools import partial
 from types import FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
+from autobatch.core.diagnostics import is_library
 from autobatch.core.snapshot import cell_value, is_user_code
 from autobatch.facts.call_effects import Effect, effect_of
-from autobatch.facts.syntax_effects import UNKNOWN, Reader, unpacks
-from autobatch.syntax.bounded_caches import MOST_FUNCTIONS, BoundedDict
-from autobatch.syntax.scopes import parameters, path_of, target_names
-from autobatch.syntax.source import NoSourceError, find, is_library
+from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
+from autobatch.program.scopes import parameters, path_of, target_names
+from autobatch.program.source import NoSourceError, find
+from autobatch.program.syntax_effects import UNKNOWN, Reader, unpacks
 
 _NOT_ANALYSED = (
     ast.ClassDef, ast.AsyncFunctionDef, ast.Await, ast.Import, ast.ImportFrom, ast.AsyncFor, ast.AsyncWith, ast.Yield,

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from autobatch.facts.purity import is_pure, may_change
+from autobatch.program.purity import is_pure, may_change
 
 NAMES = ["a", "b", "c"]
 VALUES = [

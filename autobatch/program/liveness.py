@@ -9,7 +9,7 @@ gets `live_after` (names that may be read after it) and `bound_before` (names de
 import ast
 from collections.abc import Sequence
 
-from autobatch.syntax.scopes import bound_names, captured, parameters, reads, target_names
+from autobatch.program.scopes import bound_names, captured, parameters, reads, target_names
 
 Names = frozenset[str]
 _NONE: Names = frozenset()

@@ -1,1 +1,0 @@
-"""Syntax: scopes and liveness of names in trees, finding a function's source, and quoting generated code."""
