@@ -12,19 +12,54 @@ __all__ = [
     "DTypeError",
     "FallbackWarning",
     "ForcedValueError",
-    "MostlyPadding",
     "NeedsLoop",
     "OffsetsError",
     "OptionError",
     "OverTime",
     "OverloadedError",
+    "Reason",
     "ShapeError",
     "StructureError",
+    "Unreachable",
+    "Unsupported",
     "UnsupportedError",
     "forget_example",
     "is_noted",
     "note_example",
+    "reason_of",
+    "shown_file",
 ]
+
+import sys
+from typing import Any
+
+# What to write instead, where several signals say the same.
+BUILD_ARRAYS = "build arrays: append to one list, and np.stack it after the loop"
+CALL_AFTER = "call it once after the batched part, or write it with functions that have a rule (np.sum, np.sort …)"
+COPY_FIRST = "copy it first: y = x.copy()"
+DRAW_BEFORE = "draw by ab.nn.dropout(x, rate, seed=…), or draw before the call and give each example its numbers"
+FROM_PLAIN_CODE = "call it from code that is not asynchronous"
+KEEP_IN_A_FILE = "keep the function in a file, and import it again"
+MAKE_A_LIST = "make a list of it, and loop over that"
+OWN_LENGTHS = "compute with arrays of each example's own length instead; lengths, masks and np.where are arrays"
+RETURN_ARRAYS = "return arrays, tuples, dicts or dataclasses of them"
+RETURN_VALUES = "return the value, and put the results together after the call"
+SHOW_AFTER = "return what is to be shown, and print it after the call"
+TEST_BEFORE = "test for it before, as in `x if ok else 0.0` or `if key in d`"
+WARNINGS_OUTSIDE = "put `with warnings.catch_warnings()` around the call"
+WRITE_AXIS = "write the axis out: x[:, None], or repeat the value to its length"
+
+
+def shown_file(filename: str) -> str:
+    """The name of a source file for messages: a notebook's cell is `Cell In[3]`, as in IPython's tracebacks.
+
+    >>> shown_file("model.py")
+    'model.py'
+    """
+    interactive = sys.modules.get("IPython")
+    shell = interactive.get_ipython() if interactive is not None else None
+    name = getattr(getattr(shell, "compile", None), "format_code_name", lambda filename: None)(filename)
+    return " ".join(name) if name else filename
 
 
 class ShapeError(ValueError):
@@ -79,20 +114,91 @@ class ClosedError(RuntimeError):
     """A request to a batcher that is closed, or a server that shuts down."""
 
 
-class NeedsLoop(UnsupportedError):  # noqa: N818  # a signal, not a failure
-    """Raised inside a lock-step run to say: this cannot run for all lanes at once, run the examples on the fly.
-
-    It is raised before anything outside the run was changed, so the examples start from the state that the caller left.
+class Reason(str):
+    """Why code does not run in some mode, in words.
 
     Attributes:
-        where: the file and line at fault, if that is not the line that runs.
+        where: the user's (file, line), if it is known; instead: what to write instead, or "", in one sentence.
+
+    >>> Reason("a generator", ("model.py", 3), MAKE_A_LIST).placed
+    'model.py:3: a generator'
     """
 
-    where: tuple[str, int] | None = None
+    __slots__ = ("instead", "where")
+    where: tuple[str, int] | None
+    instead: str
+
+    def __new__(cls, why: str, where: tuple[str, int] | None = None, instead: str = "") -> "Reason":
+        out = super().__new__(cls, why)
+        out.where, out.instead = where or getattr(why, "where", None), instead or getattr(why, "instead", "")
+        return out
+
+    @property
+    def placed(self) -> str:
+        """The text with the user's line before it."""
+        return str(self) if self.where is None else f"{shown_file(self.where[0])}:{self.where[1]}: {self}"
 
 
-class MostlyPadding(NeedsLoop):
-    """Raised inside a run, before it makes a large array that would be mostly padding."""
+class Unsupported(Exception):  # noqa: N818  # a signal, not a failure
+    """Signals that code, a call or a value has no form in some mode; what runs it then is for the catcher to say.
+
+    It is raised before anything outside the run was changed.
+
+    Args:
+        why: what is not supported, without a place; a `Reason` brings its place and remedy along.
+        node: the syntax at fault; the reader of its file adds that (`at`).
+        instead: what to write instead, in one sentence.
+        where: the file and line at fault.
+        passing: it holds for this run only: the form is being compiled, the run raised an error.
+
+    >>> str(Unsupported("out= has no batched form", where=("model.py", 3)))
+    'model.py:3: out= has no batched form'
+    """
+
+    def __init__(
+        self,
+        why: Any = "",
+        node: Any = None,
+        *,
+        instead: str = "",
+        where: tuple[str, int] | None = None,
+        passing: bool = False,
+    ) -> None:
+        super().__init__(why)
+        self.instead = instead or getattr(why, "instead", "")
+        self.where = where or getattr(why, "where", None)
+        self.passing = passing
+        self._line = getattr(node, "lineno", 0)
+
+    def __str__(self) -> str:
+        return self.reason.placed
+
+    @property
+    def reason(self) -> Reason:
+        """What was raised, for a message."""
+        return Reason(self.args[0] if self.args else "", self.where, self.instead)
+
+    def at(self, file: str, line: int) -> "Unsupported":
+        """This signal with its place, unless it has one: its node's line in `file`, else the given line."""
+        self.where = self.where or (file, self._line or line)
+        return self
+
+
+class NeedsLoop(Unsupported, UnsupportedError):  # noqa: N818  # a signal, not a failure
+    """Raised inside a run to give the run up: its examples run by the next mode, in the end one after the other."""
+
+
+def reason_of(error: BaseException) -> Reason:
+    """Why a run failed: a signal's own reason; of any other error its class and message.
+
+    >>> reason_of(ValueError("bad")), reason_of(Unsupported("a generator"))
+    ('ValueError: bad', 'a generator')
+    """
+    return error.reason if isinstance(error, Unsupported) else Reason(f"{type(error).__name__}: {error}")
+
+
+class Unreachable(Exception):  # noqa: N818  # a signal, not a failure
+    """Signals to the writer of a form that the code after this point never runs, or has not been met yet."""
 
 
 class OverTime(BaseException):

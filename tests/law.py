@@ -28,9 +28,9 @@ import autobatch as ab
 from autobatch import MaskedBatch, PackedBatch, batch
 from autobatch.api.extend import Batched, Lengths
 from autobatch.batches.stacking import stack_results
-from autobatch.compiled.compiled_map import NotCompiled, compiled_map
+from autobatch.compiled.compiled_map import compiled_map
 from autobatch.core.memory import collector_paused
-from autobatch.errors import FallbackWarning
+from autobatch.errors import FallbackWarning, Unsupported
 from autobatch.testing.inspect import Tape, forget_warnings, map_with_stats
 from tests.compiled.interpreted import interpreted
 
@@ -251,7 +251,7 @@ def every_way_is_exact(f, xs, **shared):
             for blocks in (True, False):
                 with ab.options(blocks=blocks):
                     found = exact_outcome(call)
-                assert found == want or found[0] is NotCompiled, (name, found, want)
+                assert found == want or found[0] is Unsupported, (name, found, want)
     return want
 
 

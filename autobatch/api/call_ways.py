@@ -37,7 +37,6 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import batched, normalised, view_columns
 from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.blocks.kernel_cache import are_kernels_pending
-from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wait_until_compiled
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
@@ -56,13 +55,13 @@ from autobatch.core.current_region import (
 from autobatch.core.diagnostics import warn_fallback, warn_user
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
-from autobatch.errors import NeedsLoop, OverTime, forget_example, is_noted
+from autobatch.errors import NeedsLoop, OverTime, Reason, Unsupported, forget_example, is_noted, reason_of
 from autobatch.lazy.example_map import common_length, examples_in, map_with_stats
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import Joining, active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.lockstep.example_columns import ExampleColumns, join, lanes_between, map_batches
-from autobatch.lockstep.lockstep_call import NoLockStep, batch_size_error, in_lock_step, run
+from autobatch.lockstep.lockstep_call import batch_size_error, in_lock_step, run
 from autobatch.program.purity import is_pure, only_computes
 from autobatch.rewrite.block_forms import block_form, forget_forms
 from autobatch.rewrite.lockstep_forms import convert
@@ -160,14 +159,14 @@ def _once_compiled(call: "_BatchCall | _MapCall", way: str, count: int) -> Any:
     """The results by a pinned way; waits for code that is being compiled.
 
     Raises:
-        NotCompiled: there is no compiled form; no example has run.
+        Unsupported: there is no compiled form; no example has run.
     """
     try:
         return call.run(Portion(way, count), 0)
-    except NotCompiled as refused:
-        reason = why_not_compiled(call.function, *call.packed(0, count)) if refused.pending else refused.reason
+    except Unsupported as refused:
+        reason = why_not_compiled(call.function, *call.packed(0, count)) if refused.passing else refused.reason
     if reason:
-        raise NotCompiled(reason)
+        raise Unsupported(reason)
     return call.run(Portion(way, count), 0)
 
 
@@ -175,7 +174,7 @@ def _pinned(call: "_BatchCall | _MapCall", way: str, count: int) -> tuple[Any, s
     """The results by a pinned way, and ""; or None, and why there is no compiled form: then no example has run."""
     try:
         out = _once_compiled(call, way, count)
-    except NotCompiled as refused:
+    except Unsupported as refused:
         return None, refused.reason
     note(way, f"way={way!r}", call.function, call.stats)
     return out, ""
@@ -227,31 +226,31 @@ def why_not_compiled(
             wait_until_compiled_on_tape(function, form_of, columns, shared, arguments_of, wait)
         else:
             wait_until_compiled(function, columns, shared, arguments_of, seconds)
-    except NotCompiled as error:
+    except Unsupported as error:
         return error.reason
     except Exception as error:  # the compiler's: none of the user's code has run
-        return f"{type(error).__name__}: {error}"
+        return reason_of(error)
     return ""
 
 
 def _compiled(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any, start: int, stacked: bool = False
 ) -> Any:
-    """`compiled_map`, plain, on a tape or of a gradient; `NotCompiled` also for errors that no example has raised."""
+    """`compiled_map`, plain, on a tape or of a gradient; `Unsupported` also for errors that no example has raised."""
     gradient = gradient_of(function)
     try:
         if gradient is not None:
             if active_tape() is not None:
-                raise NotCompiled("a gradient within another one")
+                raise Unsupported("a gradient within another one")
             return compiled_gradient_map(gradient, function, columns, shared, arguments_of, start)
         if active_tape() is not None:
             form = per_example_form(function)
             return compiled_map_on_tape(function, form, columns, shared, arguments_of, start, stacked)
         return compiled_map(function, columns, shared, arguments_of, start, stacked)
     except Exception as error:
-        if isinstance(error, NotCompiled) or is_noted(error):
+        if isinstance(error, Unsupported) or is_noted(error):
             raise
-        raise NotCompiled(f"{type(error).__name__}: {error}") from error
+        raise Unsupported(reason_of(error)) from error
 
 
 def _lockstep(function: Any, args: Any, kwargs: Any, why: str = "the call asks for it") -> Any:
@@ -499,7 +498,7 @@ class _MapCall:
         """The results of these examples, run as one batch; only for functions without side effects.
 
         Raises:
-            NoLockStep: the function has side effects, the examples cannot be stacked, or a result shares memory with
+            Unsupported: the function has side effects, the examples cannot be stacked, or a result shares memory with
                 an argument: in the loop a later write into it would reach the caller's array, here only the stack.
         """
         function, code = self.function, code_of(self.function)
@@ -507,20 +506,20 @@ class _MapCall:
         kinds = [set(map(type, column)) for column in columns]
         local = only_computes(function, self._given)
         if not (local and all(len(each) == 1 and not each.isdisjoint(_STACKED) for each in kinds)):
-            raise NoLockStep("no batch can be made of the examples", where, False)
+            raise Unsupported("no batch can be made of the examples", where=where)
         with with_deadline(portion.limit):
             try:
                 with limited_padding():
                     stacked = [stack_results(column) for column in columns]
             except NeedsLoop as error:
-                raise NoLockStep(str(error), where, False) from None
+                raise Unsupported(error.reason, where=where) from None
             if not all(type(each) is MaskedBatch for each in stacked):
-                raise NoLockStep("no batch can be made of the examples", where, False)
+                raise Unsupported("no batch can be made of the examples", where=where)
             args, kwargs = self._placed(stacked, self._given) if self._fixed else (stacked, self._shared)
             out = in_lock_step(function, tuple(args), kwargs, portion.count, _convert, is_pure, start)
         arrays = [leaf.data if type(leaf) is MaskedBatch else leaf for leaf in leaves(out)]
         if any(_share_memory(each, batch.unguarded()) for each in arrays for batch in stacked):
-            raise NoLockStep("an example gives back what it was given", where, False)
+            raise Unsupported("an example gives back what it was given", where=where)
         return lanes_of(out, portion.count)
 
 
@@ -582,7 +581,7 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
             raise
 
     if options.way == COMPILED:
-        with contextlib.suppress(NotCompiled):
+        with contextlib.suppress(Unsupported):
             return run(Portion(LOOP if why_not_compiled(gradient, columns, kwargs) else COMPILED, 1), 0)
         return gradient(*args, **kwargs)
     kind = history_of(gradient, tuple(key), (COMPILED,))
@@ -623,7 +622,7 @@ def _run_portions(
     turn, tape = kind.turn(count), active_tape()
     pieces: list[Any] = []
     counts: list[int] = []
-    refusals: list[NoLockStep] = []
+    refusals: list[Reason] = []
     start = 0
     if done is not None:
         pieces, counts, start = [done.results], [len(done.results)], len(done.results)
@@ -636,17 +635,18 @@ def _run_portions(
         except OverTime:
             turn.stopped(step.way, clock() - begun)
             continue
-        except NoLockStep as refused:
-            (turn.stopped if refused.failed else turn.refused)(step.way, clock() - begun, refused.reason)
-            if step.way == named:
-                refusals.append(refused)
-            continue
-        except NotCompiled as refused:
-            took = clock() - begun
-            if refused.pending:
-                turn.not_ready(step.way, took)
+        except Unsupported as refused:
+            took, reason = clock() - begun, refused.reason
+            if step.way not in (LOCKSTEP, COMPILED) or is_noted(refused):  # an example raised it
+                raise
+            if not refused.passing:
+                turn.refused(step.way, took, reason)
+            elif step.way == LOCKSTEP:
+                turn.stopped(step.way, took, reason)
             else:
-                turn.refused(step.way, took, refused.reason)
+                turn.not_ready(step.way, took)
+            if step.way == named:
+                refusals.append(reason)
             continue
         took = clock() - begun
         if type(piece) is list and len(piece) > step.count:  # other examples joined: leave out their share of the time
@@ -658,7 +658,7 @@ def _run_portions(
         counts.append(step.count)
         start += step.count
     for each in refusals:
-        warn_fallback(each.reason, each.where)
+        warn_fallback(each)
     return pieces, counts
 
 
@@ -672,7 +672,7 @@ def _run_observed(
     if way != named:
         try:
             out = by(way)
-        except (NotCompiled, NoLockStep):  # the compiled code was evicted meanwhile, or these examples differ
+        except Unsupported:  # the compiled code was evicted meanwhile, or these examples differ
             pass
         else:
             looped = call.stats.looped if way == FLY else None

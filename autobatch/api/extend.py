@@ -13,8 +13,9 @@ array([ 0.5 , -0.75])
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.cotangent import SparseCotangent, unbroadcast
 from autobatch.core.op import Op
+from autobatch.errors import Unsupported as Declined
 from autobatch.ops.numpy.reductions import reduction
-from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.ops.rules.dispatch import implements
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.row_gather import Scatter

@@ -15,12 +15,12 @@ import numpy as np
 
 from autobatch.autodiff.tape import Tape
 from autobatch.blocks.program import Program, Step
-from autobatch.blocks.tracing import NotABlock, Traced, Tracer
+from autobatch.blocks.tracing import Traced, Tracer
 from autobatch.core.abstract_eval import Weak, aval_of, freeze
 from autobatch.core.batched import Batched, Packed
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import UnsupportedError
+from autobatch.errors import Unsupported, UnsupportedError
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -92,7 +92,7 @@ def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], gi
     try:
         traces = [_trace(program, batched, wanted, given, n) for n in sizes]
         return _unify(traces, sizes)
-    except NotABlock:
+    except Unsupported:
         return None
 
 
@@ -141,14 +141,14 @@ def _trace(program: Program, batched: Sequence[bool], wanted: Sequence[int], giv
         out.forward = len(tracer.steps)
         if leaves:
             _walk_back(out, tape, data, cts, list(leaves.values()))
-    except NotABlock:
+    except Unsupported:
         raise
     except Exception as error:  # any error of a rule that reads values
-        raise NotABlock(str(error)) from error
+        raise Unsupported(str(error)) from error
     finally:
         tape.close()
     if tracer.failed is not None:
-        raise NotABlock(tracer.failed)
+        raise Unsupported(tracer.failed)
     return out
 
 
@@ -170,7 +170,7 @@ def _apply(tracer: Tracer, step: Step, operands: Sequence[Any], aval: Any, n: in
     """One step by its batching rule, traced.
 
     Raises:
-        NotABlock: the result has another shape or dtype, or the rule made a constant that depends on B.
+        Unsupported: the result has another shape or dtype, or the rule made a constant that depends on B.
     """
     op: Op = step.op
     if not any(isinstance(x, Batched) for x in operands):
@@ -199,14 +199,14 @@ def _unify(traces: Sequence[_Traced], sizes: Sequence[int]) -> Flat:
     tracers = [trace.tracer for trace in traces]
     for name in ("outputs", "gradients", "batched", "forward", "cotangents"):
         if any(getattr(trace, name) != getattr(first, name) for trace in traces):
-            raise NotABlock(f"{name} differ with the number of examples")
+            raise Unsupported(f"{name} differ with the number of examples")
     constants = tracers[0].constants
     for slot, value in constants.items():
         for tracer in tracers:
             if slot not in tracer.constants or not same_constant(tracer.constants[slot], value):
-                raise NotABlock("a constant differs with the number of examples")
+                raise Unsupported("a constant differs with the number of examples")
     if len({len(tracer.avals) for tracer in tracers}) > 1 or len({len(tracer.steps) for tracer in tracers}) > 1:
-        raise NotABlock("the steps differ with the number of examples")
+        raise Unsupported("the steps differ with the number of examples")
     out = Flat(
         tracers[0].inputs - first.cotangents,
         first.cotangents,
@@ -221,9 +221,9 @@ def _unify(traces: Sequence[_Traced], sizes: Sequence[int]) -> Flat:
     for steps in zip(*(tracer.steps for tracer in tracers), strict=True):
         one = steps[0]
         if any((step.op, step.args, step.out) != (one.op, one.args, one.out) for step in steps):
-            raise NotABlock("the steps differ with the number of examples")
+            raise Unsupported("the steps differ with the number of examples")
         if any(step.params.keys() != one.params.keys() for step in steps):
-            raise NotABlock(f"{one.op.name} differs with the number of examples")
+            raise Unsupported(f"{one.op.name} differs with the number of examples")
         params = {name: _template([step.params[name] for step in steps], sizes) for name in one.params}
         out.steps.append(Step(one.op, one.args, params, one.out))
     return out
@@ -241,11 +241,11 @@ def same_constant(a: Any, b: Any) -> bool:
 def _kind(avals: Sequence[Any], sizes: Sequence[int]) -> Kind:
     one = avals[0]
     if any(type(aval) is not type(one) for aval in avals):
-        raise NotABlock("operands differ with the number of examples")
+        raise Unsupported("operands differ with the number of examples")
     if type(one) is Weak:
         return Kind((), np.dtype(one.kind), True, one.kind)
     if any((aval.dtype, aval.scalar, aval.ndim) != (one.dtype, one.scalar, one.ndim) for aval in avals):
-        raise NotABlock("dtypes differ with the number of examples")
+        raise Unsupported("dtypes differ with the number of examples")
     return Kind(_template([aval.shape for aval in avals], sizes), one.dtype, one.scalar, None)
 
 
@@ -253,19 +253,19 @@ def _template(values: Sequence[Any], sizes: Sequence[int]) -> Any:
     """One value for all B: integers that differ become `Affine`."""
     one = values[0]
     if any(type(value) is not type(one) for value in values):
-        raise NotABlock("attributes differ with the number of examples")
+        raise Unsupported("attributes differ with the number of examples")
     if type(one) is tuple:
         if len({len(value) for value in values}) > 1:
-            raise NotABlock("attributes differ with the number of examples")
+            raise Unsupported("attributes differ with the number of examples")
         return tuple(_template(parts, sizes) for parts in zip(*values, strict=True))
     if type(one) is int and len(set(values)) > 1:
         a, rest = divmod(values[1] - values[0], sizes[1] - sizes[0])
         b = values[0] - a * sizes[0]
         if rest or any(value != a * n + b for value, n in zip(values, sizes, strict=True)):
-            raise NotABlock("attributes that are not affine in the number of examples")
+            raise Unsupported("attributes that are not affine in the number of examples")
         return Affine(a, b)
     if any(freeze(value) != freeze(one) for value in values):
-        raise NotABlock("attributes differ with the number of examples")
+        raise Unsupported("attributes differ with the number of examples")
     return one
 
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from autobatch.blocks.block_inputs import BlockInput, Guard, Key, Slot, key_of, roots
 from autobatch.core.op import Op
+from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import SHAPED_METHODS, effect_of
 from autobatch.facts.operators import COMPARISONS
 from autobatch.ops import nn
@@ -83,10 +84,6 @@ class Scope:
         """The object that a global name is bound to now."""
         found = self.globals.get(name, _MISSING)
         return vars(builtins).get(name, _MISSING) if found is _MISSING else found
-
-
-class Refused(Exception):  # noqa: N818  (a signal between the passes for blocks)
-    """Signals that the expression cannot be part of a block."""
 
 
 class BlockForm:
@@ -179,7 +176,7 @@ class BlockForm:
         before = self.count, self.rows, dict(self.replaced), dict(self.guards), dict(self._known)
         try:
             return self.build(node)
-        except Refused:
+        except Unsupported:
             self.count, self.rows, self.replaced, self.guards, self._known = before
             self.inputs = [each for each, *_ in inputs]
             for each, number, temporary, places, is_list in inputs:
@@ -304,7 +301,7 @@ class BlockForm:
         root, steps, index = path
         names = {root, *roots(index)}
         if any(name in self.bound or (name in self.scope.local and name not in self.scope.bound) for name in names):
-            raise Refused
+            raise Unsupported
         key = (root, steps, index, static)
         found = self._known.get(key)
         if found is None:
@@ -327,7 +324,7 @@ class BlockForm:
     def _opaque(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
         """Any other expression: evaluated before the block, in its order among the other inputs."""
         if self.count > self.rows or self.bound or binds(node):
-            raise Refused
+            raise Unsupported
         for each in self.inputs:  # inputs that are read before this expression must also be evaluated before it
             if not each.temporary and (each.path[1] or each.path[2] or self._may_be_rebound(each.path[0])):
                 self._evaluate(each)

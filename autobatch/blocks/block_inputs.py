@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.errors import Unsupported
 from autobatch.program.scopes import path_of
 
 _KNOWN = (types.ModuleType, types.FunctionType)
@@ -137,10 +138,6 @@ def roots(index: Any) -> list[str]:
 _OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
 
 
-class _NoKey(Exception):  # noqa: N818  (a signal inside of this file)
-    """Evaluating this key may run user code."""
-
-
 def key_of(node: ast.expr) -> Key | None:
     """The key computed by an index of names, attributes, items and constants, with f-strings and arithmetic; else None.
 
@@ -151,7 +148,7 @@ def key_of(node: ast.expr) -> Key | None:
     made = _KeyBuilder()
     try:
         body = made.build(node)
-    except _NoKey:
+    except Unsupported:
         return None
     names = [ast.arg(name) for name in made.names()]
     function = ast.Lambda(ast.arguments([], names, None, [], [], None, []), body)
@@ -190,7 +187,7 @@ class _KeyBuilder:
     def _leaf(self, node: ast.expr, of_items: bool) -> ast.expr:
         path = path_of(node)
         if path is None:
-            raise _NoKey
+            raise Unsupported
         self.paths.append(path)
         self.items.append(of_items)
         return ast.Name(self.names()[-1], ast.Load())

@@ -35,8 +35,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.blocks.block_expressions import LEAST, METHODS, BlockForm, Names, Refused, Scope, is_pure
+from autobatch.blocks.block_expressions import LEAST, METHODS, BlockForm, Names, Scope, is_pure
 from autobatch.blocks.block_inputs import Guard
+from autobatch.errors import Unsupported
 from autobatch.program.quote import located, placed, substituted
 from autobatch.program.scopes import binds, bound_names, captured, parameters, path_of, reads, target_names
 
@@ -139,7 +140,7 @@ class FoundBlock:
                 self._add(statement)
                 self.added += 1
                 self.lists_from += not self.form.goes_through
-        except Refused:
+        except Unsupported:
             self.outputs: list[str] = []
             return
         live: frozenset[str] = getattr(statements[-1], "live_after", frozenset())
@@ -171,7 +172,7 @@ class FoundBlock:
     def _add(self, node: ast.stmt) -> None:
         form = self.form
         if self.returned is not None:
-            raise Refused
+            raise Unsupported
         before = form.count
         match node:
             case ast.Assign(targets=[target]) if _is_plain(target) and (form.recorded or not _is_counter(node)):
@@ -187,7 +188,7 @@ class FoundBlock:
                 left = form.updated(target)
                 right = form.build(node.value, False, True)
                 if form.count == before:
-                    raise Refused
+                    raise Unsupported
                 form.count += 1
                 self.body.append(
                     placed(ast.Assign([ast.Name(name, ast.Store())], ast.BinOp(left, node.op, right)), node)
@@ -197,15 +198,15 @@ class FoundBlock:
             case ast.Return(value=ast.expr()) if form.recorded:
                 self._return(node.value)  # type: ignore[arg-type]
                 if form.count == before and not self.body:
-                    raise Refused
+                    raise Unsupported
                 return
             case _:
-                raise Refused
+                raise Unsupported
         names = target_names(target)
         if form.count == before or not names <= self.assignable:
-            raise Refused
+            raise Unsupported
         if isinstance(target, ast.Name) and isinstance(value, ast.Tuple) and not form.recorded:
-            raise Refused
+            raise Unsupported
         if isinstance(value, ast.Name | ast.ListComp):
             self.copied |= names
         else:
@@ -217,10 +218,10 @@ class FoundBlock:
         """The assigned value; a part that is only a name is refused, as it would make a second name for one array."""
         parts = node.elts if isinstance(node, ast.Tuple) else [node]
         if not isinstance(node, ast.ListComp) and not all(isinstance(part, COMPUTED) for part in parts):
-            raise Refused
+            raise Unsupported
         made = self.form.build(node)
         if isinstance(made, ast.Tuple) and any(isinstance(part, ast.Name) for part in made.elts):
-            raise Refused
+            raise Unsupported
         return made
 
     def _return(self, node: ast.expr) -> None:
@@ -245,12 +246,12 @@ class FoundBlock:
                     out.append(ast.Name(name, ast.Load()))
                     continue
                 if form.count == 0:
-                    raise Refused
+                    raise Unsupported
             over = self.is_partial = True
             out.append(part)
         self.returned = placed(ast.Tuple(out, ast.Load()) if isinstance(node, ast.Tuple) else out[0], node)
         if over and any(isinstance(n, ast.NamedExpr | ast.Yield | ast.Await) for n in ast.walk(node)):
-            raise Refused
+            raise Unsupported
 
 
 def _targets(node: ast.stmt) -> list[str]:

@@ -23,15 +23,12 @@ from autobatch.core.current_region import Example, example
 from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op, next_level
 from autobatch.core.recorded_array import AbstractArray
+from autobatch.errors import Unsupported
 from autobatch.ops.array_protocols import ArrayMixin
 from autobatch.ops.rules.aliasing import is_contiguous, is_unclear, view_record
 
 _LARGE = 1 << 16  # bytes; a larger constant should be an operand
 _MOST_STEPS = 512  # in one trace; a body that iterates over the rows of an array has steps for each row
-
-
-class NotABlock(Exception):  # noqa: N818  (a signal inside of this folder)
-    """Raised if traced code needs the values of an array."""
 
 
 class Tracer:
@@ -66,7 +63,7 @@ class Tracer:
 
     def fail(self, why: str) -> NoReturn:
         self.failed = self.failed or why
-        raise NotABlock(why)
+        raise Unsupported(why)
 
     def constant(self, value: Any) -> int:
         """The slot of a value that is the same in every call."""

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, NotCompiled, is_varying
+from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, is_varying
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.source_program import SourceProgram
 from autobatch.compiled.value_layout import columns, leaves, split, state_of
+from autobatch.errors import Unsupported
 
 
 @dataclasses.dataclass
@@ -53,7 +54,7 @@ def changed_containers(program: SourceProgram, kinds: Sequence[types.Type], vary
     """The indices of the arguments that are containers and are changed.
 
     Raises:
-        Mismatch: a changed container is shared or nested, or holds mutable objects, so it cannot be written back.
+        Unsupported: a changed container is shared or nested, or holds mutable objects, so it cannot be written back.
     """
     out = []
     for place, (kind, of_examples) in enumerate(zip(kinds, varying, strict=True)):
@@ -61,13 +62,13 @@ def changed_containers(program: SourceProgram, kinds: Sequence[types.Type], vary
         if of_examples and any(
             program.may_change(each) for holder in holders for each in types.within(holder) if each != holder
         ):
-            raise types.Mismatch(f"it may change what is in a {holders[0]}")
+            raise Unsupported(f"it may change what is in a {holders[0]}")
         inner = [each for each in holders if program.may_change(each)]
         if not inner:
             continue
         plain = isinstance(kind, types.List | types.Dict) and not any(map(_can_change, kind.site.find().items))
         if not of_examples or not plain or len(inner) != 1:
-            raise types.Mismatch(f"it changes a {inner[0]} in an argument")
+            raise Unsupported(f"it changes a {inner[0]} in an argument")
         out.append(place)
     return out
 
@@ -82,25 +83,25 @@ def check_independent(call: CompiledCall, program: SourceProgram, kinds: Sequenc
     """Check that no example can see what another one changes.
 
     Raises:
-        NotCompiled: one can, or an array to be written into is read-only.
+        Unsupported: one can, or an array to be written into is read-only.
     """
     spans: list[tuple[int, int, bool]] = []
     seen: set[int] = set()
     for value, kind in zip(call.values, kinds, strict=True):
         varying = isinstance(value, ColumnPlace)
         if not varying and is_varying(value) and any(program.may_change(each) for each in types.within(kind)):
-            raise NotCompiled("an argument that is partly shared is changed")
+            raise Unsupported("an argument that is partly shared is changed")
         objects = call.examples(value.column) if isinstance(value, ColumnPlace) else [value]
         for each, each_kind in _objects(kind, objects):
             if isinstance(each_kind, types.Array):
                 written = varying and program.may_change(each_kind)
                 if written and not each.flags.writeable:
-                    raise NotCompiled("an array that is written into is read-only")
+                    raise Unsupported("an array that is written into is read-only")
                 if each.size:
                     spans.append((*np.lib.array_utils.byte_bounds(each), written))
             elif program.may_change(each_kind):
                 if id(each) in seen:
-                    raise NotCompiled("a container that is changed is an argument of several examples")
+                    raise Unsupported("a container that is changed is an argument of several examples")
                 seen.add(id(each))
     for captured in program.captured.values():
         found = captured.read()
@@ -109,7 +110,7 @@ def check_independent(call: CompiledCall, program: SourceProgram, kinds: Sequenc
     last_of_all = last_written = -1
     for first, last, written in sorted(spans):
         if first < last_written or (written and first < last_of_all):
-            raise NotCompiled("an array that is written into shares memory with another argument")
+            raise Unsupported("an array that is written into shares memory with another argument")
         last_of_all = max(last_of_all, last)
         last_written = max(last_written, last) if written else last_written
 
@@ -170,7 +171,7 @@ def returned(
     """A result, with the user's own arguments, and views of them, in the places of their copies.
 
     Raises:
-        NotCompiled: the result is a view of an array that is not in C order.
+        Unsupported: the result is a view of an array that is not in C order.
     """
     items = result if isinstance(kind, types.Tuple) else (result,)
     found, at = [], 0
@@ -191,5 +192,5 @@ def _one_returned(arguments: Sequence[Any], item: Any, kind: types.Type, places:
     if item.shape == whole.shape and not offset and item.strides == tuple(strides):
         return whole[...] if kind.given & types.PART else whole
     if not whole.flags.c_contiguous:
-        raise NotCompiled("a view of an array that is not in C order")
+        raise Unsupported("a view of an array that is not in C order")
     return np.ndarray(item.shape, item.dtype, whole, offset, tuple(strides))

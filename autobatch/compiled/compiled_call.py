@@ -20,22 +20,10 @@ from autobatch.core.batched import Lengths
 from autobatch.core.current_region import Example, example
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves_of_kind
-from autobatch.errors import note_example
+from autobatch.errors import Unsupported, note_example
 from autobatch.program.bounded_caches import MOST_FUNCTIONS
 
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
-
-
-class NotCompiled(Exception):  # noqa: N818  # a signal, raised before anything has happened
-    """No compiled form (yet), for `Unreadable` and `Mismatch` too: `api.call_ways` takes the next way.
-
-    Attributes:
-        reason: why, with the user's line if there is one; pending: True if the form is being compiled.
-    """
-
-    def __init__(self, reason: str, pending: bool = False) -> None:
-        super().__init__(reason)
-        self.reason, self.pending = reason, pending
 
 
 class ColumnPlace:
@@ -89,12 +77,12 @@ def bound_values(function: FunctionType, given: Sequence[Any], named: dict[str, 
     """The value of each parameter.
 
     Raises:
-        NotCompiled: the arguments do not fit (the loop raises the better error), or there is `*args` or `**kwargs`.
+        Unsupported: the arguments do not fit (the loop raises the better error), or there is `*args` or `**kwargs`.
     """
     defaults = function.__defaults__ or ()
     places = _places(function.__code__, function, len(given), tuple(named), len(defaults))
     if isinstance(places, str):
-        raise NotCompiled(places)
+        raise Unsupported(places)
     return [
         given[place] if kind == "given" else named[place] if kind == "named"
         else defaults[place] if kind == "default" else function.__kwdefaults__[place]  # type: ignore[index]
@@ -150,7 +138,7 @@ def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where:
         if type(value) is dict and all(isinstance(name, str) for name in value):
             items = [kind_of_value(program, call, each, f"{where}[{name!r}]") for name, each in value.items()]
             return types.Struct(tuple(items), dict, tuple(value), True)
-        raise types.Mismatch(f"a {type(value).__name__} of what is each example's own and what is shared")
+        raise Unsupported(f"a {type(value).__name__} of what is each example's own and what is shared")
     return type_of(program, [value], where, types.FIXED)
 
 

@@ -2,7 +2,7 @@
 
 If a guard fails in an example (an int overflows, an index is out of range, anything is raised, a float operation
 sets a flag), that example runs again in Python from its start; compiled code has no effects outside of itself. Another
-process compiles. Until it is done, or if there is no compiled form, `NotCompiled` is raised before anything has run.
+process compiles. Until it is done, or if there is no compiled form, `Unsupported` is raised before anything has run.
 """
 
 import copy
@@ -23,10 +23,10 @@ from autobatch.batches.any_batch import Batch
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
 from autobatch.compiled import compiled_call
 from autobatch.compiled.changed_arguments import check_independent, returned, writes_back
-from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall, NotCompiled
+from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall
 from autobatch.compiled.module import Module, new_program, write
-from autobatch.compiled.translation.exact_types import Mismatch, Type
-from autobatch.compiled.translation.source_program import SourceProgram, Unreadable, first_refusal
+from autobatch.compiled.translation.exact_types import Type
+from autobatch.compiled.translation.source_program import SourceProgram, first_refusal
 from autobatch.compiled.ufunc_loops import table_of
 from autobatch.compiled.value_layout import batch_of, unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored
@@ -34,6 +34,7 @@ from autobatch.core.memory import call_all, run_all
 from autobatch.core.pytree import has_more_parts
 from autobatch.core.snapshot import cell_value
 from autobatch.core.threads import run_together, thread_count
+from autobatch.errors import Reason, Unsupported, reason_of
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 
 _DEEPEST = 3000  # nested calls that fit on a thread's stack, which Python's own calls do not need
@@ -62,10 +63,11 @@ class KernelForm:
         """Check that the kernel can run now.
 
         Raises:
-            NotCompiled: there is no kernel, or it is not compiled yet.
+            Unsupported: there is no kernel, or it is not compiled yet.
         """
         if self.kernel is None or not self.kernel.poll(wait=False):
-            raise NotCompiled(*self.state())
+            reason, passing = self.state()
+            raise Unsupported(reason, passing=passing)
 
     def state(self) -> tuple[str, bool]:
         """The reason why the kernel cannot run, and whether it will be able to later."""
@@ -75,10 +77,10 @@ class KernelForm:
             return "Numba could not compile it", False
         return "it is being compiled", True
 
-    def refuse(self, name: str, given: Any, expected: Any) -> NotCompiled:
+    def refuse(self, name: str, given: Any, expected: Any) -> Unsupported:
         """Retire the kernel because `name` gave `given` where Python has `expected`; returns the exception."""
         self.reason, self.kernel = f"compiled, {name} gave {given!r} for {expected!r}", None
-        return NotCompiled(self.reason)
+        return Unsupported(self.reason)
 
 
 @dataclasses.dataclass(eq=False)
@@ -94,7 +96,7 @@ class CompiledForm(KernelForm):
 
 
 _forms: "BoundedDict[Any, tuple[FunctionType, dict[str, CompiledForm]]]" = BoundedDict(MOST_FUNCTIONS)
-_refusals: BoundedDict[Any, str | None] = BoundedDict(MOST_FUNCTIONS)
+_refusals: BoundedDict[Any, Reason | None] = BoundedDict(MOST_FUNCTIONS)
 _lock = threading.Lock()
 
 
@@ -114,13 +116,13 @@ def _forms_of(function: FunctionType) -> "dict[str, CompiledForm]":
     return forms
 
 
-def refusal(function: Callable[..., Any]) -> str | None:
+def refusal(function: Callable[..., Any]) -> Reason | None:
     """Why a function can never be compiled, from its syntax alone; None if its syntax does not rule it out.
 
     >>> refusal(lambda x: x * 2.0)
     """
     if not isinstance(function, FunctionType):
-        return f"{type(function).__name__} is no plain function"
+        return Reason(f"{type(function).__name__} is no plain function")
     code = function.__code__
     if code not in _refusals:
         _refusals[code] = first_refusal(function)
@@ -149,7 +151,7 @@ def compiled_map(
         B results, equal to those of the loop down to their types.
 
     Raises:
-        NotCompiled: there is no compiled form, or not yet; nothing has run.
+        Unsupported: there is no compiled form, or not yet; nothing has run.
         Exception: the exception of the first example that raises, with a note that names the example.
     """
     call, form = prepared(function, columns, shared, arguments_of, first)
@@ -174,7 +176,7 @@ def wait_until_compiled(
     """Wait until `compiled_map` with the same arguments can run.
 
     Raises:
-        NotCompiled: it never can, or not within `seconds`.
+        Unsupported: it never can, or not within `seconds`.
     """
     wait_for(prepared(function, columns, shared, arguments_of)[1], seconds)
 
@@ -183,7 +185,7 @@ def wait_for(form: KernelForm | None, seconds: float = 120.0) -> None:
     """Wait until the kernel of a form is compiled.
 
     Raises:
-        NotCompiled: it never will be, or not within `seconds`.
+        Unsupported: it never will be, or not within `seconds`.
     """
     if form is None:
         return
@@ -191,7 +193,7 @@ def wait_for(form: KernelForm | None, seconds: float = 120.0) -> None:
     while not (form.kernel is not None and form.kernel.poll()):
         reason, pending = form.state()
         if not pending or time.monotonic() > end:
-            raise NotCompiled(reason, pending)
+            raise Unsupported(reason, passing=pending)
         time.sleep(_PATIENCE)
 
 
@@ -201,29 +203,29 @@ def prepared(
     """The call's data, and the compiled form for its types; the form is None if there are no examples.
 
     Raises:
-        NotCompiled: the function, or this call of it, has no compiled form.
+        Unsupported: the function, or this call of it, has no compiled form.
     """
     reason = refusal(function)
     if reason is not None:
-        raise NotCompiled(reason)
+        raise Unsupported(reason)
     if not underflow_is_ignored():
-        raise NotCompiled("np.errstate asks for underflow to be reported")
+        raise Unsupported("np.errstate asks for underflow to be reported")
     counts = {column.batch_size if isinstance(column, Batch) else len(column) for column in columns}
     if len(counts) != 1:
-        raise NotCompiled("columns of several lengths, or none")
+        raise Unsupported("columns of several lengths, or none")
     places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
     given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
     values = compiled_call.bound_values(function, given, named)
     if has_more_parts(values, _MOST_SHARED):  # the kernel reads a copy of them, made at each call
-        raise NotCompiled(f"the examples share containers of more than {_MOST_SHARED} items; arrays have no such limit")
+        raise Unsupported(f"the examples share containers of more than {_MOST_SHARED} items; arrays have no such limit")
     call = CompiledCall(function, columns, shared, arguments_of, counts.pop(), first, values, [None] * len(columns))
     if call.count == 0:
         return call, None
     program = new_program()
     try:
         kinds = [compiled_call.kind_of_value(program, call, value, f"argument {i}") for i, value in enumerate(values)]
-    except Mismatch as error:
-        raise NotCompiled(f"{function.__qualname__} is given {error}") from None
+    except Unsupported as error:
+        raise Unsupported(f"{function.__qualname__} is given {error}") from None
     varying = [compiled_call.is_varying(value) for value in values]
     key = f"{varying}{[compiled_call.describe(kind) for kind in kinds]}"
     with _lock:
@@ -243,8 +245,8 @@ def _write_form(program: SourceProgram, function: Any, kinds: list[Type], varyin
     try:
         module = write(program, function, kinds, varying)
         table = np.append(table_of(program.ufuncs), 0)
-    except (Unreadable, Mismatch, RuntimeError, RecursionError) as error:
-        return CompiledForm(str(error))
+    except (Unsupported, RuntimeError, RecursionError) as error:
+        return CompiledForm(reason_of(error))
     return CompiledForm(kernel=kernel_of(module.text), table=table, module=module)
 
 
@@ -304,7 +306,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
     """Run a compiled form on all examples; `stacked` allows a batch as the result if none fails or changes an argument.
 
     Raises:
-        NotCompiled: the kernel does not take these values, or its results differ from Python's.
+        Unsupported: the kernel does not take these values, or its results differ from Python's.
     """
     module = form.module
     assert module is not None
@@ -344,9 +346,9 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
         calls = [functools.partial(part, a, b) for a, b in itertools.pairwise(bounds)]
         parts = run_together(calls)
     except OverflowError:
-        raise NotCompiled("an int of more than 64 bits") from None
-    except Mismatch as error:
-        raise NotCompiled(f"{call.function.__qualname__} is given {error}") from None
+        raise Unsupported("an int of more than 64 bits") from None
+    except Unsupported as error:
+        raise Unsupported(f"{call.function.__qualname__} is given {error}") from None
     statuses = np.concatenate([status for _, status in parts])
     failed = np.flatnonzero(statuses).tolist()
     if stacked and form.checked and not (failed or module.changes or program.writes):
@@ -424,7 +426,7 @@ def check(call: CompiledCall, form: KernelForm, run: Run, name: str, approximate
         writes: the function changes arguments: Python then runs on copies, and the changed arguments are compared too.
 
     Raises:
-        NotCompiled: they differ; the form is not used again.
+        Unsupported: they differ; the form is not used again.
     """
     failed = set(run.failed)
     chosen = [index for index in dict.fromkeys((0, call.count - 1)) if index not in failed][:_CHECKED]

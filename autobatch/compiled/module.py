@@ -8,12 +8,12 @@ from typing import cast
 
 from autobatch.compiled.changed_arguments import KernelChanges, argument_slots, changed_containers
 from autobatch.compiled.functions import builtin_calls, numpy_calls, numpy_sources, random_calls
-from autobatch.compiled.translation.exact_types import EITHER, INT, Array, Mismatch, Tuple, Type
+from autobatch.compiled.translation.exact_types import EITHER, INT, Array, Tuple, Type
 from autobatch.compiled.translation.expression_reader import read_function
-from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, Unreadable, flat
+from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, flat
 from autobatch.compiled.translation.typed_text import rep
 from autobatch.compiled.value_layout import Loader, ResultWriter, check_aliases
-from autobatch.core.diagnostics import shown_file
+from autobatch.errors import Unsupported
 from autobatch.program.quote import parse
 
 _TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # importing them fills `CALLS` and `METHODS`
@@ -91,7 +91,7 @@ class KernelLoop:
             taped: the loop is for gradients; examples that change or return arguments are then left to Python.
 
         Raises:
-            Unreadable: compiled code cannot return a result of this type.
+            Unsupported: compiled code cannot return a result of this type.
         """
         loader, writer = Loader(), ResultWriter()
         before: Lines = []
@@ -116,11 +116,8 @@ class KernelLoop:
                 writer.append(INT, text, after)
             for place in changes.containers:
                 writer.append(root.kinds[place], arguments[place], after)
-        except Mismatch as error:
-            code = root.function.__code__
-            raise Unreadable(
-                f"{shown_file(code.co_filename)}:{code.co_firstlineno}: {root.function.__qualname__}: {error}"
-            ) from None
+        except Unsupported as error:
+            raise root.refusal(f"{root.function.__qualname__}: {error}") from None
         before += [f"{name} = new_{rep(kind)}()" for name, (_, kind) in program.memos.items()]
         leaves = range(len(writer.dtypes))
         loop: Lines = [
@@ -216,13 +213,11 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
         varying: for each argument, whether it differs by example; the others are shared by all.
 
     Raises:
-        Unreadable: the function has no compiled form.
+        Unsupported: the function has no compiled form.
     """
     root = program.settle(function, tuple(kinds))
     if program.memos and program.captured:  # the arrays may have changed since Python filled its memo
-        code = function.__code__
-        where = f"{shown_file(code.co_filename)}:{code.co_firstlineno}: {function.__qualname__}"
-        raise Unreadable(f"{where}: a memoised function of a module, beside arrays from outside")
+        raise root.refusal(f"{function.__qualname__}: a memoised function of a module, beside arrays from outside")
     kernel = KernelLoop.of(program, root, varying)
     loop: Lines = [
         *kernel.loop,

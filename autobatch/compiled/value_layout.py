@@ -19,6 +19,7 @@ from autobatch.compiled.translation.source_program import Lines, SourceProgram
 from autobatch.compiled.translation.typed_text import rep
 from autobatch.core.batched import Lengths
 from autobatch.core.memory import collector_paused
+from autobatch.errors import Unsupported
 from autobatch.facts.types import is_plain
 from autobatch.ops.rules.ragged_checks import pad_rows
 from autobatch.tables.table import EmbeddingTable
@@ -44,7 +45,7 @@ def type_of(
         where: the path that leads to them, as `argument 0[1]`; containers of one path share an `AllocationSite`.
 
     Raises:
-        Mismatch: no variable of compiled code can hold them all, or one has a type without a compiled form.
+        Unsupported: no variable of compiled code can hold them all, or one has a type without a compiled form.
     """
     out: types.Type = None
     classes = set(map(type, values))
@@ -65,15 +66,15 @@ def type_of(
         elif cls is EmbeddingTable:
             inner = type_of(program, [value.weights for value in own], where, types.FIXED)
             if not isinstance(inner, types.Array):
-                raise types.Mismatch(f"a table of {inner}")
+                raise Unsupported(f"a table of {inner}")
             out = types.join(out, types.LookedUp(inner))
         elif cls is np.random.Generator:
             if any(type(value.bit_generator) is not np.random.PCG64 for value in own):
-                raise types.Mismatch("a generator of other bits than PCG64's")
+                raise Unsupported("a generator of other bits than PCG64's")
             out = types.join(out, types.RandomStream(given))
         elif cls is tuple:
             if len({len(value) for value in own}) > 1:
-                raise types.Mismatch("tuples of several lengths")
+                raise Unsupported("tuples of several lengths")
             columns = enumerate(zip(*own, strict=True))
             items = [type_of(program, column, f"{where}[{i}]", given, held) for i, column in columns]
             out = types.join(out, types.Tuple(tuple(items)))
@@ -95,7 +96,7 @@ def type_of(
             ]
             out = types.join(out, types.Struct(tuple(items), cls, names, True))
         else:
-            raise types.Mismatch(f"a {cls.__qualname__}")
+            raise Unsupported(f"a {cls.__qualname__}")
     return out
 
 
@@ -103,14 +104,14 @@ def _fields(cls: Any) -> tuple[str, ...]:
     """The names of the fields of a dataclass or named tuple.
 
     Raises:
-        Mismatch: an attribute is computed, not stored.
+        Unsupported: an attribute is computed, not stored.
     """
     if not dataclasses.is_dataclass(cls):
         return tuple(cls._fields)
     names = tuple(field.name for field in dataclasses.fields(cls))
     computed = any(hasattr(getattr(cls, name, None), "__get__") and not _is_slot(cls, name) for name in names)
     if computed or cls.__getattribute__ is not object.__getattribute__:
-        raise types.Mismatch(f"{cls}, whose attributes are computed")
+        raise Unsupported(f"{cls}, whose attributes are computed")
     return names
 
 
@@ -122,14 +123,14 @@ def _around(program: SourceProgram, around: frozenset[int], own: Sequence[Any]) 
     """The ids of the containers around the parts of these values: `around`, and the values themselves.
 
     Raises:
-        Mismatch: a value contains itself, as nodes that refer to their parent do, or there are too many containers.
+        Unsupported: a value contains itself, as nodes that refer to their parent do, or there are too many containers.
     """
     ids = frozenset(map(id, own))
     if not ids.isdisjoint(around):
-        raise types.Mismatch("a structure that holds itself")
+        raise Unsupported("a structure that holds itself")
     program.containers += 1
     if program.containers > _MOST_CONTAINERS:
-        raise types.Mismatch(f"a structure of more than {_MOST_CONTAINERS} containers")
+        raise Unsupported(f"a structure of more than {_MOST_CONTAINERS} containers")
     return around | ids
 
 
@@ -139,7 +140,7 @@ def _dict_type(
     names = tuple(own[0])
     if names and all(isinstance(name, str) for name in names):
         if any(tuple(value) != names for value in own):
-            raise types.Mismatch("dicts of several sets of keys")
+            raise Unsupported("dicts of several sets of keys")
         columns = [(name, [value[name] for value in own]) for name in names]
         items = [type_of(program, column, f"{where}[{name!r}]", given, around) for name, column in columns]
         return types.Struct(tuple(items), dict, names, True)
@@ -151,7 +152,7 @@ def _dict_type(
         values.site.find().boxed = True
     if keys is not None:
         if not isinstance(keys, types.Scalar | types.Tuple):
-            raise types.Mismatch(f"keys that are {keys}")
+            raise Unsupported(f"keys that are {keys}")
         site.widen(0, keys)
         site.widen(1, values)
     return types.Dict(site)
@@ -390,7 +391,7 @@ class ResultWriter:
         """Write the code that appends a value.
 
         Raises:
-            Mismatch: compiled code cannot return a result of this type.
+            Unsupported: compiled code cannot return a result of this type.
         """
         match kind:
             case None | types.Scalar(name="none"):
@@ -414,12 +415,12 @@ class ResultWriter:
                 self._all("int32", text, lines)
             case types.Tuple() | types.Struct():
                 if isinstance(kind, types.Struct) and (kind.given or not is_plain(kind.cls)):
-                    raise types.Mismatch(f"it returns a {kind}")
+                    raise Unsupported(f"it returns a {kind}")
                 for place, item in enumerate(kind.items):
                     self.append(item, f"{text}[{place}]", lines)
             case types.List() | types.Dict() if not isinstance(kind, types.Deque | types.Counts | types.DefaultDict):
                 if isinstance(kind, types.Dict) and kind.site.find().vague:
-                    raise types.Mismatch(f"it returns {kind}, whose keys are Python's or NumPy's")
+                    raise Unsupported(f"it returns {kind}, whose keys are Python's or NumPy's")
                 self._put("int64", f"len({text})", lines)
                 self._count += 1
                 name = f"y{self._count}"
@@ -432,7 +433,7 @@ class ResultWriter:
                     self.append(kind.elem, name, inner)
                     lines += [f"for {name} in {text}:", inner or ["pass"]]
             case _:
-                raise types.Mismatch(f"it returns a {kind}")
+                raise Unsupported(f"it returns a {kind}")
 
 
 def check_aliases(
@@ -497,7 +498,7 @@ def _spans(
         case types.Tuple() | types.Struct():
             if types.is_record(kind):
                 if kind.cls in structs:
-                    raise types.Mismatch(f"it returns a {kind} more than once")
+                    raise Unsupported(f"it returns a {kind} more than once")
                 structs.append(kind.cls)
             for place, item in enumerate(kind.items):
                 _spans(item, f"{text}[{place}]", given, spans, lines, structs)
@@ -512,7 +513,7 @@ def _spans(
             item = kind.site.find().items[place]
             if types.is_mutable(item):
                 if types.is_record(item):
-                    raise types.Mismatch(f"it returns a {item} in a {kind}, in which one object may stand twice")
+                    raise Unsupported(f"it returns a {item} in a {kind}, in which one object may stand twice")
                 _spans(item, name, given, spans, inner, structs)
                 lines += [f"for {name} in {text}{'.values()' if place else ''}:", inner or ["pass"]]
 

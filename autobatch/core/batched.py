@@ -18,7 +18,7 @@ import numpy as np
 
 from autobatch.core.config import config
 from autobatch.core.current_region import check_time, has_deadline
-from autobatch.errors import MostlyPadding, OverTime
+from autobatch.errors import NeedsLoop, OverTime
 
 
 class Lengths:
@@ -181,7 +181,7 @@ def check_padding(lanes: int, sizes: Sequence[Size], widths: Sequence[int], item
         itemsize: bytes per element.
 
     Raises:
-        MostlyPadding: the array is large and mostly padding; OverTime in a run that has a deadline.
+        NeedsLoop: the array is large and mostly padding; OverTime in a run that has a deadline.
         OverTime: making it takes longer than there is time before the deadline.
     """
     padded = itemsize * lanes * math.prod(widths)
@@ -196,9 +196,8 @@ def check_padding(lanes: int, sizes: Sequence[Size], widths: Sequence[int], item
     if itemsize * inside.sum() < _FILLED * padded:
         if has_deadline():
             raise OverTime
-        raise MostlyPadding(
-            f"{padded / 2**20:.0f} MiB for these examples together, mostly padding, since few of them are long"
-        )
+        why = f"{padded / 2**20:.0f} MiB for these examples together, mostly padding, since few of them are long"
+        raise NeedsLoop(why, passing=True)
 
 
 def padding_mask(sizes: Sequence[Size], padded: Sequence[int], axes: Sequence[int] | None = None) -> np.ndarray | None:

@@ -16,7 +16,6 @@ import dis
 import functools
 import linecache
 import os
-import re
 import signal
 import sys
 import sysconfig
@@ -30,34 +29,30 @@ import numpy as np
 
 from autobatch.core.config import config
 from autobatch.core.op import is_boxed
-from autobatch.errors import FallbackWarning, NeedsLoop, OverTime, UnsupportedError
+from autobatch.errors import (
+    WARNINGS_OUTSIDE,
+    FallbackWarning,
+    NeedsLoop,
+    OverTime,
+    Reason,
+    UnsupportedError,
+    shown_file,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-def shown_file(filename: str) -> str:
-    """The name of a source file for messages: a notebook's cell is `Cell In[3]`, as in IPython's tracebacks.
-
-    >>> shown_file("model.py")
-    'model.py'
-    """
-    interactive = sys.modules.get("IPython")
-    shell = interactive.get_ipython() if interactive is not None else None
-    name = getattr(getattr(shell, "compile", None), "format_code_name", lambda filename: None)(filename)
-    return " ".join(name) if name else filename
 
 
 class Fallback(str):
     """One noted fallback: a string "file:line: reason".
 
     Attributes:
-        where: (file, line); reason: why the code falls back.
+        where: (file, line); reason: why the code falls back, and what to write instead.
     """
 
     where: tuple[str, int]
-    reason: str
+    reason: Reason
 
-    def __new__(cls, where: tuple[str, int], reason: str) -> "Fallback":
+    def __new__(cls, where: tuple[str, int], reason: Reason) -> "Fallback":
         out = super().__new__(cls, f"{shown_file(where[0])}:{where[1]}: {reason}")
         out.where, out.reason = where, reason
         return out
@@ -177,7 +172,7 @@ def warn_fallback(reason: str, where: tuple[str, int] | None = None, way: str = 
     """Report that some code cannot run batched, with a `FallbackWarning` (or in `noted_fallbacks`, if active).
 
     Args:
-        reason: what cannot be batched.
+        reason: what cannot be batched; a `Reason` has its own place, and says what to write instead.
         where: the user's (file, line); by default the line that runs now.
         way: how the code runs instead.
 
@@ -186,19 +181,19 @@ def warn_fallback(reason: str, where: tuple[str, int] | None = None, way: str = 
 
     Warns once per line and reason; again if the filters were replaced by ones that say "always".
     """
-    filename, line = where or user_line()
+    reason = Reason(reason, where)
+    filename, line = reason.where or user_line()
+    better = f". Instead: {reason.instead}" if reason.instead else ""
     if config.strict:
         other = "no loop over the examples" if way.startswith("as a loop") else "lock-step only"
-        raise UnsupportedError(f"{shown_file(filename)}:{line}: {reason}; strict=True allows {other}")
+        raise UnsupportedError(f"{shown_file(filename)}:{line}: {reason}; strict=True allows {other}{better}")
     noted = _noted.get()
     if noted is not None:
         noted.append(Fallback((filename, line), reason))
         return
     if not config.warn:
         return
-    better = remedy(reason)
-    message = f"{reason}; it runs {way}{f'. Instead: {better}' if better else ''}"
-    _warn_once(message, FallbackWarning, filename, line, reason)
+    _warn_once(f"{reason}; it runs {way}{better}", FallbackWarning, filename, line, reason)
 
 
 def _warn_once(message: str, kind: type[Warning], filename: str, line: int, reason: str) -> None:
@@ -288,82 +283,7 @@ def catches_warnings(before: Any) -> NeedsLoop | None:
     filters = user_filters()
     if filters is before or (filters and filters[0][0] == "ignore"):
         return None
-    return NeedsLoop("an example catches warnings, which a batched call gives elsewhere")
-
-
-# (regex searched in a fallback reason, one sentence on what to write instead). Shown in warnings and by `ab.explain`.
-# The first match counts; a reason with no known better form matches nothing.
-_REMEDIES: list[tuple[str, str]] = [
-    (r"an exception that is handled", "test for it before, as in `x if ok else 0.0` or `if key in d`"),
-    (r"a generator|used up by the first example|an iterator", "make a list of it, and loop over that"),
-    (r"a match statement", "write the cases as if / elif"),
-    (r"a class that is made", "define the class outside of the function"),
-    (
-        r"an assignment to a (global name|variable of another)|changes what the examples share|setting an attribute",
-        "return the value, and put the results together after the call",
-    ),
-    (r"a coroutine|asynchronous", "call it from code that is not asynchronous"),
-    (
-        r"draws random numbers|random generator",
-        "draw by ab.nn.dropout(x, rate, seed=…), or draw before the call and give each example its numbers",
-    ),
-    (r"a context manager", "put the `with` around the call"),
-    (r"a call of (locals|globals|vars|exec|eval)|looks at names", "name the variables themselves"),
-    (
-        r"a call of print|what they print|acts outside",
-        "return what is to be shown, and print it after the call",
-    ),
-    (
-        r"vectorize|frompyfunc|apply_along_axis",
-        "write it with NumPy functions on whole arrays, np.where for a choice",
-    ),
-    (r"np\.linalg\.(lstsq|pinv)", "solve the normal equations: np.linalg.solve(a.T @ a, a.T @ b)"),
-    (r"np\.median|np\.percentile|np\.quantile|np\.partition", "sort, and take what is needed: np.sort(x)[len(x) // 2]"),
-    (
-        r"np\.unique|np\.histogram|np\.bincount",
-        "count with ab.segments.segment_sum or np.add.at: a fixed number of bins",
-    ),
-    (
-        r"differs between examples|differs by example",
-        "compute with arrays of each example's own length instead; lengths, masks and np.where are arrays",
-    ),
-    (r"broadcast|length is 1 in some", "write the axis out: x[:, None], or repeat the value to its length"),
-    (
-        r"writes? into (a shared|memory|an array|a view|an argument)|written to|a write into",
-        "copy it first: y = x.copy()",
-    ),
-    (r"catches warnings", "put `with warnings.catch_warnings()` around the call"),
-    (r"has no source|changed since it was imported", "keep the function in a file, and import it again"),
-    (
-        r"is no function written in Python",
-        "wrap it: `def g(x): return f(x)`, with NumPy functions where there are some",
-    ),
-    (
-        r"locals and|objects? that differ|of the call is returned|is made",
-        "return arrays, tuples, dicts or dataclasses of them",
-    ),
-    (r"leaves arrays|leaves a function", "return what is needed instead of keeping it elsewhere"),
-    (
-        r"has no batching rule|cannot run batched on values that differ",
-        "call it once after the batched part, or write it with functions that have a rule (np.sum, np.sort …)",
-    ),
-    (r"list", "build arrays: append to one list, and np.stack it after the loop"),
-]
-
-
-@functools.lru_cache(maxsize=1024)
-def remedy(reason: str) -> str:
-    """One sentence on what to write instead; "" if nothing better is known.
-
-    Args:
-        reason: why something cannot run batched, as worded in the warning.
-
-    >>> remedy("np.vectorize has no batching rule")
-    'write it with NumPy functions on whole arrays, np.where for a choice'
-    >>> remedy("no reason")
-    ''
-    """
-    return next((sentence for pattern, sentence in _REMEDIES if re.search(pattern, reason)), "")
+    return NeedsLoop("an example catches warnings, which a batched call gives elsewhere", instead=WARNINGS_OUTSIDE)
 
 
 def hide_frames(error: BaseException) -> None:

@@ -3,8 +3,27 @@
 It has every public function except ufuncs, whose written arguments follow from their number of inputs.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.lib import array_utils, scimath, stride_tricks
+
+INSTEAD: dict[Any, str] = {
+    **dict.fromkeys(
+        (np.vectorize, np.frompyfunc, np.apply_along_axis),
+        "write it with NumPy functions on whole arrays, np.where for a choice",
+    ),
+    **dict.fromkeys((np.linalg.lstsq, np.linalg.pinv), "solve the normal equations: np.linalg.solve(a.T @ a, a.T @ b)"),
+    **dict.fromkeys(
+        (np.median, np.percentile, np.quantile, np.partition),
+        "sort, and take what is needed: np.sort(x)[len(x) // 2]",
+    ),
+    **dict.fromkeys(
+        (np.unique, np.histogram, np.bincount),
+        "count with ab.segments.segment_sum or np.add.at: a fixed number of bins",
+    ),
+}
+"""What to write instead of a function, or of a call of an object of a class, that runs example by example."""
 
 _FIRST = """
     all(a,axis,!out) any(a,axis,!out) max(a,axis,!out) min(a,axis,!out) amax(a,axis,!out) amin(a,axis,!out)

@@ -15,7 +15,7 @@ import numpy as np
 from autobatch.core.abstract_eval import Aval
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.recorded_array import AbstractArray
-from autobatch.errors import NeedsLoop
+from autobatch.errors import COPY_FIRST, NeedsLoop
 from autobatch.ops.array_protocols import ArrayMixin
 from autobatch.ops.numpy.indexing import view_of, write_view
 from autobatch.ops.rules.aliasing import is_contiguous, view_record
@@ -158,12 +158,18 @@ class LazyArray(AbstractArray, ArrayMixin):
     def _ab_rebind(self, new: Any) -> None:
         """Take over the value of `new`; in-place writes end with this."""
         if self.aval.shared and self.row == -1:
-            self._ab_refuse(NeedsLoop("an example writes into a shared array, which the examples after it would see"))
+            self._ab_refuse(
+                NeedsLoop(
+                    "an example writes into a shared array, which the examples after it would see", instead=COPY_FIRST
+                )
+            )
         if getattr(self, "exposed", False):
-            self._ab_refuse(NeedsLoop("an array is written to after np.asarray made another name for it"))
+            self._ab_refuse(
+                NeedsLoop("an array is written to after np.asarray made another name for it", instead=COPY_FIRST)
+            )
         if self.source is not None and self.row == -1:
             if not self.trace.inputs.note_write(self):
-                self._ab_refuse(NeedsLoop("an example writes into an argument that is read-only"))
+                self._ab_refuse(NeedsLoop("an example writes into an argument that is read-only", instead=COPY_FIRST))
             self.strided = self._ab_plain  # a write does not change the strides
         if type(new) is not LazyArray:
             new = self.trace.computed(np.array(new))

@@ -19,6 +19,7 @@ from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import WEAK, Aval, freeze
 from autobatch.core.diagnostics import handling
 from autobatch.core.op import Op
+from autobatch.errors import Unsupported
 from autobatch.facts.types import stored_in
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.grouping.signatures import BlockCall, Signature
@@ -133,10 +134,6 @@ def _unflatten(structure: Any, values: Iterator[Any]) -> Any:
     return kind([_unflatten(part, values) if type(part) is tuple else next(values) for part in parts])
 
 
-class _NoFastRecorder(Exception):  # noqa: N818  (a signal inside of this file)
-    """Raised for a kind of call that no fast recorder can be generated for."""
-
-
 def recorder(
     block: Any, arguments: Sequence[Any], values: Sequence[Any], kinds: Sequence[str], outs: int
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]] | None:
@@ -153,7 +150,7 @@ def recorder(
         made.guards()
         made.read(values, kinds)
         made.append(values, kinds, outs)
-    except _NoFastRecorder:
+    except Unsupported:
         return None
     return made.compiled()
 
@@ -254,9 +251,9 @@ class _Source:
         for slot, value, kind in zip(self.block.slots, values, kinds, strict=True):
             name, base = self.follow(slot.root, slot.steps)
             if kind == "shared constant" or (kind == "constant" and type(value) is not np.ndarray):
-                raise _NoFastRecorder
+                raise Unsupported
             if kind in ("row", "shared") and type(base) is not LazyArray and (kind == "row" or slot.index is None):
-                raise _NoFastRecorder  # a plain array that all examples share: each trace has its own handle of it
+                raise Unsupported  # a plain array that all examples share: each trace has its own handle of it
             if slot.index is not None:
                 index, at = self.index(slot.index)
                 self.check(f"_type({index}) is not {self.refer(type(at))}")
@@ -266,7 +263,7 @@ class _Source:
                     continue
                 self.check(f"_type({name}) is not {self.refer(type(base))}")
                 if type(base) not in (list, tuple, dict, np.ndarray):
-                    raise _NoFastRecorder
+                    raise Unsupported
                 self.reads.append(f"_i{len(self.slots)} = {name}[{index}]")
                 name = f"_i{len(self.slots)}"
             self.check(f"_type({name}) is not {'_lazy' if type(value) is LazyArray else self.refer(type(value))}")
@@ -306,7 +303,7 @@ class _Source:
                 sources.append(index[0] if index else name)
                 refs.append(f"_n - {len(sources) - 1}" if len(sources) > 1 else "_n")
         if not refs or not owner:
-            raise _NoFastRecorder
+            raise Unsupported
         add = self.rest.append
         outputs = [f"_v{i}" for i in range(outs)]
         each_array = list(dict.fromkeys(arrays))

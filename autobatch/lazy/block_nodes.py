@@ -18,6 +18,7 @@ from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze, known_aval
 from autobatch.core.current_region import check_time
 from autobatch.core.op import rank_of
+from autobatch.errors import Unsupported
 from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_codegen import Tree, flatten, recorder, signature
@@ -32,10 +33,6 @@ _RECORDERS = 16  # kinds of calls that fast recorders are generated for
 _ID = aval_of((), np.dtype(np.int64), True)
 _STATIC = (int, bool, str, type(None), type(Ellipsis), type, np.dtype)
 _SEQUENCES = (list, tuple, LazyArray)
-
-
-class _CannotRead(Exception):  # noqa: N818  (a signal inside of this file)
-    """An input cannot be read without running the user's code."""
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -112,7 +109,7 @@ class Block:
     def _recorded(self, arguments: Sequence[Any]) -> Any:
         try:
             values = self._read(arguments)
-        except (_CannotRead, *FAULTS):  # an error is raised again by the user's own statement
+        except (Unsupported, *FAULTS):  # an error is raised again by the user's own statement
             return None
         first = next((x for x in values if type(x) is LazyArray and not x.aval.shared), None)
         if first is None:
@@ -159,7 +156,7 @@ class Block:
 
     def _read(self, arguments: Sequence[Any]) -> list[Any]:
         if not all(guard.holds() for guard in self.guards):
-            raise _CannotRead
+            raise Unsupported
         return [self._value(slot, arguments) for slot in self.slots]
 
     def _value(self, slot: Slot, arguments: Sequence[Any]) -> Any:
@@ -170,17 +167,17 @@ class Block:
         index = self._index(slot.index, arguments)
         if type(value) in CONTAINERS:
             if type(index) not in KEYS:
-                raise _CannotRead
+                raise Unsupported
             return value[index]
         if type(value) is not LazyArray:
-            raise _CannotRead
+            raise Unsupported
         aval = value.aval
         if not aval.shared:
             if type(index) is not int or value.segment is value.source is None:
-                raise _CannotRead
+                raise Unsupported
             return value[index]
         if not (aval.ndim == 2 and type(index) in (int, np.int64) and 0 <= index < aval.shape[0]):
-            raise _CannotRead
+            raise Unsupported
         return Row(value, index)
 
     def _index(self, index: Any, arguments: Sequence[Any]) -> Any:
@@ -189,7 +186,7 @@ class Block:
             return self._follow(root, steps, arguments)
         values = [self._follow(root, steps, arguments) for root, steps in index.paths]
         if not index.suits(values):
-            raise _CannotRead
+            raise Unsupported
         return index.function(*values)
 
     def _follow(self, root: Any, steps: Sequence[tuple[str, Any]], arguments: Sequence[Any]) -> Any:
@@ -197,7 +194,7 @@ class Block:
         for how, name in steps:
             if how == "key":
                 if type(value) is not dict and not (type(name) is int and type(value) in _SEQUENCES):
-                    raise _CannotRead
+                    raise Unsupported
                 value = value[name]
             elif type(value) is types.ModuleType:
                 value = value.__dict__[name]
@@ -205,9 +202,9 @@ class Block:
                 try:
                     value = getattr(value, name)
                 except AttributeError:
-                    raise _CannotRead from None
+                    raise Unsupported from None
             else:
-                raise _CannotRead
+                raise Unsupported
         return value
 
     def _call(self, owner: Any, values: Sequence[Any]) -> Any:

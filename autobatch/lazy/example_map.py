@@ -17,7 +17,17 @@ from autobatch.core.memory import collector_paused, run_all, write_all
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves, leaves_of_kind
 from autobatch.core.snapshot import Snapshot
-from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
+from autobatch.errors import (
+    COPY_FIRST,
+    RETURN_VALUES,
+    SHOW_AFTER,
+    NeedsLoop,
+    Reason,
+    ShapeError,
+    UnsupportedError,
+    note_example,
+    reason_of,
+)
 from autobatch.lazy.example_recorder import ExampleRecorder, Recorders
 from autobatch.lazy.example_state import ExampleState, shows_classes, shows_identity, shows_order
 from autobatch.lazy.fibers import Fibers, Joining, LaunchError, active_trace
@@ -67,13 +77,15 @@ def map_with_stats(
     stats = run.trace.stats
     if run.shows_order():
         run.trace.close()
-        return run.as_loop("NeedsLoop: the order of the examples shows in what they print, draw or read", True), stats
+        return run.as_loop(
+            Reason("the order of the examples shows in what they print, draw or read", None, SHOW_AFTER), True
+        ), stats
     if run.shows_identity():
         run.trace.close()
-        return run.as_loop("NeedsLoop: it is asked whether an array that has two names is one object", True), stats
+        return run.as_loop("it is asked whether an array that has two names is one object", True), stats
     if shows_classes(run.state.shared, run.state.kinds):
         run.trace.close()
-        return run.as_loop("NeedsLoop: an operator's method, or code without source, asks for a class", True), stats
+        return run.as_loop("an operator's method, or code without source, asks for a class", True), stats
     if run.state.may_change:
         joining = None
     try:
@@ -89,7 +101,7 @@ def map_with_stats(
         run.columns = [column[:count] for column in columns]
     if cause is not None and not isinstance(cause, Exception):
         run.raise_in_order(cause)
-    return run.as_loop("a batched call failed" if cause is None else f"{type(cause).__name__}: {cause}"), stats
+    return run.as_loop("a batched call failed" if cause is None else reason_of(cause)), stats
 
 
 @dataclasses.dataclass(eq=False)
@@ -141,7 +153,7 @@ class _Map:
     def as_loop(self, reason: str, early: bool = False) -> list[Any]:
         """Run the loop and return its results; warns before it (`early`, before the examples print), or after it."""
         says = self._arguments_of is None  # else the user did not call `ab.map`: the caller warns
-        why = f"ab.map could not run these examples together ({reason})"
+        why = Reason(f"ab.map could not run these examples together ({reason})", None, getattr(reason, "instead", ""))
         if says and early:
             warn_fallback(why)  # it may raise
         results = run_loop(self._function, self.columns, self._shared, self._arguments_of, self._first)
@@ -203,7 +215,7 @@ class _Map:
                     writes = trace.inputs.pending_writes(leaves_of_kind(self._shared, np.ndarray))
                     if writes is None:
                         raise LaunchError from NeedsLoop(
-                            "an example writes into memory that it shares with other arguments"
+                            "an example writes into memory that it shares with other arguments", instead=COPY_FIRST
                         )
                     self._writes = writes
             finally:
@@ -257,9 +269,15 @@ class _Map:
         else:
             made = [each for each in results if type(each) is FunctionType]
         if self._is_referred_to():
-            raise LaunchError from NeedsLoop("an example leaves arrays where they cannot be replaced by values")
+            raise LaunchError from NeedsLoop(
+                "an example leaves arrays where they cannot be replaced by values",
+                instead="return what is needed instead of keeping it elsewhere",
+            )
         if any(map(is_rewritten, made)):
-            raise LaunchError from NeedsLoop("an example leaves a function that it makes")
+            raise LaunchError from NeedsLoop(
+                "an example leaves a function that it makes",
+                instead="return what is needed instead of keeping it elsewhere",
+            )
         self._written = iter(self._writes)
         write_all(self._written)
         self.trace.inputs.end_loans(results)
@@ -284,7 +302,9 @@ class _Map:
         trace, self._failed = self.trace, fibers.failed
         if fibers.error is None:
             self._line = next(iter(trace.stats.forced), None)
-            return NeedsLoop("an example changes what the examples share, and one waits for a value")
+            return NeedsLoop(
+                "an example changes what the examples share, and one waits for a value", instead=RETURN_VALUES
+            )
         quiet = not (self.state.may_change or trace.inputs.written or trace.inputs.lent or changed)
         if trace.failed is None and quiet:  # raises the user's error, unless only the lazy run failed
             run_plain(self._function, self.columns, fibers.failed, self._shared, self._arguments_of, self._first)

@@ -23,6 +23,7 @@ from autobatch.autodiff.tape import active_tape, off_tape
 from autobatch.core.diagnostics import came_from_outside, handling
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
+from autobatch.errors import NeedsLoop
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.launch_on_demand import OpenSegment
 from autobatch.lazy.trace import Trace
@@ -279,14 +280,6 @@ class Rounds:
         return [index for index, *_ in waiting]
 
 
-class NoRoom(Exception):  # noqa: N818  (a signal)
-    """The nodes of an example do not fit into the rest of the memory budget."""
-
-
-class UnusualLength(Exception):  # noqa: N818  (a signal)
-    """An array of the example is too short or too long for the generated function, so the example has to run."""
-
-
 class Recorders(Protocol):
     """The generated recorders of one user function."""
 
@@ -444,9 +437,8 @@ def _recorded(trace: Trace, function: Callable[..., Any], largest: int, index: i
         del sigs[nodes:]
         del refs[operands:]
         trace.failed = None
-        if type(error) is UnusualLength:
-            return NOT_RECORDED
-        return NO_ROOM if nodes and type(error) is NoRoom else MISFIT
+        why = error.args[0] if type(error) is NeedsLoop else MISFIT
+        return why if why is NOT_RECORDED or (why is NO_ROOM and nodes) else MISFIT
     trace._room -= largest * (len(sigs) - nodes)
     return result
 

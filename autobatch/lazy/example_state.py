@@ -39,6 +39,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import attributes, leaves, replace_leaves
 from autobatch.core.recorded_array import is_recorded
 from autobatch.core.snapshot import Snapshot, functions_of
+from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import may_act, reads_values
 from autobatch.facts.python_functions import ACTING_MODULES, FRAME_READERS, PAUSES
 from autobatch.facts.types import COMPARISON_METHODS, GENERATORS, SCALARS
@@ -46,7 +47,7 @@ from autobatch.lazy.array import LazyArray
 from autobatch.program.bounded_caches import MOST_FUNCTIONS
 from autobatch.program.purity import ANY, may_change, meaning_of
 from autobatch.program.scopes import is_dotted, path_of
-from autobatch.program.source import NoSourceError, find, inner_codes
+from autobatch.program.source import find, inner_codes
 
 _MOST_CHECKED = 20_000  # objects in examples
 _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
@@ -362,7 +363,7 @@ def shows_classes(state: Snapshot, kinds: Collection[type]) -> bool:
 def _has_form(function: FunctionType) -> bool:
     try:
         find(function)
-    except NoSourceError:
+    except Unsupported:
         return False
     names = function.__code__.co_names
     return FRAME_READERS.isdisjoint(names) or "@pytest_ar" in names  # which reads them to say why an assert failed
@@ -418,7 +419,7 @@ def _dropped_calls(function: FunctionType) -> Sequence[tuple[str, Any]]:
     known = _dropped.get(code)
     if known is None:
         known = []
-        with contextlib.suppress(NoSourceError):
+        with contextlib.suppress(Unsupported):
             node, _ = find(function)
             calls = [each.value for each in ast.walk(node) if isinstance(each, ast.Expr)]
             paths = [path_of(call.func) for call in calls if isinstance(call, ast.Call)]

@@ -16,7 +16,7 @@ import numpy as np
 from autobatch.core.current_region import Example, active_trace_variable, check_time, set_example
 from autobatch.core.diagnostics import came_from_outside, user_filters
 from autobatch.core.pytree import PLAIN, leaves, leaves_of_kind, replace_leaves
-from autobatch.errors import NeedsLoop
+from autobatch.errors import WARNINGS_OUTSIDE, NeedsLoop
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.example_recorder import NO_ROOM, NOT_RECORDED, WAITS, ExampleRecorder
@@ -310,7 +310,9 @@ class Fibers:
         self.changed = self.changed or self._is_changing(index)
         if outcome is _PARK:
             if user_filters() is not filters:  # parked inside `catch_warnings`: the others must not run under it
-                self._trace.failed = NeedsLoop("an example catches warnings where it needs a value")
+                self._trace.failed = NeedsLoop(
+                    "an example catches warnings where it needs a value", instead=WARNINGS_OUTSIDE
+                )
         else:
             del self._fibers[index]
             self.results[index] = outcome

@@ -21,7 +21,7 @@ from autobatch.blocks.launch import Form, inputs_of_rest, launch_rows, split_for
 from autobatch.core.abstract_eval import Weak
 from autobatch.core.batched import Batched
 from autobatch.core.memory import library_code
-from autobatch.errors import NeedsLoop
+from autobatch.errors import COPY_FIRST, NeedsLoop
 from autobatch.kernels.jit import jit
 from autobatch.kernels.rows import first_bad_id
 from autobatch.lazy.grouping.buffers import row_p
@@ -190,7 +190,7 @@ class OpenSegment(GraphSegment):
     def launch_wanted(self, wanted: Sequence[int], stats: Stats) -> None:
         """Launch these nodes and every waiting node that they depend on."""
         if not all(constant.is_unchanged() for constant in self.large.values()):
-            raise NeedsLoop("an array was written to after it was used in a recorded operation")
+            raise NeedsLoop("an array was written to after it was used in a recorded operation", instead=COPY_FIRST)
         length, self.waiting = schedule_round(
             self._waiting, self._offsets, self._operands, self.waiting, self.buffer_of, self.row_of,
             np.array(wanted, np.int64), self._outs_at, self._out_pools, self._used, self._places, self._script,

@@ -19,7 +19,7 @@ from autobatch.core.abstract_eval import WEAK, Aval, Weak
 from autobatch.core.batched import Batched, Lengths, Packed, Size, limited_padding
 from autobatch.core.current_region import check_time
 from autobatch.core.memory import library_code
-from autobatch.errors import NeedsLoop
+from autobatch.errors import COPY_FIRST, NeedsLoop, Unsupported
 from autobatch.kernels.rows import (
     CONSECUTIVE,
     MISSING,
@@ -42,7 +42,7 @@ from autobatch.lazy.grouping.buffers import (
 )
 from autobatch.lazy.grouping.launch_order import Schedule
 from autobatch.lazy.grouping.plans import Plans
-from autobatch.lazy.grouping.ragged import Group, NoRaggedRule, Sizes, refuse, run_ragged, run_steps
+from autobatch.lazy.grouping.ragged import Group, Sizes, refuse, run_ragged, run_steps
 from autobatch.lazy.grouping.signatures import Signature
 from autobatch.ops.numpy.joining import stack_p
 
@@ -206,7 +206,7 @@ def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats, 
 @library_code
 def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans) -> None:
     if not all(constant.is_unchanged() for constant in segment.large.values()):
-        raise NeedsLoop("an array was written to after it was used in a recorded operation")
+        raise NeedsLoop("an array was written to after it was used in a recorded operation", instead=COPY_FIRST)
     graph, plan, groups = plans.of(segment, table)
     stats.bound += plan.bound
     numbers = graph.sigs[plan.order[plan.starts[:-1]]].tolist()
@@ -424,7 +424,7 @@ class Launches:
                 inputs = [next(given) if value is None else value for value in first.block.shared]
                 programs = [sig.block.program for sig in group.sigs]
                 outs = run_steps(programs, inputs, sizes_of, stats.fallbacks)
-        except NoRaggedRule:
+        except Unsupported:
             refuse(first.family)
             return self._one_by_one(group, calls, sizes_of)
         kinds = [first.out] if first.block is None else first.block.outs
@@ -445,7 +445,7 @@ class Launches:
         shared = () if sig.block is None else sig.block.shared
         try:
             outs = sig.any_length.run(operands, sizes_of, shared, stats.fallbacks)
-        except NoRaggedRule:
+        except Unsupported:
             refuse(sig.family)
             raise NeedsLoop("calls of different lengths that cannot run as one") from None
         return _as_buffers(outs, len(calls), [sig.out] if sig.block is None else sig.block.outs)

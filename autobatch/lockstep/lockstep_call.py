@@ -26,7 +26,17 @@ from autobatch.core.diagnostics import came_from_outside, is_library, warn_fallb
 from autobatch.core.memory import keep_freed_memory, write_all
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves, leaves_of_kind, map_tree
-from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
+from autobatch.errors import (
+    BUILD_ARRAYS,
+    COPY_FIRST,
+    RETURN_ARRAYS,
+    FallbackWarning,
+    NeedsLoop,
+    Reason,
+    ShapeError,
+    Unsupported,
+    UnsupportedError,
+)
 from autobatch.lockstep.calls.builtin_functions import captures_lanes
 from autobatch.lockstep.calls.call_by_callee import call
 from autobatch.lockstep.example_columns import ExampleColumns, map_batches
@@ -39,21 +49,6 @@ from autobatch.tables.lookup import PendingRows
 MapColumns = Callable[..., tuple[list[Any], bool]]
 
 _NEXT_WAY, _LAST_WAY = "example by example, traced", "as a loop over the examples"
-
-
-class NoLockStep(Exception):  # noqa: N818  # a signal, not a failure
-    """Signals that a call cannot run in lock-step; nothing outside of the call has been changed.
-
-    Attributes:
-        reason: why; where: (file, line) in the user's code.
-        failed: True if the run raised an error; only a run per example shows whether the user's code raises it too.
-    """
-
-    def __init__(self, reason: str, where: tuple[str, int], failed: bool) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.where = where
-        self.failed = failed
 
 
 def run(
@@ -77,8 +72,8 @@ def run(
     size = batch_size_of_call(function, args, kwargs)
     try:
         return in_lock_step(function, args, kwargs, size, convert, is_pure)
-    except NoLockStep as error:
-        refused = NoLockStep(error.reason, error.where, error.failed)  # no traceback that keeps arrays alive
+    except Unsupported as error:
+        refused = Unsupported(error.reason, passing=error.passing)  # no traceback that keeps arrays alive
     return fallback(function, args, kwargs, size, refused, map_columns) if size else ObjectBatch([])
 
 
@@ -101,7 +96,7 @@ def in_lock_step(
         first: index of the first example in the user's batch.
 
     Raises:
-        NoLockStep: the call cannot run in lock-step, or it raised an error.
+        Unsupported: the call cannot run in lock-step, or it raised an error.
         OverTime: the deadline has passed.
         UnsupportedError: under `strict`, raised by the call itself.
     """
@@ -109,9 +104,9 @@ def in_lock_step(
     refusals = count_refusals()
     try:
         return _in_new_context(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_pure), first)
-    except NeedsLoop as error:
+    except Unsupported as error:
         forget_refusals(refusals)
-        raise NoLockStep(str(error), _line_of(error, function), False) from None
+        raise Unsupported(error.reason, where=_line_of(error, function)) from None
     except FallbackWarning:  # under `-W error` the user asked for this exception
         raise
     except BaseException as error:
@@ -123,14 +118,15 @@ def in_lock_step(
             raise
         forget_refusals(refusals)
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
-        raise NoLockStep(reason, _line_of(error, function), True) from None
+        reason = Reason(reason, _line_of(error, function), getattr(error, "instead", ""))
+        raise Unsupported(reason, passing=True) from None
 
 
-def fallback(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockStep, map_columns: MapColumns) -> Any:
+def fallback(function: Any, args: Any, kwargs: Any, size: int, refused: Unsupported, map_columns: MapColumns) -> Any:
     """Run a call that lock-step refused example by example on the fly, and report the fallback once."""
-    reason, where = refused.reason, refused.where
-    if config.strict and not refused.failed:
-        warn_fallback(reason, where, _NEXT_WAY)  # raises under `strict`
+    reason = refused.reason
+    if config.strict and not refused.passing:
+        warn_fallback(reason, way=_NEXT_WAY)  # raises under `strict`
     way = _NEXT_WAY
     columns = ExampleColumns(function, args, kwargs)
     try:
@@ -139,10 +135,10 @@ def fallback(function: Any, args: Any, kwargs: Any, size: int, refused: NoLockSt
             results, together = columns.giving_back(map_columns, *given)
         way = _NEXT_WAY if together else _LAST_WAY
     except Exception:
-        if not refused.failed:
-            warn_fallback(reason, where, way)
+        if not refused.passing:
+            warn_fallback(reason, way=way)
         raise
-    warn_fallback(reason, where, way)
+    warn_fallback(reason, way=way)
     return normalised(stack_results(results), size, columns.batches)
 
 
@@ -237,14 +233,14 @@ def _leave_root_region(tree: Any, root: Root) -> Any:
     def settle(value: Any) -> Any:
         if isinstance(value, LaneList):
             if value.region is not root:
-                raise NeedsLoop("a list of one step of a loop is returned")
+                raise NeedsLoop("a list of one step of a loop is returned", instead=BUILD_ARRAYS)
             return plain_lists(value) if value.is_spread else list(map(settle, value.items))
         if is_node(value):
             return map_tree(settle, value) if not isinstance(value, list) else [settle(item) for item in value]
         if type(value) is set:  # its items are the same for all lanes
             return ObjectBatch([value.copy() for _ in range(root.batch_size)])
         if is_changeable(value) or isinstance(value, LaneSequence) or _is_made_of_lanes(value):
-            raise NeedsLoop(f"a {type(value).__name__} of the call is returned")
+            raise NeedsLoop(f"a {type(value).__name__} of the call is returned", instead=RETURN_ARRAYS)
         return root.narrow(value) if isinstance(value, Batch) else value
 
     def release(leaf: Any) -> Any:
@@ -279,7 +275,7 @@ def _batch_of_keys(keys: np.ndarray) -> MaskedBatch:
 
 def _line_of(error: BaseException, function: Any) -> tuple[str, int]:
     """The innermost user (file, line) in an error's traceback; the function's first line if no user frame is in it."""
-    if isinstance(error, NeedsLoop) and error.where is not None:
+    if isinstance(error, Unsupported) and error.where is not None:
         return error.where
     code = getattr(function, "__code__", None)
     where = ("<unknown>", 0) if code is None else (code.co_filename, code.co_firstlineno)
@@ -352,7 +348,7 @@ def _write(given: Any, inside: Any) -> tuple[Any, Any, Any] | None:
     if is_boxed(new) and not is_boxed(old):
         return None  # an array cannot hold a gradient
     if np.shape(new) != np.shape(old) or isinstance(new, Batch):
-        raise NeedsLoop("a write into an argument whose data lies in another way")
+        raise NeedsLoop("a write into an argument whose data lies in another way", instead=COPY_FIRST)
     if isinstance(given, MaskedBatch) and any(given.dims):
         new = np.where(given.mask, new, old)
     return old, ..., new
@@ -366,9 +362,9 @@ def _require_unaliased(written: list[Any], arguments: Any) -> None:
         if not isinstance(target, np.ndarray):
             continue
         if not target.flags.writeable:
-            raise NeedsLoop("a write into an argument that is read-only")
+            raise NeedsLoop("a write into an argument that is read-only", instead=COPY_FIRST)
         if sum(np.may_share_memory(target, array) for array in arrays) > 1:  # itself and another
-            raise NeedsLoop("a write into an argument that shares memory with another")
+            raise NeedsLoop("a write into an argument that shares memory with another", instead=COPY_FIRST)
 
 
 def _data_array(leaf: Any) -> np.ndarray | None:

@@ -23,9 +23,9 @@ from autobatch.lockstep.regions.loops import for_each, loop
 from autobatch.lockstep.values.lane_operators import BINARY, UNARY, getattribute, refuse_hooks
 
 
-def refuse(what: str) -> Any:
+def refuse(what: str, instead: str = "") -> Any:
     """Raise NeedsLoop: generated in place of syntax that lanes cannot run together."""
-    raise NeedsLoop(what)
+    raise NeedsLoop(what, instead=instead)
 
 
 def is_same(a: Any, b: Any) -> Any:
@@ -112,7 +112,7 @@ _OPERATORS = {each.word: each.symbol for each in operators.BINARY if each.symbol
 def context_manager(value: Any) -> Any:
     """The context manager of a `with`: in lock-step only `np.errstate`, which all lanes enter together."""
     if current_region() is not None and type(value) is not np.errstate:
-        raise NeedsLoop("a context manager")
+        raise NeedsLoop("a context manager", instead="put the `with` around the call")
     return value
 
 

@@ -15,7 +15,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.diagnostics import hide_frames, hiding_frames
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.recorded_array import RecordedArray
-from autobatch.errors import NeedsLoop
+from autobatch.errors import OWN_LENGTHS, NeedsLoop, Unsupported
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, DIFFERENCES, UNARY, Binary
 from autobatch.ops.numpy.cumulative_and_sorting import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of, operator_of
@@ -29,7 +29,6 @@ from autobatch.ops.rules.dispatch import (
     NUMPY_OWN,
     UFUNCS,
     UNSUPPORTED,
-    Declined,
     as_array,
     cast,
     check_cast,
@@ -59,7 +58,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
     """The result of `__array_ufunc__`; some of the operands are this library's arrays.
 
     Raises:
-        Declined: the ufunc, its method or an option has no batching rule.
+        Unsupported: the ufunc, its method or an option has no batching rule.
     """
     if method == "__call__":
         return _call(ufunc, inputs, kwargs)
@@ -77,25 +76,25 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
         if method == "accumulate":
             function = functools.partial(accumulate, ufunc)
         elif method != "reduce" or (function := UFUNC_REDUCTIONS.get(ufunc)) is None:
-            raise Declined(f"{name_of(ufunc)}.{method} has no batching rule")
+            raise Unsupported(f"{name_of(ufunc)}.{method} has no batching rule")
         options = {
             key: value for key, value in options.items() if not is_default(key, value, _UFUNC_DEFAULTS.get(key, ufunc))
         }
         if unknown := options.keys() - {"axis", "dtype", "keepdims", "initial", "where"}:
-            raise Declined(f"{name_of(ufunc)}.{method} with {min(unknown)}=")
+            raise Unsupported(f"{name_of(ufunc)}.{method} with {min(unknown)}=")
     return function(*inputs, **options)
 
 
 def _call(ufunc: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     op = UFUNCS.get(ufunc) or elementwise_of(ufunc)
     if op is None:
-        raise Declined(UNSUPPORTED.get(ufunc, f"{name_of(ufunc)} has no batching rule"))
+        raise Unsupported(UNSUPPORTED.get(ufunc, f"{name_of(ufunc)} has no batching rule"))
     if not kwargs:
         return op(*inputs)
     given = {key: value for key, value in kwargs.items() if not is_default(key, value, _UFUNC_DEFAULTS.get(key, ufunc))}
     dtype = given.pop("dtype", None)
     if given:
-        raise Declined(f"{name_of(ufunc)}({', '.join(given)}=...) has no batching rule")
+        raise Unsupported(f"{name_of(ufunc)}({', '.join(given)}=...) has no batching rule")
     return op(*inputs) if dtype is None else op(*inputs, dtype=np.dtype(dtype))
 
 
@@ -273,9 +272,9 @@ class ArrayMixin:
         called = ufunc if method == "__call__" else getattr(ufunc, method)
         try:
             if kwargs.get("where", True) is not True and method != "reduce":
-                raise Declined("where= without out= leaves elements unset")
+                raise Unsupported("where= without out= leaves elements unset")
             return call_ufunc(ufunc, method, inputs, kwargs)
-        except Declined as declined:
+        except Unsupported as declined:
             why = declined.reason
         return refuse(called, inputs, kwargs, why)
 
@@ -446,7 +445,9 @@ def _ufunc_into(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[s
     if not is_boxed(target):
         top = top_box((inputs, kwargs))
         if rank_of(top) == BATCH_RANK:
-            raise NeedsLoop("a result that differs between examples is written into an array that they share")
+            raise NeedsLoop(
+                "a result that differs between examples is written into an array that they share", instead=OWN_LENGTHS
+            )
         return refuse(called, inputs, {**kwargs, "out": out}, "a plain array as out=")
     if is_scalar(target):
         raise TypeError("return arrays must be of ArrayType")

@@ -19,10 +19,11 @@ from typing import Any
 
 from autobatch.core.diagnostics import is_library
 from autobatch.core.snapshot import cell_value, is_user_code
+from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import Effect, effect_of
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.scopes import parameters, path_of, target_names
-from autobatch.program.source import NoSourceError, find
+from autobatch.program.source import find
 from autobatch.program.syntax_effects import UNKNOWN, Reader, unpacks
 
 _NOT_ANALYSED = (
@@ -211,7 +212,7 @@ def _read_function(function: FunctionType, of_new: bool) -> _Summary:
         return _UNREADABLE
     try:
         node, _ = find(function)
-    except NoSourceError:
+    except Unsupported:
         return _UNREADABLE
     given = parameters(node)
     if of_new:

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
-from autobatch.core.diagnostics import shown_file
+from autobatch.errors import FROM_PLAIN_CODE, KEEP_IN_A_FILE, Unsupported, shown_file
 from autobatch.program.bounded_caches import CodeCache
 from autobatch.program.quote import located, parse
 from autobatch.program.scopes import parameters
@@ -43,15 +43,11 @@ _FUTURE_FLAGS = functools.reduce(
 _written: CodeCache[CodeType] = CodeCache()
 
 
-class NoSourceError(Exception):
-    """The source of a function is unavailable; the message says why."""
-
-
 def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
     """(syntax tree of a function, name of the class it was written in or None); the tree is the caller's own copy.
 
     Raises:
-        NoSourceError: there is no source, or the running code was not compiled from it.
+        Unsupported: there is no source, or the running code was not compiled from it.
     """
     _, code = _written.get(id(function.__code__), (None, function.__code__))
     globals_ = function.__globals__
@@ -70,10 +66,13 @@ def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
     if found is not None:
         return found
     if not lines:
-        raise NoSourceError(f"{function.__qualname__} has no source ({shown_file(code.co_filename)})")
-    raise NoSourceError(
+        raise Unsupported(
+            f"{function.__qualname__} has no source ({shown_file(code.co_filename)})", instead=KEEP_IN_A_FILE
+        )
+    raise Unsupported(
         f"the source of {function.__qualname__} in {shown_file(code.co_filename)} changed since it was imported; "
-        "what runs is older"
+        "what runs is older",
+        instead=KEEP_IN_A_FILE,
     )
 
 
@@ -315,7 +314,7 @@ def own_tree(function: FunctionType) -> ast.FunctionDef:
     """A copy of a function's syntax tree as a plain `def`, with its class's private names mangled.
 
     Raises:
-        NoSourceError: the source is unavailable, or the function is a coroutine.
+        Unsupported: the source is unavailable, or the function is a coroutine.
     """
     node, owner = find(function)
     tree = as_function(node, function.__code__.co_name)
@@ -330,7 +329,7 @@ def as_function(node: Any, name: str) -> ast.FunctionDef:
         body: list[ast.stmt] = [ast.copy_location(ast.Return(node.body), node.body)]
         return definition("_lambda", node.args, body, node)
     if isinstance(node, ast.AsyncFunctionDef):
-        raise NoSourceError(f"{name} is a coroutine")
+        raise Unsupported(f"{name} is a coroutine", instead=FROM_PLAIN_CODE)
     node.decorator_list = []
     node.returns = None
     for arg in ast.walk(node.args):

@@ -13,7 +13,7 @@ from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 
 
-class ProcessesLost(Exception):  # noqa: N818  # a signal to start again
+class ProcessesLostError(Exception):
     """Processes of a training died or cannot be reached."""
 
 

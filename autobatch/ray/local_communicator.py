@@ -17,7 +17,7 @@ from autobatch.ray.messages import Reply, ShardRequest
 from autobatch.ray.shard import Shard
 
 
-class _Stopped(BaseException):
+class _StoppedError(BaseException):
     """Raised in a worker to end it, because another worker failed."""
 
 
@@ -140,7 +140,7 @@ class LocalCommunicator:
                 each.thread.join()
             self._stopping = False
         for each in threads:
-            if each.error is not None and not isinstance(each.error, _Stopped):
+            if each.error is not None and not isinstance(each.error, _StoppedError):
                 raise each.error
         return [each.result for each in threads]
 
@@ -151,7 +151,7 @@ class LocalCommunicator:
                 own.result = work(own.member)
         except BaseException as error:
             own.error = error
-            if not isinstance(error, _Stopped):
+            if not isinstance(error, _StoppedError):
                 self._stopping = True
         finally:
             own.ended = True
@@ -160,11 +160,11 @@ class LocalCommunicator:
     def suspend(self, member: _LocalMember) -> None:
         """Called in a worker's thread: suspend it until its answers have arrived."""
         if self._stopping:
-            raise _Stopped
+            raise _StoppedError
         self._turn.release()
         member.resume.acquire()
         if self._stopping:
-            raise _Stopped
+            raise _StoppedError
 
     def _step(self, threads: Sequence[_Thread]) -> None:
         """Do one thing: deliver a message, or let a worker continue; if neither is possible, send messages again."""

@@ -1,4 +1,4 @@
-"""Starts Ray for this process, or joins the cluster that the user names; turns Ray's errors into `ProcessesLost`."""
+"""Starts Ray for this process, or joins the cluster that the user names; Ray's errors become `ProcessesLostError`."""
 
 import contextlib
 import logging
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from autobatch.errors import UnsupportedError
-from autobatch.ray.hosts import ProcessesLost
+from autobatch.ray.hosts import ProcessesLostError
 
 # A training's messages are sent inline: through Ray's object store they would cost both sides twice as much.
 _SYSTEM = {"max_direct_call_object_size": 16 << 20, "task_rpc_inlined_bytes_limit": 64 << 20}
@@ -57,10 +57,10 @@ def ray_session(workers: int | None = None) -> Any:
 
 @contextlib.contextmanager
 def translated_errors() -> Iterator[None]:
-    """Turn Ray's errors into `ProcessesLost` if processes are gone, and into the user's own error if user code raised.
+    """Turn Ray's errors into `ProcessesLostError` if processes are gone, into the user's own error if user code raised.
 
     Raises:
-        ProcessesLost: an actor, its machine, or an object that it held is gone.
+        ProcessesLostError: an actor, its machine, or an object that it held is gone.
     """
     from ray import exceptions  # noqa: PLC0415
 
@@ -76,7 +76,7 @@ def translated_errors() -> Iterator[None]:
         while isinstance(cause, exceptions.RayTaskError):  # a worker's error may wrap a shard's
             cause = cause.cause
         if isinstance(cause, gone):
-            raise ProcessesLost(str(cause).strip().partition("\n")[0]) from None
+            raise ProcessesLostError(str(cause).strip().partition("\n")[0]) from None
         raise (cause if isinstance(cause, Exception) else error) from None
     except gone as error:
-        raise ProcessesLost(str(error).strip().partition("\n")[0]) from None
+        raise ProcessesLostError(str(error).strip().partition("\n")[0]) from None

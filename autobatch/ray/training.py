@@ -15,7 +15,7 @@ from autobatch.core.config import current
 from autobatch.errors import CheckpointError, OptionError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.optim.base import Optimizer
-from autobatch.ray.hosts import LocalTraining, ProcessesLost, Start
+from autobatch.ray.hosts import LocalTraining, ProcessesLostError, Start
 from autobatch.ray.key_columns import path_name
 from autobatch.ray.local_communicator import LocalCommunicator
 from autobatch.ray.ray_actors import RayTraining
@@ -154,7 +154,7 @@ def _coordinate(
                 step = end
                 reported = max(reported, step)
             return whole.rebuild(host.dense(), host.variables())
-        except ProcessesLost as error:
+        except ProcessesLostError as error:
             failures += 1
             if failures > retries:
                 raise RuntimeError(

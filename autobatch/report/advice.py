@@ -4,7 +4,10 @@ import ast
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from autobatch.core.diagnostics import remedy
+import numpy as np
+
+from autobatch.errors import Reason
+from autobatch.facts.numpy_functions import INSTEAD
 from autobatch.program.scopes import target_names
 from autobatch.report.line_profile import Figures
 from autobatch.report.source_lines import Source, enclosing_loops, names_read
@@ -30,7 +33,7 @@ class Facts:
 
     way: str
     examples: int
-    refusals: dict[str, str]
+    refusals: dict[str, Reason]
     batched: bool = False
     mend: str = ""
     slower: tuple[str, ...] = ()
@@ -67,7 +70,7 @@ def advice(
     figures: Figures,
     facts: Facts,
     waits: int = 0,
-    notes: tuple[str, ...] = (),
+    notes: tuple[Reason, ...] = (),
     expensive: bool = True,
 ) -> Advice:
     """(reason, what to write instead) for a line; "" where there is nothing to say.
@@ -79,7 +82,7 @@ def advice(
     """
     node = source.statement(line)
     for reason in notes:
-        return reason, remedy(reason)
+        return reason, reason.instead
     if node is None:
         return "", ""
     for found in _pattern_advice(source, node):
@@ -98,9 +101,9 @@ def advice(
     return "", ""
 
 
-def mended(line: int, reason: str) -> str:
+def mended(line: int, reason: Reason) -> str:
     """What to do about a line that keeps a function from running batched."""
-    better = remedy(reason) or "write it with arrays: np.where, or a lookup in an array"
+    better = reason.instead or "write it with arrays: np.where, or a lookup in an array"
     return f"line {line} cannot run batched: {reason}; {better}"
 
 
@@ -154,9 +157,9 @@ def _loop_advice(figures: Figures, facts: Facts) -> Advice:
     if 0 < facts.examples < _FEW:
         why = f"{facts.examples} examples are too few to gain from running together"
         return why, "give more examples to one call"
-    why = facts.refusals.get("compiled", "")
-    if why and remedy(why):
-        return f"Python runs it {figures.runs} times; it cannot be compiled: {why}", remedy(why)
+    refused = facts.refusals.get("compiled")
+    if refused is not None and refused.instead:
+        return f"Python runs it {figures.runs} times; it cannot be compiled: {refused.placed}", refused.instead
     return "", ""
 
 
@@ -295,7 +298,7 @@ def _growing_array(source: Source, node: ast.stmt, call: ast.Call, name: str) ->
 
 
 def _vectorized(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
-    return f"{name} calls Python for each element", remedy(name)
+    return f"{name} calls Python for each element", INSTEAD[np.vectorize]
 
 
 def _lookup_in_loop(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:

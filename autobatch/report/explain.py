@@ -20,6 +20,7 @@ from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.diagnostics import Fallback, hide_frames, noted_fallbacks
 from autobatch.core.pytree import leaves
 from autobatch.core.snapshot import Snapshot
+from autobatch.errors import Reason
 from autobatch.lazy.example_state import shows_order
 from autobatch.lazy.launching import Stats
 from autobatch.program.purity import may_change
@@ -170,7 +171,7 @@ class WatchedCalls:
         costs = {NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None}
         refusals = _refusals(last)
         facts = Facts(
-            way, self.examples or 0, {"lock-step": self.no_batch, **refusals}, self.batched, self._mend(way),
+            way, self.examples or 0, {"lock-step": Reason(self.no_batch), **refusals}, self.batched, self._mend(way),
             tuple(each for each in costs if each != way), untried, stats.calls, stats.launches, bool(self.ran),
         )  # fmt: skip
         rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
@@ -188,9 +189,9 @@ class WatchedCalls:
             fallbacks=fallbacks,
             bound=stats.bound,
             way=way,
-            why=last.why,
+            why=Reason(last.why).placed,
             costs=costs,
-            refusals=refusals,
+            refusals={way: why.placed for way, why in refusals.items()},
             untried=untried,
             called=dict(Counter(NAMES[each.way] for each in self.ran)),
             name=_name(function),
@@ -235,8 +236,8 @@ def watching(budget: float = math.inf) -> Iterator[WatchedCalls]:
             yield watched
 
 
-def _refusals(ran: Ran) -> dict[str, str]:
-    found = {NAMES[each]: cost.refused for each, cost in ran.costs.items() if cost.refused}
+def _refusals(ran: Ran) -> dict[str, Reason]:
+    found = {NAMES[each]: Reason(cost.refused) for each, cost in ran.costs.items() if cost.refused}
     return {way: why for way, why in found.items() if why != NOT_NEEDED}
 
 
@@ -329,7 +330,7 @@ def _lines(watched: WatchedCalls, facts: Facts, code: Any, stats: Stats, total: 
     way = facts.way
     profile = watched.profile
     figures = _by_statement(profile.lines)
-    notes: dict[Place, list[str]] = {}
+    notes: dict[Place, list[Reason]] = {}
     for note in watched.notes:
         file, line = note.where
         notes.setdefault((file, source_of(file).start(line)), []).append(note.reason)

@@ -5,7 +5,7 @@ import os
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from autobatch.core.diagnostics import shown_file
+from autobatch.errors import shown_file
 from autobatch.program.scopes import target_names
 from autobatch.report.source_lines import enclosing_loops, names_read, source_of
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from types import FunctionType, MethodType
 from typing import Any
 
-from autobatch.core.diagnostics import remedy
 from autobatch.core.formatting import wrapped
 from autobatch.errors import NeedsLoop, UnsupportedError
 from autobatch.report.source_lines import Source, source_of
@@ -107,9 +106,8 @@ def _marked(function: FunctionType) -> list[str]:
         elif refused is not None:
             mark = ""
         out.append(f"{number:4d}  {mark:<7}  {text[indent:]}".rstrip())
-        if mark == "refused":
-            better = remedy(str(refused))
-            says = f"{refused}{f' → {better}' if better else ''}"
+        if mark == "refused" and refused is not None:
+            says = f"{refused.reason}{f' → {refused.instead}' if refused.instead else ''}"
             out += wrapped(f"{' ' * 15}^ {says}", " " * 17)
     return out
 

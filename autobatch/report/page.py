@@ -4,7 +4,7 @@ import html
 import os
 from typing import TYPE_CHECKING
 
-from autobatch.core.diagnostics import shown_file
+from autobatch.errors import shown_file
 from autobatch.report.graph import svg_graph
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from autobatch.core.diagnostics import shown_file
 from autobatch.core.formatting import columns, shown_bytes, wrapped
+from autobatch.errors import shown_file
 from autobatch.report.graph import to_networkx
 from autobatch.report.line_profile import LaunchNode, Span
 from autobatch.report.page import notebook_table, page

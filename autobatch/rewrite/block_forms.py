@@ -23,11 +23,11 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from autobatch.batches.any_batch import Batch
-from autobatch.blocks.block_expressions import LEAST, BlockForm, Names, Refused, Scope
+from autobatch.blocks.block_expressions import LEAST, BlockForm, Names, Scope
 from autobatch.blocks.finder import COMPUTED, FoundBlock, body_function, longest_block, scope_in, split_off_arrays
 from autobatch.core.current_region import check_time
 from autobatch.core.diagnostics import is_library
-from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.errors import Unsupported, UnsupportedError
 from autobatch.facts.python_functions import PAUSES
 from autobatch.facts.types import forget_classes
 from autobatch.lazy.block_nodes import Block
@@ -37,7 +37,7 @@ from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCa
 from autobatch.program.liveness import annotate
 from autobatch.program.quote import expression, placed, substituted
 from autobatch.program.scopes import parameters, path_of, target_names
-from autobatch.program.source import NoSourceError, as_function, compiled, find, inner_codes, own_tree, remember
+from autobatch.program.source import as_function, compiled, find, inner_codes, own_tree, remember
 from autobatch.rewrite.callees import FRAME_NAME_READERS, Forms, function_of, helper, through_form
 from autobatch.rewrite.taped_forms import CELLS, mark
 
@@ -90,7 +90,7 @@ def block_source(function: Any) -> str:
         return ast.unparse(made.tree)
     try:
         return ast.unparse(as_function(find(function)[0], function.__name__))
-    except NoSourceError as error:
+    except Unsupported as error:
         raise UnsupportedError(str(error)) from None
 
 
@@ -180,7 +180,7 @@ def _make(function: FunctionType) -> _BlockForm:
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(run)):
             return made
         new = compiled(run, code, made.cells)
-    except (NoSourceError, NeedsLoop, SyntaxError, RecursionError):
+    except (Unsupported, SyntaxError, RecursionError):
         return made
     remember(new, code)
     for each in inner_codes(new):
@@ -216,11 +216,11 @@ def block_tree(function: FunctionType) -> tuple[ast.FunctionDef, dict[str, Block
     """Syntax tree of a user's function in block form, and its blocks by recorder name.
 
     Raises:
-        NoSourceError: it is not a plain Python function of the user's with source.
+        Unsupported: it is not a plain Python function of the user's with source.
     """
     made = _form_of(function)
     if made is None or function.__code__.co_flags & (_PLAIN_CODE | _GENERATOR):
-        raise NoSourceError(f"{function.__qualname__} is no plain function of the user's")
+        raise Unsupported(f"{function.__qualname__} is no plain function of the user's")
     if made.tree is not None:
         return made.tree, made.blocks
     if made.plain is None:
@@ -375,7 +375,7 @@ class Blocks:
             return None
         try:
             body: list[ast.stmt] = [ast.Return(form.build(node))]
-        except Refused:
+        except Unsupported:
             return None
         if form.count < LEAST:
             return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from autobatch.blocks.block_expressions import BlockForm, Names, Scope
 from autobatch.blocks.finder import FoundBlock, body_function, longest_block
+from autobatch.errors import Unsupported
 from autobatch.lockstep.block_launch import Site
 from autobatch.lockstep.block_loops import ScanSite
 from autobatch.program.quote import expression, name, statements
@@ -132,10 +133,6 @@ class SiteCall:
         self.lines = [ast.fix_missing_locations(line) for line in lines]
 
 
-class _NotAScan(Exception):  # noqa: N818  (a signal inside of this module)
-    """The loop cannot run as one op, for example because it does more than one block."""
-
-
 def scan_lines(
     blocks: Any, loop: str, body: list[ast.stmt], test: list[ast.stmt] | None, states: list[str], targets: set[str]
 ) -> list[ast.stmt]:
@@ -156,7 +153,7 @@ def scan_lines(
         return []
     try:
         return _Scan(blocks, body, test, states, targets).lines(loop)
-    except _NotAScan:
+    except Unsupported:
         return []
 
 
@@ -185,13 +182,13 @@ class _Scan:
         self.stores = [each for _, each in found if each is not None]
         self.states = [each for each in states if all(each != stored for stored, _, _ in self.stores)]
         if not set(self.states) <= set(outputs) or targets & assigned or not self.states:
-            raise _NotAScan
+            raise Unsupported
         self.appends = [_append(line) for line, store in found if store is None]
         if len({each for each, _, _ in self.stores}) < len(self.stores):
-            raise _NotAScan
+            raise Unsupported
         for each, value in [*self.appends, *[(each, value) for each, _, value in self.stores]]:
             if value not in outputs or each in assigned | targets or any(each == key for key, _ in self.block.inputs):
-                raise _NotAScan
+                raise Unsupported
 
     def lines(self, loop: str) -> list[ast.stmt]:
         """Build the lines, and add their site to the function's sites."""
@@ -244,7 +241,7 @@ class _Scan:
             elif key in self.states:
                 out[-1] = self.states.index(key)
             elif key in self.block.assigned or (of_test and key in self.targets):
-                raise _NotAScan
+                raise Unsupported
         return out
 
     def _path(self, node: ast.expr, items: bool = False) -> tuple[int, tuple[tuple[str, Any], ...]]:
@@ -260,10 +257,10 @@ class _Scan:
             elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
                 keys.append(("item", node.slice.value))
             else:
-                raise _NotAScan
+                raise Unsupported
             node = node.value
         if node.id in self.block.assigned or (node.id in self.targets and not items):
-            raise _NotAScan
+            raise Unsupported
         return self._base(node.id), tuple(keys[::-1])
 
     def _base(self, root: str) -> int:
@@ -277,7 +274,7 @@ def _the_block(body: list[ast.stmt]) -> Any:
     """The only block in these statements, which must come first."""
     found = [line.block for line in body if hasattr(line, "block")]
     if not found or any(each is not found[0] for each in found) or not hasattr(body[len(found) - 1], "block"):
-        raise _NotAScan
+        raise Unsupported
     return found[0]
 
 
@@ -305,13 +302,13 @@ def _stored_item(line: ast.stmt, targets: set[str]) -> tuple[str, str, str] | No
 
 
 def _append(line: ast.stmt) -> tuple[str, str]:
-    """The names (list, value) in `states.append(h)`; any other statement raises _NotAScan."""
+    """The names (list, value) in `states.append(h)`; any other statement raises Unsupported."""
     call = line.value if isinstance(line, ast.Expr) else None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "append":
-        raise _NotAScan
+        raise Unsupported
     if len(call.args) != 1 or call.keywords or not isinstance(call.func.value, ast.Name):
-        raise _NotAScan
+        raise Unsupported
     (value,) = call.args
     if not isinstance(value, ast.Name):
-        raise _NotAScan
+        raise Unsupported
     return call.func.value.id, value.id

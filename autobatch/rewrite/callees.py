@@ -17,6 +17,7 @@ from autobatch.blocks.block_inputs import Guard
 from autobatch.blocks.finder import guards_of_helper
 from autobatch.core.abstract_eval import type_of
 from autobatch.core.diagnostics import is_library
+from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import effect_of, reads_values
 from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.lazy.fibers import get_attribute, has_attribute, is_instance, with_values
@@ -26,7 +27,7 @@ from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.liveness import annotate
 from autobatch.program.quote import expression
 from autobatch.program.scopes import path_of
-from autobatch.program.source import PARSING, NoSourceError, as_function, find
+from autobatch.program.source import PARSING, as_function, find
 
 FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # makes the form of a function; {id of function: form}
 _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "values"})  # called in every loop
@@ -128,7 +129,7 @@ def _relied_on(function: types.FunctionType) -> list[Guard] | None:
         if owner is not None:
             return None
         tree = as_function(node, code.co_name)
-    except NoSourceError:
+    except Unsupported:
         return None
     annotate(tree)
     none = Names()

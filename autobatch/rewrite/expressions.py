@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-from autobatch.errors import NeedsLoop
+from autobatch.errors import MAKE_A_LIST, Unsupported
 from autobatch.facts import operators
 from autobatch.facts.python_functions import FRAME_READERS, PAUSES
 from autobatch.program.quote import expression, is_generated, name
@@ -65,7 +65,7 @@ def _require_movable(*nodes: ast.expr) -> None:
     """Raise NeedsLoop if an operand must stay in the function's scope, so that it cannot become a lambda."""
     for part in (part for node in nodes for part in ast.walk(node)):
         if isinstance(part, ast.NamedExpr) or (isinstance(part, ast.Name) and part.id in ("super", "__class__")):
-            raise NeedsLoop(f"an operand that not all evaluate, with := or super() (line {part.lineno})")
+            raise Unsupported("an operand that not all evaluate, with := or super()", part)
 
 
 class Reads(ast.NodeTransformer):
@@ -154,7 +154,8 @@ class Calls(ast.NodeTransformer):
         if is_generated(node) or _is_super(node) or is_pause(node):
             return node
         if isinstance(node.func, ast.Name) and node.func.id in FRAME_READERS:
-            return expression("_ab_refuse(WHAT)", node, WHAT=ast.Constant(f"a call of {node.func.id}"))
+            what = ast.Constant(f"a call of {node.func.id}")
+            return expression("_ab_refuse(WHAT, 'name the variables themselves')", node, WHAT=what)
         call = expression("_ab_call(F)" if not hasattr(node, "owned") else "_ab_create(F)", node, F=node.func)
         call.args += node.args
         call.keywords = node.keywords
@@ -339,7 +340,7 @@ class Comprehensions(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_GeneratorExp(self, node: ast.GeneratorExp) -> Any:
-        raise NeedsLoop(f"a generator (line {node.lineno})")
+        raise Unsupported("a generator", node, instead=MAKE_A_LIST)
 
     def _keep(self, node: Any) -> Any:
         self.generic_visit(node)
@@ -349,7 +350,7 @@ class Comprehensions(ast.NodeTransformer):
 
     def _convert(self, node: Any) -> ast.expr:
         if _captures(node):  # in Python these functions see the variables' last values; here each step has its own
-            raise NeedsLoop(f"a comprehension that makes functions (line {node.lineno})")
+            raise Unsupported("a comprehension that makes functions", node)
         kind = _KINDS[type(node)]
         generators: list[ast.comprehension] = node.generators
         if kind == "dict":

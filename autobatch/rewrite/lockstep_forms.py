@@ -5,7 +5,6 @@ rebinding any of them is seen.
 """
 
 import ast
-import re
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
@@ -14,13 +13,22 @@ from autobatch.blocks.block_inputs import Guard
 from autobatch.blocks.finder import split_off_arrays
 from autobatch.core.current_region import check_time
 from autobatch.core.diagnostics import is_library
-from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.errors import (
+    FROM_PLAIN_CODE,
+    MAKE_A_LIST,
+    RETURN_VALUES,
+    TEST_BEFORE,
+    NeedsLoop,
+    Unsupported,
+    UnsupportedError,
+    reason_of,
+)
 from autobatch.lockstep.block_launch import Site
 from autobatch.lockstep.block_loops import ScanSite
 from autobatch.lockstep.runtime import NAMES
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.scopes import bound_names, parameters
-from autobatch.program.source import PARSING, Mangle, NoSourceError, as_function, compiled, find, inner_codes
+from autobatch.program.source import PARSING, Mangle, as_function, compiled, find, inner_codes
 from autobatch.rewrite.block_sites import BlockSites
 from autobatch.rewrite.callees import helper
 from autobatch.rewrite.control import Control
@@ -40,21 +48,20 @@ PASSES: list[Any] = [
 ]
 """The passes in order; each removes the syntax that it names, and its `remains` finds any that is left."""
 
-_REFUSED = {
-    ast.Await: "a coroutine",
-    ast.AsyncFor: "asynchronous code",
-    ast.AsyncWith: "asynchronous code",
-    ast.AsyncFunctionDef: "asynchronous code",
-    ast.Yield: "a generator",
-    ast.YieldFrom: "a generator",
-    ast.Try: "an exception that is handled",
-    ast.TryStar: "an exception that is handled",
-    ast.Match: "a match statement",
-    ast.ClassDef: "a class that is made",
-    ast.Global: "an assignment to a global name",
-    ast.Nonlocal: "an assignment to a variable of another function",
+_REFUSED: dict[type[ast.AST], tuple[str, str]] = {  # {syntax: (what it is, what to write instead)}
+    ast.Await: ("a coroutine", FROM_PLAIN_CODE),
+    ast.AsyncFor: ("asynchronous code", FROM_PLAIN_CODE),
+    ast.AsyncWith: ("asynchronous code", FROM_PLAIN_CODE),
+    ast.AsyncFunctionDef: ("asynchronous code", FROM_PLAIN_CODE),
+    ast.Yield: ("a generator", MAKE_A_LIST),
+    ast.YieldFrom: ("a generator", MAKE_A_LIST),
+    ast.Try: ("an exception that is handled", TEST_BEFORE),
+    ast.TryStar: ("an exception that is handled", TEST_BEFORE),
+    ast.Match: ("a match statement", "write the cases as if / elif"),
+    ast.ClassDef: ("a class that is made", "define the class outside of the function"),
+    ast.Global: ("an assignment to a global name", RETURN_VALUES),
+    ast.Nonlocal: ("an assignment to a variable of another function", RETURN_VALUES),
 }
-_AT = re.compile(r"\(line (\d+)\)")  # finds the line in a pass's reason
 _ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
 _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 
@@ -62,11 +69,10 @@ _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 class _Converted:
     """The code of a lock-step form, or the reason why there is none."""
 
-    __slots__ = ("code", "last", "origin", "reason", "sites", "tree", "where")
+    __slots__ = ("code", "last", "origin", "reason", "sites", "tree")
 
     def __init__(self, origin: CodeType, code: CodeType | None, tree: ast.FunctionDef | None, reason: str) -> None:
         self.origin = origin  # keeps the key alive
-        self.where = origin.co_filename, origin.co_firstlineno  # the place that the reason refers to
         self.code = code
         self.tree = tree
         self.reason = reason
@@ -95,9 +101,7 @@ def convert(function: FunctionType) -> Any:
             known = _cache.get(id(code)) or _convert(function)
             _cache[id(code)] = known
     if known.code is None:
-        refused = NeedsLoop(known.reason)
-        refused.where = known.where
-        raise refused
+        raise NeedsLoop(known.reason)
     last, defaults, named, out = known.last
     if last is function and defaults is function.__defaults__ and named is function.__kwdefaults__:
         return out
@@ -151,7 +155,7 @@ def _convert(function: FunctionType) -> _Converted:
     sites: dict[str, Site | ScanSite] = {}
     try:
         if code.co_flags & _ASYNCHRONOUS:
-            raise NoSourceError(f"{function.__qualname__} is a coroutine")
+            raise Unsupported(f"{function.__qualname__} is a coroutine", instead=FROM_PLAIN_CODE)
         node, owner = find(function)
         tree = as_function(node, code.co_name)
         _check(tree)
@@ -172,12 +176,10 @@ def _convert(function: FunctionType) -> _Converted:
             check_time()
             _apply(each, tree)
         made = compiled(tree, code, [*NAMES, *sites])
-    except (NoSourceError, NeedsLoop, SyntaxError, RecursionError) as error:
-        out = _Converted(code, None, None, str(error))
-        at = _AT.search(str(error))
-        if at is not None:
-            out.where = code.co_filename, int(at[1])
-        return out
+    except (Unsupported, SyntaxError, RecursionError) as error:
+        if not isinstance(error, Unsupported):
+            error = Unsupported(reason_of(error))
+        return _Converted(code, None, None, error.at(code.co_filename, code.co_firstlineno).reason)
     for each in inner_codes(made):
         _generated.put(each)
     out = _Converted(code, made, tree, "")
@@ -195,7 +197,8 @@ def _check(tree: ast.FunctionDef) -> None:
     for node in ast.walk(tree):
         reason = _REFUSED.get(type(node))
         if reason is not None:
-            raise NeedsLoop(f"{reason} in {tree.name} (line {getattr(node, 'lineno', tree.lineno)})")
+            why, instead = reason
+            raise Unsupported(f"{why} in {tree.name}", node, instead=instead)
 
 
 def _apply(each: Any, tree: ast.FunctionDef) -> None:
@@ -208,8 +211,7 @@ def _apply(each: Any, tree: ast.FunctionDef) -> None:
         tree.body = [line for out in results for line in (out if isinstance(out, list) else [out])]
     for node in _in_functions(tree):
         if rewriter.remains(node):
-            where = f"line {getattr(node, 'lineno', '?')}"
-            raise NeedsLoop(f"{each.__name__} left {rewriter.removes} ({where})")
+            raise Unsupported(f"{each.__name__} left {rewriter.removes}", node)
 
 
 def _in_functions(tree: ast.FunctionDef) -> Any:

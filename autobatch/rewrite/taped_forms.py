@@ -24,7 +24,7 @@ from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import has_batch
 from autobatch.blocks.block_expressions import Scope
 from autobatch.core.diagnostics import is_library
-from autobatch.errors import NeedsLoop
+from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import functions_of
 from autobatch.lazy.fibers import active_trace
 from autobatch.ops.numpy.creation import CREATION, array
@@ -33,7 +33,7 @@ from autobatch.ops.rules.dispatch import top_box
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.quote import expression
 from autobatch.program.scopes import bound_names, local_nodes, parameters
-from autobatch.program.source import NoSourceError, compiled, inner_codes, own_tree, remember
+from autobatch.program.source import compiled, inner_codes, own_tree, remember
 from autobatch.program.syntax_effects import Reader, usual_meaning
 from autobatch.rewrite.callees import FRAME_NAME_READERS, Forms, function_of, through_form
 from autobatch.rewrite.in_place_writes import Ownership, is_fresh, is_maker, stored_names
@@ -251,7 +251,7 @@ def _make(function: FunctionType) -> CodeType | None:
         if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(tree)):
             return None
         made = compiled(tree, code, CELLS | taped_form.cells)
-    except (NoSourceError, NeedsLoop, SyntaxError, RecursionError):
+    except (Unsupported, SyntaxError, RecursionError):
         return None
     remember(made, code)
     for each in inner_codes(made):

@@ -24,7 +24,7 @@ try:
     from autobatch.serving.bodies import JSON, NPY, SAFETENSORS, UnsuitedResultError, decode, encode
     from autobatch.serving.typed_values import (
         BadValueError,
-        OverBudget,
+        OverBudgetError,
         Reading,
         check_levels,
         record_of,
@@ -282,7 +282,7 @@ class App(Starlette):
             check_levels(value, self._max_depth)
             reading.check_time()
             out = reading.read(value, self._schema)
-        except OverBudget:
+        except OverBudgetError:
             expected = f"a request that is read within {self._max_read} s"
             raise BadValueError("$", expected, f"{len(body)} bytes that take longer") from None
         except RecursionError:

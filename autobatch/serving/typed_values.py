@@ -66,10 +66,10 @@ class Reading:
 
     def check_time(self) -> None:
         if time.thread_time() > self._end:
-            raise OverBudget(self._seconds)
+            raise OverBudgetError(self._seconds)
 
 
-class OverBudget(Exception):  # noqa: N818 - a signal, and no ValueError, which msgspec would give a place
+class OverBudgetError(Exception):  # no ValueError, which msgspec would give a place
     """The reading of a request has taken its seconds."""
 
 

@@ -25,10 +25,11 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import WayName, options
 from autobatch.core.current_region import Example, example
 from autobatch.core.pytree import flatten, unflatten
+from autobatch.errors import Reason
 from autobatch.rewrite.taped_forms import per_example_form
 
 
-class Unfit(Exception):  # noqa: N818 - not an error: this way cannot take these examples
+class UnfitError(Exception):  # not `Unsupported`, which no mode may raise for a user's function
     """Raised if these examples cannot be run in this way; the message is the reason."""
 
 
@@ -62,7 +63,7 @@ class Way:
         """Pack the examples into the arguments of one call.
 
         Raises:
-            Unfit: this way cannot run them.
+            UnfitError: this way cannot run them.
         """
         return _columns(examples)
 
@@ -153,7 +154,7 @@ PATIENCE = 0.5  # seconds to wait for the background compiler, after all other w
 
 
 class Compiled(Way):
-    """`ab.map`, compiled. Raises `Unfit` if the function does not compile; a gradient then runs on the fly instead."""
+    """`ab.map`, compiled. Raises `UnfitError` if the function does not compile; a gradient is then traced instead."""
 
     name = "compiled"
 
@@ -168,7 +169,7 @@ class Compiled(Way):
         reason = self._why_not(f, args, shared, 0.0 if self._in_vain else PATIENCE)
         self._in_vain = bool(reason)
         if reason and active_tape() is None:
-            raise Unfit(reason)
+            raise UnfitError(Reason(reason).placed)
         with options(way="fly" if reason else "compiled"):
             return map_examples(f, *args, **shared)
 
@@ -200,12 +201,12 @@ class LockStep(Way):
         flat = [flatten(x) for x in examples]
         structure = flat[0][1]
         if any(other != structure for _, other in flat):
-            raise Unfit("the examples differ in structure")
+            raise UnfitError("the examples differ in structure")
         if not flat[0][0]:
-            raise Unfit("the examples have no leaves")
+            raise UnfitError("the examples have no leaves")
         layouts = [self._layout([values[i] for values, _ in flat], i) for i in range(len(flat[0][0]))]
         if self.packed and not any(isinstance(layout, _PackedLayout) for layout in layouts):
-            raise Unfit("no argument has a varying first length and fixed others")
+            raise UnfitError("no argument has a varying first length and fixed others")
         arrays = [layout.scalar is None and layout.data.dtype.kind == "f" for layout in layouts]  # not a Python float
         differentiable = [i for i, is_array in enumerate(arrays) if is_array]
 
@@ -227,13 +228,15 @@ class LockStep(Way):
         arrays = [np.asarray(x) for x in column]
         first = arrays[0]
         if scalar is None and not all(isinstance(x, np.ndarray | np.generic) for x in column):
-            raise Unfit(f"an argument has leaves of type {type(column[0]).__name__}; lock-step takes arrays")
+            raise UnfitError(f"an argument has leaves of type {type(column[0]).__name__}; lock-step takes arrays")
         if any(map(is_subclass, column)):
-            raise Unfit(f"an argument is a {type(column[0]).__name__}, of which a batch would hold only the numbers")
+            raise UnfitError(
+                f"an argument is a {type(column[0]).__name__}, of which a batch would hold only the numbers"
+            )
         if first.dtype.kind not in "biufc":
-            raise Unfit(f"an argument has dtype {first.dtype}")
+            raise UnfitError(f"an argument has dtype {first.dtype}")
         if any(x.dtype != first.dtype or x.ndim != first.ndim for x in arrays):
-            raise Unfit("the examples differ in dtype or rank")
+            raise UnfitError("the examples differ in dtype or rank")
         if self.packed and first.ndim and all(x.shape[1:] == first.shape[1:] for x in arrays):
             return _PackedLayout(arrays)
         lengths = list(zip(*(x.shape for x in arrays), strict=True))

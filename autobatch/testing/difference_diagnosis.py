@@ -9,7 +9,7 @@ import numpy as np
 
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.testing.calling import Padding
-from autobatch.testing.own_batch import BatchDiffers, Pair, modules_of
+from autobatch.testing.own_batch import BatchDiffersError, Pair, modules_of
 
 
 @dataclasses.dataclass
@@ -32,7 +32,7 @@ class _Evidence:
     low: bool | None = None
 
 
-def diagnosis(pair: Pair, found: BatchDiffers) -> list[str]:
+def diagnosis(pair: Pair, found: BatchDiffersError) -> list[str]:
     """Lines of text: the experiments, their results, and a conclusion."""
     if not found.examples or found.kind == "error":
         return []
@@ -57,7 +57,7 @@ def diagnosis(pair: Pair, found: BatchDiffers) -> list[str]:
 class _Experiments:
     """Runs of the batched function around one mismatch."""
 
-    def __init__(self, pair: Pair, found: BatchDiffers, place: int) -> None:
+    def __init__(self, pair: Pair, found: BatchDiffersError, place: int) -> None:
         self.pair, self.found, self.place = pair, found, place
         self.example = found.examples[place]
         convention = pair.convention
@@ -209,7 +209,7 @@ def _in_training(pair: Pair, names: Sequence[str]) -> str:
     return ""
 
 
-def _conclusion(pair: Pair, found: BatchDiffers, seen: _Evidence, runs: _Experiments) -> str:
+def _conclusion(pair: Pair, found: BatchDiffersError, seen: _Evidence, runs: _Experiments) -> str:
     if seen.repeated:
         dropout = _in_training(pair, ["Dropout"])
         if dropout:
@@ -247,7 +247,7 @@ def _conclusion(pair: Pair, found: BatchDiffers, seen: _Evidence, runs: _Experim
     return "the examples differ only together, in this batch"
 
 
-def _of_one_example(pair: Pair, found: BatchDiffers) -> str:
+def _of_one_example(pair: Pair, found: BatchDiffersError) -> str:
     if any(": dtype is " in line for line in found.lines):
         return "the two functions compute in different dtypes: give both the same, or cast the result"
     return (
@@ -313,7 +313,7 @@ def _of_padding(pair: Pair, seen: _Evidence, runs: _Experiments, reads: bool) ->
     )
 
 
-def _of_gradients(pair: Pair, found: BatchDiffers, seen: _Evidence) -> str:
+def _of_gradients(pair: Pair, found: BatchDiffersError, seen: _Evidence) -> str:
     text = found.lines[0]
     if "nan" in text:
         return (

@@ -23,7 +23,7 @@ from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, OptionError, ShapeError, UnsupportedError
 from autobatch.lazy.example_map import examples_in
 from autobatch.testing.compare import Difference, coarsest, compare, largest_error
-from autobatch.testing.compared_ways import Compiled, ReferenceLoop, Unfit, Way, default_ways, is_float
+from autobatch.testing.compared_ways import Compiled, ReferenceLoop, UnfitError, Way, default_ways, is_float
 from autobatch.testing.gradients import Gradients, check_directions, cotangents, fresh, gradients, shared_floats
 
 
@@ -257,7 +257,7 @@ def check_equivalence(
             with noted_fallbacks() as fallbacks:
                 for each in batches:
                     _check_way(way, f, shared, each, report)
-        except Unfit as reason:
+        except UnfitError as reason:
             if isinstance(way, Compiled):
                 report.not_compiled = str(reason)
             else:
@@ -315,15 +315,15 @@ def orders(count: int) -> Iterator[tuple[str, list[int]]]:
 def _check_way(
     way: Way, f: Callable[..., Any], shared: dict[str, Any], batches: _Batches, report: EquivalenceReport
 ) -> None:
-    """Run one way on every order; raises `AssertionError` for a difference, `Unfit` if the whole batch does not fit."""
-    reason: Unfit | None = None
+    """Run one way on every order; raises `AssertionError` for a difference, `UnfitError` if it takes no whole batch."""
+    reason: UnfitError | None = None
     for name, order in orders(len(batches.reference)):
         run = _Run(way, f, shared, batches, order, name)
         try:
             run.compare_results(report)
             if batches.gradients:
                 run.compare_gradients(report)
-        except Unfit as unfit:
+        except UnfitError as unfit:
             reason = unfit if len(order) == len(batches.reference) else reason
         else:
             report.runs += 1
@@ -358,7 +358,7 @@ class _Run:
         try:
             with seeded():
                 actual = self.way.call(self.f, packed.args, shared)
-        except Unfit:
+        except UnfitError:
             raise
         except Exception as error:
             if first_failing is None:

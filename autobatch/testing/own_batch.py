@@ -18,7 +18,7 @@ from autobatch.testing.equivalence import is_refusal
 from autobatch.testing.gradients import cotangents, fresh
 
 
-class BatchDiffers(Exception):  # noqa: N818 - a finding, not an error
+class BatchDiffersError(Exception):
     """The batched function differs on one batch.
 
     Attributes:
@@ -140,20 +140,20 @@ class Pair:
         """Compare values, dtypes, shapes and structure.
 
         Raises:
-            BatchDiffers: they differ, or the batched function raises.
+            BatchDiffersError: they differ, or the batched function raises.
         """
         references = [self.reference(example) for example in examples]
         try:
             found = self.run(examples, padding)
         except Exception as error:
             line = f"the batched function raises {type(error).__name__}: {error}"
-            raise BatchDiffers(examples, padding, None, [line], "error") from error
+            raise BatchDiffersError(examples, padding, None, [line], "error") from error
         if not examples:
             return self._check_empty(found, padding)
         for place, (reference, own) in enumerate(zip(references, found, strict=True)):
             differences = self.compare(reference, own)
             if differences:
-                raise BatchDiffers(examples, padding, place, list(map(str, differences)))
+                raise BatchDiffersError(examples, padding, place, list(map(str, differences)))
         return None
 
     def _check_empty(self, found: Sequence[Any], padding: Padding) -> None:
@@ -163,7 +163,7 @@ class Pair:
             if not hasattr(own, "shape") or own.shape[:1] != (0,) or own.dtype != wanted_dtype:
                 what = f"{getattr(own, 'shape', ())} of {getattr(own, 'dtype', type(own).__name__)}"
                 text = f"a batch of no examples gives an array of shape {what}; expected (0, ...) of {wanted_dtype}"
-                raise BatchDiffers([], padding, None, [text], "error")
+                raise BatchDiffersError([], padding, None, [text], "error")
 
     # Gradients.
 
@@ -238,14 +238,14 @@ class Pair:
         """Compare the gradients of all float outputs, for random cotangents.
 
         Raises:
-            BatchDiffers: gradients differ, or the padding has a nonzero gradient.
+            BatchDiffersError: gradients differ, or the padding has a nonzero gradient.
         """
         own = [self._own_gradient(example, place) for place, example in enumerate(examples)]
         try:
             found, common, outside = self._batch_gradient(examples, padding)
         except Exception as error:
             line = f"differentiating the batched function raises {type(error).__name__}: {error}"
-            raise BatchDiffers(examples, padding, None, [line], "gradient") from error
+            raise BatchDiffersError(examples, padding, None, [line], "gradient") from error
         count = len(self.convention.floats(examples[0]))
         for place, (wanted, given) in enumerate(zip(own, found, strict=True)):
             for path, left, right in zip(self.convention.float_paths, wanted[:count], given, strict=False):
@@ -258,7 +258,7 @@ class Pair:
             if not (part == 0).all():
                 wrong = part[part != 0][0]
                 line = f"gradient of the padding is {wrong!r}; expected 0"
-                raise BatchDiffers(examples, padding, None, [line], "gradient")
+                raise BatchDiffersError(examples, padding, None, [line], "gradient")
 
     def _shared_name(self, i: int) -> str:
         if i >= len(self._shared_floats):
@@ -269,7 +269,7 @@ class Pair:
     def _verify(self, examples: Any, padding: Padding, place: int | None, left: Any, right: Any, path: str) -> None:
         differences = self.compare(np.asarray(left), np.asarray(right), path)
         if differences:
-            raise BatchDiffers(examples, padding, place, list(map(str, differences)), "gradient")
+            raise BatchDiffersError(examples, padding, place, list(map(str, differences)), "gradient")
 
 
 def _is_floats(x: Any) -> bool:

@@ -11,7 +11,7 @@ from autobatch.testing.calling import Convention, Padding, example_arguments
 from autobatch.testing.compare import largest_error
 from autobatch.testing.difference_diagnosis import diagnosis
 from autobatch.testing.equivalence import EquivalenceReport, orders
-from autobatch.testing.own_batch import BatchDiffers, Pair, unchanged
+from autobatch.testing.own_batch import BatchDiffersError, Pair, unchanged
 
 __tracebackhide__ = True
 
@@ -106,7 +106,7 @@ def assert_same(
         report = EquivalenceReport(examples=len(found))
         try:
             _check(pair, report, grad, "" if empty and convention.takes_none else "empty=False" if not empty else _NONE)
-        except BatchDiffers as mismatch:
+        except BatchDiffersError as mismatch:
             least = smallest(pair, mismatch)
             lines = [*_difference(pair, least), *diagnosis(pair, mismatch)]
             raise AssertionError("\n".join(lines)) from least.__cause__
@@ -151,7 +151,7 @@ def _largest(pair: Pair, batch: Sequence[Any]) -> float:
     return max(largest_error(pair.reference(x), y) for x, y in zip(batch, found, strict=True))
 
 
-def _difference(pair: Pair, found: BatchDiffers) -> list[str]:
+def _difference(pair: Pair, found: BatchDiffersError) -> list[str]:
     names = [getattr(f, "__name__", type(f).__name__) for f in (pair.batched, pair.per_example)]
     lines = [f"{names[0]} differs from {names[1]} of each example", f"  {_batch_text(pair, found)}"]
     where = f"example {found.place} of it: " if found.place is not None else ""
@@ -161,7 +161,7 @@ def _difference(pair: Pair, found: BatchDiffers) -> list[str]:
     return lines
 
 
-def _batch_text(pair: Pair, found: BatchDiffers) -> str:
+def _batch_text(pair: Pair, found: BatchDiffersError) -> str:
     if not found.examples:
         return "a batch of no examples:"
     lengths = pair.convention.lengths(found.examples)
@@ -178,7 +178,7 @@ _TRIES = 60  # batches to try in the search; shrinking may try as many again
 _LONGEST_BATCH = 4
 
 
-def smallest(pair: Pair, found: BatchDiffers) -> BatchDiffers:
+def smallest(pair: Pair, found: BatchDiffersError) -> BatchDiffersError:
     """The mismatch with the fewest and shortest examples: cut examples of `found`, with its padding or less.
 
     It is `found` itself if hypothesis is not installed or nothing smaller differs.
@@ -200,7 +200,7 @@ def smallest(pair: Pair, found: BatchDiffers) -> BatchDiffers:
     kinds = ["given"] if found.padding.kind == "given" else ["given", found.padding.kind]
     paddings = st.builds(Padding, st.sampled_from(kinds), st.integers(0, max(found.padding.extra, 1)))
     batches = st.tuples(st.lists(st.one_of(cuts), min_size=1, max_size=min(len(examples), _LONGEST_BATCH)), paddings)
-    mismatches: dict[Any, BatchDiffers] = {}
+    mismatches: dict[Any, BatchDiffersError] = {}
 
     def differs(drawn: Any) -> bool:
         batch = [convention.cut(examples[i], own) for i, *own in drawn[0]]
@@ -213,7 +213,7 @@ def smallest(pair: Pair, found: BatchDiffers) -> BatchDiffers:
             pair.check(batch, drawn[1])
             if found.kind == "gradient":
                 pair.check_gradients(batch, drawn[1])
-        except BatchDiffers as mismatch:
+        except BatchDiffersError as mismatch:
             mismatches[repr(drawn)] = mismatch
             return mismatch.kind == found.kind
         return False

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from autobatch.blocks.batched_program import Affine, _template, flatten
-from autobatch.blocks.tracing import NotABlock, trace
+from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import aval_of
+from autobatch.errors import Unsupported
 
 VECTOR = aval_of((4,), np.dtype(np.float64))
 
@@ -28,7 +29,7 @@ def test_attributes_that_are_affine(values, want):
     "values", [(25, 64, 121), (1, 2, 4), ((1, 2), (1,), (1,)), (1, 1.0, 1), (0.0, -0.0, 0.0), (5, 7, 9)]
 )
 def test_attributes_that_are_not(values):
-    with pytest.raises(NotABlock, match="attributes"):
+    with pytest.raises(Unsupported, match="attributes"):
         _template(values, (5, 8, 11))
 
 

@@ -199,7 +199,7 @@ def map_as_text(f: Callable[..., Any], columns: list[Any], shared: dict[str, Any
     with interpreted():
         try:
             out = compiled_map.compiled_map(f, columns, shared)
-        except compiled_map.NotCompiled:
+        except compiled_map.Unsupported:
             return NotImplemented
     return out if isinstance(out, list) else NotImplemented
 

@@ -5,8 +5,8 @@ import copy
 import numpy as np
 import pytest
 
-from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, prepared, wait_until_compiled
+from autobatch.errors import Unsupported
 from tests.compiled.interpreted import each_as_text, interpreted
 from tests.compiled.law import same
 from tests.law import assert_same
@@ -46,7 +46,7 @@ def test_what_another_example_would_see_is_left_to_the_loop():
     read_only[1].flags.writeable = False
     for xs in (twice, [overlapping[i : i + 3] for i in range(4)], read_only):
         before = copy.deepcopy(xs)
-        with pytest.raises(NotCompiled, match="written into"):
+        with pytest.raises(Unsupported, match="written into"):
             compiled_map(scaled, [xs, by], {})
         assert same(xs, before)
 
@@ -148,9 +148,9 @@ def passed_on(n, inner=None):
 
 
 def test_a_nested_function_is_not_called_in_another_call_than_its_own():
-    with pytest.raises(NotCompiled, match="is given to a function") as caught:
+    with pytest.raises(Unsupported, match="is given to a function") as caught:
         compiled_map(passed_on, [[1, 2]], {})
-    assert not caught.value.pending
+    assert not caught.value.passing
 
 
 def sorted_rows_are_written(rows, k):

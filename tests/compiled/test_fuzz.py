@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.errors import Unsupported
 from tests.compiled.interpreted import interpreted
 from tests.compiled.law import same
 from tests.fuzz import by_seed, main
@@ -240,8 +240,8 @@ def compare(seed: int) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             wait_until_compiled(f, columns, {})
-    except NotCompiled as why:
-        if why.pending or f"<program {seed}>" in why.reason:
+    except Unsupported as why:
+        if why.passing or f"<program {seed}>" in str(why):
             return why.reason
         raise AssertionError(f"{why.reason}\n{text}") from None
     for example in examples:
@@ -251,9 +251,9 @@ def compare(seed: int) -> str:
         expected, said = observed(lambda one=other: f(*(column[0] for column in one)))
         try:
             got, heard = observed(lambda one=one: compiled_map(f, one, {}))
-        except NotCompiled as why:
+        except Unsupported as why:
             raise AssertionError(f"{why.reason}\n{text}") from None
-        if isinstance(got, NotCompiled):
+        if isinstance(got, Unsupported):
             raise AssertionError(f"{got.reason} for {example}\n{text}")
         got = got[0] if isinstance(got, list) else got
         assert same(got, expected), f"{example}: {got!r}, expected {expected!r}\n{text}"

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
+from autobatch.errors import Unsupported
 from autobatch.kernels.compiled_code.gradient_tape import sign_of
 from autobatch.testing.inspect import ran_ways
 from tests.compiled.gradient_programs import GRADIENTS
@@ -227,12 +227,12 @@ def test_what_does_not_depend_on_it_is_a_number(text_or_compiled):
 
 def test_what_is_refused_takes_another_way():
     wrapper: Any = ab.grad(_counts)
-    with pytest.raises(NotCompiled, match=r"test_gradients\.py:\d+.*an int is made"):
+    with pytest.raises(Unsupported, match=r"test_gradients\.py:\d+.*an int is made"):
         compiled_gradient_map(wrapper._ab_differentiated, wrapper, [[np.ones(2)]], {})
     with ab.options(way="compiled", warn=False), ran_ways() as ran:
         ab.map(ab.grad(_keyed), [0.5, 2.0])
     assert ran[-1].way == "fly"
-    assert "test_gradients.py" in ran[-1].why
+    assert ran[-1].why.where[0].endswith("test_gradients.py")
 
 
 def _keyed(x):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.errors import Unsupported
 from tests.compiled.interpreted import each_as_text
 from tests.compiled.law import outcome, same
 
@@ -266,7 +266,7 @@ def test_what_only_an_example_in_the_middle_meets(function, values, compiles, te
         wait_until_compiled(function, [values], {})
         assert same(outcome(lambda: compiled_map(function, [values], {})), expected)
     else:
-        with pytest.raises(NotCompiled, match=__file__):
+        with pytest.raises(Unsupported, match=__file__):
             wait_until_compiled(function, [values], {})
     with ab.options(way="compiled"):
         assert same(outcome(lambda: ab.map(function, values)), expected)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.compiled.compiled_call import NotCompiled
 from autobatch.compiled.compiled_map import compiled_map, prepared
+from autobatch.errors import Unsupported
 from tests.compiled.interpreted import interpreted
 from tests.compiled.law import outcome, same
 
@@ -94,7 +94,7 @@ def test_ids_that_are_none_raise_as_the_table_does(ids):
 
 @pytest.mark.parametrize("index", [np.array([True] * 20), slice(2), (1, 2)])
 def test_another_index_is_for_python(index):
-    with interpreted(), pytest.raises(NotCompiled, match=r"ids|tuple|slice"):
+    with interpreted(), pytest.raises(Unsupported, match=r"ids|tuple|slice"):
         compiled_map(lambda x, emb, index: emb[index], [[1]], {"emb": table(np.float64), "index": index})
 
 
@@ -127,7 +127,7 @@ def test_memory_that_an_example_writes_into_is_not_a_tables():
 
     emb = table(np.float64)
     with interpreted():
-        with pytest.raises(NotCompiled, match="shares memory"):
+        with pytest.raises(Unsupported, match="shares memory"):
             compiled_map(f, [[emb.weights[0], np.zeros(4)]], {"emb": emb})
         own = [np.zeros(4), np.ones(4)]
         assert same(compiled_map(f, [own], {"emb": emb}), [emb[0], emb[0]])

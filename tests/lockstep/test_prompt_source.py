@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.program.source import NoSourceError, find, written_lines
+from autobatch.errors import Unsupported
+from autobatch.program.source import find, written_lines
 
 LATER = ["y = 2", "for i in range(3):", "    print(i)", ""]
 
@@ -72,5 +73,5 @@ def test_another_function_of_that_name_is_not_taken_for_it(typed):
     f = typed("def f(x):", "    return np.tanh(x)")
     typed("def f(x):", "    return np.sin(x)")
     assert written_lines(f.__code__) == []
-    with pytest.raises(NoSourceError, match="f has no source"):
+    with pytest.raises(Unsupported, match="f has no source"):
         find(f)

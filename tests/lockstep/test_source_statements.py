@@ -7,6 +7,7 @@ import textwrap
 
 import pytest
 
+from autobatch.errors import Unsupported
 from autobatch.program import source
 
 TEXT = '''
@@ -196,7 +197,7 @@ def test_a_cell_that_is_compiled_statement_by_statement(name):
 def test_a_changed_cell_is_not_taken_for_the_code_that_runs():
     older = by_statement(CELL, "<edited>")["plain"]
     by_statement(CELL.replace("math.sin(x)", "math.cos(x)"), "<edited>")
-    with pytest.raises(source.NoSourceError, match="the source of plain in <edited> changed since it was imported"):
+    with pytest.raises(Unsupported, match="the source of plain in <edited> changed since it was imported"):
         source.find(older)
 
 

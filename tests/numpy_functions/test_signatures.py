@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.extend import Declined, implements
-from autobatch.errors import FallbackWarning, UnsupportedError
+from autobatch.api.extend import implements
+from autobatch.errors import FallbackWarning, Unsupported, UnsupportedError
 from autobatch.ops.rules.dispatch import FUNCTIONS, UFUNCS, Coverage, is_default
 
 KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -65,7 +65,7 @@ def test_what_is_not_named_is_declined(function):
             continue
         if argument in found.covered or is_default(argument, object(), parameter.default):
             continue
-        with pytest.raises(Declined, match=f"{function.__name__} with {argument}="):
+        with pytest.raises(Unsupported, match=f"{function.__name__} with {argument}="):
             found.bind(tuple(required(found.signature)), {argument: object()}, False)
 
 

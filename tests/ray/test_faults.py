@@ -86,7 +86,7 @@ class Failing(hosts.LocalTraining):
             self.lost.discard(self.calls)
             if half is not None:
                 half()
-            raise hosts.ProcessesLost(f"call {self.calls}")
+            raise hosts.ProcessesLostError(f"call {self.calls}")
 
     def run(self, first, last):
         self._maybe(lambda: super(Failing, self).run(first, first + 1))

@@ -332,6 +332,26 @@ def test_a_warning_names_the_line_the_construct_and_what_to_write(function, line
         ab.batch(function)(batch_of(XS))
     assert (said[0].filename, said[0].lineno) == (__file__, function.__code__.co_firstlineno + line)
     assert write in str(said[0].message)
+    with pytest.raises(ab.errors.UnsupportedError, match=construct) as raised:
+        ab.batch(function, strict=True)(batch_of(XS))
+    place = f"{__file__}:{function.__code__.co_firstlineno + line}: "
+    assert str(raised.value).startswith(place)
+    assert write in str(raised.value)
+
+
+class Shortlist:
+    def __contains__(self, x):
+        return True
+
+
+def test_a_remedy_is_that_of_the_cause_not_of_a_word_in_it():
+    @ab.batch
+    def keeps(x, found):
+        return x.sum() if x in found else x.max()
+
+    with pytest.warns(FallbackWarning, match="Shortlist") as said:
+        keeps(batch_of(XS), Shortlist())
+    assert "Instead" not in str(said[0].message)  # least of all to build arrays from a list
 
 
 def decorator(*_):

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobatch.serving.typed_values import BadValueError, OverBudget, Reading, check_levels, schema_of
+from autobatch.serving.typed_values import BadValueError, OverBudgetError, Reading, check_levels, schema_of
 from tests.law import assert_same
 from tests.serving import fuzz
 from tests.serving.models import Tree
@@ -244,7 +244,7 @@ def test_a_clients_texts_are_shortened():
 
 def test_a_budget_of_processor_time_ends_the_reading():
     reading = Reading(0.0)
-    with pytest.raises(OverBudget, match=r"^0\.0$"):
+    with pytest.raises(OverBudgetError, match=r"^0\.0$"):
         reading.read({"word": 1}, schema_of(Tree))
 
 

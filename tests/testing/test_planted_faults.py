@@ -5,7 +5,7 @@ import pytest
 
 from autobatch import MaskedBatch
 from autobatch.core.pytree import leaves, map_tree
-from autobatch.testing.compared_ways import ReferenceLoop, Unfit, Way
+from autobatch.testing.compared_ways import ReferenceLoop, UnfitError, Way
 from autobatch.testing.equivalence import check_equivalence
 from autobatch.testing.inspect import current_example
 
@@ -308,7 +308,7 @@ def test_a_function_that_does_not_repeat_itself_is_said_to_be_the_cause():
 def test_a_way_that_cannot_take_the_examples_is_in_the_report():
     class Picky(Right):
         def pack(self, examples):
-            raise Unfit("not these")
+            raise UnfitError("not these")
 
     report = check(Picky())
     assert report.ways == []
@@ -319,7 +319,7 @@ def test_a_way_that_takes_some_batches_only_ran():
     class Several(Right):
         def pack(self, examples):
             if len(examples) == 1:
-                raise Unfit("one is too few")
+                raise UnfitError("one is too few")
             return super().pack(examples)
 
     assert check(Several()).ways == ["planted"]

@@ -18,6 +18,7 @@ from autobatch.compiled.translation.calls import call_values, calls, constant_of
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
 from autobatch.compiled.translation.number_operators import as_int, lift, negative, quick_compare
 from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, as_float, parts_of
+from autobatch.errors import MAKE_A_LIST
 
 
 def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:
@@ -331,7 +332,7 @@ def _quantifier(reader: Any, node: ast.Call, until: bool) -> Value:
     argument = node.args[0]
     is_generator = isinstance(argument, ast.GeneratorExp)
     if isinstance(argument, ast.GeneratorExp) and len(argument.generators) > 1:
-        raise reader.refuse("a generator of several loops, of which not all is read", node)
+        raise reader.refuse("a generator of several loops, of which not all is read", node, instead=MAKE_A_LIST)
 
     def item(value: Value) -> None:
         truth = reader.truth(value, node)

@@ -14,6 +14,7 @@ from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.number_operators import cast, lift
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float, numba_type, parts_of
 from autobatch.core.op import Op
+from autobatch.errors import BUILD_ARRAYS, Unsupported
 from autobatch.ops.rules.dispatch import UFUNCS
 
 # --- dtypes, shapes, new arrays
@@ -26,7 +27,7 @@ def dtype_of(reader: Any, value: Value | None, default: str, node: Any) -> str:
     found = constant_of(reader, value, None, node, "a dtype")
     try:
         return types.of_dtype(np.dtype(found)).name
-    except (types.Mismatch, TypeError) as error:
+    except (Unsupported, TypeError) as error:
         raise reader.refuse(f"the dtype {found}: {error}", node) from None
 
 
@@ -190,7 +191,7 @@ def array(reader: Any, node: ast.Call, dtype: ast.expr | None = None) -> Value:
 def _checked_numbers(reader: Any, numbers: Value, name: str, node: Any) -> Value:
     """Numbers of a list as an array of a dtype, which NumPy checks that it holds each."""
     if np.dtype(name).kind in "iu" and not np.can_cast(numbers.kind.dtype, name, "safe"):
-        raise reader.refuse(f"an array of {name} from a list of {numbers.kind.dtype}", node)
+        raise reader.refuse(f"an array of {name} from a list of {numbers.kind.dtype}", node, instead=BUILD_ARRAYS)
     return astype_text(reader, numbers, name)
 
 
@@ -199,7 +200,7 @@ def _nested(reader: Any, value: Value, wanted: Value | None, node: Any) -> Value
     inner = value.kind.elem
     elem = inner.elem if isinstance(inner, types.List) else arrays.scalar_of(inner)
     if not types.is_number(elem) or getattr(inner, "ndim", 1) != 1:
-        raise reader.refuse(f"an array of a list of {inner}", node)
+        raise reader.refuse(f"an array of a list of {inner}", node, instead=BUILD_ARRAYS)
     reader.fail_if(f"len({value.text}) == 0 or not equal_lengths({value.text})")
     name = dtype_of(reader, wanted, elem.name, node)
     out = reader.temp(
@@ -586,7 +587,7 @@ def item(reader: Any, node: Any, value: Value) -> Value:
     out.kind.site.widen(0, kind)
     reader.join(out.kind.elem, kind, node)
     if out.kind.elem != kind:
-        raise reader.refuse("a list of several types of numbers", node)
+        raise reader.refuse("a list of several types of numbers", node, instead=BUILD_ARRAYS)
     reader.emit(f"{out.text} = [{cast(Value(types.Scalar(value.kind.dtype, False), 'x'), kind)} for x in {value.text}]")
     return out
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from autobatch.compiled.translation.calls import CALLS, ITERATORS, METHODS, user_function
 from autobatch.compiled.translation.exact_types import Array, Counts, List, Text, Tuple
-from autobatch.compiled.translation.source_program import Unreadable
 from autobatch.compiled.translation.typed_text import Value
+from autobatch.errors import Unsupported
 
 
 def implements(
@@ -41,7 +41,7 @@ def implements(
             reader.program.approximate |= sums
             try:
                 return user_function(reader, node, written, list(args), named)
-            except Unreadable as error:
+            except Unsupported as error:
                 raise reader.refuse(f"with these arguments it is not compiled ({error})", node) from None
 
         into.update(dict.fromkeys(functions, call))

@@ -9,6 +9,7 @@ from autobatch.compiled.translation import arrays
 from autobatch.compiled.translation.calls import calls, methods
 from autobatch.compiled.translation.exact_types import FIXED, FLOAT, INT, NONE, OWN, Array, RandomStream, Scalar
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float
+from autobatch.errors import DRAW_BEFORE
 
 _WHOLE = Scalar("int64", False)
 
@@ -28,7 +29,7 @@ def default_rng(reader: Any, node: Any, seed: Value | None = None) -> Value:
 def _used(reader: Any, stream: Value, node: Any) -> None:
     """Record that a generator advances; refuse a shared one, which each example finds where the last one left it."""
     if stream.kind.given & FIXED:
-        raise reader.refuse("a generator that examples share, which they use in their order", node)
+        raise reader.refuse("a generator that examples share, which they use in their order", node, instead=DRAW_BEFORE)
     if stream.kind.given & OWN:
         reader.program.note_write(stream.kind)
 

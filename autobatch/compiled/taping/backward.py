@@ -14,11 +14,11 @@ from autobatch.compiled.compiled_call import CompiledCall, packed_arguments
 from autobatch.compiled.compiled_map import MIN_PARALLEL, CompiledForm, KernelForm, recursion_depth
 from autobatch.compiled.taping.taped_module import TapedModule, write_taped
 from autobatch.compiled.translation.exact_types import Array, List, Scalar, Struct, Text, Tuple, Type
-from autobatch.compiled.translation.source_program import Unreadable
 from autobatch.compiled.ufunc_loops import table_of
 from autobatch.compiled.value_layout import columns, rows_of, split
 from autobatch.core.config import config
 from autobatch.core.threads import run_together, thread_count
+from autobatch.errors import Unsupported, reason_of
 
 _NODES = 1 << 12  # length of the tape, in nodes, for a form that has not run
 _CHUNK = 64  # examples whose gradients are summed first, so that sums do not depend on the number of threads
@@ -48,8 +48,8 @@ def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedForm:
             module = write_taped(form.module, key)
             table = np.append(table_of(form.module.program.ufuncs), 0)
             form.taped[key] = TapedForm(kernel=kernel_of(module.text), table=table, module=module)
-        except (Unreadable, RuntimeError, RecursionError, SyntaxError) as error:
-            form.taped[key] = TapedForm(str(error))
+        except (Unsupported, RuntimeError, RecursionError, SyntaxError) as error:
+            form.taped[key] = TapedForm(reason_of(error))
     return form.taped[key]
 
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.grad import Gradient
-from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall, NotCompiled
+from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall
 from autobatch.compiled.compiled_map import CompiledForm, Run, check, prepared
 from autobatch.compiled.taping import backward
 from autobatch.compiled.translation.exact_types import Scalar, Tuple, Type, Union
 from autobatch.compiled.value_layout import unpack
+from autobatch.errors import Unsupported
 
 
 def prepared_gradient(
@@ -20,23 +21,23 @@ def prepared_gradient(
     """The call's data, and the compiled forms for its types, forward and for gradients; None if there are no examples.
 
     Raises:
-        NotCompiled: the function, this call of it, or these gradients have no compiled form.
+        Unsupported: the function, this call of it, or these gradients have no compiled form.
     """
     call, form = prepared(gradient.function, columns, shared, arguments_of, first)
     if form is None:
         return call, None, None
     if form.module is None:
-        raise NotCompiled(form.reason)
+        raise Unsupported(form.reason)
     kinds = form.module.root.kinds
     if not all(0 <= position < len(kinds) for position in gradient.positions):
-        raise NotCompiled("an argument that is not there is differentiated")
+        raise Unsupported("an argument that is not there is differentiated")
     wrong = next(
         (kinds[position] for position in gradient.positions if not backward.differentiable(kinds[position])), None
     )
     if wrong is not None:
-        raise NotCompiled(f"the gradient with respect to a {wrong} is not compiled")
+        raise Unsupported(f"the gradient with respect to a {wrong} is not compiled")
     if not _is_scalar(_result(gradient, form.module.result)):
-        raise NotCompiled(f"the gradient of a {form.module.result} is not compiled")
+        raise Unsupported(f"the gradient of a {form.module.result} is not compiled")
     return call, form, backward.taped_form(form, [position in gradient.positions for position in range(len(kinds))])
 
 
@@ -67,7 +68,7 @@ def compiled_gradient_map(
         columns, shared, arguments_of, first: as for `compiled_map`.
 
     Raises:
-        NotCompiled: there is no compiled form, or not yet; nothing has run.
+        Unsupported: there is no compiled form, or not yet; nothing has run.
         Exception: the exception of the first example that raises, with a note that names the example.
     """
     call, form, taped = prepared_gradient(gradient, columns, shared, arguments_of, first)
@@ -84,7 +85,7 @@ def compiled_gradient_map(
     try:
         done = backward.run_backward(call, form, taped, cotangents, 0, call.count, True)
     except OverflowError:
-        raise NotCompiled("an int of more than 64 bits") from None
+        raise Unsupported("an int of more than 64 bits") from None
     outs = done.outs if isinstance(done.outs, tuple) else ()
     values = unpack(form.module.result, outs, call.count - len(done.failed))
     python = dataclasses.replace(call, function=in_python)  # type: ignore[arg-type]
@@ -115,7 +116,7 @@ def _assembled(
         value = call.values[position]
         if varying[position]:
             if not isinstance(value, ColumnPlace):
-                raise NotCompiled("the gradient with respect to an argument that is partly shared is not compiled")
+                raise Unsupported("the gradient with respect to an argument that is partly shared is not compiled")
             trees[position] = backward.gradients_of(kinds[position], call.examples(value.column), own_leaves)
         else:
             trees[position] = backward.gradients_of(kinds[position], [value] * call.count, shared_leaves)

@@ -10,7 +10,7 @@ with, a node with the partial derivatives is pushed (`kernels.compiled_code.grad
     v_h_2[t4] = t6                 v_h_2_p[t4] = t6_p
 
 Which variables have places is found first: whatever is computed from the inputs that are differentiated, and whatever
-may share memory with it. What has no derivative, or may be changed unseen by this pass, raises `Unreadable`.
+may share memory with it. What has no derivative, or may be changed unseen by this pass, raises `Unsupported`.
 """
 
 import ast
@@ -22,9 +22,9 @@ import numpy as np
 from autobatch.compiled.taping.derivatives import CONSTANT, NAMED, is_constant, partials_of
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import FLOAT, INT, NONE
-from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, Unreadable, flat
+from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, flat
 from autobatch.compiled.translation.typed_text import rep
-from autobatch.core.diagnostics import shown_file
+from autobatch.errors import Unsupported
 
 _ZERO = "int64(0)"
 _ALIKE = frozenset({"np.ascontiguousarray", "broadcast_to", "broadcast_aligned", "list_item", "reserve"})
@@ -311,14 +311,13 @@ class _ShadowedFunction:
 
     # --- writing
 
-    def refuse(self, node: ast.AST, why: str) -> Unreadable:
+    def refuse(self, node: ast.AST, why: str, instead: str = "") -> Unsupported:
         """The exception to raise where there is no gradient, with the user's line."""
         code = self.instance.function.__code__
         names = [each.id for each in ast.walk(node) if isinstance(each, ast.Name)]
         line = next((self.instance.lines[name] for name in names if name in self.instance.lines), code.co_firstlineno)
-        return Unreadable(
-            f"{shown_file(code.co_filename)}:{line}: the gradient of {self.instance.function.__qualname__}: {why}"
-        )
+        what = f"the gradient of {self.instance.function.__qualname__}"
+        return Unsupported(f"{what}: {why}", where=(code.co_filename, line), instead=instead)
 
     def written(self) -> str:
         """The text of the function."""

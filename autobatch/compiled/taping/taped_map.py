@@ -20,7 +20,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled import compiled_call
-from autobatch.compiled.compiled_call import Arguments, ColumnPlace, NotCompiled
+from autobatch.compiled.compiled_call import Arguments, ColumnPlace
 from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel
 from autobatch.compiled.taping.backward import Cotangents, TapedForm, run_backward, taped_form
 from autobatch.compiled.translation import exact_types as types
@@ -30,6 +30,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import is_node, leaves_of_kind, map_tree
+from autobatch.errors import Unsupported
 
 _CHECKED = 2  # examples whose gradient is also taken in Python when a form is first used
 
@@ -72,7 +73,7 @@ class _TapedCall:
         self.taped: TapedForm | None = None
         if self.form is not None and any(self.differentiated):
             if self.form.module is None:
-                raise NotCompiled(self.form.reason)
+                raise Unsupported(self.form.reason)
             self.taped = taped_form(self.form, self.differentiated)
 
     def _untaped(self, value: Any) -> Any:
@@ -89,10 +90,10 @@ class _TapedCall:
             return self._untaped(leaf)
         if type(leaf) is not TapeArray:
             if is_boxed(leaf):
-                raise NotCompiled("values of another recorder than the gradient's")
+                raise Unsupported("values of another recorder than the gradient's")
             return leaf
         if leaf._ab_tape is not self.tape or is_boxed(leaf._ab_value):
-            raise NotCompiled("values of several gradients, one within the other")
+            raise Unsupported("values of several gradients, one within the other")
         return leaf._ab_value
 
     def _is_taped(self, value: Any) -> bool:
@@ -102,7 +103,7 @@ class _TapedCall:
             if not isinstance(column, Batch):
                 return any(map(_holds_tape, column))
             if plain is not column and not compiled_call.is_contiguous(plain):
-                raise NotCompiled("a batch with a gradient whose examples do not lie one after the other")
+                raise Unsupported("a batch with a gradient whose examples do not lie one after the other")
             return plain is not column
         if isinstance(value, dict | list | tuple) and compiled_call.is_varying(value):
             return any(map(self._is_taped, value.values() if isinstance(value, dict) else value))
@@ -198,7 +199,7 @@ class _Results:
                 owners = [owner for owner, length in zip(owners, lengths, strict=True) for _ in range(length)]
                 items = self.add(kind.elem, list(itertools.chain.from_iterable(values)), owners)
                 return split(items, lengths)
-        raise NotCompiled(f"a result that is a {kind}, with a gradient")
+        raise Unsupported(f"a result that is a {kind}, with a gradient")
 
     def _leaf(self, values: list[Any], owners: list[int]) -> list[Any]:
         k = self._next
@@ -248,7 +249,7 @@ def wait_until_compiled_on_tape(
     """Wait until `compiled_map_on_tape` with the same arguments can run; `wait` waits for a form.
 
     Raises:
-        NotCompiled: it never can.
+        Unsupported: it never can.
     """
     call = _TapedCall(function, python_form, columns, shared, arguments_of, 0)
     if call.form is not None:
@@ -269,7 +270,7 @@ def compiled_map_on_tape(
         stacked: allow a batch as the result if it is a number for each example.
 
     Raises:
-        NotCompiled, Exception: as `compiled_map`.
+        Unsupported, Exception: as `compiled_map`.
     """
     call = _TapedCall(function, python_form, columns, shared, arguments_of, first)
     form, taped = call.form, call.taped
@@ -342,7 +343,7 @@ class _Backward:
             if not self.taped.checked:
                 self._check(cotangents, cts, examples)
             done = self._run(cotangents)
-        except NotCompiled:
+        except Unsupported:
             return self._by_python(cts, examples)
         failed = [index for index in done.failed if index in set(examples)]
         found = [self._part(done.leaves, leaf) for leaf in self.held]
@@ -360,7 +361,7 @@ class _Backward:
         one = Cotangents(cotangents.flat, starts)
         try:
             done = run_backward(self.call.plain, self.form, self.taped, one, owner, owner + 1, False)
-        except NotCompiled:
+        except Unsupported:
             return False
         return not done.failed and not any(np.isnan(leaf).any() for leaf in done.leaves)
 
@@ -439,7 +440,7 @@ class _Backward:
         """Compare the gradients of the first and the last example with Python's.
 
         Raises:
-            NotCompiled: they differ; the form is not used again.
+            Unsupported: they differ; the form is not used again.
         """
         reached = [index for index in examples if any(start[index] >= 0 for start in cotangents.starts.values())]
         for index in list(dict.fromkeys((reached[0], reached[-1])))[:_CHECKED] if reached else []:

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array, without_comprehensions
 from autobatch.compiled.taping.tape_writer import Shadows
 from autobatch.compiled.translation.exact_types import INT, LookedUp, within
-from autobatch.compiled.translation.source_program import Lines, Unreadable, flat
+from autobatch.compiled.translation.source_program import Lines, flat
 from autobatch.compiled.value_layout import leaves as packed_leaves
-from autobatch.core.diagnostics import shown_file
+from autobatch.errors import Unsupported
 
 TAPE = [
     ("parents", numba_array("int64", 2)), ("partials", numba_array("float64", 2)), ("state", numba_array("int64")),
@@ -46,16 +46,13 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     """Write the module for gradients with respect to some of the arguments.
 
     Raises:
-        Unreadable: these gradients have no compiled form.
+        Unsupported: these gradients have no compiled form.
     """
     program, root = module.program, module.root
     if program.writes:
-        code = root.function.__code__
-        raise Unreadable(
-            f"{shown_file(code.co_filename)}:{code.co_firstlineno}: {root.function.__qualname__} changes an argument"
-        )
+        raise root.refusal(f"{root.function.__qualname__} changes an argument")
     if any(isinstance(each, LookedUp) for kind in root.kinds for each in within(kind)):
-        raise Unreadable("a gradient of what is looked up in a table is not compiled")
+        raise Unsupported("a gradient of what is looked up in a table is not compiled")
     kernel = KernelLoop.of(program, root, module.varying, taped=True)
     leaves = _leaves(module, differentiated)
     text = "\n".join(
@@ -90,9 +87,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     shadows = Shadows(program, text, kinds, names, root)
     seeded = tuple(int(name[3:]) for name in shadows.seeds())
     if not seeded:
-        code = root.function.__code__
-        where = f"{shown_file(code.co_filename)}:{code.co_firstlineno}: {root.function.__qualname__}"
-        raise Unreadable(f"{where}: its result does not depend on what is differentiated")
+        raise root.refusal(f"the result of {root.function.__qualname__} does not depend on what is differentiated")
     ends: Lines = [f"seed(adjoints, seen, out{k}_p, kept{k}, used{k}, cotangents{k}, starts{k}[i])" for k in seeded]
     ends += [
         "end = state[0]",

@@ -272,7 +272,7 @@ def constant_of(reader: Any, value: Value | None, default: Any, node: Any, what:
     """The value of an argument that has to be known while compiling.
 
     Raises:
-        Unreadable: it is not known.
+        Unsupported: it is not known.
     """
     if value is None:
         return default

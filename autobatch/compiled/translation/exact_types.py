@@ -12,14 +12,12 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from autobatch.errors import Unsupported
+
 OWN, FIXED, PART, EITHER = 1, 2, 4, 8
 """Bits of `Array.given`: whose memory an array is. OWN: an argument that differs by example. FIXED: must not be written
 into, since all examples share it, or since compiled code has a copy where NumPy has a view. For OWN also PART: a view,
 which is a new object even where it covers all; EITHER: a view or the argument itself, depending on the path taken."""
-
-
-class Mismatch(Exception):  # noqa: N818  # a signal: two types that no variable can hold both of
-    """A type without a compiled form, or two types that no variable of compiled code can hold both of."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ _MOST_PARTS = 1 << 20
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Nested:
-    """What holds values of these types; a `Mismatch` where it has no end, as of `node = (value, node)` in a loop."""
+    """What holds values of these types; a `Unsupported` where it has no end, as of `node = (value, node)` in a loop."""
 
     items: tuple[Any, ...]
     parts: int = dataclasses.field(init=False, compare=False, repr=False)  # each twice as much a level further in
@@ -104,7 +102,7 @@ class _Nested:
         inside = [item.inner if isinstance(item, Maybe) else item for item in self.items]
         parts = len(inside) + 2 * sum(item.parts for item in inside if isinstance(item, _Nested))
         if parts > _MOST_PARTS:
-            raise Mismatch(f"{type(self).__name__.lower()}s within each other without an end")
+            raise Unsupported(f"{type(self).__name__.lower()}s within each other without an end")
         object.__setattr__(self, "parts", parts)
 
 
@@ -310,13 +308,13 @@ def of_dtype(dtype: Any) -> Scalar:
     """The type of NumPy's scalars of a dtype.
 
     Raises:
-        Mismatch: the dtype has no compiled form.
+        Unsupported: the dtype has no compiled form.
     """
     known = _KNOWN.get(dtype)
     if known is None:
         found = np.dtype(dtype)
         if found.name not in DTYPES or found.byteorder not in "=|":
-            raise Mismatch(f"numbers of dtype {found}")
+            raise Unsupported(f"numbers of dtype {found}")
         known = _KNOWN[dtype] = Scalar(found.name, False)
     return known
 
@@ -341,7 +339,7 @@ def join(a: Type, b: Type) -> Type:
     """The type of a value that has one of two types; None stands for no value.
 
     Raises:
-        Mismatch: no variable of compiled code can hold both.
+        Unsupported: no variable of compiled code can hold both.
     """
     if a is None or a == b:
         return b
@@ -366,7 +364,7 @@ def join(a: Type, b: Type) -> Type:
     if isinstance(a, _Container) and type(a) is type(b):
         a.site.merge(b.site)
         return a
-    raise Mismatch(f"{a} and {b}")
+    raise Unsupported(f"{a} and {b}")
 
 
 def unified_ints(kind: Type) -> Type:

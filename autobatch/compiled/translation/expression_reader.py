@@ -21,6 +21,7 @@ from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram
 from autobatch.compiled.translation.statement_reader import StatementReader
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, convert, joined_bounds, parts_of
+from autobatch.errors import MAKE_A_LIST
 from autobatch.facts.operators import BINARY
 from autobatch.facts.types import is_plain
 
@@ -99,7 +100,7 @@ class ExpressionReader(StatementReader):
         return containers.comprehension(self, node, types.Set)
 
     def on_generatorexp(self, node: ast.GeneratorExp) -> Value:
-        raise self.refuse("a generator that is not read at once", node)
+        raise self.refuse("a generator that is not read at once", node, instead=MAKE_A_LIST)
 
     def on_joinedstr(self, node: ast.JoinedStr) -> Value:
         raise self.refuse("a formatted string", node)

@@ -150,7 +150,7 @@ def outer_values(reader: Any, local: LocalFunction, node: Any) -> tuple[list[tup
     """The outer variables that a call needs, as (name, type, text), and the outer names that it binds.
 
     Raises:
-        Unreadable: the call is in a function that cannot see it.
+        Unsupported: the call is in a function that cannot see it.
     """
     if not local.scopes & {reader.instance.function.__code__} or reader.env is None:
         raise reader.refuse("a function made in another is called elsewhere", node)

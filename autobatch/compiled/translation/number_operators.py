@@ -27,7 +27,7 @@ def result_of(reader: Any, function: Any, *kinds: types.Type) -> types.Type:
     """The type of the result that NumPy or Python computes from numbers of these types.
 
     Raises:
-        Unreadable: they raise, or the type has no compiled form.
+        Unsupported: they raise, or the type has no compiled form.
     """
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):

@@ -9,8 +9,9 @@ from typing import Any
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import FLOAT
 from autobatch.compiled.translation.typed_text import constructor, rep
+from autobatch.errors import Reason, Unsupported
 from autobatch.program.liveness import annotate
-from autobatch.program.source import NoSourceError, own_tree
+from autobatch.program.source import own_tree
 
 _NEVER = {
     ast.AsyncFor: "an asynchronous loop", ast.AsyncWith: "an asynchronous block", ast.Await: "await",
@@ -21,10 +22,6 @@ _NEVER = {
 }  # fmt: skip
 _PASSES = 40
 _INSTANCES = 60
-
-
-class Unreadable(Exception):  # noqa: N818  # a signal, as `NeedsLoop` is
-    """What the user wrote has no compiled form; the message names the line and says why."""
 
 
 Lines = list[Any]  # strings, and lists of lines that are indented by one level more
@@ -77,6 +74,11 @@ class Instance:
     open: bool = False
     variables: dict[str, types.Type] = dataclasses.field(default_factory=dict)
     lines: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def refusal(self, why: str) -> Unsupported:
+        """The signal that the function as a whole is not compiled."""
+        code = self.function.__code__
+        return Unsupported(why, where=(code.co_filename, code.co_firstlineno))
 
 
 class SourceProgram:
@@ -140,14 +142,14 @@ class SourceProgram:
         """The syntax tree of a function, annotated with its live variables.
 
         Raises:
-            Unreadable: its source is not found.
+            Unsupported: its source is not found.
         """
         code = function.__code__
         if code not in self.trees:
             try:
                 tree = own_tree(function)
-            except NoSourceError as error:
-                raise Unreadable(str(error)) from None
+            except Unsupported as error:
+                raise Unsupported(str(error)) from None
             annotate(tree)
             self.trees[code] = tree
         return self.trees[code]
@@ -163,7 +165,7 @@ class SourceProgram:
             instance = self._open_call(function, (*kinds, *(kind for _, kind in outer)), jitted)
         if instance is None:
             if len(self.instances) >= _INSTANCES:
-                raise Unreadable(f"{function.__qualname__} is called with ever other types")
+                raise Unsupported(f"{function.__qualname__} is called with ever other types")
             name = f"f{len(self.instances)}_{_plain(function.__name__)}"
             instance = Instance(name, function, kinds, jitted, local, outer, binds)
             self.instances[key] = instance
@@ -200,7 +202,7 @@ class SourceProgram:
         """Read the function, and what it calls, until no type changes any more.
 
         Raises:
-            Unreadable: something in it has no compiled form, or the types do not settle.
+            Unsupported: something in it has no compiled form, or the types do not settle.
         """
         for _ in range(_PASSES):
             before = self.changes[0]
@@ -209,7 +211,7 @@ class SourceProgram:
             root = self.call(function, kinds)
             if self.changes[0] == before:
                 return root
-        raise Unreadable(f"the types of {function.__qualname__} do not settle")
+        raise Unsupported(f"the types of {function.__qualname__} do not settle")
 
     def ufunc(self, ufunc: Any, loop: str) -> int:
         """The index of a ufunc's loop in the table of addresses."""
@@ -266,17 +268,17 @@ def flat(lines: Lines, depth: int = 0) -> list[str]:
     return out
 
 
-def first_refusal(function: python_types.FunctionType) -> str | None:
+def first_refusal(function: python_types.FunctionType) -> Reason | None:
     """Why a function can never be compiled, with the line at fault; None if nothing in its syntax forbids it."""
     try:
         tree = own_tree(function)
-    except NoSourceError as error:
-        return str(error)
+    except Unsupported as error:
+        return error.reason
     allowed = {id(x) for node in ast.walk(tree) if isinstance(node, ast.Raise | ast.Assert) for x in ast.walk(node)}
     for node in ast.walk(tree):
         why = _NEVER.get(type(node))
         if why is not None and node is not tree and id(node) not in allowed:
             line = getattr(node, "lineno", tree.lineno)
             what = ast.unparse(node).partition("\n")[0][:80]
-            return f"{function.__code__.co_filename}:{line}: `{what}`: {why} is not compiled"
+            return Reason(f"`{what}`: {why} is not compiled", (function.__code__.co_filename, line))
     return None

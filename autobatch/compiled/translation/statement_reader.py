@@ -20,18 +20,14 @@ import numpy as np
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation import source_program, typed_text
 from autobatch.compiled.translation.exact_types import NONE, STR
-from autobatch.compiled.translation.source_program import Inline, Instance, Lines, SourceProgram, Unreadable
+from autobatch.compiled.translation.source_program import Inline, Instance, Lines, SourceProgram
 from autobatch.compiled.translation.typed_text import ANY, NO_CONSTANT, Bounds, Value, convert, dummy, rep
-from autobatch.core.diagnostics import shown_file
 from autobatch.core.op import is_boxed
+from autobatch.errors import Unreachable, Unsupported
 from autobatch.program.scopes import bound_names
 
 FAIL = "return 0, @dummy@"
 """Leaves the example to Python. A function returns `1, value`; `0, dummy` (this); `exception's number, dummy`."""
-
-
-class Stop(Exception):  # noqa: N818  # a signal: nothing after this runs
-    """Code after this point is never reached: the code read so far always returns, or fails whenever it runs."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,7 +158,7 @@ class StatementReader:
     def stop(self, error: type[BaseException] | None = None) -> None:
         """Leave the example to Python here, always."""
         self.emit(*self._leaving(error))
-        raise Stop
+        raise Unreachable
 
     def _leaving(self, error: type[BaseException] | None) -> Lines:
         """The lines that leave this point: to a handler, to the caller, or to Python."""
@@ -196,14 +192,12 @@ class StatementReader:
             self.program.error_number(self.instance, error)
         self.emit(f"if {code} != 1:", [f"return {code}, @dummy@"])
 
-    def refuse(self, why: str, node: Any = None) -> Unreadable:
+    def refuse(self, why: str, node: Any = None, instead: str = "") -> Unsupported:
         """The exception to raise where there is no compiled form, with the user's line."""
         node = node if node is not None and hasattr(node, "lineno") else self.node
         code = self.function.__code__
         what = re.sub(r"([^\W\d]\w*)\.\d+", r"\1", ast.unparse(node).partition("\n")[0])  # without scope numbers
-        return Unreadable(
-            f"{shown_file(code.co_filename)}:{getattr(node, 'lineno', code.co_firstlineno)}: `{what[:80]}`: {why}"
-        )
+        return Unsupported(f"`{what[:80]}`: {why}", node, instead=instead).at(code.co_filename, code.co_firstlineno)
 
     def site(self, node: Any, container: Any, size: int = 1) -> Any:
         """The type of the containers that are made at this node."""
@@ -215,11 +209,11 @@ class StatementReader:
         """The type of a value that has one of two types.
 
         Raises:
-            Unreadable: no variable of compiled code can hold both.
+            Unsupported: no variable of compiled code can hold both.
         """
         try:
             return types.join(a, b)
-        except types.Mismatch as error:
+        except Unsupported as error:
             raise self.refuse(f"here is {error}, which is not one type", node) from None
 
     # --- variables
@@ -314,7 +308,7 @@ class StatementReader:
         """A NumPy array from outside of the function."""
         try:
             kind = types.Array(types.of_dtype(found.dtype).name, found.ndim, types.FIXED)
-        except types.Mismatch as error:
+        except Unsupported as error:
             raise self.refuse(f"{name} holds {error}", node) from None
         for text, known in self.program.captured.items():
             if known.seen is found:
@@ -380,9 +374,9 @@ class StatementReader:
                 for _, env in ends:
                     if name in env:
                         if env[name].kind is types.CONFLICT:
-                            raise types.Mismatch
+                            raise Unsupported
                         kind = types.join(kind, env[name].kind)
-            except types.Mismatch:
+            except Unsupported:
                 kind = types.CONFLICT
             if maybe and isinstance(kind, types.Static):
                 kind = types.CONFLICT
@@ -419,10 +413,10 @@ class StatementReader:
             self.node = node
             try:
                 self.statement(node)
-            except Stop:
+            except Unreachable:
                 self.env = None
-            except types.Mismatch as error:
-                raise self.refuse(str(error), node) from None
+            except Unsupported as error:
+                raise error if error.where else self.refuse(str(error), node, error.instead) from None
 
     def arm(self, body: Any, env: Env | None) -> tuple[Lines, Env | None]:
         """Read statements, or run a function, from these variables: the lines written, and the variables afterwards."""
@@ -433,7 +427,7 @@ class StatementReader:
                 body()
             else:
                 self.block(body)
-        except Stop:
+        except Unreachable:
             self.env = None
         finally:
             if not self.lines:
@@ -698,12 +692,12 @@ class StatementReader:
                     self.unchanging.add(texts[-1])
         self.block(self.tree.body)
         if self.env is not None:
-            with contextlib.suppress(Stop):
+            with contextlib.suppress(Unreachable):
                 self.emit_return(Value(NONE, "0", None), self.tree)
         before = instance.result
         try:
             result = source_program.joined_results(instance, [value.kind for _, value in self.returns] + [before])
-        except types.Mismatch as error:
+        except Unsupported as error:
             raise self.refuse(f"it returns {error}", self.tree) from None
         if result != before:
             instance.result = result

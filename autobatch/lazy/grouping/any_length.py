@@ -14,9 +14,9 @@ import numpy as np
 from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import WEAK, Aval, freeze
 from autobatch.core.batched import Batched, Lengths, Size
-from autobatch.errors import ShapeError
+from autobatch.errors import ShapeError, Unsupported
 from autobatch.lazy.grouping.buffers import ragged_rows
-from autobatch.lazy.grouping.ragged import NoRaggedRule, Sizes, run_ragged, run_steps
+from autobatch.lazy.grouping.ragged import Sizes, run_ragged, run_steps
 
 SHORTEST, LONGEST = 2, 512  # lengths recorded this way; NumPy broadcasts length 1, and warns for length 0
 SAMPLES = (
@@ -47,10 +47,10 @@ class AnyLength:
             self._programs = [sig.block.program for sig in sigs]
             self.outs = tuple(zip(*[sig.block.outs for sig in sigs], strict=True))
             if any(sig.block.views for sig in sigs):  # writes through them are followed by exact shapes
-                raise NoRaggedRule
+                raise Unsupported
             skeleton = self._programs[0].skeleton()
             if skeleton is None or any(each.skeleton() is not skeleton for each in self._programs):
-                raise NoRaggedRule
+                raise Unsupported
         self._covered: dict[Any, bool] = {}
         self._op, self._params = first.op, [sig.params for sig in sigs]
 
@@ -63,7 +63,7 @@ class AnyLength:
             operands: the per-example operands; shared: for each input of a block, the shared value or None.
 
         Raises:
-            NoRaggedRule: some op has no rule for such operands.
+            Unsupported: some op has no rule for such operands.
         """
         if not self._programs:
             return [run_ragged(self._op, operands, self._params, self.outs[0], sizes_of)]
@@ -81,7 +81,7 @@ class AnyLength:
                 self._covered.clear()
             try:
                 self._covered[key] = self._covers(sig)
-            except (NoRaggedRule, ShapeError):
+            except (Unsupported, ShapeError):
                 self._covered[key] = False
         return self._covered[key]
 
@@ -120,11 +120,11 @@ class AnyLength:
         operands = [self._sample(avals, sizes_of) for avals in self.avals]
         for out, avals in zip(self.run(operands, sizes_of, shared, Counter()), self.outs, strict=True):
             if type(out) is not Batched:
-                raise NoRaggedRule
+                raise Unsupported
             for size, column in zip(out.sizes, zip(*[aval.shape for aval in avals], strict=True), strict=True):
                 values = size.values.tolist() if isinstance(size, Lengths) else [size] * len(column)
                 if values != list(column):
-                    raise NoRaggedRule
+                    raise Unsupported
 
     def _sample(self, avals: Sequence[Aval], sizes_of: "SizesByLength") -> Any:
         first = avals[0]
@@ -181,7 +181,7 @@ class SizesByLength(Sizes):
             return Batched(self._values(tuple(values)), (), type(first))
         content = first.tobytes()
         if not all(each.shape == first.shape and each.tobytes() == content for each in values):
-            raise NoRaggedRule
+            raise Unsupported
         return first
 
     def _size(self, column: Sequence[int]) -> Size:
@@ -194,7 +194,7 @@ class SizesByLength(Sizes):
         """The value for each call, given its values at the samples.
 
         Raises:
-            NoRaggedRule: the value is no known function of the lengths.
+            Unsupported: the value is no known function of the lengths.
         """
         found = self._found.get(column)
         if found is None:
@@ -209,7 +209,7 @@ def _is_constant(column: Sequence[Any]) -> bool:
 def _from_lengths(column: Column, known: dict[Column, np.ndarray]) -> np.ndarray:
     """Compute a size from known lengths: a linear function of one, or a sum of two plus a constant."""
     if any(type(each) is not int for each in column):
-        raise NoRaggedRule
+        raise Unsupported
     for other, values in known.items():
         factor, left = divmod(column[1] - column[0], other[1] - other[0])
         if not left and _is_constant([a - factor * b for a, b in zip(column, other, strict=True)]):
@@ -219,7 +219,7 @@ def _from_lengths(column: Column, known: dict[Column, np.ndarray]) -> np.ndarray
             rest = [a - b - c for a, b, c in zip(column, one, other, strict=True)]
             if _is_constant(rest):
                 return first + second + rest[0]
-    raise NoRaggedRule
+    raise Unsupported
 
 
 def of_any_length(make: Callable[[int], Any]) -> AnyLength:

@@ -23,7 +23,7 @@ from autobatch.blocks.program import Program, has_ragged_rule, interned, without
 from autobatch.core.abstract_eval import WEAK, Aval, freeze, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op
-from autobatch.errors import MostlyPadding, UnsupportedError
+from autobatch.errors import Unsupported, UnsupportedError
 from autobatch.lazy.grouping.buffers import packed, ragged_rows, widths_of
 from autobatch.lazy.grouping.launch_order import Schedule
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
@@ -37,11 +37,7 @@ _LARGE_BYTES = 1 << 18  # bytes of per-example operands; calls with more gain no
 _FILLED = 0.25  # where less of the padded values is inside the examples, large calls do not share a launch with small
 
 
-class NoRaggedRule(Exception):  # noqa: N818  (a signal between these files)
-    """An op that has no rule for these ragged operands."""
-
-
-_refused: set[Any] = set()  # families for which `NoRaggedRule` was raised
+_refused: set[Any] = set()  # families for which `Unsupported` was raised
 _MOST_REFUSED = 1 << 12
 
 
@@ -356,7 +352,7 @@ def run_ragged(
         The results, `Batched`.
 
     Raises:
-        NoRaggedRule: the rule does not serve such operands.
+        Unsupported: the rule does not serve such operands.
     """
     sizes, first = sizes_of(avals), params[0]
     by_rows = _PACKED_RULES.get(op.name)
@@ -369,12 +365,12 @@ def run_ragged(
             first, operands = {**first, "shape": template}, [*operands, *counts]
         try:
             out = op.rule(op, operands, first)  # type: ignore[misc]
-        except MostlyPadding:
-            raise
         except UnsupportedError as error:
-            raise NoRaggedRule from error
+            if getattr(error, "passing", False):  # mostly padding
+                raise
+            raise Unsupported from error
     if len(out.sizes) != len(sizes) or out.data.dtype != avals[0].dtype or not all(map(same_size, out.sizes, sizes)):
-        raise NoRaggedRule
+        raise Unsupported
     if Lengths in map(type, sizes):
         return Batched(packed(out.data, sizes), sizes)
     data = out.data._ab_force() if type(out.data) is Unpadded else out.data
@@ -494,7 +490,7 @@ def run_steps(
         is_static = all(aval is avals[0] or aval.shape == avals[0].shape for aval in avals)
         if not own:
             if not is_static:  # a result of shared values whose size still differs, by an attribute
-                raise NoRaggedRule
+                raise Unsupported
             slots.append(step.op(*given, **step.params))
         elif is_static and not any(x.is_ragged for x in own):
             slots.append(run_op(step.op, given, step.params, avals[0], fallbacks))

@@ -21,7 +21,7 @@ from autobatch.core.config import config
 from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.pytree import is_node, leaves
-from autobatch.errors import NeedsLoop
+from autobatch.errors import BUILD_ARRAYS, MAKE_A_LIST, OWN_LENGTHS, SHOW_AFTER, NeedsLoop
 from autobatch.facts.types import IMMUTABLE, keeps_fields
 from autobatch.lockstep.lanes.region import is_changeable, is_made, lanes_within, register_made
 from autobatch.lockstep.regions.branches import truth_value
@@ -64,7 +64,7 @@ def is_batched_tree(value: Any) -> bool:
 def require_shared(value: Any) -> Any:
     """The value as one Python object for all lanes; raises NeedsLoop if it differs between lanes."""
     if is_batched_tree(value):
-        raise NeedsLoop("a value that differs by example is used where Python needs one object")
+        raise NeedsLoop("a value that differs by example is used where Python needs one object", instead=OWN_LENGTHS)
     return unwrap(value)
 
 
@@ -99,7 +99,7 @@ def captures_lanes(f: Any) -> bool:
 def check_iterable(iterable: Any) -> bool:
     """Always True; raises NeedsLoop for an iterator that was made outside the call."""
     if hasattr(iterable, "__next__") and not is_made(iterable):
-        raise NeedsLoop("an iterator made outside the call is used up by the first example")
+        raise NeedsLoop("an iterator made outside the call is used up by the first example", instead=MAKE_A_LIST)
     return True
 
 
@@ -120,13 +120,13 @@ def _some_empty(arrays: LaneList) -> bool:
 
 def _narrowed_array(batch: Any) -> Any:
     if not isinstance(batch, Batch):
-        raise NeedsLoop("an array of a list of structures")
+        raise NeedsLoop("an array of a list of structures", instead=BUILD_ARRAYS)
     return narrowed(batch)
 
 
 def _concatenate(arrays: Any, *args: Any, **kwargs: Any) -> Any:
     if is_spread(arrays):
-        raise NeedsLoop("arrays of a list that differs by example are put together")
+        raise NeedsLoop("arrays of a list that differs by example are put together", instead=OWN_LENGTHS)
     return np.concatenate(unwrap(arrays), *args, **kwargs)
 
 
@@ -180,7 +180,7 @@ def _tuple(iterable: Any = ()) -> Any:
     running = loop_over(sequence)
     if isinstance(running, UniformLoop):
         return tuple(running)
-    raise NeedsLoop("a tuple whose length differs by example")
+    raise NeedsLoop("a tuple whose length differs by example", instead=OWN_LENGTHS)
 
 
 def _len(x: Any) -> Any:
@@ -298,7 +298,7 @@ def _of_value(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _getattr(x: Any, name: Any, *default: Any) -> Any:
     if not isinstance(name, str):
-        raise NeedsLoop("an attribute whose name differs by example")
+        raise NeedsLoop("an attribute whose name differs by example", instead=OWN_LENGTHS)
     of_lanes = _specimen(x)
     if of_lanes is not x and not hasattr(of_lanes, name):
         return getattr(of_lanes, name, *default)
@@ -306,7 +306,7 @@ def _getattr(x: Any, name: Any, *default: Any) -> Any:
         return getattribute(x, name)
     except AttributeError:
         if of_lanes is not x:
-            raise NeedsLoop(f"the attribute {name!r} of what differs by example") from None
+            raise NeedsLoop(f"the attribute {name!r} of what differs by example", instead=OWN_LENGTHS) from None
         if default:
             return default[0]
         raise
@@ -328,7 +328,7 @@ _MISSING = object()
 def _unsupported(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         if current_region() is not None:
-            raise NeedsLoop(f"a call of {function.__name__}")
+            raise NeedsLoop(f"a call of {function.__name__}", instead=SHOW_AFTER if function is print else "")
         return function(*args, **kwargs)
 
     return call
@@ -344,7 +344,9 @@ def _dict(*args: Any, **kwargs: Any) -> Any:
 def _replaced(old: Any, /, **changes: Any) -> Any:
     """`dataclasses.replace`."""
     if current_region() is not None and not (dataclasses.is_dataclass(old) and keeps_fields(type(old))):
-        raise NeedsLoop("dataclasses.replace of what is more than its fields, or differs by example")
+        raise NeedsLoop(
+            "dataclasses.replace of what is more than its fields, or differs by example", instead=OWN_LENGTHS
+        )
     return dataclasses.replace(old, **changes)
 
 

@@ -23,7 +23,7 @@ from autobatch.core.current_region import check_time, current_region
 from autobatch.core.diagnostics import is_library, warn_fallback
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import leaves
-from autobatch.errors import NeedsLoop
+from autobatch.errors import CALL_AFTER, DRAW_BEFORE, OWN_LENGTHS, RETURN_ARRAYS, SHOW_AFTER, NeedsLoop, Reason
 from autobatch.facts.call_effects import (
     effect_of,
     functions_of,
@@ -31,6 +31,7 @@ from autobatch.facts.call_effects import (
     method_effect,
     reads_only,
 )
+from autobatch.facts.numpy_functions import INSTEAD
 from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import GENERATORS, IMMUTABLE, keeps_fields
 from autobatch.lockstep.calls.builtin_functions import (
@@ -144,7 +145,7 @@ def _call_method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if root is None:
         return f(*args, **kwargs)
     if isinstance(holder, GENERATORS):
-        raise NeedsLoop("a random generator is drawn from")
+        raise NeedsLoop("a random generator is drawn from", instead=DRAW_BEFORE)
     if not isinstance(function, FunctionType) and not hasattr(type(function), "_ab_batch"):
         return call(function, holder, *args, **kwargs)  # a decorator's object, which Python calls with the holder
     wrapped = getattr(function, "__wrapped__", None) if hasattr(type(function), "_ab_batch") else None
@@ -205,7 +206,7 @@ def _call_builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             return f(*plain_arguments(args), **kwargs)
         return call_plain(f, args, kwargs)
     if isinstance(holder, GENERATORS):
-        raise NeedsLoop("a random generator is drawn from")
+        raise NeedsLoop("a random generator is drawn from", instead=DRAW_BEFORE)
     if isinstance(holder, np.ufunc):
         return _call_numpy(f, args, kwargs)
     effect = method_effect(type(holder), f.__name__)  # type: ignore[arg-type]
@@ -219,7 +220,7 @@ def _call_builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(holder, np.ndarray | set) and is_batched_tree(args):
             raise NeedsLoop(f".{f.__name__}() of a value per example")
         if isinstance(holder, dict) and args and (is_per_lane(args[0]) or type(args[0]) is LaneList):
-            raise NeedsLoop("a key that differs by example")
+            raise NeedsLoop("a key that differs by example", instead=OWN_LENGTHS)
         return f(*args, **kwargs)
     if not isinstance(holder, _KNOWN):  # a deque, an iterator …: any method may change it
         require_made_here(holder, f".{f.__name__}()")
@@ -243,14 +244,16 @@ def _make_instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         return cls(*args, **kwargs)
     if dataclasses.is_dataclass(cls) and keeps_fields(cls):
         if any(field.default_factory is not dataclasses.MISSING for field in dataclasses.fields(cls)):
-            raise NeedsLoop(f"an object of {cls.__name__} is made, a dataclass with a default_factory")
+            raise NeedsLoop(
+                f"an object of {cls.__name__} is made, a dataclass with a default_factory", instead=RETURN_ARRAYS
+            )
         return cls(*args, **kwargs)
     module = sys.modules.get(cls.__module__)
     if cls.__module__ == "collections":  # mutable, unlike those above
-        raise NeedsLoop(f"a {cls.__name__} is made")
+        raise NeedsLoop(f"a {cls.__name__} is made", instead=RETURN_ARRAYS)
     if is_library(getattr(module, "__file__", None) or ""):
         return call_plain(cls, args, kwargs)
-    raise NeedsLoop(f"an object of {cls.__name__} is made")
+    raise NeedsLoop(f"an object of {cls.__name__} is made", instead=RETURN_ARRAYS)
 
 
 def _cast(x: Any, cls: Any) -> Any:
@@ -312,11 +315,11 @@ def call_plain(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if module.split(".")[0] == "autobatch" and (isinstance(f, FunctionType) or not hasattr(f, "__wrapped__")):
         return f(*plain_arguments(args), **{key: unwrap(value) for key, value in kwargs.items()})
     if module in _DRAWING or module.startswith("numpy.random"):
-        raise NeedsLoop(f"{module}.{name} draws random numbers")
+        raise NeedsLoop(f"{module}.{name} draws random numbers", instead=DRAW_BEFORE)
     if module.strip("_") in _OF_LISTS or f is functools.reduce:
         raise NeedsLoop(f"a call of {name}")
     if module.strip("_").split(".")[0] in ACTING_MODULES:
-        raise NeedsLoop(f"{module}.{name} acts outside the call")
+        raise NeedsLoop(f"{module}.{name} acts outside the call", instead=SHOW_AFTER)
     if may_act(f):
         raise NeedsLoop(f"{name} of {module or 'a library'} may act outside the call, which nobody knows of a library")
     if captures_lanes(f):  # what it keeps or compares differs between lanes
@@ -327,7 +330,8 @@ def call_plain(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not is_batched_tree((args, kwargs)):
         return f(*args, **kwargs)
     require_local(f, getattr(f, "__wrapped__", None), f.pyfunc if isinstance(f, np.vectorize) else None)  # e.g. a cache
-    warn_fallback(f"{name} cannot run batched on values that differ by example")
+    instead = INSTEAD.get(f) or INSTEAD.get(type(f)) or CALL_AFTER
+    warn_fallback(Reason(f"{name} cannot run batched on values that differ by example", instead=instead))
     call, linked = tracking_views(f, args, kwargs)
     out = linked(stack_results(per_lane(call, args, kwargs)))
     if isinstance(out, ObjectBatch) and isinstance(f, type) and any(map(_is_array, leaves((args, kwargs)))):

@@ -14,7 +14,7 @@ from autobatch.core.abstract_eval import is_non_c_order
 from autobatch.core.current_region import freeze_dicts
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
-from autobatch.errors import NeedsLoop
+from autobatch.errors import RETURN_ARRAYS, NeedsLoop
 from autobatch.ops.rules.aliasing import is_scalar, set_order, zero_d
 
 
@@ -66,7 +66,7 @@ def joined(pieces: Sequence[Any], counts: Sequence[int], regions: Sequence[Any])
     if stackable(batches):
         return concatenate_lanes(batches)  # type: ignore[arg-type]
     if any(_is_object(piece) for piece in pieces):
-        raise NeedsLoop("objects that differ by example")
+        raise NeedsLoop("objects that differ by example", instead=RETURN_ARRAYS)
     return _join_objects(pieces, counts)
 
 
@@ -108,7 +108,7 @@ def _join_objects(pieces: Sequence[Any], counts: Sequence[int]) -> Any:
     for piece, count in zip(pieces, counts, strict=True):
         for leaf in leaves(piece):
             if not (_is_array_like(leaf) or isinstance(leaf, _PLAIN)):
-                raise NeedsLoop("objects that differ by example")
+                raise NeedsLoop("objects that differ by example", instead=RETURN_ARRAYS)
         values += lanes_of(piece, count)
     return ObjectBatch(values)
 

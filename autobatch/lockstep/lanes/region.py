@@ -24,7 +24,7 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import Example, current_region, numbers, random_key
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
-from autobatch.errors import NeedsLoop
+from autobatch.errors import COPY_FIRST, OWN_LENGTHS, NeedsLoop
 from autobatch.lockstep.lanes.joined_lanes import concatenate_lanes, stackable
 from autobatch.ops.rules.aliasing import is_scalar, view_record
 from autobatch.ops.rules.row_gather import rows_between
@@ -352,7 +352,7 @@ class LaneExample(Example):
         region = current_region()
         assert region is not None
         if is_boxed(seed):
-            raise NeedsLoop("a seed that differs by example")
+            raise NeedsLoop("a seed that differs by example", instead=OWN_LENGTHS)
         lanes = region.lanes()  # type: ignore[attr-defined]
         keys = random_key(self.seed_of(seed), self.index[lanes] + numbers()[1], self.calls[lanes])
         self.calls[lanes] += 1
@@ -465,10 +465,11 @@ def require_unaliased(batch: Any) -> None:
     if root is None:
         return
     if batch.region is not region and (batch.region is None or lanes_within(region, batch.region) is None):
-        raise NeedsLoop("a write into an array of other examples")
+        raise NeedsLoop("a write into an array of other examples", instead=COPY_FIRST)
     while batch is not None:
         if root.is_frozen(batch, region):
             raise NeedsLoop(
-                "a write into an array that is known by another name, or in a list, to other examples as well"
+                "a write into an array that is known by another name, or in a list, to other examples as well",
+                instead=COPY_FIRST,
             )
         batch = getattr(getattr(batch, "_view", None), "base", None)

@@ -15,7 +15,7 @@ from autobatch.batches.stacking import broadcast, stack_results
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.current_region import current_region, set_region
 from autobatch.core.op import is_boxed
-from autobatch.errors import BadIdError, NeedsLoop
+from autobatch.errors import BUILD_ARRAYS, COPY_FIRST, OWN_LENGTHS, RETURN_ARRAYS, RETURN_VALUES, BadIdError, NeedsLoop
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.types import VALUES
 from autobatch.lockstep.lanes.joined_lanes import UNBOUND
@@ -89,15 +89,15 @@ def getitem(x: Any, index: Any) -> Any:
     elif kind is LaneList:
         return x.part(index) if isinstance(index, slice) else x.item(index)
     elif kind is PackedBatch and isinstance(x.values, PackedBatch):
-        raise NeedsLoop("an item of a list of arrays of different lengths")
+        raise NeedsLoop("an item of a list of arrays of different lengths", instead=BUILD_ARRAYS)
     elif isinstance(x, LaneSequence):
-        raise NeedsLoop("an item of a sequence whose length differs by example")
+        raise NeedsLoop("an item of a sequence whose length differs by example", instead=OWN_LENGTHS)
     index = _as_index(index)
     refuse_hooks(x, "__getitem__", "__missing__")
     if isinstance(x, defaultdict) and current_root() is not None and (is_per_lane(index) or index not in x):
         require_made_here(x, "a read of an item, which may make it,")
     if isinstance(x, dict) and is_per_lane(index) and is_made(x) and current_root() is not None:
-        raise NeedsLoop("a key that differs by example, of a dict of the call")
+        raise NeedsLoop("a key that differs by example, of a dict of the call", instead=OWN_LENGTHS)
     if type(index) in (MaskedBatch, PackedBatch) and is_deferrable_lookup(
         x._ab_value if kind is TapeArray else x, index
     ):
@@ -118,9 +118,9 @@ def setitem(value: Any, x: Any, index: Any) -> None:
             value = MaskedBatch.in_region(Batched(value.data, value.sizes, value.scalar), value.region)
         require_unaliased(x)
         if is_scalar(x):
-            raise NeedsLoop("a write into a scalar")
+            raise NeedsLoop("a write into a scalar", instead=COPY_FIRST)
         if x.dtype.hasobject:  # an item may be an array, separate for each lane
-            raise NeedsLoop("a write into an array of objects")
+            raise NeedsLoop("a write into an array of objects", instead=COPY_FIRST)
         if isinstance(value, LaneList):
             value = list(value)
         elif isinstance(value, ObjectBatch):
@@ -134,13 +134,13 @@ def setitem(value: Any, x: Any, index: Any) -> None:
         else:
             x.set(index, value)
     elif isinstance(x, ObjectBatch):
-        raise NeedsLoop("a write into objects that differ by example")
+        raise NeedsLoop("a write into objects that differ by example", instead=COPY_FIRST)
     elif current_region() is None:
         x[index] = value
     else:
         refuse_hooks(x, "__setitem__")
         if is_per_lane(index):
-            raise NeedsLoop("a write at a key that differs by example")
+            raise NeedsLoop("a write at a key that differs by example", instead=OWN_LENGTHS)
         require_made_here(x, "a write into an item")
         x[index] = value
 
@@ -160,7 +160,7 @@ def setitem_key_first(x: Any, index: Any, value: Any) -> None:
 def setattribute(value: Any, x: Any, name: str) -> None:
     """`x.name = value`; always raises NeedsLoop in lock-step."""
     if current_region() is not None:
-        raise NeedsLoop(f"setting an attribute of a {type(x).__name__}")
+        raise NeedsLoop(f"setting an attribute of a {type(x).__name__}", instead=RETURN_VALUES)
     setattr(x, name, value)
 
 
@@ -168,7 +168,7 @@ def _merge_lanes(value: Any, old: Any, region: Any, home: Any) -> Any:
     """A list item for all lanes of `home`: `value` for the lanes of `region`, `old` for the others."""
     lanes = lanes_within(region, home)
     if lanes is None:
-        raise NeedsLoop("a list of other examples is changed")
+        raise NeedsLoop("a list of other examples is changed", instead=BUILD_ARRAYS)
     others = Subset(home, np.delete(home.lanes(), lanes))
     pieces = [(region, (value,)), (others, (old if others.count else value,))]
     try:
@@ -188,12 +188,12 @@ def inplace_update(symbol: str, x: Any, value: Any) -> Any:
         return BINARY[symbol](x, value)
     if isinstance(x, LaneList):
         if symbol != "+" or isinstance(value, Batch | np.ndarray) or is_boxed(value):
-            raise NeedsLoop("a list is updated in place by more than items")
+            raise NeedsLoop("a list is updated in place by more than items", instead=BUILD_ARRAYS)
         for_each(value if not isinstance(value, LaneList) or value.is_spread else list(value.items), x.append)
         return x
     if isinstance(x, ObjectBatch):
         if any(not isinstance(each_value, VALUES) for each_value in x.values):
-            raise NeedsLoop("an update in place of objects that differ by example")
+            raise NeedsLoop("an update in place of objects that differ by example", instead=RETURN_ARRAYS)
         return _PLAIN[symbol](x, value)
     if current_region() is None:
         return _UPDATES[symbol](x, value)
@@ -217,7 +217,7 @@ def dict_display(*pairs: tuple[Any, Any]) -> Any:
     out: dict[Any, Any] = {}
     for key, value in pairs:
         if is_per_lane(key):
-            raise NeedsLoop("a key that differs by example")
+            raise NeedsLoop("a key that differs by example", instead=OWN_LENGTHS)
         out.update(value if key is UNBOUND else {key: value})
     return out if current_region() is None else register_made(out)
 

@@ -12,7 +12,7 @@ from autobatch.batches.stacking import take_lanes
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import check_time, current_region, freeze_dicts, has_deadline, set_region
 from autobatch.core.pytree import is_node, map_tree
-from autobatch.errors import NeedsLoop
+from autobatch.errors import MAKE_A_LIST, NeedsLoop
 from autobatch.lockstep.lanes.joined_lanes import UNBOUND, joined
 from autobatch.lockstep.lanes.region import (
     Order,
@@ -276,7 +276,9 @@ def lane_items(iterable: Any) -> LaneSequence | None:
     if sequence is None and current_region() is not None:
         if hasattr(iterable, "__next__"):
             if not is_made(iterable):
-                raise NeedsLoop("an iterator made outside the call is used up by the first example")
+                raise NeedsLoop(
+                    "an iterator made outside the call is used up by the first example", instead=MAKE_A_LIST
+                )
             require_made_here(iterable, "a loop over an iterator")
         refuse_hooks(iterable, "__iter__", "__getitem__", "__next__")
     return sequence
@@ -417,7 +419,7 @@ class _SharedItemsLoop(DivergentLoop):
         running = iter(self.iterable)
         while self._next_step():
             if self.region is not self.base and not self.temporary:
-                raise NeedsLoop("an iterator is used up by some of its examples")
+                raise NeedsLoop("an iterator is used up by some of its examples", instead=MAKE_A_LIST)
             try:
                 item = next(running)
             except StopIteration:

@@ -18,7 +18,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import map_lanes
 from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
-from autobatch.errors import NeedsLoop
+from autobatch.errors import OWN_LENGTHS, RETURN_ARRAYS, NeedsLoop
 from autobatch.facts import operators
 from autobatch.lockstep.lanes.region import current_root
 from autobatch.lockstep.values.lists import LaneList, is_lane_dependent
@@ -65,7 +65,7 @@ def _user_method(kind: type, name: str) -> Any:
 def refuse_items(value: Any) -> None:
     """Raise NeedsLoop for a per-lane range, zip or enumerate: these support only iteration."""
     if hasattr(type(value), "_ab_items"):
-        raise NeedsLoop("a range, zip or enumerate that differs by example is used as an object")
+        raise NeedsLoop("a range, zip or enumerate that differs by example is used as an object", instead=OWN_LENGTHS)
 
 
 def refuse_hooks(value: Any, *names: str) -> None:
@@ -167,7 +167,7 @@ def getattribute(x: Any, name: str) -> Any:
     if _is_field(kind, name):  # type: ignore[arg-type]
         return getattr(x, name)
     if kind is ObjectBatch:
-        raise NeedsLoop("an attribute of objects that differ by example")
+        raise NeedsLoop("an attribute of objects that differ by example", instead=RETURN_ARRAYS)
     if name == "__dict__":
         raise NeedsLoop("the __dict__ of an object")
     mro = kind.__mro__ if kind is not super else x.__self_class__.__mro__

@@ -16,7 +16,7 @@ from autobatch.batches.unpadded import stacked_rows
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region, freeze_dicts, set_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
-from autobatch.errors import NeedsLoop
+from autobatch.errors import BUILD_ARRAYS, COPY_FIRST, OWN_LENGTHS, NeedsLoop
 from autobatch.lockstep.lanes.joined_lanes import concatenate_lanes, stackable
 from autobatch.lockstep.lanes.region import freeze, freeze_copies, is_changeable, lanes_within
 
@@ -110,7 +110,7 @@ class LaneList:
         """Spread the list, to append for a region's lanes; returns `owners`, and these lanes within the list's."""
         lanes = lanes_within(region, self.region) if region is not None and self.region is not None else None
         if lanes is None:
-            raise NeedsLoop("a list is appended to by examples that it does not belong to")
+            raise NeedsLoop("a list is appended to by examples that it does not belong to", instead=BUILD_ARRAYS)
         if self.owners is None:
             self._spread()
         assert self.owners is not None
@@ -140,7 +140,7 @@ class LaneList:
             return LaneList(self.items[index])
         if index == slice(None, None, -1) and self.owners is not None and self.region is current_region():
             return self.backwards()
-        raise NeedsLoop("a part of a list that differs by example")
+        raise NeedsLoop("a part of a list that differs by example", instead=OWN_LENGTHS)
 
     def backwards(self) -> "LaneList":
         """A new list with each lane's items reversed."""
@@ -154,13 +154,13 @@ class LaneList:
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(list, name):
-            raise NeedsLoop(f".{name}() of a list")
+            raise NeedsLoop(f".{name}() of a list", instead=BUILD_ARRAYS)
         raise AttributeError(f"'list' object has no attribute {name!r}")
 
     def set(self, index: Any, value: Any) -> None:
         """`list[index] = value` for all lanes of the list at once; `index` is shared by them."""
         if not self.is_whole or is_lane_dependent(index):
-            raise NeedsLoop("a list is written to by some of its examples")
+            raise NeedsLoop("a list is written to by some of its examples", instead=COPY_FIRST)
         self.version = object()
         self.items[index] = value
 
@@ -168,7 +168,7 @@ class LaneList:
         """(leaves with one row per item of each lane, the items' tree structure, row number by [lane, place])."""
         assert self.owners is not None
         if not self.items:
-            raise NeedsLoop("an empty list of each example")
+            raise NeedsLoop("an empty list of each example", instead=BUILD_ARRAYS)
         sizes = [len(lanes) for lanes, _, _ in self.owners]
         items, heights = self._packed(sizes) if self._packs else (self.items, sizes)
         columns, structure = _columns(items)
@@ -176,7 +176,7 @@ class LaneList:
         for column in columns:
             batches = [_as_batch(value, size) for value, size in zip(column, heights, strict=True)]
             if not stackable(batches):
-                raise NeedsLoop("a list of different ranks or dtypes")
+                raise NeedsLoop("a list of different ranks or dtypes", instead=BUILD_ARRAYS)
             leaves.append(concatenate_lanes(batches))
         total = sum(sizes)
         table = np.full((len(self._counts), int(self._counts.max(initial=0))), total)
@@ -214,7 +214,7 @@ class LaneList:
             inner = []
             for size in leaf.sizes:
                 if isinstance(size, Lengths):
-                    raise NeedsLoop("a list of ragged items")
+                    raise NeedsLoop("a list of ragged items", instead=BUILD_ARRAYS)
                 inner.append(size)
             out.append(MaskedBatch.in_region(Batched(data, (length, *inner), None), self.region))
         self._stacked = unflatten(structure, out)
@@ -230,7 +230,7 @@ class LaneList:
         region: Any = current_region()
         here = lanes_within(region, self.region)
         if here is None:
-            raise NeedsLoop("a list of other examples is read")
+            raise NeedsLoop("a list of other examples is read", instead=BUILD_ARRAYS)
         leaves, structure, table = self._rows()
         counts = self._counts[here]
         places = np.broadcast_to(np.asarray(getattr(narrowed(place), "data", place)), counts.shape)
@@ -248,12 +248,12 @@ class LaneList:
 
     def __len__(self) -> int:
         if self.is_spread:
-            raise NeedsLoop("a list that differs by example is used as one list")
+            raise NeedsLoop("a list that differs by example is used as one list", instead=OWN_LENGTHS)
         return len(self.items)
 
     def __iter__(self) -> Iterator[Any]:
         if self.is_spread:
-            raise NeedsLoop("a list that differs by example is used as one list")
+            raise NeedsLoop("a list that differs by example is used as one list", instead=OWN_LENGTHS)
         return self._live(self.items)
 
     def _live(self, items: list[Any]) -> Iterator[Any]:
@@ -261,7 +261,7 @@ class LaneList:
         for item in items:
             yield item
             if self.items is not items:
-                raise NeedsLoop("a list changes for some examples while a loop runs over it")
+                raise NeedsLoop("a list changes for some examples while a loop runs over it", instead=BUILD_ARRAYS)
 
     def __getitem__(self, index: Any) -> Any:
         return self.part(index) if isinstance(index, slice) else self.item(index)
@@ -270,7 +270,7 @@ class LaneList:
         if not isinstance(other, LaneList | list):
             return NotImplemented
         if self.is_spread or (isinstance(other, LaneList) and other.is_spread):
-            raise NeedsLoop("lists that differ by example are put together")
+            raise NeedsLoop("lists that differ by example are put together", instead=BUILD_ARRAYS)
         return LaneList([*self.items, *other])
 
     def __radd__(self, other: Any) -> Any:
@@ -278,23 +278,23 @@ class LaneList:
 
     def __mul__(self, count: Any) -> Any:
         if self.is_spread or is_lane_dependent(count):
-            raise NeedsLoop("a list is repeated as often as differs by example")
+            raise NeedsLoop("a list is repeated as often as differs by example", instead=OWN_LENGTHS)
         return LaneList(self.items * count)
 
     __rmul__ = __mul__
 
     def __eq__(self, other: object) -> Any:
-        raise NeedsLoop("lists are compared")
+        raise NeedsLoop("lists are compared", instead=BUILD_ARRAYS)
 
     __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __eq__
     __hash__ = None  # type: ignore[assignment]
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-        raise NeedsLoop("a list of the call is used as one array")
+        raise NeedsLoop("a list of the call is used as one array", instead=BUILD_ARRAYS)
 
     def _ab_unite(self, pieces: Sequence[Any], regions: Sequence[Any]) -> Any:
         """Lanes that hold different lists cannot be joined: mutations must reach each list by all its names."""
-        raise NeedsLoop("lists that differ by example")
+        raise NeedsLoop("lists that differ by example", instead=BUILD_ARRAYS)
 
 
 def plain_lists(held: LaneList) -> ObjectBatch:
@@ -323,7 +323,9 @@ def to_lists(value: Any) -> Any:
     if type(value) is dict:
         return {key: to_lists(item) for key, item in value.items()}
     if is_node(value) and any(isinstance(leaf, LaneList) for leaf in leaves(value)):
-        raise NeedsLoop(f"a {type(value).__name__} that holds lists is given to code that is not converted")
+        raise NeedsLoop(
+            f"a {type(value).__name__} that holds lists is given to code that is not converted", instead=BUILD_ARRAYS
+        )
     return value
 
 
@@ -359,7 +361,7 @@ def _columns(items: Sequence[Any]) -> tuple[Sequence[Sequence[Any]], Any]:
         return [items], flatten(items[0])[1]
     values, structures = zip(*map(flatten, items), strict=True)
     if any(structure != structures[0] for structure in structures):
-        raise NeedsLoop("a list of different structures")
+        raise NeedsLoop("a list of different structures", instead=BUILD_ARRAYS)
     return list(zip(*values, strict=True)), structures[0]
 
 
@@ -369,8 +371,8 @@ def _as_batch(value: Any, size: int) -> Any:
     if isinstance(value, Packed) and isinstance(value, Batch):
         value = value.to_masked()  # type: ignore[attr-defined]
     if is_changeable(value) or isinstance(value, LaneList):
-        raise NeedsLoop("a list of objects")
+        raise NeedsLoop("a list of objects", instead=BUILD_ARRAYS)
     out = value if isinstance(value, Batch) else broadcast(value, size)
     if getattr(out, "batch_size", size) != size:
-        raise NeedsLoop("a list whose items belong to other examples")
+        raise NeedsLoop("a list whose items belong to other examples", instead=BUILD_ARRAYS)
     return out

@@ -13,7 +13,7 @@ from autobatch.batches.unpadded import padded
 from autobatch.core.batched import Lengths, Packed
 from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
-from autobatch.errors import NeedsLoop
+from autobatch.errors import BUILD_ARRAYS, COPY_FIRST, MAKE_A_LIST, OWN_LENGTHS, RETURN_ARRAYS, NeedsLoop
 from autobatch.lockstep.lanes.region import freeze
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.ops.numpy import indexing
@@ -54,7 +54,7 @@ class LaneSequence:
     def open(self, order: Any) -> None:
         """Prepare for a loop that runs the lanes in `order` (an `Order`; None: the region's own order)."""
         if self.once and self.used:
-            raise NeedsLoop("an iterator of items per example is read twice")
+            raise NeedsLoop("an iterator of items per example is read twice", instead=MAKE_A_LIST)
         self.used = True
 
     def at(self, step: int, region: Any) -> Any:
@@ -144,7 +144,7 @@ class RowSequence(LaneSequence):
         of_views = self.order is None and self.source is self.named and not self.backwards
         is_written = _data_of(self.named) is not self.held
         if is_written and not of_views:
-            raise NeedsLoop("an array or a list is written to while a loop runs over it")
+            raise NeedsLoop("an array or a list is written to while a loop runs over it", instead=COPY_FIRST)
         if is_written:
             self.data = padded(self.source.data)
         if region is not self.region:
@@ -165,7 +165,7 @@ class RowSequence(LaneSequence):
 
     def done(self, region: Any) -> None:
         if type(self.named) is LaneList and self.named.version is not self.held:
-            raise NeedsLoop("a list changes while a loop runs over it")
+            raise NeedsLoop("a list changes while a loop runs over it", instead=BUILD_ARRAYS)
 
     def packed(self, first: int, last: int) -> Any:
         """The items of steps `first:last`, one step after the other, (rows, *item)."""
@@ -205,7 +205,7 @@ class Nested(LaneSequence):
     def __init__(self, source: Any, backwards: bool = False) -> None:
         super().__init__()
         if backwards:
-            raise NeedsLoop("reversed() of a list of arrays of different lengths")
+            raise NeedsLoop("reversed() of a list of arrays of different lengths", instead=BUILD_ARRAYS)
         self.source = source
 
     def lengths(self) -> Any:
@@ -344,7 +344,7 @@ def _sequence_or_shared(iterable: Any) -> LaneSequence:
     if isinstance(iterable, LaneList):
         return SharedSequence(iterable.items)
     if hasattr(iterable, "__next__"):
-        raise NeedsLoop("an iterator beside data of different lengths")
+        raise NeedsLoop("an iterator beside data of different lengths", instead=MAKE_A_LIST)
     return SharedSequence(list(iterable))
 
 
@@ -364,11 +364,11 @@ def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
         if isinstance(source, Packed):
             source = source.to_masked()  # type: ignore[attr-defined]
         if isinstance(source, ObjectBatch):
-            raise NeedsLoop("a loop over objects that differ by example")
+            raise NeedsLoop("a loop over objects that differ by example", instead=RETURN_ARRAYS)
         return RowSequence(source, backwards, iterable)
     if isinstance(iterable, LaneList) and iterable.is_spread:
         if iterable.has_python_scalars() or not isinstance(iterable.stacked(), Batch):
-            raise NeedsLoop("a loop over a list of numbers or tuples that differs by example")
+            raise NeedsLoop("a loop over a list of numbers or tuples that differs by example", instead=OWN_LENGTHS)
         return RowSequence(narrowed(iterable.stacked()), backwards, iterable)
     return None
 

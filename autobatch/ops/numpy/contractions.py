@@ -17,11 +17,11 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.cotangent import Product, unbroadcast
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import NeedsLoop, ShapeError
+from autobatch.errors import NeedsLoop, ShapeError, Unsupported
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import unclear_view
-from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, cast, expect, implements, name_of
+from autobatch.ops.rules.dispatch import UFUNCS, as_array, cast, expect, implements, name_of
 from autobatch.ops.rules.padding import align, fill, fill_p, mask_padding, speculate
 from autobatch.ops.rules.sizes import (
     broadcast_size,
@@ -285,7 +285,7 @@ def _explicit(subscripts: str, ranks: Sequence[int]) -> str:
 @implements(np.einsum)
 def _np_einsum(*operands: Any, optimize: Any = False) -> Any:
     if not isinstance(operands[0], str):
-        raise Declined("np.einsum with subscripts as lists")
+        raise Unsupported("np.einsum with subscripts as lists")
     arrays = _common(*operands[1:])
     spec = _explicit(operands[0], [ndim_of(x) for x in arrays])
     own, result = spec.split("->")
@@ -354,7 +354,7 @@ def _matmul_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
         elif len(x.sizes) == len(y.sizes) > 1 and _plain_stack(x.sizes, y.sizes):
             return Batched(op(x.data, y.data, **params), (*x.sizes[:-1], y.sizes[-1]))
     if params:
-        raise Declined("np.matmul with dtype= on a batch of these shapes")
+        raise Unsupported("np.matmul with dtype= on a batch of these shapes")
     own = [sizes_of(x) for x in operands]
     check_matmul(own[0], own[1])
     dtype = np.result_type(*(dtype_of(x.data if isinstance(x, Batched) else x) for x in operands))
@@ -448,7 +448,7 @@ def _product_of(ufunc: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]
     def register(product: Callable[..., Any]) -> Callable[..., Any]:
         def call(a: Any, b: Any, **options: Any) -> Any:
             if options:
-                raise Declined(f"{name_of(ufunc)} with dtype=")
+                raise Unsupported(f"{name_of(ufunc)} with dtype=")
             return product(a, b)
 
         UFUNCS[ufunc] = call
@@ -516,7 +516,7 @@ def _np_inner(a: Any, b: Any) -> Any:
 @implements(np.linalg.cross)
 def _linalg_cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     if any(type(size := shape_of(x)[axis]) is not int or size != 3 for x in (x1, x2)):
-        raise Declined("np.linalg.cross of vectors that are not of three elements")
+        raise Unsupported("np.linalg.cross of vectors that are not of three elements")
     return cross(x1, x2, axis=axis)
 
 
@@ -526,7 +526,7 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
         axisa = axisb = axisc = axis
     a, b = np.moveaxis(as_array(a), axisa, -1), np.moveaxis(as_array(b), axisb, -1)
     if any(type(size := shape_of(x)[-1]) is not int or size != 3 for x in (a, b)):
-        raise Declined("np.cross of vectors that are not of three elements")
+        raise Unsupported("np.cross of vectors that are not of three elements")
     x, y, z = (a[..., i] for i in range(3))
     u, v, w = (b[..., i] for i in range(3))
     return np.moveaxis(np.stack([y * w - z * v, z * u - x * w, x * v - y * u], axis=-1), -1, axisc)
@@ -565,7 +565,7 @@ def _convolved(a: Any, v: Any, mode: str, start: Any) -> Any:
         if np.any(np.equal(size.data if is_boxed(size) else size, 0)):
             raise ValueError(f"{name} cannot be empty")
     if mode not in ("full", "valid", "same"):
-        raise Declined(f"np.convolve with mode={mode!r}")
+        raise Unsupported(f"np.convolve with mode={mode!r}")
     dtype = np.result_type(dtype_of(a), dtype_of(v))
     small, large = np.minimum(n, m), np.maximum(n, m)
     if _longest(n) > _longest(m):

@@ -13,9 +13,10 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.errors import Unsupported
 from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, write_into, zero_d
-from autobatch.ops.rules.dispatch import Declined, any_true, implements, refuse, top_box
+from autobatch.ops.rules.dispatch import any_true, implements, refuse, top_box
 from autobatch.ops.rules.op_kinds import check_numbers, lane_by_lane
 from autobatch.ops.rules.sizes import fill_template, lane_count, lane_sizes, padded_shape, size_operands
 
@@ -187,7 +188,7 @@ def _known(bound: Any) -> Any:
 def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: Any = "C") -> Any:  # noqa: N803
     """np.eye; the sizes may differ between examples."""
     if any(is_boxed(size) and dtype_of(size).kind not in "iu" for size in (N, M)):
-        raise Declined("np.eye of a size that is no int")
+        raise Unsupported("np.eye of a size that is no int")
     rows = arange(N)
     columns = rows if M is None else arange(M)
     return (rows[:, None] + k == columns).astype(dtype)
@@ -209,11 +210,11 @@ def linspace(
 ) -> Any:
     """np.linspace for a number and bounds that may differ between examples; differentiable in the bounds."""
     if axis != 0 or ndim_of(start) or ndim_of(stop):
-        raise Declined("linspace between arrays")
+        raise Unsupported("linspace between arrays")
     if not is_boxed(num):
         num = len(np.linspace(0.0, 1.0, num))  # an index, and not negative
     elif retstep or dtype_of(num).kind not in "iu" or any_true(num < 0):
-        raise Declined("np.linspace with its step, or no int or a negative one, where the number differs by example")
+        raise Unsupported("np.linspace with its step, or no int or a negative one, where the number differs by example")
     float_dtype = dtype_of(np.add(start, stop) * 1.0)
     start, stop = start * 1.0, stop * 1.0  # unsigned integers would wrap
     steps = arange(num).astype(float_dtype)
@@ -270,7 +271,7 @@ def _converted(part: Any, dtype: np.dtype) -> Any:
     if not is_boxed(part):
         return np.array([part], dtype)[0]  # of a list, NumPy checks that the dtype holds each number
     if not hasattr(part, "dtype"):
-        raise Declined("np.array of objects")
+        raise Unsupported("np.array of objects")
     if not ndim_of(part):
         check_numbers(part, dtype)
     return part if dtype_of(part) == dtype else np.astype(part, dtype)

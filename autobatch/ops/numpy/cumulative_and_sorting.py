@@ -9,8 +9,9 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
+from autobatch.errors import Unsupported
 from autobatch.ops.numpy.reductions import along_one, highest
-from autobatch.ops.rules.dispatch import UFUNCS, Declined, as_array, implements, name_of
+from autobatch.ops.rules.dispatch import UFUNCS, as_array, implements, name_of
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import run_by_length
 from autobatch.ops.rules.padding import fill, mask_cotangent, speculate
@@ -73,7 +74,7 @@ cumsum_p = Op("cumsum", np.cumsum, rule=_scan_rule, vjp=_cumsum_vjp, kind="scan"
 def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None) -> Any:
     """`ufunc.accumulate`, for ufuncs that have an op."""
     if ufunc not in UFUNCS or axis is None:
-        raise Declined(f"{name_of(ufunc)}.accumulate has no batching rule")
+        raise Unsupported(f"{name_of(ufunc)}.accumulate has no batching rule")
     if ndim_of(array) == 0:
         raise TypeError("cannot accumulate on a scalar")
     params = {} if dtype is None else {"dtype": np.dtype(dtype)}

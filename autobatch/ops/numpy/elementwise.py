@@ -14,18 +14,10 @@ from numpy._core import umath
 from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.errors import NeedsLoop, Unsupported, UnsupportedError
 from autobatch.facts.operators import DIFFERENCES, ScalarDifference
 from autobatch.ops.rules.aliasing import is_scalar, write_into
-from autobatch.ops.rules.dispatch import (
-    UFUNCS,
-    UNSUPPORTED,
-    Declined,
-    as_array,
-    implements,
-    name_of,
-    ufunc_table,
-)
+from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, as_array, implements, name_of, ufunc_table
 from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule
 from autobatch.ops.rules.padding import where_or_zero
 
@@ -301,7 +293,7 @@ imag_p = elementwise(np.imag, lambda ct, out, x: -1j * ct, name="imag")
 def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Any:
     dtype = np.dtype(dtype)
     if dtype.kind not in "biufc":
-        raise Declined(f"a cast to {dtype}")
+        raise Unsupported(f"a cast to {dtype}")
     return x if dtype_of(x) == dtype and not copy else astype_p(x, dtype=dtype)
 
 
@@ -346,7 +338,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
 def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
     dtype = dtype_of(x)
     if dtype.kind == "c":
-        raise Declined("np.nan_to_num of complex numbers")
+        raise Unsupported("np.nan_to_num of complex numbers")
     if dtype.kind != "f":
         return np.copy(x) if copy else x
     limits = np.finfo(dtype)
@@ -368,12 +360,12 @@ def round_(a: Any, decimals: int = 0) -> Any:
     np.zeros(()).round(decimals)  # raises what NumPy raises
     kind = dtype_of(a).kind
     if kind == "b" and decimals:
-        raise Declined("np.round of bools to other than integers")
+        raise Unsupported("np.round of bools to other than integers")
     if kind in "biu" and decimals >= 0:
         out = np.copy(a).astype(np.float16) if kind == "b" else np.copy(a)
         return out if ndim_of(out) else out[()]
     if kind != "f":
-        raise Declined("np.round of integers to tens, or of complex numbers")
+        raise Unsupported("np.round of integers to tens, or of complex numbers")
     if decimals == 0:
         return np.rint(a)
     with np.errstate(over="ignore"):

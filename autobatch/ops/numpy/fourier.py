@@ -13,7 +13,8 @@ from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.rules.dispatch import Declined, implements
+from autobatch.errors import Unsupported
+from autobatch.ops.rules.dispatch import implements
 from autobatch.ops.rules.op_kinds import run_by_length
 from autobatch.ops.rules.padding import fill, mask_cotangent, speculate, to_width
 from autobatch.ops.rules.sizes import differ_somewhere, normalise_axis
@@ -62,7 +63,7 @@ def _to_length(x: Any, n: int, axis: int) -> Any:
     """x cropped or zero-padded to length n along an axis that is counted from the end."""
     shape = shape_of(x)
     if is_boxed(shape[axis]):
-        raise Declined("a Fourier transform of a given length, of examples whose lengths differ")
+        raise Unsupported("a Fourier transform of a given length, of examples whose lengths differ")
     return to_width(x, axis + len(shape), n)
 
 

@@ -15,10 +15,10 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Size, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import NeedsLoop, ShapeError
+from autobatch.errors import WRITE_AXIS, NeedsLoop, ShapeError, Unsupported
 from autobatch.ops.numpy.creation import array
 from autobatch.ops.rules.aliasing import is_scalar, view, write, zero_d_p
-from autobatch.ops.rules.dispatch import Declined, cast, refuse, top_box
+from autobatch.ops.rules.dispatch import cast, refuse, top_box
 from autobatch.ops.rules.index_rule import (
     FULL,
     Spec,
@@ -171,7 +171,7 @@ def _value_for(value: Any, sizes: Sequence[Size], padded: Sequence[int]) -> Any:
         if isinstance(size, int) and size == 1:
             continue
         if not same_size(size, sizes[axis]):
-            raise NeedsLoop("a value whose length is 1 in some examples only is broadcast")
+            raise NeedsLoop("a value whose length is 1 in some examples only is broadcast", instead=WRITE_AXIS)
         data = to_width(data, place + batched, padded[axis + 1])
     if batched:
         shape = shape_of(data)
@@ -219,7 +219,7 @@ def getitem(x: Any, index: Any) -> Any:
     """
     try:
         spec, operands = parse(x, index)
-    except Declined as declined:
+    except Unsupported as declined:
         return refuse(operator.getitem, (x, index), {}, declined.reason)
     op, views, leads = _facts(spec)
     out = op(x, *operands, spec=spec)
@@ -286,7 +286,7 @@ def setitem(x: Any, index: Any, value: Any) -> None:
     """
     try:
         spec, operands = parse(x, index)
-    except Declined as declined:
+    except Unsupported as declined:
         raise NeedsLoop(f"item assignment: {declined.reason}") from None
     if isinstance(value, list | tuple) and top_box(value) is not None:
         value = array(value, dtype_of(x)) if dtype_of(x).kind in "iu" else array(value)

@@ -10,10 +10,10 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.errors import NeedsLoop, ShapeError
+from autobatch.errors import OWN_LENGTHS, NeedsLoop, ShapeError, Unsupported
 from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem, picked_along
-from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, check_cast, expect, implements
+from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, expect, implements
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import looped_op
 from autobatch.ops.rules.padding import to_width
@@ -35,7 +35,7 @@ def _arrays(arrays: Any) -> list[Any]:
     if is_boxed(arrays):
         first = shape_of(arrays)[0]
         if is_boxed(first):
-            raise Declined("joining the rows of an array whose number differs between examples")
+            raise Unsupported("joining the rows of an array whose number differs between examples")
         return [arrays[i] for i in range(first)]
     return [as_array(x) for x in arrays]
 
@@ -190,7 +190,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         points = [0, *indices_or_sections, total]
     else:
         if rank_of(indices_or_sections) == BATCH_RANK:
-            raise NeedsLoop("split into a number of parts that differs between examples")
+            raise NeedsLoop("split into a number of parts that differs between examples", instead=OWN_LENGTHS)
         sections = int(indices_or_sections)
         if sections <= 0:
             raise ValueError("number sections must be larger than 0.")
@@ -243,7 +243,7 @@ def delete(arr: Any, obj: Any, axis: Any = None) -> Any:
 def _without_some(arr: Any, places: Sequence[int], axis: int, n: Any) -> Any:
     """np.delete at positions that are the same in all examples, along an axis whose length differs."""
     if any(any_true((n <= place) | (n < -place)) for place in places):
-        raise Declined("np.delete out of bounds")
+        raise Unsupported("np.delete out of bounds")
     kept = arange(n)
     for place in places:
         kept = kept[kept != (place if place >= 0 else n + place)]
@@ -256,7 +256,7 @@ def _without_one(arr: Any, obj: Any, axis: int, n: Any) -> Any:
         return _without_some(arr, obj, axis, n)
     whole = ndim_of(obj) == 0 and (is_boxed(obj) or isinstance(obj, int | np.integer)) and dtype_of(obj).kind in "iu"
     if not whole or any_true((obj < -n) | (obj >= n)):
-        raise Declined("np.delete at places that differ between examples, other than one for each")
+        raise Unsupported("np.delete at places that differ between examples, other than one for each")
     place = np.where(obj < 0, obj + n, obj)
     kept = arange(n - 1)
     return arr[on_axis(axis, kept + (kept >= place))]
@@ -265,16 +265,16 @@ def _without_one(arr: Any, obj: Any, axis: int, n: Any) -> Any:
 @implements(np.insert)
 def insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     if not isinstance(obj, int) or (axis is not None and ndim_of(values) != ndim_of(arr) - 1):
-        raise Declined("np.insert at several places")
+        raise Unsupported("np.insert at several places")
     if axis is None:
         arr, axis, values = np.reshape(arr, (-1,)), 0, np.reshape(as_array(values), (-1,))
         if shape_of(values) != (1,):
-            raise Declined("np.insert of several values")
+            raise Unsupported("np.insert of several values")
     else:
         axis = normalise_axis(axis, ndim_of(arr))
         values = np.expand_dims(as_array(values), axis)
     if any_shorter(arr, abs(obj), axis):
-        raise Declined("np.insert past an end")
+        raise Unsupported("np.insert past an end")
     parts = (arr[on_axis(axis, slice(None, obj))], values.astype(dtype_of(arr)), arr[on_axis(axis, slice(obj, None))])
     return np.concatenate(parts, axis)
 
@@ -357,9 +357,9 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
     if mode == "constant":
         values = _pairs(kwargs.pop("constant_values", 0), rank)
     if kwargs or mode not in ("constant", "edge", "wrap", "reflect", "symmetric"):
-        raise Declined(f"np.pad with mode={mode!r} or its options")
+        raise Unsupported(f"np.pad with mode={mode!r} or its options")
     if not dtype_of(array).isnative:  # which `np.concatenate` does not keep
-        raise Declined(f"np.pad of dtype {dtype_of(array)}")
+        raise Unsupported(f"np.pad of dtype {dtype_of(array)}")
     out = array
     for axis, (before, after) in enumerate(widths):
         if not is_boxed(before) and not is_boxed(after):

@@ -9,12 +9,12 @@ from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shap
 from autobatch.core.batched import Batched, Lengths, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import ShapeError
+from autobatch.errors import ShapeError, Unsupported
 from autobatch.ops.numpy.contractions import mt
 from autobatch.ops.numpy.creation import CREATION, arange, zeros
 from autobatch.ops.numpy.indexing import placed
 from autobatch.ops.rules.aliasing import set_order, view
-from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, expect, implements
+from autobatch.ops.rules.dispatch import any_shorter, any_true, expect, implements
 from autobatch.ops.rules.op_kinds import run_by_length, vjp_columns
 from autobatch.ops.rules.padding import fill, mask_cotangent, to_width
 from autobatch.ops.rules.sizes import as_batched, lane_count
@@ -329,10 +329,10 @@ pinv_p     = _factor("pinv",     np.linalg.pinv,     _pinv_vjp)
 
 
 def _real_matrix(x: Any) -> Any:
-    """The matrix cast to float; Declined for complex matrices, whose factorisations have no op."""
+    """The matrix cast to float; Unsupported for complex matrices, whose factorisations have no op."""
     x = _check(x)
     if dtype_of(x).kind == "c":
-        raise Declined("a factorisation of complex matrices")
+        raise Unsupported("a factorisation of complex matrices")
     return x
 
 
@@ -352,9 +352,9 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     a = _real_matrix(a)
     rows, columns = shape_of(a)[-2:]
     if is_boxed(rows) or is_boxed(columns):
-        raise Declined("np.linalg.qr of matrices whose size differs between examples")
+        raise Unsupported("np.linalg.qr of matrices whose size differs between examples")
     if mode not in ("reduced", "r", "complete") or (mode == "complete" and rows > columns):
-        raise Declined(f"np.linalg.qr with mode={mode!r}")
+        raise Unsupported(f"np.linalg.qr with mode={mode!r}")
     both = qr_p(a[..., : min(rows, columns)])
     q, r = _own(both[..., :rows, :], both[..., rows:, :])
     if columns > rows:  # the remaining columns of R
@@ -389,7 +389,9 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
     rows, columns = shape_of(a)[-2:]
     sizes_differ = is_boxed(rows) or is_boxed(columns)
     if sizes_differ or (full_matrices and rows != columns):
-        raise Declined("its factors are not unique; write full_matrices=False" if not sizes_differ else "sizes differ")
+        raise Unsupported(
+            "its factors are not unique; write full_matrices=False" if not sizes_differ else "sizes differ"
+        )
     both = svd_p(a)
     parts = _own(both[..., :rows, :], both[..., rows, :], mt(both[..., rows + 1 :, :]))
     return type(np.linalg.svd(np.eye(1)))(*parts)
@@ -398,7 +400,7 @@ def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True) -> Any:
 @implements(np.linalg.pinv)
 def pinv(a: Any, rcond: Any = None, *, rtol: Any = None) -> Any:
     if is_boxed(rcond) or is_boxed(rtol):
-        raise Declined("np.linalg.pinv with a bound for each example")
+        raise Unsupported("np.linalg.pinv with a bound for each example")
     expect(a, "np.linalg.pinv", least=1)
     given = {name: float(x) for name, x in (("rcond", rcond), ("rtol", rtol)) if x is not None}
     return pinv_p(_real_matrix(a), **given)
@@ -414,9 +416,9 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
     expect(b, "np.linalg.lstsq", kinds="f")
     unknowns = shape_of(a)[1]
     if ndim_of(b) not in (1, 2) or is_boxed(unknowns) or any_shorter(a, unknowns + 1, 0):
-        raise Declined("np.linalg.lstsq of as many unknowns as equations")
+        raise Unsupported("np.linalg.lstsq of as many unknowns as equations")
     if is_boxed(rcond) or (rcond is not None and rcond > _CLEAR):
-        raise Declined("np.linalg.lstsq with a bound that may decide the rank")
+        raise Unsupported("np.linalg.lstsq with a bound that may decide the rank")
     dtype = np.result_type(dtype_of(a), dtype_of(b))
     a, b = (x if dtype_of(x) == np.float64 else x.astype(np.float64) for x in (a, b))  # as NumPy computes it
     x, s = _least_squares(a, b, "np.linalg.lstsq")
@@ -428,12 +430,12 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
 
 
 def _least_squares(a: Any, b: Any, what: str) -> tuple[Any, Any]:
-    """(the least-squares solution, the singular values); Declined unless the rank is certainly full."""
+    """(the least-squares solution, the singular values); Unsupported unless the rank is certainly full."""
     if any_shorter(a, 1) or any_true(np.not_equal(shape_of(a)[0], shape_of(b)[0])):
-        raise Declined(f"{what} of sides that do not fit")
+        raise Unsupported(f"{what} of sides that do not fit")
     s = svdvals_p(a)
     if any_true(~(s[-1] > _CLEAR * s[0])):
-        raise Declined(f"{what} of equations of a rank in doubt")
+        raise Unsupported(f"{what} of equations of a rank in doubt")
     return np.matmul(pinv_p(a), b), s
 
 
@@ -441,7 +443,7 @@ def _least_squares(a: Any, b: Any, what: str) -> tuple[Any, Any]:
 def polyfit(x: Any, y: Any, deg: Any) -> Any:
     """np.polyfit without weights: least squares on the Vandermonde matrix, its columns scaled to norm 1 as in NumPy."""
     if not isinstance(deg, int) or deg < 0:
-        raise Declined("np.polyfit of a degree that is no number of its own")
+        raise Unsupported("np.polyfit of a degree that is no number of its own")
     expect(x, "np.polyfit", rank=1, kinds="iuf")
     expect(y, "np.polyfit", kinds="iuf")
     x, y = x + 0.0, y + 0.0
@@ -451,8 +453,8 @@ def polyfit(x: Any, y: Any, deg: Any) -> Any:
     columns = np.stack(powers[::-1], axis=-1)
     scale = np.sqrt((columns * columns).sum(axis=0))
     if any_true(scale == 0):
-        raise Declined("np.polyfit at points of a rank in doubt")
+        raise Unsupported("np.polyfit at points of a rank in doubt")
     if any_shorter(x, deg + 1):
-        raise Declined("np.polyfit of fewer points than coefficients")
+        raise Unsupported("np.polyfit of fewer points than coefficients")
     solution, _ = _least_squares(columns / scale, y, "np.polyfit")
     return (solution.T / scale).T

@@ -13,8 +13,8 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import note_example
-from autobatch.ops.rules.dispatch import Declined, as_array, cast, implements
+from autobatch.errors import Unsupported, note_example
+from autobatch.ops.rules.dispatch import as_array, cast, implements
 from autobatch.ops.rules.op_kinds import lane_by_lane
 from autobatch.ops.rules.padding import fill, speculate
 from autobatch.ops.rules.sizes import differ_somewhere, normal_axes, normalise_axis
@@ -290,7 +290,7 @@ def _numpys(op: Op) -> Callable[..., Any]:
         options: dict[str, Any] = {} if dtype is None else {"dtype": np.dtype(dtype)}
         if initial is not None:
             if is_boxed(initial) or not isinstance(initial, int | float | complex | np.generic):
-                raise Declined("a reduction with an array for initial=")
+                raise Unsupported("a reduction with an array for initial=")
             options["initial"] = initial
         axes = _ALL_AXES.get(getattr(a, "ndim", -1)) if axis is None else None
         return op(a, axis=ufunc_axes(axis, ndim_of(a)) if axes is None else axes, keepdims=bool(keepdims), **options)
@@ -309,10 +309,10 @@ def _chosen(op: Op, a: Any, where: Any, initial: Any) -> Any:
     mask = as_array(where)
     dtype = dtype_of(a)
     if dtype_of(mask).kind != "b" or dtype.kind not in "biufc":
-        raise Declined("a reduction with where= that is no array of truth values")
+        raise Unsupported("a reduction with where= that is no array of truth values")
     out = np.where(mask, a, np.asarray(identity(dtype), dtype))
     if ndim_of(out) != ndim_of(a) or any(map(differ_somewhere, shape_of(out), shape_of(a))):
-        raise Declined("a reduction with where= of a shape that does not broadcast to the array's")
+        raise Unsupported("a reduction with where= of a shape that does not broadcast to the array's")
     return out
 
 

@@ -8,11 +8,12 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
+from autobatch.errors import COPY_FIRST, Unsupported
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem, picked_along, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.rules.aliasing import is_scalar, view, write_into, zero_d
-from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, check_cast, implements
+from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, implements
 from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.sizes import array_and_axis, axes_of, differ_somewhere, normalise_axis
@@ -66,7 +67,7 @@ def take(a: Any, indices: Any, axis: Any = None, *, mode: str = "raise") -> Any:
         indices = np.asarray(indices, np.int64)
     if mode != "raise":
         if mode not in ("clip", "wrap") or any_shorter(a, 1, axis):
-            raise Declined("np.take with another mode, or with a mode from no elements")
+            raise Unsupported("np.take with another mode, or with a mode from no elements")
         size = shape_of(a)[axis]
         indices = np.clip(indices, 0, size - 1) if mode == "clip" else indices % size
     return picked_along(a, axis, indices)
@@ -86,7 +87,7 @@ def _integers(indices: Any, casting: Any) -> Any:
 def _along(shape: Sequence[Any], indices: Any, axis: int) -> tuple[Any, ...]:
     rank = len(shape)
     if isinstance(indices, list | tuple):
-        raise Declined("positions that are no array, which NumPy refuses")
+        raise Unsupported("positions that are no array, which NumPy refuses")
     if ndim_of(indices) != rank:
         raise ValueError("`indices` and `arr` must have the same number of dimensions")
     if dtype_of(indices).kind not in "iu":
@@ -106,7 +107,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
 @implements(np.put_along_axis)
 def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
     if not is_boxed(arr):
-        raise Declined("a plain array is written to")
+        raise Unsupported("a plain array is written to", instead=COPY_FIRST)
     if axis is None:
         arr, axis = flat_view(arr), 0
     axis = normalise_axis(axis, ndim_of(arr))
@@ -116,16 +117,16 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
 @implements(np.put)
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
     if not is_boxed(a):
-        raise Declined("a plain array is written to")
+        raise Unsupported("a plain array is written to", instead=COPY_FIRST)
     if mode != "raise" or (ndim_of(v) and shape_of(v) != shape_of(ind)):
-        raise Declined("np.put with fewer values than positions, or with a mode")
+        raise Unsupported("np.put with fewer values than positions, or with a mode")
     setitem(flat_view(a), ind, v)
 
 
 @implements(np.copyto)
 def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) -> None:
     if not is_boxed(dst):
-        raise Declined("a plain array is written to")
+        raise Unsupported("a plain array is written to", instead=COPY_FIRST)
     if is_scalar(dst):
         raise TypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dtype_of(dst).name}")
     if src is dst:
@@ -140,7 +141,7 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 @implements(np.putmask)
 def putmask(a: Any, mask: Any, values: Any) -> None:
     if ndim_of(values):
-        raise Declined("np.putmask with an array of values")
+        raise Unsupported("np.putmask with an array of values")
     copyto(a, values, casting="unsafe", where=mask)
 
 
@@ -169,7 +170,7 @@ nonzero_p = Op(
 @implements(np.argwhere)
 def argwhere(a: Any) -> Any:
     if ndim_of(a) == 0:
-        raise Declined("argwhere of a single element")
+        raise Unsupported("argwhere of a single element")
     return argwhere_p(truth(a))
 
 
@@ -192,11 +193,11 @@ def compress(condition: Any, a: Any, axis: Any = None) -> Any:
 def choose(a: Any, choices: Any, *, mode: str = "raise") -> Any:
     count = len(choices)
     if mode not in ("raise", "clip", "wrap") or not count:
-        raise Declined("np.choose with another mode, or without choices")
+        raise Unsupported("np.choose with another mode, or without choices")
     index, *arrays = np.broadcast_arrays(_integers(as_array(a), "safe"), *choices)
     if mode == "raise":
         if any_true((index < 0) | (index >= count)):
-            raise Declined("np.choose by a number without a choice")
+            raise Unsupported("np.choose by a number without a choice")
     else:
         index = np.clip(index, 0, count - 1) if mode == "clip" else index % count
     return take_along_axis(np.stack(arrays), index[None], 0)[0]
@@ -249,11 +250,11 @@ def sliding_window_view(x: Any, window_shape: Any, axis: Any = None, *, writeabl
     shape = tuple(window_shape) if isinstance(window_shape, list | tuple) else (window_shape,)
     axes = axes_of(axis, ndim_of(x))
     if len(shape) != len(axes) or len(set(axes)) != len(axes):
-        raise Declined("windows along an axis that has none of their lengths, or several")
+        raise Unsupported("windows along an axis that has none of their lengths, or several")
     if any(any_shorter(x, length, at) for at, length in zip(axes, shape, strict=True)):
         raise ValueError("window shape cannot be larger than input array shape")
     if writeable:
-        raise Declined("sliding windows to write into")
+        raise Unsupported("sliding windows to write into")
     args = axes, shape, tuple(shape_of(x)[at] for at in axes)
     return view(_windows(x, *args), x, _windows, None, args)
 

@@ -5,9 +5,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import ndim_of, shape_of
+from autobatch.errors import Unsupported
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import zero_d
-from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, expect, implements
+from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, expect, implements
 from autobatch.ops.rules.op_kinds import looped_op
 from autobatch.ops.rules.sizes import differ_somewhere
 
@@ -29,7 +30,7 @@ def unique(
 ) -> Any:
     """np.unique of each example; the gradient of a value goes to its first occurrence."""
     if axis is not None and (ndim_of(ar) != 1 or not isinstance(axis, int)):
-        raise Declined("np.unique along an axis")
+        raise Unsupported("np.unique along an axis")
     flat = np.reshape(ar, (-1,))
     first = _first_p(flat, equal_nan=equal_nan)
     out = [getitem(flat, first)]
@@ -95,7 +96,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     xp, fp, x = (each.astype(np.float64, copy=False) for each in (xp, fp, x))  # as NumPy does
     n, points = shape_of(xp)[0], shape_of(fp)
     if any_shorter(xp, 2) or len(points) != 1 or any_true(n != points[0]):
-        raise Declined("np.interp with a single point, or with as many values as points in some examples only")
+        raise Unsupported("np.interp with a single point, or with as many values as points in some examples only")
     below = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, n - 2)
     x0, x1 = getitem(xp, below), getitem(xp, below + 1)
     y0, y1 = getitem(fp, below), getitem(fp, below + 1)

@@ -10,7 +10,7 @@ from autobatch.core.abstract_eval import is_non_c_order, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.errors import NeedsLoop, ShapeError
+from autobatch.errors import WRITE_AXIS, NeedsLoop, ShapeError, Unsupported
 from autobatch.ops.rules.aliasing import (
     is_contiguous,
     is_scalar,
@@ -21,7 +21,7 @@ from autobatch.ops.rules.aliasing import (
     view,
     zero_d,
 )
-from autobatch.ops.rules.dispatch import Declined, any_shorter, as_array, implements
+from autobatch.ops.rules.dispatch import any_shorter, as_array, implements
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import mask_cotangent, to_width
 from autobatch.ops.rules.row_gather import rows_p
@@ -128,7 +128,7 @@ def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
     for axis, size in enumerate(have):
         if isinstance(size, Lengths) or (size != 1 and isinstance(target[axis + missing], Lengths)):
             if not same_size(size, target[axis + missing]):
-                raise NeedsLoop("broadcast_to: a length is 1 in some examples only")
+                raise NeedsLoop("broadcast_to: a length is 1 in some examples only", instead=WRITE_AXIS)
             data = to_width(data, axis + 1, padded[axis + missing])
     shape = shape_of(data)
     data = data.reshape((lanes, *(1,) * missing, *shape[1:]))
@@ -165,7 +165,7 @@ def reshape(a: Any, /, shape: Any = None, order: str = "C", *, copy: bool | None
     if order == "A" and _is_fortran(a):
         return reshape(a, shape, "F", copy=copy)
     if order not in ("C", "A", "K"):
-        raise Declined(f"reshape with order={order!r}")
+        raise Unsupported(f"reshape with order={order!r}")
     template, operands = size_operands(shape)
     if any(type(size) is int and size < -1 for size in template):  # NumPy takes them as -1, down to a limit
         np.empty(0).reshape([size for size in template if type(size) is int and size < 0])
@@ -280,7 +280,7 @@ def ravel(a: Any, order: str = "C") -> Any:
     elif order == "F" or (order == "A" and _is_fortran(a)):
         a = transpose(a)
     elif order not in ("C", "A"):
-        raise Declined(f"ravel with order={order!r}")
+        raise Unsupported(f"ravel with order={order!r}")
     out = reshape_p(a, shape=(-1,))
     return _shared(out, a, _is_one_run(a), (-1,), ()) if is_boxed(out) else out
 

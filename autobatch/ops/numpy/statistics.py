@@ -10,10 +10,11 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
+from autobatch.errors import Unsupported
 from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
-from autobatch.ops.rules.dispatch import Declined, any_shorter, any_true, as_array, cast, check_cast, expect, implements
+from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, expect, implements
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import examples, lane_by_lane, looped_op
 from autobatch.ops.rules.padding import fill_p
@@ -134,7 +135,7 @@ def _np_mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
 
 def _holds_variance(a: Any, dtype: Any) -> None:
     if dtype is not None and np.dtype(dtype).kind not in ("c" if dtype_of(a).kind == "c" else "fc"):
-        raise Declined("a variance in a dtype that cuts numbers off")
+        raise Unsupported("a variance in a dtype that cuts numbers off")
 
 
 @implements(np.var)
@@ -184,10 +185,10 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
         return _count_p(x, least=minlength)
     if any_shorter(x, 1):  # for an empty x, NumPy ignores weights
         if is_boxed(shape_of(x)[0]):
-            raise Declined("np.bincount of no numbers")
+            raise Unsupported("np.bincount of no numbers")
         return _count_p(x, least=minlength)
     if ndim_of(weights) != 1 or differ_somewhere(shape_of(x)[0], shape_of(weights)[0]):
-        raise Declined("np.bincount with weights of another shape")
+        raise Unsupported("np.bincount with weights of another shape")
     check_cast(dtype_of(weights), np.float64, "safe")
     total = _bins_p(x, least=minlength)
     weights = cast(weights, np.dtype(np.float64))
@@ -204,10 +205,10 @@ _count_p = looped_op("bincount", lambda x, *, least: np.bincount(x, minlength=le
 @implements(np.histogram)
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None) -> Any:
     if is_boxed(bins) or isinstance(bins, str):
-        raise Declined("np.histogram with bins that are estimated, or that differ by example")
+        raise Unsupported("np.histogram with bins that are estimated, or that differ by example")
     if ndim_of(bins) == 0 and range is None:  # the edges depend on the data
         if not isinstance(bins, int):
-            raise Declined("np.histogram of a number of bins that is no int")
+            raise Unsupported("np.histogram of a number of bins that is no int")
         counts, edges = _own_histogram_p(a, bins=bins), _own_edges_p(a, bins=bins)
     else:
         one = ndim_of(bins) == 0
@@ -248,10 +249,10 @@ def _one_axis(a: Any, axis: Any, keepdims: bool) -> tuple[Any, int]:
     """The array and its axis as a non-negative int; axis None: the flattened array and axis 0."""
     if axis is None:
         if keepdims:
-            raise Declined("keepdims over all axes")
+            raise Unsupported("keepdims over all axes")
         return np.reshape(a, (-1,)), 0
     if isinstance(axis, tuple):
-        raise Declined("order statistics over several axes")
+        raise Unsupported("order statistics over several axes")
     return a, normalise_axis(axis, ndim_of(a))
 
 
@@ -264,7 +265,7 @@ def _order_statistic(a: Any, axis: Any, keepdims: bool, pick: Callable[..., Any]
     a, axis = _one_axis(a, axis, keepdims)
     n, dtype = shape_of(a)[axis], dtype_of(a)
     if np.any(np.asarray(n.data if is_boxed(n) else n) == 0):
-        raise Declined("an order statistic of nothing")
+        raise Unsupported("an order statistic of nothing")
     ordered = np.sort(a, axis=axis)
     out = pick(n, lambda place: getitem(ordered, on_axis(axis, place)))
     if dtype.kind == "f":
@@ -284,7 +285,7 @@ def _beside(n: Any, like: Any) -> Any:
 def median(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """np.median; the gradient goes to the middle elements."""
     if dtype_of(a).kind not in "biuf":
-        raise Declined("np.median of complex numbers")
+        raise Unsupported("np.median of complex numbers")
     wide = {2: np.float32}.get(dtype_of(a).itemsize, dtype_of(a)) if dtype_of(a).kind == "f" else np.float64
 
     def middle(n: Any, at: Callable[[Any], Any]) -> Any:
@@ -298,17 +299,17 @@ def median(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """np.quantile by linear interpolation; q is one number, or a list of numbers, that all examples share."""
     if is_boxed(q) or ndim_of(q) > 1:
-        raise Declined("np.quantile of quantiles that differ between examples, or of a table of quantiles")
+        raise Unsupported("np.quantile of quantiles that differ between examples, or of a table of quantiles")
     if ndim_of(q):
         if dtype_of(a) != np.float64:
-            raise Declined("np.quantile of a list of quantiles, which NumPy computes in double precision")
+            raise Unsupported("np.quantile of a list of quantiles, which NumPy computes in double precision")
         return np.stack([quantile(a, each, axis, keepdims=keepdims) for each in np.asarray(q).tolist()])
     if not 0 <= q <= 1:
         raise ValueError("Quantiles must be in the range [0, 1]")
     if type(q) not in (int, float) and dtype_of(a) != np.float64:
-        raise Declined("np.quantile for a NumPy number, which takes part in the promotion")
+        raise Unsupported("np.quantile for a NumPy number, which takes part in the promotion")
     if dtype_of(a).kind != "f":
-        raise Declined("np.quantile of integers")
+        raise Unsupported("np.quantile of integers")
 
     def between(n: Any, at: Callable[[Any], Any]) -> Any:
         place = (n - 1) * float(q)
@@ -324,7 +325,7 @@ def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
 @implements(np.percentile)
 def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
     if is_boxed(q):
-        raise Declined("np.percentile of percentiles that differ between examples")
+        raise Unsupported("np.percentile of percentiles that differ between examples")
     q = q / 100 if type(q) in (int, float) else np.true_divide(q, 100)
     if not np.all((q >= 0) & (q <= 1)):
         raise ValueError("Percentiles must be in the range [0, 100]")
@@ -340,18 +341,18 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     a, weights = as_array(a), as_array(weights)
     shape, given = tuple(shape_of(a)), tuple(shape_of(weights))
     if len(given) != len(shape) and (len(given) != 1 or not isinstance(axis, int)):
-        raise Declined("np.average with weights of another rank along several axes")
+        raise Unsupported("np.average with weights of another rank along several axes")
     if len(given) != len(shape):
         weights = np.reshape(weights, (-1,) + (1,) * (len(shape) - normalise_axis(axis, len(shape)) - 1))
     elif any(map(differ_somewhere, shape, given)):
-        raise Declined("np.average with weights of another shape")
+        raise Unsupported("np.average with weights of another shape")
     integer = dtype_of(a).kind in "biu"
     dtype = np.result_type(dtype_of(a), dtype_of(weights), *(["f8"] if integer else []))
     if len(given) != len(shape):
         weights = weights + np.zeros_like(a, dtype=dtype_of(weights))
     total = np.sum(weights.astype(dtype), axis=axis, keepdims=keepdims)
     if any_true(total == 0):
-        raise Declined("np.average with weights that sum to zero")
+        raise Unsupported("np.average with weights that sum to zero")
     mean = np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
     return (mean, total) if returned else mean
 
@@ -366,7 +367,7 @@ def _register_extreme(function: Callable[..., Any], extreme: Callable[..., Any],
         gone = np.isnan(a)
         out = extreme(np.where(gone, np.asarray(empty, dtype_of(a)), a), axis=axis, keepdims=keepdims)
         if any_true(np.all(gone, axis=axis, keepdims=keepdims)):
-            raise Declined("a slice of nothing but NaN")
+            raise Unsupported("a slice of nothing but NaN")
         return out
 
 
@@ -377,7 +378,7 @@ _register_extreme(np.nanmin, np.min, np.inf)
 def _present(a: Any, axis: Any, keepdims: bool) -> Any:
     count = np.sum(~np.isnan(a), axis=axis, keepdims=keepdims)
     if any_true(count == 0):
-        raise Declined("a slice of nothing but NaN")
+        raise Unsupported("a slice of nothing but NaN")
     return count
 
 
@@ -396,7 +397,7 @@ def nanvar(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> An
     deviation = np.where(np.isnan(a), np.zeros((), dtype_of(a)), a - centre)
     count = _present(a, axis, keepdims) - ddof
     if any_true(count <= 0):
-        raise Declined("np.nanvar with as many degrees of freedom as elements")
+        raise Unsupported("np.nanvar with as many degrees of freedom as elements")
     return (np.sum(deviation * deviation, axis=axis, keepdims=keepdims) / count).astype(dtype_of(a))
 
 

@@ -23,8 +23,8 @@ from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shap
 from autobatch.core.batched import Batched, same_size
 from autobatch.core.current_region import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.errors import NeedsLoop, UnsupportedError
-from autobatch.ops.rules.dispatch import Declined, check_cast, top_box
+from autobatch.errors import COPY_FIRST, NeedsLoop, Unsupported, UnsupportedError
+from autobatch.ops.rules.dispatch import check_cast, top_box
 from autobatch.ops.rules.sizes import differ_somewhere
 
 _PRUNE = 32  # drop dead weak references when the number of views is this times a power of two
@@ -161,7 +161,10 @@ def is_unclear(box: Any) -> bool:
 
 
 def _unclear(box: Any, *_: Any) -> NoReturn:
-    raise report_error(box, NeedsLoop("a write into an array that may be a view of another or a copy, by its strides"))
+    raise report_error(
+        box,
+        NeedsLoop("a write into an array that may be a view of another or a copy, by its strides", instead=COPY_FIRST),
+    )
 
 
 def set_order(out: Any, non_c_order: bool) -> Any:
@@ -226,8 +229,8 @@ def write(box: Any, new: Any) -> None:
         NeedsLoop: `box` is a batch that views a plain array shared by the examples (not a batch: UnsupportedError).
     """
     if view_record(box) is not None and not hasattr(_root_base(box), "_ab_rebind"):
-        kind = NeedsLoop if rank_of(box) == BATCH_RANK else UnsupportedError
-        raise report_error(box, kind("a write into a view of a plain array that is shared; copy it first (.copy())"))
+        why = "a write into a view of a plain array that is shared; copy it first (.copy())"
+        raise report_error(box, NeedsLoop(why) if rank_of(box) == BATCH_RANK else UnsupportedError(why))
     _write(box, new, None)
 
 
@@ -337,10 +340,10 @@ def write_into(out: Any, new: Any) -> Any:
     """Write a result into `out`, this library's array that was given as out=, and return it.
 
     Raises:
-        Declined: `out` is a plain array.
+        Unsupported: `out` is a plain array.
     """
     if not is_boxed(out):
-        raise Declined("a plain array as out=")
+        raise Unsupported("a plain array as out=")
     if is_scalar(out):
         raise TypeError("output must be an array")
     write(out, cast_for_write(new, out))

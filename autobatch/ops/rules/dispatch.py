@@ -6,8 +6,8 @@ Every ufunc is in `UFUNCS`; every other overridable function is in exactly one o
 - `NUMPY_OWN`: NumPy's own Python code, run with this library's array-creation functions;
 - `UNSUPPORTED`: functions without a batching rule, with the reason; a batch runs them as a loop over the examples.
 
-A function in `FUNCTIONS` raises `Declined` for a combination of arguments that it does not cover. The arguments' class
-then decides (its method `_ab_unsupported`): a batch loops over its examples, a lazy array is computed first.
+A function in `FUNCTIONS` raises `Unsupported` for a combination of arguments that it does not cover. The arguments'
+class then decides (its method `_ab_unsupported`): a batch loops over its examples, a lazy array is computed first.
 """
 
 import functools
@@ -23,8 +23,9 @@ from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_o
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import asks_batches
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.errors import UnsupportedError
+from autobatch.errors import CALL_AFTER, Reason, Unsupported, UnsupportedError
 from autobatch.facts.call_effects import effect_of
+from autobatch.facts.numpy_functions import INSTEAD
 from autobatch.ops.rules.padding import fill
 
 UFUNCS: dict[Any, Callable[..., Any]] = {}
@@ -35,21 +36,6 @@ CONSTANT: set[Callable[..., Any]] = {
     np.argpartition, np.array_equiv, np.lexsort, np.linalg.matrix_rank, np.nanargmax, np.nanargmin,
 }  # fmt: skip
 """Functions without an op that are piecewise constant: their gradient is zero, so a tape may call NumPy's own."""
-
-
-class Declined(Exception):  # noqa: N818  (a signal to the wrapper that `implements` adds, never seen by a user)
-    """Raised by an implementation of a NumPy function (`implements`) for arguments that it has no batched form for.
-
-    The call then runs as a loop over the examples. The message names the arguments.
-
-    >>> Declined("out= has no batched form").reason
-    'out= has no batched form'
-    """
-
-    @property
-    def reason(self) -> str:
-        """The message, for the warning."""
-        return str(self.args[0]) if self.args else "no batched form"
 
 
 def ufunc_table(*ops: Op) -> dict[Any, Op]:
@@ -74,7 +60,7 @@ def implements(
             whose result does not depend on the dtype of that array. None: calls with `out=` are declined.
 
     Returns:
-        A decorator that returns the implementation, wrapped so that it handles `Declined`.
+        A decorator that returns the implementation, wrapped so that it handles `Unsupported`.
 
     Here `np.trapezoid`, called with its first two arguments only, runs ops that have batching rules:
 
@@ -113,7 +99,7 @@ def _with_fallback(
             target, given, named = coverage.bind(args, kwargs, into is not None)
             result = implementation(*given, **named)
             return result if into is None or target is None else into(target, result)
-        except (Declined, TypeError) as declined:
+        except (Unsupported, TypeError) as declined:
             effect = effect_of(function)
             if effect is not None and not effect.written(args, kwargs):  # of what is shared, the values are known
                 known = [getattr(arg, "_ab_shared", arg) for arg in args]
@@ -201,7 +187,7 @@ class Coverage:
         """Bind a call by NumPy's signature: (`out=` argument or None, positional arguments, keyword arguments).
 
         Raises:
-            Declined: an argument that the implementation does not cover differs from NumPy's default.
+            Unsupported: an argument that the implementation does not cover differs from NumPy's default.
             TypeError: the arguments do not fit NumPy's signature.
         """
         given: list[Any] = []
@@ -217,7 +203,7 @@ class Coverage:
                 given += value
             elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
                 if not self.rest and any(option is not None for option in value.values()):
-                    raise Declined(f"{name_of(self.function)} with {', '.join(value)}")
+                    raise Unsupported(f"{name_of(self.function)} with {', '.join(value)}")
                 named.update(value if self.rest else {})
             elif own is not None and value is not _NO_VALUE:
                 if own.kind is not inspect.Parameter.KEYWORD_ONLY and self.places[name] == len(given):
@@ -227,7 +213,7 @@ class Coverage:
             elif writes and name == "out":
                 target = value
             elif not is_default(name, value, parameter.default):
-                raise Declined(f"{name_of(self.function)} with {name}=")
+                raise Unsupported(f"{name_of(self.function)} with {name}=")
         return target, given, named
 
 
@@ -249,14 +235,14 @@ def expect(x: Any, what: str, *, least: int = 0, rank: int | None = None, kinds:
     """Check an argument of an implementation; if the check fails, the call runs as a loop over the examples.
 
     Raises:
-        Declined: an axis is shorter than `least` in some example, or the rank or the dtype's kind is another.
+        Unsupported: an axis is shorter than `least` in some example, or the rank or the dtype's kind is another.
     """
     if rank is not None and ndim_of(x) != rank:
-        raise Declined(f"{what} of {ndim_of(x)} dimensions")
+        raise Unsupported(f"{what} of {ndim_of(x)} dimensions")
     if kinds is not None and dtype_of(x).kind not in kinds:
-        raise Declined(f"{what} of {dtype_of(x)}")
+        raise Unsupported(f"{what} of {dtype_of(x)}")
     if least and any_shorter(x, least):
-        raise Declined(f"{what} of fewer than {least} elements")
+        raise Unsupported(f"{what} of fewer than {least} elements")
 
 
 def is_default(name: str, value: Any, default: Any) -> bool:
@@ -291,7 +277,7 @@ def name_of(function: Any) -> str:
     return ".".join(part for part in ("np", module, name) if part) if package == "numpy" else name
 
 
-def no_rule_message(function: Any, reason: str = "") -> str:
+def no_rule_message(function: Any, reason: str = "") -> Reason:
     """The message that a call has no batched form, and why; a reason that already names the call is used alone.
 
     >>> import numpy as np
@@ -301,9 +287,9 @@ def no_rule_message(function: Any, reason: str = "") -> str:
     'np.histogram whose range follows from the data'
     """
     name = name_of(function)
-    if reason.startswith(("np.", name)):
-        return reason
-    return f"{name} has no batching rule{f' ({reason})' if reason else ''}"
+    if not reason.startswith(("np.", name)):
+        reason = f"{name} has no batching rule{f' ({reason})' if reason else ''}"
+    return Reason(reason, instead=INSTEAD.get(function) or CALL_AFTER)
 
 
 def refuse(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], reason: str) -> Any:

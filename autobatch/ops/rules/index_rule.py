@@ -26,8 +26,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.current_region import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.errors import NeedsLoop, ShapeError
-from autobatch.ops.rules.dispatch import Declined
+from autobatch.errors import WRITE_AXIS, NeedsLoop, ShapeError, Unsupported
 from autobatch.ops.rules.padding import mask_padding, to_width, to_widths
 from autobatch.ops.rules.row_gather import gather_axis, rows_p, scatter_rows_p
 from autobatch.ops.rules.sizes import (
@@ -114,7 +113,7 @@ def _array(item: Any) -> tuple[tuple[Any, ...], Any]:
     dtype, rank = dtype_of(item), ndim_of(item)
     if dtype.kind == "b":
         if rank == 0:
-            raise Declined("indexing with a single boolean")
+            raise Unsupported("indexing with a single boolean")
         return ("b", rank), item
     if dtype.kind not in "iu":
         raise IndexError(
@@ -477,7 +476,7 @@ def aligned_ids(value: Any, size: Size, axis: int, block: Sequence[Size], padded
     for place, have in enumerate(sizes):
         want = block[place + len(block) - rank]
         if not same_size(have, want) and have != 1:
-            raise NeedsLoop("index arrays whose lengths are 1 in some examples only")
+            raise NeedsLoop("index arrays whose lengths are 1 in some examples only", instead=WRITE_AXIS)
         if have != 1:
             ids = to_width(ids, place + 1, padded[place + len(block) - rank])
     inside = padding_mask(sizes, ids.shape[1:])

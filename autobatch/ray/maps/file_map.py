@@ -13,7 +13,7 @@ from typing import Any
 
 from autobatch.checkpoint.files import Lock
 from autobatch.errors import OptionError, StructureError
-from autobatch.ray.hosts import ProcessesLost
+from autobatch.ray.hosts import ProcessesLostError
 from autobatch.ray.maps.row_groups import (
     Skipped,
     Unit,
@@ -283,7 +283,7 @@ def _run_on_ray(
             try:
                 with translated_errors():
                     found = ray.get(result)
-            except ProcessesLost as error:
+            except ProcessesLostError as error:
                 died[unit] += 1
                 if died[unit] <= retries:
                     waiting.appendleft(unit)

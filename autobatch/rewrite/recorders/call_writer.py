@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 
 from autobatch.blocks.block_expressions import METHODS, is_pure
+from autobatch.errors import NeedsLoop, Unreachable, Unsupported
 from autobatch.facts.call_effects import Effect, effect_of, method_effect, method_names, mutators
 from autobatch.facts.types import keeps_fields
 from autobatch.lazy.array import LazyArray
-from autobatch.program.source import NoSourceError
 from autobatch.rewrite.block_forms import block_tree
-from autobatch.rewrite.recorders.guards import MISSING, Changed, method_of
-from autobatch.rewrite.recorders.line_writer import Unreachable
+from autobatch.rewrite.recorders.guards import MISSING, method_of
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
@@ -26,7 +25,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     IterKind,
     ListKind,
     NodeOrNumber,
-    NotCovered,
     Parts,
     RaggedNode,
     RecordedNode,
@@ -52,7 +50,7 @@ class CallWriter(ValueWriter):
 
     def _call(self, node: ast.Call) -> Term:
         if any(each.arg is None for each in node.keywords):
-            raise NotCovered("a call with unpacked arguments by name")
+            raise Unsupported("a call with unpacked arguments by name")
         function = node.func
         match function:
             case ast.Name(id=name) if name in self.version.blocks:
@@ -64,7 +62,7 @@ class CallWriter(ValueWriter):
             case ast.Call(func=ast.Name(id="_ab_listed"), args=[called]):
                 return self.call(called, node, of_lists=True)
             case ast.Call(func=ast.Name(id="_ab_maker" | "_ab_total")):
-                raise NotCovered("an array that is made to be written to")
+                raise Unsupported("an array that is made to be written to")
         return self.call(function, node)
 
     def _arguments(self, node: ast.Call) -> tuple[list[Term], dict[str, Term]]:
@@ -81,7 +79,7 @@ class CallWriter(ValueWriter):
         """The parts of a tuple that is passed as several arguments (`*args`)."""
         kind = value.kind
         if not isinstance(kind, Parts) or not kind.is_tuple:
-            raise NotCovered("a call with unpacked arguments of any number")
+            raise Unsupported("a call with unpacked arguments of any number")
         value = self.let(value) if value.parts is None else value
         return [self.part(value, at) for at in range(len(kind.parts))]
 
@@ -102,7 +100,7 @@ class CallWriter(ValueWriter):
         if isinstance(function.kind, Closure):
             return self._closure_call(function.kind, args, named)
         if not isinstance(function.kind, Const):
-            raise NotCovered("a call of what only the example knows")
+            raise Unsupported("a call of what only the example knows")
         return self.call_constant(function.kind, args, named, of_lists)
 
     def _of_element(self, function: Const, node: ast.Call) -> Term | None:
@@ -128,7 +126,7 @@ class CallWriter(ValueWriter):
             return None
         over = self.let(self.expr(node.args[0]))
         if not isinstance(over.kind, ListKind) or type(over.kind) is DictKind or (reverse and value is not sorted):
-            raise NotCovered(f"{value.__name__} of what is no list")
+            raise Unsupported(f"{value.__name__} of what is no list")
         order = self._order(over, key, self.written.named(function.number), reverse)
         if value is not sorted:
             return self.let(Term(over.kind.item, f"{over.text}[{order}]"))
@@ -173,10 +171,10 @@ class CallWriter(ValueWriter):
         if found.parts is not None:
             parts = [self.check(each) for each in found.parts]
             if not self.are_plain(*parts):
-                raise NotCovered("a key that is no number")
+                raise Unsupported("a key that is no number")
             found = Term(PLAIN, f"({', '.join(map(self.text, parts))},)", simple=True)
         if not self.are_plain(found):
-            raise NotCovered("a key that is no number")
+            raise Unsupported("a key that is no number")
         self.emit(f"{keys}.append({self.text(self.check(found))})")
         self.depth -= 1
         self.env = before
@@ -194,10 +192,10 @@ class CallWriter(ValueWriter):
         if type(value) is types.FunctionType:
             try:
                 tree, blocks = block_tree(value)
-            except NoSourceError:
+            except Unsupported:
                 if is_pure(value):
                     return self._operation(function, args, named, of_lists)
-                raise NotCovered(f"a call of {value.__qualname__}") from None
+                raise Unsupported(f"a call of {value.__qualname__}") from None
             return self._user_call(tree, blocks, value, function.number, args, named)
         if isinstance(value, type) and value not in _OF_PLAIN:
             numbers = constants_of(args)
@@ -215,7 +213,7 @@ class CallWriter(ValueWriter):
             method = self.read(constants.method, function.number, "__call__")
             assert isinstance(method.kind, Const)
             return self.call_constant(method.kind, [Term(function, ""), *args], named)
-        raise NotCovered(f"a call of {value!r}")
+        raise Unsupported(f"a call of {value!r}")
 
     def _operation(self, function: Const, args: list[Term], named: dict[str, Term], of_lists: bool) -> Term:
         """A NumPy function, or one of ours, without side effects."""
@@ -228,7 +226,7 @@ class CallWriter(ValueWriter):
         args, named = values[: len(args)], dict(zip(named, values[len(args) :], strict=True))
         own = any(each.kind is PLAIN for each in values)
         if own and all(each.kind is PLAIN or isinstance(each.kind, Const) for each in values):
-            raise NotCovered("an operation on an example's own arrays outside of blocks")
+            raise Unsupported("an operation on an example's own arrays outside of blocks")
         return self.apply(called, args, ("call", number, *named), **named)
 
     def _made(self, cls: Any, args: list[Term], named: dict[str, Term]) -> Term:
@@ -236,18 +234,18 @@ class CallWriter(ValueWriter):
         if type(cls) is type and dataclasses.is_dataclass(cls):
             fields = dataclasses.fields(cls)
             if not keeps_fields(cls) or not all(each.init for each in fields):
-                raise NotCovered(f"an object of {cls.__name__}")
+                raise Unsupported(f"an object of {cls.__name__}")
             names = tuple([each.name for each in fields])
             if len(args) > len(names):
-                raise NotCovered("too many arguments")
+                raise Unsupported("too many arguments")
             given = dict(zip(names, args, strict=False)) | named
             for each in fields:
                 if each.name not in given:
                     if type(each.default) not in (int, float, str, bool, type(None)):
-                        raise NotCovered("a default that is no number")
+                        raise Unsupported("a default that is no number")
                     given[each.name] = self.literal(each.default)
             if set(given) != set(names):
-                raise NotCovered("an argument that is no field")
+                raise Unsupported("an argument that is no field")
             self.written.constants.literal(cls)
             return self.parts([given[name] for name in names], cls, names)
         if isinstance(cls, type) and issubclass(cls, tuple) and cls.__base__ is tuple and hasattr(cls, "_fields"):
@@ -255,7 +253,7 @@ class CallWriter(ValueWriter):
             given = dict(zip(names, args, strict=False)) | named
             if set(given) == set(names) and not vars(cls).keys() & {"__init__", "__getitem__", "__iter__"}:
                 return self.parts([given[name] for name in names], cls, names)
-        raise NotCovered(f"an object of {cls.__name__}")
+        raise Unsupported(f"an object of {cls.__name__}")
 
     def _builtin(self, function: Const, args: list[Term], named: dict[str, Term]) -> Term:
         value = function.value
@@ -288,7 +286,7 @@ class CallWriter(ValueWriter):
         if value in (min, max, sum) and any(not self.are_plain(each) for each in args):
             return self.apply(value, args, ("builtin", function.number, *named), **named)
         if named or not self.are_plain(*args):
-            raise NotCovered(f"a call of {value.__name__}")
+            raise Unsupported(f"a call of {value.__name__}")
         texts = [self.text(self.check(each)) for each in args]
         text = f"{self.written.named(function.number)}({', '.join(texts)})"
         return Term(PLAIN, text, simple=value in (len, int, float, bool, str, abs, ord, chr))
@@ -300,7 +298,7 @@ class CallWriter(ValueWriter):
     def _isinstance(self, function: Const, value: Term, classes: Const) -> Term:
         each = classes.value if type(classes.value) is tuple else (classes.value,)
         if not all(isinstance(one, type) and type(one).__instancecheck__ is type.__instancecheck__ for one in each):
-            raise NotCovered("isinstance by a class of its own kind")
+            raise Unsupported("isinstance by a class of its own kind")
         if value.kind is PLAIN:
             value = self.check(value)
             text = f"{self.written.named(function.number)}({value.text}, {self.written.named(classes.number)})"
@@ -311,13 +309,13 @@ class CallWriter(ValueWriter):
             return self.literal(issubclass(tuple if isinstance(value.kind, Parts) else list, each))
         if isinstance(value.kind, Const) and type(value.kind.value) is not LazyArray:
             return self.literal(isinstance(value.kind.value, each))
-        raise NotCovered("isinstance of an array")
+        raise Unsupported("isinstance of an array")
 
     def _rearranged(self, function: Const, args: list[Term], named: dict[str, Term]) -> Term:
         """`zip`, `enumerate`, `reversed`, `list` and `tuple` of iterables."""
         value = function.value
         if any(not self.are_plain(each) or not isinstance(each.kind, Const) for each in named.values()):
-            raise NotCovered(f"{value.__name__} with arguments")
+            raise Unsupported(f"{value.__name__} with arguments")
         over = args[:1] if value is not zip else args
         kinds = [self._items_of(each.kind) for each in over]
         texts = [self._gone_through(self.check(each)) for each in args]
@@ -335,12 +333,12 @@ class CallWriter(ValueWriter):
             made = self.listed(("list", self.counter))
             self.add(made, kinds[0])
             return self.let(Term(made, text))
-        raise NotCovered("a tuple of as many arrays as the example has")
+        raise Unsupported("a tuple of as many arrays as the example has")
 
     def _closure_call(self, closure: Closure, args: list[Term], named: dict[str, Term]) -> Term:
         owner: Version = closure.owner
         if not (self.version is owner or self.version.owner is owner):
-            raise NotCovered("a call of a function from elsewhere than where it is defined")
+            raise Unsupported("a call of a function from elsewhere than where it is defined")
         env = self._bound_arguments(closure.tree, None, None, args, named)
         own = set(env)
         for name in sorted(owner.captured - own):
@@ -360,14 +358,14 @@ class CallWriter(ValueWriter):
     ) -> dict[str, Term]:
         """The value given to each parameter."""
         if tree.args.vararg or tree.args.kwarg:
-            raise NotCovered("a function of any number of arguments")
+            raise Unsupported("a function of any number of arguments")
         positional = [each.arg for each in (*tree.args.posonlyargs, *tree.args.args)]
         only = {each.arg for each in tree.args.posonlyargs}
         if len(args) > len(positional) or only & set(named):
-            raise NotCovered("a call with arguments that do not fit")
+            raise Unsupported("a call with arguments that do not fit")
         env = dict(zip(positional, args, strict=False))
         if set(env) & set(named):
-            raise NotCovered("a call with arguments that do not fit")
+            raise Unsupported("a call with arguments that do not fit")
         env.update(named)
         every = [*positional, *[each.arg for each in tree.args.kwonlyargs]]
         defaults = len(tree.args.defaults)
@@ -375,21 +373,21 @@ class CallWriter(ValueWriter):
             if name in env:
                 continue
             if function is None:
-                raise NotCovered("a default of a function that is defined in another")
+                raise Unsupported("a default of a function that is defined in another")
             if name in positional and positional.index(name) >= len(positional) - defaults:
                 env[name] = self.read(self.written.constants.default, origin, positional.index(name) - len(positional))
             elif name not in positional and name in (function.__kwdefaults__ or {}):
                 env[name] = self.read(self.written.constants.default, origin, name)
             else:
-                raise NotCovered("a call with too few arguments")
+                raise Unsupported("a call with too few arguments")
         if set(env) - set(every):
-            raise NotCovered("a call with arguments that do not fit")
+            raise Unsupported("a call with arguments that do not fit")
         return {name: env[name] for name in every}
 
     def _version_call(self, of: Definition, env: dict[str, Term]) -> Term:
         kinds = {name: value.kind for name, value in env.items()}
         if any(isinstance(kind, IterKind) for kind in kinds.values()):
-            raise NotCovered("an iterator as an argument")
+            raise Unsupported("an iterator as an argument")
         version = self.written.version(of, kinds)
         for name in version.given:
             seen = version.seen.get(name, env[name].seen).or_else(env[name].seen)
@@ -406,7 +404,7 @@ class CallWriter(ValueWriter):
         kind = base.kind
         if type(kind) is DictKind:
             if name not in ("items", "keys", "values") or node.args or node.keywords:
-                raise NotCovered(f".{name} of a dict")
+                raise Unsupported(f".{name} of a dict")
             items = {"items": Parts((PLAIN, kind.item)), "keys": PLAIN, "values": kind.item}[name]
             return self.let(Term(IterKind(items), f"{base.text}.{name}()"))
         if isinstance(kind, ListKind):
@@ -418,7 +416,7 @@ class CallWriter(ValueWriter):
             if name == "sort" and not node.args and type(kind) is ListKind:
                 by, is_reversed = self._ordering(node)
                 if by is None:
-                    raise NotCovered("sort without a key")
+                    raise Unsupported("sort without a key")
                 order = self._order(base, by, self.written.named(self.written.constants.literal(sorted)), is_reversed)
                 self.emit(f"{base.text}[:] = [{base.text}[_ab_i] for _ab_i in {order}]")
                 return self.literal(None)
@@ -427,20 +425,20 @@ class CallWriter(ValueWriter):
                 if kind.item is NOTHING:
                     raise Unreachable
                 if not self.are_plain(*args):
-                    raise NotCovered("pop")
+                    raise Unsupported("pop")
                 return self.let(Term(kind.item, f"{base.text}.pop({', '.join(map(self.text, args))})"))
-            raise NotCovered(f".{name} of a list")
+            raise Unsupported(f".{name} of a list")
         if isinstance(kind, RecordedNode | RaggedNode):
             if isinstance(kind, RecordedNode) and name in ("item", "tolist") and not node.args and not node.keywords:
                 return self.waited(base, shapes=name == "tolist")
             if name not in METHODS:
-                raise NotCovered(f".{name} of an array")
+                raise Unsupported(f".{name} of an array")
             args, named = self._arguments(node)
             _check_writes(method_effect(np.ndarray, name), [base, *args], named)
             caller = operator.methodcaller
             constants = constants_of([*args, *named.values()])
             if constants is None:
-                raise NotCovered(f".{name} with arguments of the example")
+                raise Unsupported(f".{name} with arguments of the example")
             given = [each.value for each in constants[: len(args)]]
             keywords = dict(zip(named, [each.value for each in constants[len(args) :]], strict=True))
             key = ("method", name, *[each.number for each in constants], *named)
@@ -448,33 +446,33 @@ class CallWriter(ValueWriter):
         if isinstance(kind, Parts) and kind.make is not None:
             found = method_of(kind.make, name)
             if found is MISSING:
-                raise NotCovered(f".{name} of an object")
+                raise Unsupported(f".{name} of an object")
             function = self.written.const(self.written.constants.method_of(kind.make, name))
             args, named = self._arguments(node)
             return self.call_constant(function, [base, *args], named)
         if isinstance(kind, Const):
             if type(kind.value) is LazyArray:
-                raise NotCovered(f".{name} of a shared array")
+                raise Unsupported(f".{name} of a shared array")
             try:
                 number = self.written.constants.method(kind.number, name)
-            except Changed:
+            except NeedsLoop:
                 return self._stored_call(base, name, node)
             args, named = self._arguments(node)
             return self.call_constant(self.written.const(number), [base, *args], named)
         if kind is PLAIN:
             return self._method_of_plain(base, name, node)
-        raise NotCovered(f".{name}()")
+        raise Unsupported(f".{name}()")
 
     def _stored_call(self, base: Term, name: str, node: ast.Call) -> Term:
         """A call of a function stored in a shared object, or of a method of a shared container."""
         kind = base.kind
         assert isinstance(kind, Const)
         if type(kind.value) in (dict, list, tuple, str) and name in ("items", "keys", "values", "get", "index"):
-            raise NotCovered(f".{name}() of a shared container")
+            raise Unsupported(f".{name}() of a shared container")
         function = self.attribute(base, name)
         args, named = self._arguments(node)
         if not isinstance(function.kind, Const):
-            raise NotCovered(f".{name}()")
+            raise Unsupported(f".{name}()")
         return self.call_constant(function.kind, args, named)
 
     def _method_of_plain(self, base: Term, name: str, node: ast.Call) -> Term:
@@ -483,10 +481,10 @@ class CallWriter(ValueWriter):
         if users:
             return self._dispatched(base, name, users, node)
         if name not in _READERS:
-            raise NotCovered(f".{name}() of an example's object")
+            raise Unsupported(f".{name}() of an example's object")
         args, named = self._arguments(node)
         if named or not self.are_plain(*args):
-            raise NotCovered(f".{name}() of an example's object")
+            raise Unsupported(f".{name}() of an example's object")
         texts = [self.text(self.check(each)) for each in args]
         self.emit(f"if _ab_type({base.text}) not in _ab_containers: raise _ab_misfit")
         out = Term(PLAIN, f"{base.text}.{name}({', '.join(texts)})")
@@ -527,7 +525,7 @@ class CallWriter(ValueWriter):
 def _check_writes(effect: Effect | None, args: list[Term], named: dict[str, Term]) -> None:
     """Refuse a call that writes into an argument (`out=`): a recorder may run it once for all, or for none."""
     if effect is not None and effect.written(args, named, _known):
-        raise NotCovered("a call that writes into an argument")
+        raise Unsupported("a call that writes into an argument")
 
 
 def _known(value: Term) -> Any:

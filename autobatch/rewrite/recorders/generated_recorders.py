@@ -18,16 +18,17 @@ from autobatch.batches.any_batch import Batch
 from autobatch.core.abstract_eval import Aval, known_aval
 from autobatch.core.pytree import leaves_of_kind
 from autobatch.core.recorded_array import is_recorded
+from autobatch.errors import NeedsLoop, Unsupported, reason_of
 from autobatch.facts.types import COMPARISON_METHODS, SCALARS, SILENT_ATTRIBUTES, is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
-from autobatch.lazy.example_recorder import NoRoom, UnusualLength
+from autobatch.lazy.example_recorder import NO_ROOM, NOT_RECORDED
 from autobatch.lazy.grouping.any_length import LONGEST, SHORTEST
 from autobatch.lazy.trace import Trace
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.source import PARSING
 from autobatch.rewrite.block_forms import block_tree
-from autobatch.rewrite.recorders.guards import FUNCTION, TRACE, Changed, Constants
+from autobatch.rewrite.recorders.guards import FUNCTION, TRACE, Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
@@ -36,7 +37,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     DictKind,
     ListKind,
     NodeOrNumber,
-    NotCovered,
     Parts,
     RaggedNode,
     RecordedNode,
@@ -44,7 +44,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Seen,
     without_values,
 )
-from autobatch.rewrite.recorders.recorder_functions import Definition, Misfit, Site, Version, Wait, Written
+from autobatch.rewrite.recorders.recorder_functions import Definition, Site, Version, Wait, Written
 from autobatch.rewrite.recorders.statement_writer import write_version
 
 _MOST_FORMS = 8  # per function
@@ -157,7 +157,7 @@ class MapRecorders:
             if form.misfits < _PATIENCE_OF_FORM + form.fits // 4 and not (form.misfits and form.has_new_kinds()):
                 try:
                     return _BoundForm(form, trace, roots)
-                except (Changed, Misfit):
+                except NeedsLoop:
                     continue
         if self._tried >= _MOST_TRIED or recorders.failures >= _MOST_FAILURES:
             return None
@@ -171,7 +171,7 @@ class MapRecorders:
             form.given = given
             bound = _BoundForm(form, trace, roots)
         except Exception as error:  # whatever the error is, the examples run as Python
-            recorders.reason = str(error) if isinstance(error, NotCovered) else f"{type(error).__name__}: {error}"
+            recorders.reason = reason_of(error)
             recorders.failures += 1
             return None
         recorders.forms[_MOST_FORMS - 1 :] = []
@@ -245,22 +245,22 @@ def _form_of(
     """Read a function and write its recorder.
 
     Raises:
-        NotCovered, NoSourceError, Changed: no recorder can be written.
+        Unsupported: no recorder can be written.
     """
     if leaves_of_kind([value for key, value in roots.items() if key is not TRACE], Batch):
-        raise NotCovered("a batch among the shared arguments")
+        raise Unsupported("a batch among the shared arguments")
     tree, own_blocks = block_tree(function)
     constants = Constants(roots)
     written = Written(trace, constants, _classes_in([column[i] for column in columns for i in range(index + 1)]))
     args = tree.args
     if args.vararg or args.kwarg:
-        raise NotCovered("a function of any number of arguments")
+        raise Unsupported("a function of any number of arguments")
     positional = [each.arg for each in (*args.posonlyargs, *args.args)]
     kinds: dict[str, RecorderKind] = {}
     own: dict[str, int] = {}  # {name of an argument that differs by example: position}
     given: list[Any] = ["self", *range(len(places))] if "self" in roots else list(range(len(places)))
     if len(given) > len(positional):
-        raise NotCovered("more arguments than parameters")
+        raise Unsupported("more arguments than parameters")
     for name, key in [*zip(positional, given, strict=False), *[(name, name) for name in named]]:
         value = roots.get(key, places[key] if type(key) is int else None)
         if type(value) is _Example:
@@ -274,16 +274,16 @@ def _form_of(
             at: int | str = positional.index(name) - len(positional) if name in positional else name
             kinds[name] = written.const(constants.default(None, at))
     if set(kinds) != set(every):
-        raise NotCovered("an argument that the function does not have")
+        raise Unsupported("an argument that the function does not have")
     root = written.version(
         Definition(tree, own_blocks, function.__globals__, function), {name: kinds[name] for name in every}
     )
     root.seen = {name: Seen(columns[at][index], (name,)) for name, at in own.items()}
     written.settle(write_version)
     if written.waits and written.lengths:
-        raise NotCovered("arrays of any length, and a value that is waited for")
+        raise Unsupported("arrays of any length, and a value that is waited for")
     if root.result is NOTHING:
-        raise NotCovered("a function that gives nothing as far as is known")
+        raise Unsupported("a function that gives nothing as far as is known")
     _check_result(root.result)
     columns_order = [name for name, _ in sorted(own.items(), key=lambda each: each[1])]
     used = sorted(written.used)
@@ -360,7 +360,7 @@ def _check_result(kind: RecorderKind) -> None:
         if kind.item is not NOTHING:
             _check_result(kind.item)
     elif isinstance(kind, Closure) or (isinstance(kind, Const) and not kind.is_scalar):
-        raise NotCovered("a result that the examples share")
+        raise Unsupported("a result that the examples share")
 
 
 def _classes_in(values: Sequence[Any]) -> list[type]:
@@ -399,7 +399,7 @@ class _BoundForm:
         seen: the example's own arrays that Python code has read since `note_seen`.
 
     Raises:
-        Changed, Misfit: something that it relies on has changed.
+        NeedsLoop: something that it relies on has changed.
     """
 
     def __init__(self, form: _GeneratedForm, trace: Trace, roots: dict[Any, Any]) -> None:
@@ -436,7 +436,7 @@ class _BoundForm:
             if any(a is not b for a, b in zip(values, self._values, strict=True)):
                 self._values = values
                 self._bind()
-        except (Changed, Misfit):
+        except NeedsLoop:
             return False
         return True
 
@@ -454,7 +454,7 @@ class _BoundForm:
             else:
                 aval, ref = trace.constant(value)
             if aval is not expected:
-                raise Misfit
+                raise NeedsLoop
             operands.append(ref)
         self.end()
         self._entered = {}
@@ -512,7 +512,7 @@ class _BoundForm:
         """True if everything it relies on is still the same object (equal for scalars)."""
         try:
             values = self._form.constants.replay(self._roots)
-        except Changed:
+        except NeedsLoop:
             return False
         return all(map(_is_same_read, values, self._values))
 
@@ -527,7 +527,7 @@ class _BoundForm:
             self._note(value)
             return
         if not _is_suited(kind, self._form.attributes):
-            raise Misfit
+            raise NeedsLoop
         self._suited.add(kind)
 
     def _note(self, value: np.ndarray) -> None:
@@ -540,22 +540,22 @@ class _BoundForm:
         ref = self._entered.get(id(value))
         if ref is None or self._trace.segment.sources[~ref] is not value:
             if type(value) is not np.ndarray or not is_recorded(value) or known_aval(value) is not aval:
-                raise Misfit
+                raise NeedsLoop
             ref = self._entered[id(value)] = self._trace.segment.external(value)
         elif known_aval(value) is not aval:
-            raise Misfit
+            raise NeedsLoop
         self.seen.append(value)
         return ref
 
     def _ids(self, value: Any, height: int) -> int:
         """The reference of an array of ids, each of which names a row of a table of this height."""
         if type(value) is not np.ndarray or value.ndim != 1 or value.dtype.kind not in "iu":
-            raise Misfit
+            raise NeedsLoop
         if not SHORTEST <= len(value) <= LONGEST:
-            raise UnusualLength
+            raise NeedsLoop(NOT_RECORDED)
         ids = value.astype(np.int64)  # a copy, which later writes do not change
         if _largest(ids.view(np.uint64)) >= height:  # viewed as unsigned, a negative id is large
-            raise Misfit
+            raise NeedsLoop
         return self._trace.segment.external(ids)
 
     def _any_length(self, value: Any, samples: tuple[Aval, ...]) -> int:
@@ -563,15 +563,15 @@ class _BoundForm:
         ref = self._entered.get(id(value))
         if ref is None or self._trace.segment.sources[~ref] is not value:
             if type(value) is not np.ndarray or not is_recorded(value):
-                raise Misfit
+                raise NeedsLoop
             aval, first, other = known_aval(value), samples[0], samples[1]
             if aval.dtype is not first.dtype or aval.ndim != first.ndim or aval.non_c_order is not first.non_c_order:
-                raise Misfit
+                raise NeedsLoop
             for size, a, b in zip(aval.shape, first.shape, other.shape, strict=True):
                 if a == b and size != a:
-                    raise Misfit
+                    raise NeedsLoop
                 if a != b and not SHORTEST <= size <= LONGEST:
-                    raise UnusualLength
+                    raise NeedsLoop(NOT_RECORDED)
             ref = self._entered[id(value)] = self._trace.segment.external(value)
         self.seen.append(value)
         return ref
@@ -586,11 +586,11 @@ class _BoundForm:
     def _constant(self, value: Any, aval: Aval) -> int:
         """The reference of an array that an example holds in a place where arrays are not wrapped."""
         if type(value) is not np.ndarray or not is_recorded(value):
-            raise Misfit
+            raise NeedsLoop
         self._note(value)
         found, ref = self._trace.constant(value)
         if found is not aval:
-            raise Misfit
+            raise NeedsLoop
         return ref
 
     def _box(self, ref: int, aval: Aval) -> LazyArray:
@@ -600,7 +600,7 @@ class _BoundForm:
         """Convert the function's result to Python values.
 
         Raises:
-            Misfit: it cannot be converted.
+            NeedsLoop: it cannot be converted.
         """
         self._form.fits += 1
         self.note_seen()
@@ -615,7 +615,7 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
         kind = kind.node
     if isinstance(kind, RecordedNode | RaggedNode):
         if value < 0:  # an array that is not the result of a node
-            raise Misfit
+            raise NeedsLoop
         if value not in made:
             aval = (
                 kind.aval if isinstance(kind, RecordedNode) else kind.samples[0]
@@ -643,7 +643,7 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
     if isinstance(kind, Const):
         return kind.value
     if type(value) not in _RESULTS:
-        raise Misfit
+        raise NeedsLoop
     return value
 
 
@@ -692,29 +692,29 @@ class _Unboxed:
     def _of(self, kind: RecorderKind, found: Any) -> Any:
         if isinstance(kind, RecordedNode):
             if type(found) is not LazyArray or found.aval is not kind.aval:
-                raise Misfit
+                raise NeedsLoop
             if found.segment is not self._trace.segment or found.ref < 0:
-                raise Misfit
+                raise NeedsLoop
             return found.ref
         assert isinstance(kind, Parts)
         if type(found) is not tuple or len(found) != len(kind.parts):
-            raise Misfit
+            raise NeedsLoop
         return tuple(map(self._of, kind.parts, found))
 
 
 def _index(value: Any) -> None:
     if type(value) is not np.int64:
-        raise Misfit
+        raise NeedsLoop
 
 
 def _shown(value: Any) -> str:
     if type(value) not in SCALARS:
-        raise Misfit
+        raise NeedsLoop
     return f"{value}"
 
 
 _FIXED = {
-    "_ab_type": type, "_ab_len": len, "_ab_int": int, "_ab_tuple": tuple, "_ab_misfit": Misfit, "_ab_full": NoRoom,
+    "_ab_type": type, "_ab_len": len, "_ab_int": int, "_ab_tuple": tuple, "_ab_misfit": NeedsLoop, "_ab_full": NO_ROOM,
     "_ab_index": _index, "_ab_keys": _KEYS, "_ab_scalars": frozenset(SCALARS), "_ab_containers": _CONTAINERS,
     "_ab_shown": _shown,
 }  # fmt: skip

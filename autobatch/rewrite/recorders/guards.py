@@ -17,6 +17,7 @@ import numpy as np
 
 from autobatch.blocks.block_inputs import Guard
 from autobatch.core.abstract_eval import freeze
+from autobatch.errors import NeedsLoop
 from autobatch.facts.types import SCALARS, is_stored
 from autobatch.lazy.array import LazyArray
 
@@ -26,10 +27,6 @@ TRACE = "trace"
 MISSING = object()
 """Marks a value that does not exist."""
 _IDENTICAL = (type, types.ModuleType, types.BuiltinFunctionType, np.ufunc, np.dtype, type(np.sum), types.CellType)
-
-
-class Changed(Exception):  # noqa: N818  (a signal inside of this folder)
-    """Something that a recorder relies on has changed."""
 
 
 class Constants:
@@ -51,7 +48,7 @@ class Constants:
         """Add a read, and return its number.
 
         Raises:
-            Changed: it cannot be read.
+            NeedsLoop: it cannot be read.
         """
         found = self._known.get(key)
         if found is None:
@@ -66,9 +63,9 @@ class Constants:
         try:
             value = read(values, roots)
         except Exception as error:
-            raise Changed from error
+            raise NeedsLoop from error
         if value is MISSING:
-            raise Changed
+            raise NeedsLoop
         reached = roots[TRACE].reached
         return roots[TRACE].shared(value) if id(value) in reached and value.ndim > 1 else value
 
@@ -86,16 +83,16 @@ class Constants:
         """Replay all reads and return the current values.
 
         Raises:
-            Changed: a read no longer gives a matching value, or a guard fails.
+            NeedsLoop: a read no longer gives a matching value, or a guard fails.
         """
         values: list[Any] = []
         for read, was in self._reads:
             value = self._read(read, values, roots)
             if expected(value) != was:
-                raise Changed
+                raise NeedsLoop
             values.append(value)
         if not all(guard.holds() for guard in self._guards.values()):
-            raise Changed
+            raise NeedsLoop
         return values
 
     def root(self, key: Any) -> int:
@@ -190,7 +187,7 @@ class Constants:
         return self._add(("default", base, at), read)
 
     def compute_without_warnings(self, key: Any, function: Callable[..., Any], *parts: int) -> int:
-        """Like `compute`, on shared arrays; a NumPy warning raises Changed."""
+        """Like `compute`, on shared arrays; a NumPy warning raises NeedsLoop."""
         self._alive.append(function)
 
         def read(values: list[Any], roots: Any) -> Any:
@@ -200,7 +197,7 @@ class Constants:
         return self._add(("quiet", key, *parts), read)
 
     def shared_block(self, site: Any) -> int:
-        """Run a block whose inputs are all constants; a NumPy warning raises Changed."""
+        """Run a block whose inputs are all constants; a NumPy warning raises NeedsLoop."""
         self._alive.append(site)
 
         def read(values: list[Any], roots: Any) -> Any:

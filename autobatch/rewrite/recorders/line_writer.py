@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import Aval
+from autobatch.errors import NeedsLoop, Unreachable, Unsupported
 from autobatch.lazy.array import LazyArray
-from autobatch.rewrite.recorders.guards import Changed
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
@@ -20,7 +20,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Const,
     ListKind,
     NodeOrNumber,
-    NotCovered,
     Parts,
     RecordedNode,
     RecorderKind,
@@ -32,22 +31,10 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     is_empty,
     join,
 )
-from autobatch.rewrite.recorders.recorder_functions import (
-    Misfit,
-    OpSite,
-    Recipe,
-    Site,
-    Version,
-    Written,
-    refuse_to_wait,
-)
+from autobatch.rewrite.recorders.recorder_functions import OpSite, Recipe, Site, Version, Written, refuse_to_wait
 
 _NUMBERS = "?bhilqBHILQefd"  # dtypes whose values `tolist` preserves exactly
 _SHORT = 1 << 10
-
-
-class Unreachable(Exception):  # noqa: N818  (a signal inside of this folder)
-    """The following code has not been run yet, or its result kind is not known yet."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -129,13 +116,13 @@ class LineWriter:
         """Read a constant.
 
         Raises:
-            NotCovered: it does not exist, or reading it may run code.
+            Unsupported: it does not exist, or reading it may run code.
         """
         try:
             return Term(self.written.const(make(*args)), "")
-        except Changed:
+        except NeedsLoop:
             shown = [each for each in args if type(each) is not dict]  # leaves out the dict of all names of a module
-            raise NotCovered(f"a read of a shared value: {shown}") from None
+            raise Unsupported(f"a read of a shared value: {shown}") from None
 
     def check(self, value: Term) -> Term:
         """Write a check that using an example's object runs no user code."""
@@ -150,7 +137,7 @@ class LineWriter:
     def expr(self, node: ast.expr) -> Term:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
-            raise NotCovered(type(node).__name__)
+            raise Unsupported(type(node).__name__)
         out: Term = method(node)
         if out.kind is NOTHING:
             raise Unreachable
@@ -160,14 +147,14 @@ class LineWriter:
         """Write an expression that may not be evaluated, so it must need no lines before it.
 
         Raises:
-            NotCovered: it needs lines before it.
+            Unsupported: it needs lines before it.
         """
         checked = set(self.env.checked)
         with self.nested_lines() as lines:
             value = self.expr(node)
         self.env.checked = checked
         if any("_ab_check(" not in line for line in lines):
-            raise NotCovered("a call in an expression that is not always evaluated")
+            raise Unsupported("a call in an expression that is not always evaluated")
         for line in lines:  # these checks may run early: they only look at types
             self.emit(line.strip())
         return value
@@ -180,7 +167,7 @@ class LineWriter:
         name = self.fresh()
         arms: list[tuple[list[str], Term | None]] = []
         checked = set(self.env.checked)
-        refused: NotCovered | None = None
+        refused: Unsupported | None = None
         for each in (Term(PLAIN, f"{value.text}[0]", simple=True), Term(kind.node, value.text)):
             made: Term | None = None
             with self.nested_lines() as lines:
@@ -188,7 +175,7 @@ class LineWriter:
                     made = write(each)
                 except Unreachable:
                     pass
-                except NotCovered as error:
+                except Unsupported as error:
                     refused = error
             arms.append((lines, made))
             self.env.checked = set(checked)
@@ -214,7 +201,7 @@ class LineWriter:
             exact: as in `Wait`; shapes: an array of any shape is allowed, and becomes nested lists of numbers.
 
         Raises:
-            NotCovered: the value is no number.
+            Unsupported: the value is no number.
         """
         kind = value.kind
         if isinstance(kind, NodeOrNumber):
@@ -224,7 +211,7 @@ class LineWriter:
             or (kind.aval.shape and not shapes)
             or kind.aval.dtype.char not in _NUMBERS
         ):
-            raise NotCovered("a value of an array that is waited for")
+            raise Unsupported("a value of an array that is waited for")
         number = self.written.wait(self.version, self.line, exact)
         name = self.fresh()
         self.emit(f"{name} = yield {self.text(value)}, {number}")
@@ -262,7 +249,7 @@ class LineWriter:
         """The source that converts a value to a wider kind.
 
         Raises:
-            NotCovered: this would need a conversion of its parts at run time.
+            Unsupported: this would need a conversion of its parts at run time.
         """
         if isinstance(kind, RecordedNode) and isinstance(value.kind, Const):
             return self.operand(value.kind, kind.aval)
@@ -272,7 +259,7 @@ class LineWriter:
             parts = value.parts
             if parts is None:
                 if not value.text.isidentifier():
-                    raise NotCovered("a tuple of another kind")
+                    raise Unsupported("a tuple of another kind")
                 parts = [Term(part, f"{value.text}[{i}]") for i, part in enumerate(value.kind.parts)]
             each = [self.converted(part, to) for part, to in zip(parts, kind.parts, strict=True)]
             return f"({', '.join(each)},)"
@@ -300,7 +287,7 @@ class LineWriter:
         """Call an operation with recorded arrays as Python sees them.
 
         Raises:
-            NotCovered: the kind of the result is not known.
+            Unsupported: the kind of the result is not known.
         """
         for at, arg in enumerate(args):
             if isinstance(arg.kind, NodeOrNumber):
@@ -310,7 +297,7 @@ class LineWriter:
                 )
         values = [*args, *named.values()]
         if self.are_plain(*values) and any(each.kind is PLAIN for each in values):
-            raise NotCovered("an operation on numbers of the example's alone")
+            raise Unsupported("an operation on numbers of the example's alone")
         if any(is_empty(each.kind) for each in values):
             raise Unreachable
         called = functools.partial(_called, function, len(args), tuple(named))
@@ -324,7 +311,7 @@ class LineWriter:
             return self.read(compute, (key, len(args), *named), called, *[each.number for each in known])
         kinds = [each.kind for each in values]
         if all(isinstance(kind, RecordedNode) or (isinstance(kind, Const) and kind.is_scalar) for kind in kinds):
-            with contextlib.suppress(NotCovered, Misfit, TypeError, IndexError, ValueError):
+            with contextlib.suppress(Unsupported, TypeError, IndexError, ValueError):
                 return self._node(OpSite(called, kinds, trace, constants.values), values)
         kind = self._kind_of_result(called, kinds)
         self.written.recipes.append(Recipe(function, kind))
@@ -337,11 +324,11 @@ class LineWriter:
         """The kind of an operation's result, found by a call that leaves nothing recorded.
 
         Raises:
-            NotCovered: it fails, or its result is no array.
+            Unsupported: it fails, or its result is no array.
         """
         tables = [k.value.source for k in kinds if isinstance(k, Const) and type(k.value) is LazyArray]
         if any(getattr(table, "_ab_ids", None) is not None for table in tables):
-            raise NotCovered("a look-up by a key: it counts, and may insert the key")
+            raise Unsupported("a look-up by a key: it counts, and may insert the key")
         trace, lengths = self.written.trace, itertools.repeat(2)
         segment = trace.segment
         nodes, refs = len(segment.sigs), len(segment.refs)
@@ -354,11 +341,11 @@ class LineWriter:
                 ]
                 with contextlib.suppress(TypeError, IndexError):
                     return self._kind_of(function(*given))
-            raise NotCovered("an operation that fails")
-        except NotCovered:
+            raise Unsupported("an operation that fails")
+        except Unsupported:
             raise
         except Exception as error:
-            raise NotCovered(f"an operation that fails: {type(error).__name__}") from error
+            raise Unsupported(f"an operation that fails: {type(error).__name__}") from error
         finally:
             trace.park = park
             trace.failed = None
@@ -367,7 +354,7 @@ class LineWriter:
 
     def of_any_length(self, function: Callable[..., Any], values: Sequence[Term]) -> Term:
         """An operation with some operands that are arrays of any length."""
-        raise NotCovered("an operation on arrays of any length")
+        raise Unsupported("an operation on arrays of any length")
 
     def _node(self, site: OpSite, values: Sequence[Term]) -> Term:
         """The call of an operation that becomes one node."""
@@ -396,7 +383,7 @@ class LineWriter:
             self.emit(f"_ab_add_refs(({', '.join(refs)},))")
         self.emit(f"{node} = _ab_len(_ab_sigs)")
         self.emit(f"_ab_add_sigs({tail})")
-        self.emit(f"if {node} > _ab_most: raise _ab_full")
+        self.emit(f"if {node} > _ab_most: raise _ab_misfit(_ab_full)")
         outs = [Term(kind, f"({node} + {i})" if i else node) for i, kind in enumerate(site.out_kinds(key))]
         if len(outs) == 1:
             return outs[0]
@@ -408,7 +395,7 @@ class LineWriter:
             return RecordedNode(found.aval)
         if type(found) is tuple and found:
             return Parts(tuple(map(self._kind_of, found)))
-        raise NotCovered("an operation whose result is no array")
+        raise Unsupported("an operation whose result is no array")
 
     def boxed(self, value: Term) -> str:
         """A value as Python sees it."""
@@ -424,7 +411,7 @@ class LineWriter:
             return f"_ab_box({text}, {self.written.named(self.written.constants.literal(kind.aval))})"
         if isinstance(kind, Parts):
             if kind.make is not None:
-                raise NotCovered("an operation on an object")
+                raise Unsupported("an operation on an object")
             name = self.fresh() + "p"
             parts = [self.boxed_text(part, f"{name}[{i}]") for i, part in enumerate(kind.parts)]
             return f"[({', '.join(parts)},) for {name} in (({text}),)][0]"

@@ -8,12 +8,9 @@ import numpy as np
 
 from autobatch.core.abstract_eval import Aval, known_aval
 from autobatch.core.recorded_array import is_recorded
+from autobatch.errors import Unsupported
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
-
-
-class NotCovered(Exception):  # noqa: N818  (a signal inside of this folder)
-    """A function does something that no generated recorder can do; the message says what."""
 
 
 class RecorderKind:
@@ -221,7 +218,7 @@ def join(a: RecorderKind, b: RecorderKind) -> RecorderKind:
     """The kind of a value that has one kind or the other.
 
     Raises:
-        NotCovered: there is no such kind.
+        Unsupported: there is no such kind.
     """
     if a is NOTHING or a == b:
         return b
@@ -242,7 +239,7 @@ def join(a: RecorderKind, b: RecorderKind) -> RecorderKind:
             return NodeOrNumber(node)
     if isinstance(a, IterKind) and isinstance(b, IterKind):
         return IterKind(join(a.item, b.item))
-    raise NotCovered(f"a value is {_shown(a)} or {_shown(b)}")
+    raise Unsupported(f"a value is {_shown(a)} or {_shown(b)}")
 
 
 def constants_of(values: "Sequence[Term]") -> list[Const] | None:
@@ -287,7 +284,7 @@ def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterat
         values: the constants' values; lengths: the lengths of its lists; sample: which sample of arrays of any length.
 
     Raises:
-        NotCovered: the kind says too little.
+        Unsupported: the kind says too little.
     """
     if isinstance(kind, Const):
         return values[kind.number]
@@ -300,7 +297,7 @@ def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterat
         return tuple(parts) if kind.make is None else kind.make(**dict(zip(kind.names, parts, strict=True)))
     if type(kind) is ListKind:
         return [built(kind.item, trace, values, lengths, sample) for _ in range(next(lengths))]
-    raise NotCovered(f"an operation on {kind!r}")
+    raise Unsupported(f"an operation on {kind!r}")
 
 
 def has_any_length(kind: RecorderKind) -> bool:

@@ -15,19 +15,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autobatch.core.abstract_eval import WEAK, Aval
+from autobatch.errors import NeedsLoop, Unsupported
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block, Row
 from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.lazy.grouping.any_length import SAMPLES, AnyLength, of_any_length
 from autobatch.lazy.grouping.signatures import Signature
 from autobatch.program.scopes import bound_names, captured, parameters
-from autobatch.rewrite.recorders.guards import Changed, Constants
+from autobatch.rewrite.recorders.guards import Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
     Closure,
     Const,
-    NotCovered,
     RaggedNode,
     RecordedNode,
     RecorderKind,
@@ -43,10 +43,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
 _MOST_VERSIONS = 24
 _MOST_VERSIONS_OF_ONE = 4  # versions that differ only in numbers
 _ROUNDS = 12
-
-
-class Misfit(Exception):  # noqa: N818  (a signal: an example is not what the recorder is for)
-    """An example does not fit the recorder."""
 
 
 class BlockSite:
@@ -71,7 +67,7 @@ class BlockSite:
         is_ragged = any(how == "built" and has_any_length(what[0]) for how, *what in self.specs)
         self.any_length: dict[Any, AnyLength] | None = {} if is_ragged else None
         if is_ragged and not follows_lengths(block):
-            raise NotCovered("a block that computes with sizes")
+            raise Unsupported("a block that computes with sizes")
 
     def called(
         self, trace: Any, values: Sequence[Any], key: Sequence[Any], sample: int = 0
@@ -105,25 +101,25 @@ class BlockSite:
         """The signature of a call, which must match the first call.
 
         Raises:
-            Misfit: it does not match.
+            NeedsLoop: it does not match.
         """
         try:
             found = self.called(trace, values, key)
         except (LookupError, TypeError) as error:
-            raise Misfit from error
+            raise NeedsLoop from error
         if found is None or found[1] != self.kinds or found[0].shared:
-            raise Misfit
+            raise NeedsLoop
         assert found[0].block is not None
         outs = found[0].block.outs
         if len(outs) != len(self.outs) or any(a is not b for a, b in zip(outs, self.outs, strict=True)):
-            raise Misfit
+            raise NeedsLoop
         return self.any_length_variant(found[0], trace, values, key)
 
     def any_length_variant(self, sig: Signature, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
         """The signature of such calls, valid for any length if the inputs have any length.
 
         Raises:
-            Misfit: there is no such signature.
+            NeedsLoop: there is no such signature.
         """
         if self.any_length is None:
             return sig
@@ -133,12 +129,12 @@ class BlockSite:
             def of_sample(sample: int) -> Signature:
                 found = self.called(trace, values, key, sample)
                 if found is None or found[1] != self.kinds:
-                    raise Misfit
+                    raise NeedsLoop
                 return found[0]
 
             made = made_of_any_length(of_sample)
             if any(each.outs != made.outs for each in self.any_length.values()):
-                raise Misfit
+                raise NeedsLoop
             self.any_length[key] = made
         return trace.any_length_variant(sig, self.any_length[key])
 
@@ -172,12 +168,12 @@ def made_of_any_length(of_sample: Callable[[int], Signature]) -> AnyLength:
     """The signature's description of calls of any length, derived from the signatures at the samples.
 
     Raises:
-        Misfit: it cannot be derived.
+        NeedsLoop: it cannot be derived.
     """
     try:
         return of_any_length(of_sample)
     except Exception as error:  # whatever the error is, such examples run as Python
-        raise Misfit from error
+        raise NeedsLoop from error
 
 
 class RowsSite:
@@ -207,11 +203,11 @@ class RowsSite:
         """The signature of such a look-up.
 
         Raises:
-            Misfit: the rows have another `Aval`.
+            NeedsLoop: the rows have another `Aval`.
         """
         found = rows_signature(trace, values[self.table], np.zeros(self._first, np.int64))
         if found is None or found.out is not self.outs[0]:
-            raise Misfit
+            raise NeedsLoop
         return trace.any_length_variant(trace.under_error_state(found), self._any_length)
 
     def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
@@ -237,11 +233,11 @@ class RowSite:
         """The signature of such a look-up.
 
         Raises:
-            Misfit: the row has another `Aval`.
+            NeedsLoop: the row has another `Aval`.
         """
         found = rows_signature(trace, values[self.table], np.int64(0))
         if found is None or found.out is not self.outs[0]:
-            raise Misfit
+            raise NeedsLoop
         return trace.under_error_state(found)
 
     def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
@@ -272,7 +268,7 @@ class OpSite:
         """The signature of a call and the operands of its node.
 
         Raises:
-            Misfit: it records other than one node, or a node with other operands.
+            NeedsLoop: it records other than one node, or a node with other operands.
         """
         segment = trace.segment
         nodes, refs = len(segment.sigs), len(segment.refs)
@@ -288,10 +284,10 @@ class OpSite:
                 or out.segment is not segment
                 or (out.ref, len(segment.sigs) - 1) != (nodes, nodes)
             ):
-                raise Misfit
+                raise NeedsLoop
             operands = [ref if ref >= 0 else (segment.sources[~ref],) for ref in segment.refs[refs:]]
             if any(type(each) is tuple and type(each[0]) not in _NUMBERS for each in operands):
-                raise Misfit
+                raise NeedsLoop
             return trace.under_error_state(trace.signature_of(out)), operands
         finally:
             trace.park = park
@@ -302,11 +298,11 @@ class OpSite:
         """The signature of a call, which must match the first call.
 
         Raises:
-            Misfit: it does not match.
+            NeedsLoop: it does not match.
         """
         sig, operands = self._called(trace, values)
         if sig.out is not self.outs[0] or operands != self.operands:
-            raise Misfit
+            raise NeedsLoop
         return sig
 
     def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
@@ -321,9 +317,9 @@ def refuse_to_wait(urgent: bool) -> None:
     """Called in a recorder where a value would have to be waited for.
 
     Raises:
-        Misfit: always.
+        NeedsLoop: always.
     """
-    raise Misfit
+    raise NeedsLoop
 
 
 class Wait(NamedTuple):
@@ -442,7 +438,7 @@ class Written:
         """The version of a function for these argument kinds, added if it is new.
 
         Raises:
-            NotCovered: there are too many versions.
+            Unsupported: there are too many versions.
         """
         tree, owner = of.tree, of.owner
         same = [each for each in self.versions.values() if each.tree is tree and each.owner is owner]
@@ -456,7 +452,7 @@ class Written:
         found = self.versions.get(key)
         if found is None:
             if len(self.versions) >= _MOST_VERSIONS:
-                raise NotCovered("a function for more kinds of arguments than a recorder has versions of")
+                raise Unsupported("a function for more kinds of arguments than a recorder has versions of")
             self._alive.append(tree)
             name = f"_ab_f{len(self.versions)}_{tree.name}"
             found = self.versions[key] = Version(name, of, env)
@@ -467,7 +463,7 @@ class Written:
         """Write all versions repeatedly until nothing changes.
 
         Raises:
-            NotCovered: something cannot be written, or changes never end.
+            Unsupported: something cannot be written, or changes never end.
         """
         for _ in range(_ROUNDS):
             self.changed = False
@@ -479,7 +475,7 @@ class Written:
                 done += 1
             if not self.changed:
                 return
-        raise NotCovered("a recursion whose values do not settle")
+        raise Unsupported("a recursion whose values do not settle")
 
     @property
     def is_waiting(self) -> bool:
@@ -539,12 +535,12 @@ class Written:
         """The result of a block whose inputs are all constants.
 
         Raises:
-            NotCovered: the block warns, or fails.
+            Unsupported: the block warns, or fails.
         """
         try:
             return self.const(self.constants.shared_block(site))
-        except Changed:
-            raise NotCovered("a block of shared values warns") from None
+        except NeedsLoop:
+            raise Unsupported("a block of shared values warns") from None
 
 
 def _stripped(what: Any) -> Any:

@@ -9,10 +9,11 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from autobatch.errors import Unreachable, Unsupported
 from autobatch.facts import operators
 from autobatch.lazy.array import LazyArray
 from autobatch.rewrite.recorders.call_writer import CallWriter
-from autobatch.rewrite.recorders.line_writer import Env, Unreachable, is_temporary
+from autobatch.rewrite.recorders.line_writer import Env, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
@@ -23,7 +24,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     IterKind,
     ListKind,
     NodeOrNumber,
-    NotCovered,
     Parts,
     RecordedNode,
     RecorderKind,
@@ -53,7 +53,7 @@ def write_version(written: Written, version: Version) -> None:
     """Write one version as far as its kinds are known, and note the kind of its result.
 
     Raises:
-        NotCovered: something in it cannot be written.
+        Unsupported: something in it cannot be written.
     """
     StatementWriter(written, version).whole()
 
@@ -155,17 +155,17 @@ class StatementWriter(CallWriter):
                 if any(
                     isinstance(each, ast.Nonlocal | ast.Global | ast.Yield | ast.YieldFrom) for each in ast.walk(node)
                 ):
-                    raise NotCovered("a generator, or a function that binds names of others")
+                    raise Unsupported("a generator, or a function that binds names of others")
                 if self.version.owner is not None:
-                    raise NotCovered("a function in a function in a function")
+                    raise Unsupported("a function in a function in a function")
                 self.env.names[node.name] = Term(Closure(node, self.version), "None")
                 return True
-        raise NotCovered(f"{type(node).__name__} in line {getattr(node, 'lineno', 0)}")
+        raise Unsupported(f"{type(node).__name__} in line {getattr(node, 'lineno', 0)}")
 
     def _returned(self, value: Term) -> None:
         value = self.as_node(value)
         if isinstance(value.kind, Closure | IterKind):
-            raise NotCovered("a function that returns a function or an iterator")
+            raise Unsupported("a function that returns a function or an iterator")
         self.written.add_result_kind(self.version, value.kind)
         self.emit(f"return {self.converted(value, self.version.result)}")
 
@@ -178,7 +178,7 @@ class StatementWriter(CallWriter):
         if left.kind is PLAIN:
             self.emit(f"if _ab_type({left.text}) not in _ab_scalars: {_MISFIT}")
         elif not (scalar or (isinstance(array, RecordedNode) and array.aval.scalar)):
-            raise NotCovered("an array or a list that is written to")
+            raise Unsupported("an array or a list that is written to")
         sign, function = BINARY[type(node.op)]
         self.bind(node.target, self.binary(sign, function, left, right))
 
@@ -232,7 +232,7 @@ class StatementWriter(CallWriter):
             if value.kind == other.kind and value.text == other.text and value.parts == other.parts:
                 names[name] = dataclasses.replace(value, seen=value.seen.or_else(other.seen))
             elif not is_temporary(name):
-                with contextlib.suppress(NotCovered):  # otherwise nothing may read the name from here on
+                with contextlib.suppress(Unsupported):  # otherwise nothing may read the name from here on
                     names[name] = Term(self._join(value.kind, other.kind), name)
         return Env(names, a.checked & b.checked)
 
@@ -262,17 +262,17 @@ class StatementWriter(CallWriter):
                 self.lines += self._conversions(before, _only(before, head), 0)
                 for each in again:
                     if self._conversions(each, _only(each, head)):
-                        raise NotCovered("`continue` where a number may be an array by then")
+                        raise Unsupported("`continue` where a number may be an array by then")
                 for each in ends:
                     joined = self._joined(joined, each)
                     if self._conversions(each, _only(each, joined)):
-                        raise NotCovered("`break` where a number may be an array by then")
+                        raise Unsupported("`break` where a number may be an array by then")
                 if self._conversions(head, _only(head, joined)):
-                    raise NotCovered("`break` where a number may be an array by then")
+                    raise Unsupported("`break` where a number may be an array by then")
                 self.env = joined
                 return lines
             head = joined
-        raise NotCovered("a loop whose values do not settle")
+        raise Unsupported("a loop whose values do not settle")
 
     def _at_head(self, head: Env, after: Env) -> Env:
         names = {}
@@ -309,9 +309,9 @@ class StatementWriter(CallWriter):
 
     def _unrolled(self, node: ast.For, over: Const) -> bool:
         if len(over.value) > _MOST_UNROLLED:
-            raise NotCovered("a loop over many shared values")
+            raise Unsupported("a loop over many shared values")
         if any(isinstance(each, ast.Break | ast.Continue) for each in ast.walk(node)):
-            raise NotCovered("a loop over shared values that is left")
+            raise Unsupported("a loop over shared values that is left")
         for at in range(len(over.value)):
             self.bind(node.target, self.read(self.written.constants.item, over.number, at))
             if not self.body(node.body):
@@ -323,7 +323,7 @@ class StatementWriter(CallWriter):
             with self.nested_lines() as looks:
                 known, text = self.test(node.test)
             if known is not None:
-                raise NotCovered("a loop whose condition is constant")
+                raise Unsupported("a loop whose condition is constant")
             with self.nested_lines() as lines:
                 goes_on = self.body(node.body)
             head = [*looks, "    " * (self.depth + 1) + f"if not {text}: break"]
@@ -388,7 +388,7 @@ class StatementWriter(CallWriter):
         if len(node.ops) > 1:
             values = [self.expr(node.left), *[self.inline(each) for each in node.comparators]]
             if not self.are_plain(*values):
-                raise NotCovered("a chain of comparisons")
+                raise Unsupported("a chain of comparisons")
             text = self.text(self.check(values[0]))
             for op, value in zip(node.ops, values[1:], strict=True):
                 text += f" {_COMPARED[type(op)][0]} {self.text(self.check(value))}"
@@ -408,7 +408,7 @@ class StatementWriter(CallWriter):
                 return Term(PLAIN, f"({left.text} {sign} {self.written.named(right.kind.number)})", simple=True)
             if left.kind is PLAIN and (right.kind is PLAIN or self._is_singleton(right.kind)):  # `is` runs no code
                 return Term(PLAIN, f"({self.text(left)} {sign} {self.text(right)})", simple=True)
-            raise NotCovered(f"`{sign}` of what is no object of an example's")
+            raise Unsupported(f"`{sign}` of what is no object of an example's")
         folded = self._folded(sign, function, left, right)
         if folded is not None:
             return folded
@@ -418,7 +418,7 @@ class StatementWriter(CallWriter):
         if None not in texts:
             return Term(PLAIN, f"({texts[0]} {sign} {texts[1]})", simple=True)
         if sign in ("in", "not in"):
-            raise NotCovered(f"`{sign}` of arrays")
+            raise Unsupported(f"`{sign}` of arrays")
         return self.apply(function, [left, right], ("op", sign))
 
     def _compared(self, value: Term) -> str | None:
@@ -474,7 +474,7 @@ class StatementWriter(CallWriter):
                 return bool(kind.value), ""
             if isinstance(kind.value, type | types.FunctionType):
                 return True, ""
-            raise NotCovered("a decision by a shared value")
+            raise Unsupported("a decision by a shared value")
         if kind is PLAIN:
             return None, self.check(value).text
         if isinstance(kind, ListKind):
@@ -521,7 +521,7 @@ class StatementWriter(CallWriter):
     def _boolop(self, node: ast.BoolOp) -> Term:
         values = [self.expr(node.values[0]), *[self.inline(each) for each in node.values[1:]]]
         if not self.are_plain(*values):
-            raise NotCovered("`or`, `and` of what is no number")
+            raise Unsupported("`or`, `and` of what is no number")
         sign = " or " if isinstance(node.op, ast.Or) else " and "
         return Term(PLAIN, f"({sign.join(self.text(self.check(each)) for each in values)})")
 
@@ -560,11 +560,11 @@ class StatementWriter(CallWriter):
             elif isinstance(each, ast.FormattedValue) and each.format_spec is None and each.conversion == -1:
                 value = self.expr(each.value)
                 if not self.are_plain(value):
-                    raise NotCovered("text of what is no number")
+                    raise Unsupported("text of what is no number")
                 value = self.check(value)
                 texts.append(f"_ab_shown({self.text(value)})")
             else:
-                raise NotCovered("text in a format")
+                raise Unsupported("text in a format")
         return Term(PLAIN, f"({' + '.join(texts) or repr('')})")
 
     def _listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> Term:
@@ -585,7 +585,7 @@ class StatementWriter(CallWriter):
             return
         each = generators[0]
         if each.is_async:
-            raise NotCovered("an asynchronous comprehension")
+            raise Unsupported("an asynchronous comprehension")
         over = self.expr(each.iter)
         over = self.check(over)
 
@@ -606,7 +606,7 @@ class StatementWriter(CallWriter):
 
     def _generatorexp(self, node: ast.GeneratorExp) -> Term:
         if id(node) not in self.exhausted:  # variables may be rebound before its items are read
-            raise NotCovered("a generator whose items are not asked for at once")
+            raise Unsupported("a generator whose items are not asked for at once")
         return self._listcomp(node)
 
     def go_through(self, target: ast.expr, over: Term, body: Callable[[], None], mark: str = "") -> None:

@@ -12,12 +12,13 @@ import numpy as np
 
 from autobatch.blocks.block_inputs import Key, Slot
 from autobatch.core.abstract_eval import Aval, aval_of, freeze
+from autobatch.errors import NeedsLoop, Unreachable, Unsupported
 from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.lazy.grouping.any_length import SAMPLES
-from autobatch.rewrite.recorders.line_writer import LineWriter, Unreachable, is_temporary
+from autobatch.rewrite.recorders.line_writer import LineWriter, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
@@ -28,7 +29,6 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     IterKind,
     ListKind,
     NodeOrNumber,
-    NotCovered,
     Parts,
     RaggedNode,
     RecordedNode,
@@ -39,7 +39,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     is_empty,
     join,
 )
-from autobatch.rewrite.recorders.recorder_functions import BlockSite, Misfit, RowSite, RowsSite
+from autobatch.rewrite.recorders.recorder_functions import BlockSite, RowSite, RowsSite
 
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
 
@@ -73,12 +73,12 @@ class ValueWriter(LineWriter):
         if found is not None:
             return found
         if name in version.local:
-            raise NotCovered(f"{name} may be unbound")
+            raise Unsupported(f"{name} may be unbound")
         owner = version
         while owner.owner is not None:
             owner = owner.owner
             if name in owner.local:
-                raise NotCovered(f"{name} of an enclosing function may be unbound")
+                raise Unsupported(f"{name} of an enclosing function may be unbound")
         constants = self.written.constants
         function = owner.function
         if function is not None and name in function.__code__.co_freevars:
@@ -87,7 +87,7 @@ class ValueWriter(LineWriter):
 
     def _namedexpr(self, node: ast.NamedExpr) -> Term:
         if not is_temporary(node.target.id):
-            raise NotCovered("an assignment in an expression")
+            raise Unsupported("an assignment in an expression")
         value = self.expr(node.value)
         self.bind(node.target, value)
         return self.env.names[node.target.id]
@@ -112,11 +112,11 @@ class ValueWriter(LineWriter):
             self._store_item(target, value)
             return
         if not isinstance(target, ast.Tuple | ast.List):
-            raise NotCovered("an assignment to an attribute")
+            raise Unsupported("an assignment to an attribute")
         kind = value.kind
         if isinstance(kind, Const):
             if type(kind.value) not in (tuple, list) or len(kind.value) != len(target.elts):
-                raise NotCovered("unpacking of a shared value")
+                raise Unsupported("unpacking of a shared value")
             parts = [self.read(self.written.constants.item, kind.number, i) for i in range(len(kind.value))]
             for each, part in zip(target.elts, parts, strict=True):
                 self.bind(each, part)
@@ -131,13 +131,13 @@ class ValueWriter(LineWriter):
             self.emit(f"{names} = {self.text(value)}")
             self._stored(stores)
             return
-        raise NotCovered("unpacking of what is no tuple")
+        raise Unsupported("unpacking of what is no tuple")
 
     def _store_item(self, target: ast.Subscript, value: Term) -> None:
         value = self.let(value)
         base = self.expr(target.value)
         if not isinstance(base.kind, ListKind):
-            raise NotCovered("an assignment to an item")
+            raise Unsupported("an assignment to an item")
         index = self._key(self.expr(target.slice))
         self.add(base.kind, value.kind)
         self.emit(f"{base.text}[{index}] = {self.converted(value, base.kind.item)}")
@@ -148,7 +148,7 @@ class ValueWriter(LineWriter):
             parts = [self.part(value, at) for at in range(len(value.kind.parts))]
             return f"({', '.join(map(self._key, parts))},)"
         if not self.are_plain(value):
-            raise NotCovered("a key that is no number and no text")
+            raise Unsupported("a key that is no number and no text")
         value = self.check(value)
         return self.text(value)
 
@@ -160,7 +160,7 @@ class ValueWriter(LineWriter):
         texts = []
         for key, each in zip(node.keys, node.values, strict=True):
             if key is None:
-                raise NotCovered("a dict in a dict")
+                raise Unsupported("a dict in a dict")
             name, value = self._key(self.expr(key)), self.as_node(self.expr(each))
             self.add(kind, value.kind)
             texts.append(f"{name}: {self.converted(value, kind.item)}")
@@ -185,7 +185,7 @@ class ValueWriter(LineWriter):
             text, stores = self._targets(target.value, kind, mark)
             return f"*{text}", stores
         if not isinstance(target, ast.Tuple | ast.List):
-            raise NotCovered("an assignment to an item or an attribute")
+            raise Unsupported("an assignment to an item or an attribute")
         if kind is PLAIN:
             kinds: Sequence[RecorderKind] = [PLAIN] * len(target.elts)
         elif isinstance(kind, ListKind):
@@ -193,7 +193,7 @@ class ValueWriter(LineWriter):
         elif isinstance(kind, Parts) and kind.is_tuple and len(kind.parts) == len(target.elts):
             kinds = kind.parts
         else:
-            raise NotCovered("unpacking of what is no tuple of that length")
+            raise Unsupported("unpacking of what is no tuple of that length")
         if NOTHING in kinds:
             raise Unreachable
         parts = [self._targets(each, part, mark) for each, part in zip(target.elts, kinds, strict=True)]
@@ -201,7 +201,7 @@ class ValueWriter(LineWriter):
 
     def _tuple(self, node: ast.Tuple) -> Term:
         if any(isinstance(each, ast.Starred) for each in node.elts):
-            raise NotCovered("a tuple with a starred part")
+            raise Unsupported("a tuple with a starred part")
         return self.parts([self.expr(each) for each in node.elts])
 
     def parts(self, values: Sequence[Term], make: Any = None, names: tuple[str, ...] = ()) -> Term:
@@ -249,7 +249,7 @@ class ValueWriter(LineWriter):
             return out
         if isinstance(kind, Const) and type(kind.value) in (range, str):
             return PLAIN
-        raise NotCovered("going through what is no list")
+        raise Unsupported("going through what is no list")
 
     def _attribute(self, node: ast.Attribute) -> Term:
         base = self.expr(node.value)
@@ -267,11 +267,11 @@ class ValueWriter(LineWriter):
                         self.written.constants.compute, name, lambda array: getattr(array.aval, name, None)
                         if name != "size" else int(np.prod(array.aval.shape)), kind.number
                     )  # fmt: skip
-                raise NotCovered(f".{name} of a shared array")
+                raise Unsupported(f".{name} of a shared array")
             return self.read(self.written.constants.attribute, kind.number, name)
         if isinstance(kind, RecordedNode):
             if name not in _SHAPES:
-                raise NotCovered(f".{name} of an array")
+                raise Unsupported(f".{name} of an array")
             aval = kind.aval
             return self.literal(int(np.prod(aval.shape)) if name == "size" else getattr(aval, name))
         if isinstance(kind, Parts) and kind.make is not dict and name in kind.names:
@@ -283,7 +283,7 @@ class ValueWriter(LineWriter):
             whole = base.seen.value
             found = getattr(whole, name, None) if is_stored(type(whole), name) else None
             return Term(PLAIN, f"{base.text}.{name}", seen=base.seen.part(found, name))
-        raise NotCovered(f".{name} of {kind!r}")
+        raise Unsupported(f".{name} of {kind!r}")
 
     def part(self, base: Term, at: int) -> Term:
         """One part of a tuple."""
@@ -320,14 +320,14 @@ class ValueWriter(LineWriter):
             if base.kind is PLAIN or isinstance(base.kind, ListKind):
                 base = self.check(base)
                 return self.let(Term(base.kind, f"{base.text}[{' : '.join(texts)}]"))
-            raise NotCovered("a slice")
+            raise Unsupported("a slice")
         return self.item(base, self.expr(node.slice))
 
     def item(self, base: Term, index: Term) -> Term:
         kind, at = base.kind, index.kind
         if isinstance(kind, Const) and isinstance(at, Const):
             if type(kind.value) is LazyArray:
-                raise NotCovered("an item of a shared array")
+                raise Unsupported("an item of a shared array")
             return self.read(self.written.constants.item, kind.number, at.value)
         if isinstance(kind, Parts) and kind.make is dict and isinstance(at, Const) and at.value in kind.names:
             return self.part(base, kind.names.index(at.value))
@@ -338,7 +338,7 @@ class ValueWriter(LineWriter):
                 and type(at.value) is int
                 and -len(kind.parts) <= at.value < len(kind.parts)
             ):
-                raise NotCovered("an item of a tuple that is not known")
+                raise Unsupported("an item of a tuple that is not known")
             return self.part(base, at.value % len(kind.parts))
         if isinstance(kind, RecordedNode | RaggedNode):
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
@@ -353,12 +353,12 @@ class ValueWriter(LineWriter):
                 raise Unreachable
             return self.let(Term(kind.item, f"{base.text}[{self._key(index)}]"))
         if at is not PLAIN and not (isinstance(at, Const) and at.is_scalar):
-            raise NotCovered("an item by what is no number or text")
+            raise Unsupported("an item by what is no number or text")
         if kind is PLAIN or (isinstance(kind, Const) and type(kind.value) in (tuple, list, dict, str)):
             if isinstance(kind, Const):
                 parts = kind.value.values() if type(kind.value) is dict else kind.value
                 if not all(type(part) in (int, float, str, bool, type(None)) for part in parts):
-                    raise NotCovered("one of several shared values")
+                    raise Unsupported("one of several shared values")
                 base = Term(kind, self.written.named(kind.number))
             base, index = self.check(base), self.check(index)
             return Term(PLAIN, f"{base.text}[{self.text(index)}]", seen=_item_seen(base.seen, at))
@@ -371,7 +371,7 @@ class ValueWriter(LineWriter):
                 raise Unreachable
             index = self.check(index)
             return self.let(Term(kind.item, f"{base.text}[{self.text(index)}]"))
-        raise NotCovered("an item of what is no list")
+        raise Unsupported("an item of what is no list")
 
     def _gone_through(self, over: Term) -> str:
         if isinstance(over.kind, Const):
@@ -390,12 +390,12 @@ class ValueWriter(LineWriter):
             if isinstance(arg.kind, NodeOrNumber):
                 return self.either(arg, lambda each, at=at: self.block(block, [*args[:at], each, *args[at + 1 :]]))  # type: ignore[misc]
         if not all(guard.holds() for guard in block.guards):
-            raise NotCovered("a global name that a block relies on means something else now")
+            raise Unsupported("a global name that a block relies on means something else now")
         self.written.constants.rely(block.guards)
         try:
             inputs = [self._input(block, slot, args) for slot in block.slots]
             call = self._call_of(block, inputs)
-        except NotCovered:
+        except Unsupported:
             return self.literal(None)
         if call is None:
             return self.literal(None)
@@ -409,12 +409,12 @@ class ValueWriter(LineWriter):
             return function(*operands)
 
         if any(each.kind is PLAIN for each in values):
-            raise NotCovered("an operation on arrays of any length and what only the example knows")
+            raise Unsupported("an operation on arrays of any length and what only the example knows")
         where = self.version.filename, self.line, self.line
         slots = [Slot(at, (), None, False) for at in range(len(values))]
         found = self.block(Block(where, slots, (), body, self.version.scope), values)
         if isinstance(found.kind, Const) and found.kind.value is None:
-            raise NotCovered("an operation on arrays of any length that is no block")
+            raise Unsupported("an operation on arrays of any length that is no block")
         return found
 
     def _shared(self, site: BlockSite) -> Term:
@@ -447,7 +447,7 @@ class ValueWriter(LineWriter):
                 texts = [self.text(self.check(part)) for part in parts]
                 index = Term(PLAIN, f"{function}({', '.join(texts)})")
             else:
-                raise NotCovered("a key that is computed of arrays")
+                raise Unsupported("a key that is computed of arrays")
         else:
             root, steps = slot.index
             index = self._follow(root, steps, args, block.scope)
@@ -458,7 +458,7 @@ class ValueWriter(LineWriter):
             aval = kind.value.aval
             fits = index.kind is PLAIN or (isinstance(index.kind, Const) and type(index.kind.value) in (int, np.int64))
             if not fits or not aval.shared or aval.ndim != 2:
-                raise NotCovered("an item of a shared array")
+                raise Unsupported("an item of a shared array")
             return "row", kind, index
         if isinstance(kind, Const) and index.kind is PLAIN and type(kind.value) in (dict, list, tuple):
             return "item", kind, index
@@ -473,7 +473,7 @@ class ValueWriter(LineWriter):
         if is_empty(kind) and type(kind) is not ListKind:  # except for lists, which may stay empty
             raise Unreachable
         if isinstance(kind, IterKind | Closure) or (isinstance(kind, ListKind) and _has_lists(kind.item)):
-            raise NotCovered("an input that is no array and no list of arrays")
+            raise Unsupported("an input that is no array and no list of arrays")
         return "built", kind, value
 
     def _call_of(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> Any:
@@ -483,7 +483,7 @@ class ValueWriter(LineWriter):
         for entry, outs in met:
             try:
                 found = [_spec(how, kind, slot) for (how, kind, _), slot in zip(inputs, entry, strict=True)]
-            except NotCovered:
+            except Unsupported:
                 continue
             ragged = self._of_any_length(block, inputs, found, entry)
             if ragged is not None:
@@ -494,7 +494,7 @@ class ValueWriter(LineWriter):
                 try:
                     site = BlockSite(block, specs)
                     called = site.called(self.written.trace, self.written.constants.values, key)
-                except (LookupError, TypeError, ValueError, NotCovered):
+                except (LookupError, TypeError, ValueError, Unsupported):
                     continue
                 if called is None or (key and site.any_length is not None):  # each key would be a launch of its own
                     continue
@@ -507,7 +507,7 @@ class ValueWriter(LineWriter):
                     return site, ("", []), key
                 try:
                     site.any_length_variant(called[0], self.written.trace, self.written.constants.values, key)
-                except Misfit:
+                except NeedsLoop:
                     continue
                 return site, self._operands(site, inputs), key
         return None
@@ -528,7 +528,7 @@ class ValueWriter(LineWriter):
                 continue
             try:
                 sources = {axis: self._source(value, axis) for axis in varying}
-            except NotCovered:
+            except Unsupported:
                 return None
             samples = [
                 aval_of(
@@ -555,7 +555,7 @@ class ValueWriter(LineWriter):
             ):
                 found.append((entry, outs))
         if not found and block.has_refused:
-            raise NotCovered("a block that is none with such inputs")
+            raise Unsupported("a block that is none with such inputs")
         if not found:
             raise Unreachable
         return found
@@ -575,7 +575,7 @@ class ValueWriter(LineWriter):
                 elif slot == "constant":
                     aval = self.written.trace.constant(kind.value)[0]
                     if aval is None:
-                        raise NotCovered("a constant of no known kind")
+                        raise Unsupported("a constant of no known kind")
                     self.written.operands[kind.number] = aval
                     refs.append(f"_ab_d{kind.number}")
                 continue
@@ -589,7 +589,7 @@ class ValueWriter(LineWriter):
                 self.emit(f"if _ab_type({value.text}) not in _ab_keys: raise _ab_misfit")
                 key.append(value.text)
                 if slot in ("number", "constant", "shared constant"):
-                    raise NotCovered("one of several shared numbers or arrays")
+                    raise Unsupported("one of several shared numbers or arrays")
             elif how == "plain" and spec[0] in ("number", "static"):
                 of = self.written.named(self.written.constants.literal(spec[1]))
                 self.emit(f"if _ab_type({value.text}) is not {of}: raise _ab_misfit")
@@ -642,31 +642,31 @@ class ValueWriter(LineWriter):
             self.emit(f"if _ab_type({value.text}) is not _ab_int: _ab_index({value.text})")
             self.emit(f"if not 0 <= {value.text} < {height}: raise _ab_misfit")
         elif not (isinstance(value.kind, Const) and 0 <= value.kind.value < height):
-            raise NotCovered("an id out of range")
+            raise Unsupported("an id out of range")
 
     def _source(self, value: Term, axis: int) -> int:
         """The number of the source of a length: a dimension of an example's own array.
 
         Raises:
-            NotCovered: there are too many sources.
+            Unsupported: there are too many sources.
         """
         sources, key = self.written.lengths, (value.seen.origin, axis)
         if value.seen.origin is None or self.written.is_waiting:  # several objects: no single source
-            raise NotCovered("arrays of any length, of no one source")
+            raise Unsupported("arrays of any length, of no one source")
         if key not in sources and len(sources) == len(SAMPLES):
-            raise NotCovered("arrays of any length, of many sources")
+            raise Unsupported("arrays of any length, of many sources")
         return sources.setdefault(key, len(sources))
 
     def rows(self, table: Const, index: Term) -> Term:
         """Rows of a shared table, by an array of any number of ids that only the example knows."""
         if table.value.aval.ndim != 2:
-            raise NotCovered("rows by any number of ids")
+            raise Unsupported("rows by any number of ids")
         index = self.let(index)
         source = self._source(index, 0)
         try:
             site = RowsSite(table.number, source, self.written.trace, self.written.constants.values)
-        except Misfit:
-            raise NotCovered("rows by any number of ids") from None
+        except NeedsLoop:
+            raise Unsupported("rows by any number of ids") from None
         self.written.operands[table.number] = table.value.aval.key
         name = self.fresh()
         self.emit(f"{name} = _ab_ids({index.text}, {table.value.aval.shape[0]})")
@@ -709,7 +709,7 @@ def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any
         return ("built", kind), [[0] if is_empty(kind) else [2, 1, 3]] * len(_lengths(kind, ""))
     found, what = met
     if what is None:
-        raise NotCovered("an input of another kind")
+        raise Unsupported("an input of another kind")
     if found == "number":
         return ("number", what), []
     if found == "static" and what[0] in (int, str):
@@ -718,7 +718,7 @@ def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any
         return ("static", what[0]), [[(what[1], repr(what[1]))]]
     if found in ("array", "constant") and what is not None and not what.shared:
         return ("built", RecordedNode(what), found), []
-    raise NotCovered("an input of another kind")
+    raise Unsupported("an input of another kind")
 
 
 def _samples(samples: Sequence[list[Any]]) -> Iterator[list[Any]]:
@@ -753,4 +753,4 @@ def _flat(kind: RecorderKind, text: str) -> str:
         return f"*[_ab_r for _ab_e in {text} for _ab_r in ({_flat(kind.item, '_ab_e')},)]"
     if isinstance(kind, Parts) and kind.make is None:
         return ", ".join(_flat(part, f"{text}[{i}]") for i, part in enumerate(kind.parts))
-    raise NotCovered("an input that is no array and no list of arrays")
+    raise Unsupported("an input that is no array and no list of arrays")
