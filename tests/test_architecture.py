@@ -112,11 +112,11 @@ MOST_LINES = {
     "program": 1_523,
     "ray": 2_879,
     "report": 2_099,
-    "rewrite": 6_841,
+    "rewrite": 6_857,
     "segments": 21,
     "serving": 1_835,
     "tables": 7_202,
-    "testing": 3_244,
+    "testing": 3_307,
 }
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.

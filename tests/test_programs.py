@@ -71,10 +71,20 @@ def run(program, chosen=slice(None)):
     return out, want, found
 
 
-@pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - RAISES))
-def test_lock_step_falls_back_only_where_it_is_known_to(name):
-    _, _, found = run(PROGRAMS[name])
-    assert bool(found) == (name in ON_THE_FLY), found
+LEAST = {"lockstep": 89, "fly": 34, "compiled": 98}
+WITHOUT_A_FORM = 53
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_how_many_programs_each_mode_has_a_form_of():
+    """The numbers may only rise, that of the programs without any form only fall."""
+    found = {name: ab.testing.forms(each.f, *each.examples, **each.shared) for name, each in PROGRAMS.items()}
+    assert {name for name, forms in found.items() if forms["lockstep"]} == ON_THE_FLY
+    counts = {mode: sum(not forms[mode] for forms in found.values()) for mode in LEAST}
+    assert {mode: count for mode, count in counts.items() if count < LEAST[mode]} == {}, counts
+    assert sum(all(forms.values()) for forms in found.values()) <= WITHOUT_A_FORM
+    named = [why for forms in found.values() for why in (forms["lockstep"], forms["compiled"]) if ".py:" in why]
+    assert len(named) > 100, "a reason has the user's line"
 
 
 @pytest.mark.parametrize("name", sorted(PROGRAMS.keys() - RAISES - ON_THE_FLY))

@@ -5,6 +5,7 @@ plain result per example. `PackedArguments` also lists the float arrays among th
 differentiated, and splits their gradients by example.
 """
 
+import copy
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,17 +16,21 @@ from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.call_ways import why_not_compiled
 from autobatch.api.run_record import NAMES
 from autobatch.api.transforms import map as map_examples
+from autobatch.api.transforms import map_with_stats, undecorated
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import batch_size_of
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.stacking import lanes_of
+from autobatch.batches.stacking import lanes_of, stack_results
+from autobatch.compiled.compiled_map import prepared
 from autobatch.core.abstract_eval import is_subclass
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import WayName, options
 from autobatch.core.current_region import Example, example
+from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.pytree import flatten, unflatten
-from autobatch.errors import Reason
+from autobatch.errors import Reason, Unsupported, reason_of
+from autobatch.rewrite.recorders.generated_recorders import why_not_recorded
 from autobatch.rewrite.taped_forms import per_example_form
 
 
@@ -97,6 +102,14 @@ class ReferenceLoop(Way):
             finally:
                 self.random = self.random or running.calls > 0
         return out
+
+
+def fresh(tree: Any) -> Any:
+    """A deep copy, so that a function that writes into its arguments starts every run from the same ones."""
+    try:
+        return copy.deepcopy(tree)
+    except (TypeError, RecursionError):  # not copyable, such as a lock or a very deep tree
+        return tree
 
 
 def is_float(leaf: Any) -> bool:
@@ -303,6 +316,63 @@ def _python_number(column: list[Any]) -> type | None:
     kinds = {type(x) for x in column}
     kind = kinds.pop()
     return kind if not kinds and kind in (bool, int, float, complex) else None
+
+
+def forms(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> dict[str, str]:
+    """Whether each execution mode has a form of `f` for these examples, and why not.
+
+    Copies of the examples run in lock-step and traced; nothing waits for the compiler.
+
+    Args:
+        f: a function of one example, decorated or not.
+        example_sequences: one sequence for each positional argument, all of one length.
+        shared: the arguments that all examples share, by name.
+
+    Returns:
+        For "lockstep", "fly" (traced by a generated recorder, without running Python) and "compiled" the empty string
+        if the mode has a form, otherwise the reason, with the user's line where there is one.
+
+    >>> def spread(x, by):
+    ...     return float(max(x)) - float(min(x)) if len(x) else by[0]
+    >>> found = forms(spread, [np.ones(3), np.arange(4.0)], by=np.zeros(1))
+    >>> [mode for mode, why in found.items() if not why]
+    ['lockstep', 'compiled']
+    """
+    f, columns = undecorated(f), [list(column) for column in example_sequences]
+    asked = {"lockstep": _why_not_in_lock_step, "fly": _why_not_recorded, "compiled": _why_not_written}
+    found = {}
+    for mode, why_not in asked.items():
+        try:
+            with noted_fallbacks() as notes:
+                reason = why_not(f, fresh(columns), fresh(shared))
+        except Exception as error:
+            is_own = mode == "lockstep" and not isinstance(error, Unsupported)  # the user's code raises in this form
+            reason = Reason("") if is_own else reason_of(error)
+        found[mode] = str(notes[0]) if notes else reason.placed
+    return found
+
+
+def _why_not_in_lock_step(f: Callable[..., Any], columns: list[list[Any]], shared: dict[str, Any]) -> Reason:
+    with options(way="lockstep"):
+        batch(f)(*map(stack_results, columns), **shared)
+    return Reason("")
+
+
+def _why_not_recorded(f: Callable[..., Any], columns: list[list[Any]], shared: dict[str, Any]) -> Reason:
+    for _ in range(_MAPS):  # the first examples run, so that the recorder knows what their blocks are given
+        with options(way="fly"):
+            _, stats = map_with_stats(f, *fresh(columns), **fresh(shared))
+        if stats.recorded:
+            return Reason("")
+    return Reason(stats.looped or why_not_recorded(f) or "no example is like those that its recorder is for")
+
+
+_MAPS = 3
+
+
+def _why_not_written(f: Callable[..., Any], columns: list[list[Any]], shared: dict[str, Any]) -> Reason:
+    _, form = prepared(f, columns, shared, None)
+    return Reason("" if form is None else form.reason)
 
 
 def default_ways() -> list[Way]:

@@ -23,8 +23,8 @@ from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, OptionError, ShapeError, UnsupportedError
 from autobatch.lazy.example_map import examples_in
 from autobatch.testing.compare import Difference, coarsest, compare, largest_error
-from autobatch.testing.compared_ways import Compiled, ReferenceLoop, UnfitError, Way, default_ways, is_float
-from autobatch.testing.gradients import Gradients, check_directions, cotangents, fresh, gradients, shared_floats
+from autobatch.testing.compared_ways import Compiled, ReferenceLoop, UnfitError, Way, default_ways, fresh, is_float
+from autobatch.testing.gradients import Gradients, check_directions, cotangents, gradients, shared_floats
 
 
 @dataclasses.dataclass

@@ -3,7 +3,6 @@
 Comparing ways with each other cannot find a wrong vjp, since all ways share it.
 """
 
-import copy
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from autobatch.core.pytree import flatten, leaves, map_tree, unflatten
 from autobatch.errors import OptionError
 from autobatch.rewrite.taped_forms import per_example_form
 from autobatch.tables.table import EmbeddingTable
-from autobatch.testing.compared_ways import PackedArguments, ReferenceLoop, Way, is_float
+from autobatch.testing.compared_ways import PackedArguments, ReferenceLoop, Way, fresh, is_float
 from autobatch.testing.inspect import watched
 
 
@@ -34,14 +33,6 @@ class Gradients:
 
     shared: list[Any]
     examples: list[list[Any]]
-
-
-def fresh(tree: Any) -> Any:
-    """A deep copy, so that a function that writes into its arguments starts every run from the same ones."""
-    try:
-        return copy.deepcopy(tree)
-    except (TypeError, RecursionError):  # not copyable, such as a lock or a very deep tree
-        return tree
 
 
 def cotangents(result: Any, seed: int) -> list[Any]:

@@ -14,8 +14,9 @@ from autobatch.bridges.frameworks import Framework, reachable
 from autobatch.core.pytree import flatten, leaves, map_tree, paths, unflatten
 from autobatch.testing.calling import Convention, Padding, leaves_like, rows
 from autobatch.testing.compare import Difference, coarsest, compare
+from autobatch.testing.compared_ways import fresh
 from autobatch.testing.equivalence import is_refusal
-from autobatch.testing.gradients import cotangents, fresh
+from autobatch.testing.gradients import cotangents
 
 
 class BatchDiffersError(Exception):

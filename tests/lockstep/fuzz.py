@@ -24,9 +24,9 @@ import numpy as np
 
 from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
-from autobatch.testing.compared_ways import LockStep
+from autobatch.testing.compared_ways import LockStep, fresh
 from autobatch.testing.equivalence import Reference
-from autobatch.testing.gradients import fresh, gradients
+from autobatch.testing.gradients import gradients
 from autobatch.testing.inspect import regions
 from tests.fuzz import by_seed, main
 from tests.law import assert_same, batch_of, ragged

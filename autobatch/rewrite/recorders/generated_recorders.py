@@ -18,7 +18,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.core.abstract_eval import Aval, known_aval
 from autobatch.core.pytree import leaves_of_kind
 from autobatch.core.recorded_array import is_recorded
-from autobatch.errors import NeedsLoop, Unsupported, reason_of
+from autobatch.errors import NeedsLoop, Reason, Unsupported, reason_of
 from autobatch.facts.types import COMPARISON_METHODS, SCALARS, SILENT_ATTRIBUTES, is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
@@ -73,13 +73,25 @@ def recorders_of(function: Any, shared: dict[str, Any], arguments_of: Arguments 
     """
     of: Any = function.__func__ if type(function) is MethodType else function
     of = of.__wrapped__ if hasattr(type(of), "_ab_batch") else of
-    if type(of) is not FunctionType:
+    found = _recorders_of(of)
+    if found is None or found.failures >= _MOST_FAILURES:
         return None
-    key = id(of.__code__), id(of.__globals__)
-    found = _found.get(key)
-    if found is None:
-        found = _found[key] = FunctionRecorders(of.__code__, of.__globals__)
-    return None if found.failures >= _MOST_FAILURES else MapRecorders(found, function, of, shared, arguments_of)
+    return MapRecorders(found, function, of, shared, arguments_of)
+
+
+def _recorders_of(function: Any) -> "FunctionRecorders | None":
+    if type(function) is not FunctionType:
+        return None
+    key = id(function.__code__), id(function.__globals__)
+    if key not in _found:
+        _found[key] = FunctionRecorders(function.__code__, function.__globals__)
+    return _found[key]
+
+
+def why_not_recorded(function: Any) -> Reason:
+    """Why the last attempt to generate a recorder for a user's function failed; "" if none did."""
+    found = _recorders_of(function)
+    return Reason(f"{type(function).__name__} is no plain function" if found is None else found.reason)
 
 
 def forget_recorders() -> None:
@@ -171,6 +183,8 @@ class MapRecorders:
             form.given = given
             bound = _BoundForm(form, trace, roots)
         except Exception as error:  # whatever the error is, the examples run as Python
+            if isinstance(error, Unsupported):
+                error.at(recorders.code.co_filename, recorders.code.co_firstlineno)
             recorders.reason = reason_of(error)
             recorders.failures += 1
             return None

@@ -98,6 +98,8 @@ class StatementWriter(CallWriter):
             except Unreachable:
                 self.emit(_MISFIT)
                 return False
+            except Unsupported as error:
+                raise error.at(self.version.filename, self.line) from None
             if not goes_on:
                 return False
         return True
@@ -160,7 +162,7 @@ class StatementWriter(CallWriter):
                     raise Unsupported("a function in a function in a function")
                 self.env.names[node.name] = Term(Closure(node, self.version), "None")
                 return True
-        raise Unsupported(f"{type(node).__name__} in line {getattr(node, 'lineno', 0)}")
+        raise Unsupported(f"the syntax `{type(node).__name__}`", node)
 
     def _returned(self, value: Term) -> None:
         value = self.as_node(value)
