@@ -7,8 +7,7 @@ is computed range by range where it is needed, and never stored.
 """
 
 import dataclasses
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,11 +16,8 @@ import numpy as np
 from autobatch.blocks.batched_program import Affine, Kind
 from autobatch.blocks.numpy_codegen import Code, assemble_p
 from autobatch.blocks.program import Step
-from autobatch.core.op import Op
-from autobatch.ops.nn.activations import gelu_p, normal_cdf_p, relu_p, sigmoid_p
-from autobatch.ops.numpy.elementwise import UFUNCS, share_p
+from autobatch.core.op import Fused, Op
 from autobatch.ops.numpy.indexing import getitem_p
-from autobatch.ops.numpy.selecting import where_p
 from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
 
 _NARROW = 4  # elements; shorter rows leave most lanes of a vector register empty
@@ -92,7 +88,7 @@ class Plan:
         self.returned = {slot for slot in code.outputs if slot is not None}
         self.views: dict[int, tuple[int, int]] = {}
         self.reads: dict[int, list[Read]] = {}
-        self.rules: dict[int, Rule] = {}
+        self.rules: dict[int, Fused] = {}
         self.dtypes: dict[int, np.dtype] = {}
         self.inlined: set[int] = set()
         self.clusters: list[Cluster] = []
@@ -333,82 +329,9 @@ def _at(value: Any, n: int) -> Any:
     return value.a * n + value.b if isinstance(value, Affine) else value
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class Rule:
-    """How one op is written in a kernel.
-
-    Attributes:
-        text: makes the expression from the name of the lanes and those of the operands.
-        masks: the positions of operands that are masks.
-        to_mask: True if the result is a mask.
-        exact: True if it is cheap, and equal to NumPy's result to the bit.
-        keeps: True if a non-finite operand makes the result non-finite.
-        bound: computes a bound of the result's absolute value from bounds of the operands'.
-        quiet: True if NumPy never warns about it, whatever the operands.
-    """
-
-    text: Callable[..., str]
-    masks: tuple[int, ...] = ()
-    to_mask: bool = False
-    exact: bool = True
-    keeps: bool = True
-    quiet: bool = False
-    bound: Callable[..., float] = lambda *_: math.inf
-
-
-def _call(name: str, **more: Any) -> Rule:
-    return Rule(lambda lanes, *args: f"{name}({', '.join(args)})", **more)
-
-
-def _flipped(name: str, **more: Any) -> Rule:
-    return Rule(lambda lanes, x, y: f"{name}({y}, {x})", **more)
-
-
-_MASK = {"to_mask": True, "keeps": False, "quiet": True}
-_BOTH: dict[str, Any] = {"to_mask": True, "keeps": False, "quiet": True, "masks": (0, 1)}
-
-_RULES: dict[Any, Rule] = {
-    np.add: _call("add", bound=lambda x, y: x + y),
-    np.subtract: _call("subtract", bound=lambda x, y: x + y),
-    np.multiply: _call("multiply", bound=lambda x, y: x * y if x < math.inf and y < math.inf else math.inf),
-    np.divide: _call("divide", keeps=False),
-    np.negative: _call("negative", quiet=True, bound=lambda x: x),
-    np.positive: Rule(lambda lanes, x: x, quiet=True, bound=lambda x: x),
-    np.absolute: _call("absolute", quiet=True, bound=lambda x: x),
-    np.square: Rule(lambda lanes, x: f"multiply({x}, {x})", bound=lambda x: x * x),
-    np.reciprocal: Rule(lambda lanes, x: f"divide(fill({lanes}, 1.0), {x})", keeps=False),
-    np.sqrt: _call("sqrt", bound=lambda x: math.inf),
-    np.maximum: _call("greater", keeps=False, quiet=True, bound=max),
-    np.minimum: _call("lesser", keeps=False, quiet=True, bound=max),
-    np.less: _call("less", **_MASK),
-    np.less_equal: _call("less_equal", **_MASK),
-    np.greater: _flipped("less", **_MASK),
-    np.greater_equal: _flipped("less_equal", **_MASK),
-    np.equal: _call("equal", **_MASK),
-    np.not_equal: _call("not_equal", **_MASK),
-    np.logical_and: _call("logical_and", **_BOTH),
-    np.logical_or: _call("logical_or", **_BOTH),
-    np.bitwise_and: _call("logical_and", **_BOTH),
-    np.bitwise_or: _call("logical_or", **_BOTH),
-    np.logical_not: _call("inverse", to_mask=True, keeps=False, quiet=True, masks=(0,)),
-    np.invert: _call("inverse", to_mask=True, keeps=False, quiet=True, masks=(0,)),
-    np.exp: _call("exp", exact=False, keeps=False),
-    np.tanh: _call("tanh", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),
-}
-_OPS: dict[Op, Rule] = {
-    **{op: _RULES[ufunc] for ufunc, op in UFUNCS.items() if ufunc in _RULES},  # type: ignore[misc]
-    share_p: Rule(lambda lanes, x, y: f"choose(equal({x}, fill({lanes}, 0.0)), {x}, divide({x}, {y}))", keeps=False),
-    where_p: _call("choose", masks=(0,), keeps=False, quiet=True, bound=lambda mask, x, y: max(x, y)),
-    sigmoid_p: _call("sigmoid", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),
-    normal_cdf_p: _call("normal_cdf", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),
-    gelu_p: Rule(lambda lanes, x: f"multiply({x}, normal_cdf({x}))", exact=False, bound=lambda x: x),
-    relu_p: Rule(lambda lanes, x: f"greater({x}, fill({lanes}, 0.0))", keeps=False, quiet=True, bound=lambda x: x),
-}
-
-
-def rule_of(op: Op, params: dict[str, Any], dtype: np.dtype) -> Rule | None:
-    """The rule of an op computed in `dtype`; None if a kernel cannot compute it."""
-    rule = _OPS.get(op)
+def rule_of(op: Op, params: dict[str, Any], dtype: np.dtype) -> Fused | None:
+    """How an op computed in `dtype` is written; None if a kernel cannot compute it."""
+    rule = op.fused
     if rule is None or params or (not rule.exact and dtype != np.float32):
         return None
     return rule

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -17,13 +18,12 @@ _HEAD = '''"""One pass over the examples, for each of them one over its row."""
 from numba.core import types
 
 from autobatch.kernels.jit import jit
-from autobatch.kernels.vector_math import (
-    absolute, choose, divide, equal, exp, fill, inverse, less, less_equal, logical_and, logical_or, multiply, negative,
-    normal_cdf, not_equal, sigmoid, sqrt, subtract, tanh, any_nonfinite,
-)
 from autobatch.kernels.simd_rows import VectorLayout, add, greater, lesser, load, put
+from autobatch.kernels.vector_math import {}
 
 '''
+_OF_ROWS = frozenset(("add", "greater", "lesser"))
+_CALLED = re.compile(r"(\w+)\(")
 
 
 class KernelSource:
@@ -50,6 +50,7 @@ class KernelSource:
         self._values: dict[Any, str] = {}
         self._lines: list[str] = []
         self._bounds: dict[str, float] = {}
+        self._functions = {"any_nonfinite", "fill"}
         self.text = self._write()
 
     def _write(self) -> str:
@@ -80,7 +81,7 @@ class KernelSource:
             *(f"    {line}" for line in [*self._shape_checks(), *addresses, *body]),
             "    return bad",
         ]
-        return _HEAD + "\n".join(lines) + "\n"
+        return _HEAD.format(", ".join(sorted(self._functions - _OF_ROWS))) + "\n".join(lines) + "\n"
 
     def _shape_checks(self) -> list[str]:
         """Checks of the arrays' shapes: the kernel reads as far as the shapes that it was written for say."""
@@ -140,7 +141,8 @@ class KernelSource:
             for position, read in enumerate(reads)
         ]
         bound = rule.bound(*(self._bounds[arg] for arg in args)) if not rule.to_mask else math.inf
-        name = self._let((slot, offset), rule.text(lanes, *args), bound)
+        self._functions.update(_CALLED.findall(rule.text))
+        name = self._let((slot, offset), rule.text.format(*args, lanes=lanes), bound)
         if self.checked and not rule.quiet and bound == math.inf and not self._passed_on(slot):
             self._lines.append(f"bad |= any_nonfinite({name})")
         return name

@@ -5,6 +5,8 @@ If the operands of maximum or minimum are equal, the gradient goes to the first 
 
 import contextlib
 import functools
+import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +15,7 @@ from numpy._core import umath
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.batched import Batched
-from autobatch.core.op import Op, is_boxed
+from autobatch.core.op import Fused, Op, is_boxed
 from autobatch.errors import NeedsLoop, Unsupported, UnsupportedError
 from autobatch.facts.operators import DIFFERENCES, ScalarDifference
 from autobatch.ops.rules.aliasing import is_scalar, write_into
@@ -36,6 +38,7 @@ share_p: Op = elementwise(
     lambda ct, out, x, y: -share_p(share_p(where_or_zero((x != 0) | (y != 0), ct * x), y), y),
     name="share",
     pad=(None, 1.0),
+    fused=Fused("choose(equal({0}, fill({lanes}, 0.0)), {0}, divide({0}, {1}))", keeps=False),
 )
 
 
@@ -62,15 +65,26 @@ def _phase(size: Any, x: Any) -> Any:
     return np.conjugate(x) / np.where(size == 0, np.ones((), dtype_of(size)), size)
 
 
+def _mask(text: str, *masks: int) -> Fused:
+    return Fused(text, masks=masks, to_mask=True, keeps=False, quiet=True)
+
+
+def _product(x: float, y: float) -> float:
+    return x * y if x < math.inf and y < math.inf else math.inf
+
+
 # fmt: off
 add_p     = elementwise(np.add,           lambda ct, out, x, y: ct,
-                                          lambda ct, out, x, y: ct)
+                                          lambda ct, out, x, y: ct, fused=Fused("add({0}, {1})", bound=operator.add))
 sub_p     = elementwise(np.subtract,      lambda ct, out, x, y: ct,
-                                          lambda ct, out, x, y: -ct)
+                                          lambda ct, out, x, y: -ct,
+                          fused=Fused("subtract({0}, {1})", bound=operator.add))
 mul_p     = elementwise(np.multiply,      lambda ct, out, x, y: ct * y,
-                                          lambda ct, out, x, y: ct * x)
+                                          lambda ct, out, x, y: ct * x,
+                          fused=Fused("multiply({0}, {1})", bound=_product))
 div_p     = elementwise(np.divide,        lambda ct, out, x, y: ct / y,
-                                          lambda ct, out, x, y: -ct * out / y, pad=(None, 1.0))
+                                          lambda ct, out, x, y: -ct * out / y, pad=(None, 1.0),
+                          fused=Fused("divide({0}, {1})", keeps=False))
 pow_p     = elementwise(np.power,         _power_x, _power_y, pad=(1.0, 1.0))
 fpow_p    = elementwise(np.float_power,   _power_x, _power_y, pad=(1.0, 1.0))
 mod_p     = elementwise(np.remainder,     lambda ct, out, x, y: ct,
@@ -79,17 +93,21 @@ fmod_p    = elementwise(np.fmod,          lambda ct, out, x, y: ct,
                                           lambda ct, out, x, y: -ct * np.trunc(x / y), pad=(None, 1))
 floordiv_p = elementwise(np.floor_divide, pad=(None, 1))
 
-neg_p     = elementwise(np.negative,      lambda ct, out, x: -ct)
-pos_p     = elementwise(np.positive,      lambda ct, out, x: ct)
-abs_p     = elementwise(np.absolute,      lambda ct, out, x: ct * _phase(out, x))
+neg_p     = elementwise(np.negative,      lambda ct, out, x: -ct, fused=Fused("negative({0})", quiet=True, bound=abs))
+pos_p     = elementwise(np.positive,      lambda ct, out, x: ct, fused=Fused("{0}", quiet=True, bound=abs))
+abs_p     = elementwise(np.absolute,      lambda ct, out, x: ct * _phase(out, x),
+                          fused=Fused("absolute({0})", quiet=True, bound=abs))
 fabs_p    = elementwise(np.fabs,          lambda ct, out, x: ct * np.sign(x))
-square_p  = elementwise(np.square,        lambda ct, out, x: 2 * ct * x)
-recip_p   = elementwise(np.reciprocal,    lambda ct, out, x: -ct * out * out, pad=1)
-sqrt_p    = elementwise(np.sqrt,          lambda ct, out, x: share_p(0.5 * ct, out), pad=1.0)
+square_p  = elementwise(np.square,        lambda ct, out, x: 2 * ct * x,
+                          fused=Fused("multiply({0}, {0})", bound=lambda x: x * x))
+recip_p   = elementwise(np.reciprocal,    lambda ct, out, x: -ct * out * out, pad=1,
+                          fused=Fused("divide(fill({lanes}, 1.0), {0})", keeps=False))
+sqrt_p    = elementwise(np.sqrt,          lambda ct, out, x: share_p(0.5 * ct, out), pad=1.0, fused=Fused("sqrt({0})"))
 cbrt_p    = elementwise(np.cbrt,          lambda ct, out, x: share_p(ct, 3 * out * out), pad=1.0)
 conj_p    = elementwise(np.conjugate,     lambda ct, out, x: np.conjugate(ct))
 
-exp_p     = elementwise(np.exp,           lambda ct, out, x: ct * out, pad=0.0)
+exp_p     = elementwise(np.exp,           lambda ct, out, x: ct * out, pad=0.0,
+                          fused=Fused("exp({0})", exact=False, keeps=False))
 exp2_p    = elementwise(np.exp2,          lambda ct, out, x: ct * out * _LN2, pad=0.0)
 expm1_p   = elementwise(np.expm1,         lambda ct, out, x: ct * (out + 1), pad=0.0)
 log_p     = elementwise(np.log,           lambda ct, out, x: ct / x, pad=1.0)
@@ -113,7 +131,8 @@ hypot_p   = elementwise(np.hypot,         lambda ct, out, x, y: ct * x / np.wher
                                           lambda ct, out, x, y: ct * y / np.where(out == 0, 1, out), pad=1.0)
 sinh_p    = elementwise(np.sinh,          lambda ct, out, x: ct * np.cosh(x), pad=0.0)
 cosh_p    = elementwise(np.cosh,          lambda ct, out, x: ct * np.sinh(x), pad=0.0)
-tanh_p    = elementwise(np.tanh,          lambda ct, out, x: ct * (1 - out * out))
+tanh_p    = elementwise(np.tanh,          lambda ct, out, x: ct * (1 - out * out),
+                          fused=Fused("tanh({0})", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0))
 arcsinh_p = elementwise(np.arcsinh,       lambda ct, out, x: ct / np.sqrt(x * x + 1))
 arccosh_p = elementwise(np.arccosh,       lambda ct, out, x: ct / np.sqrt(x * x - 1), pad=2.0)
 arctanh_p = elementwise(np.arctanh,       lambda ct, out, x: ct / (1 - x * x), pad=0.0)
@@ -123,9 +142,11 @@ radians_p = elementwise(np.radians,       lambda ct, out, x: np.radians(ct))
 degrees_p = elementwise(np.degrees,       lambda ct, out, x: np.degrees(ct))
 
 max_p     = elementwise(np.maximum,       lambda ct, out, x, y: where_or_zero((x >= y) | (x != x), ct),
-                                          lambda ct, out, x, y: where_or_zero(~((x >= y) | (x != x)), ct))
+                                          lambda ct, out, x, y: where_or_zero(~((x >= y) | (x != x)), ct),
+                          fused=Fused("greater({0}, {1})", keeps=False, quiet=True, bound=max))
 min_p     = elementwise(np.minimum,       lambda ct, out, x, y: where_or_zero((x <= y) | (x != x), ct),
-                                          lambda ct, out, x, y: where_or_zero(~((x <= y) | (x != x)), ct))
+                                          lambda ct, out, x, y: where_or_zero(~((x <= y) | (x != x)), ct),
+                          fused=Fused("lesser({0}, {1})", keeps=False, quiet=True, bound=max))
 fmax_p    = elementwise(np.fmax,          lambda ct, out, x, y: where_or_zero((x >= y) | (y != y), ct),
                                           lambda ct, out, x, y: where_or_zero(~((x >= y) | (y != y)), ct))
 fmin_p    = elementwise(np.fmin,          lambda ct, out, x, y: where_or_zero((x <= y) | (y != y), ct),
@@ -138,14 +159,25 @@ copysign_p = elementwise(np.copysign,     lambda ct, out, x, y: ct * np.copysign
 heaviside_p = elementwise(np.heaviside,   None, lambda ct, out, x, y: where_or_zero(x == 0, ct))
 nextafter_p = elementwise(np.nextafter,   lambda ct, out, x, y: ct, None)
 ldexp_p   = elementwise(np.ldexp,         lambda ct, out, x, n: np.ldexp(ct, n), None, pad=(1.0, 0))
+
+less_p    = elementwise(np.less,          fused=_mask("less({0}, {1})"))
+greater_p = elementwise(np.greater,       fused=_mask("less({1}, {0})"))
+less_equal_p = elementwise(np.less_equal, fused=_mask("less_equal({0}, {1})"))
+greater_equal_p = elementwise(np.greater_equal, fused=_mask("less_equal({1}, {0})"))
+equal_p   = elementwise(np.equal,         fused=_mask("equal({0}, {1})"))
+not_equal_p = elementwise(np.not_equal,   fused=_mask("not_equal({0}, {1})"))
+and_p     = elementwise(np.logical_and,   fused=_mask("logical_and({0}, {1})", 0, 1))
+or_p      = elementwise(np.logical_or,    fused=_mask("logical_or({0}, {1})", 0, 1))
+not_p     = elementwise(np.logical_not,   fused=_mask("inverse({0})", 0))
+bitand_p  = elementwise(np.bitwise_and,   fused=_mask("logical_and({0}, {1})", 0, 1))
+bitor_p   = elementwise(np.bitwise_or,    fused=_mask("logical_or({0}, {1})", 0, 1))
+invert_p  = elementwise(np.invert,        fused=_mask("inverse({0})", 0))
 # fmt: on
 
 # Piecewise constant: no gradient.
 _CONSTANT = (
-    np.sign, np.floor, np.ceil, np.rint, np.trunc, np.spacing, np.gcd, np.lcm, np.equal, np.not_equal,
-    np.less, np.less_equal, np.greater, np.greater_equal, np.logical_and, np.logical_or, np.logical_xor,
-    np.logical_not, np.isfinite, np.isinf, np.isnan, np.isnat, np.signbit, np.bitwise_and, np.bitwise_or,
-    np.bitwise_xor, np.bitwise_count, np.invert, np.left_shift, np.right_shift,
+    np.sign, np.floor, np.ceil, np.rint, np.trunc, np.spacing, np.gcd, np.lcm, np.logical_xor, np.isfinite, np.isinf,
+    np.isnan, np.isnat, np.signbit, np.bitwise_xor, np.bitwise_count, np.left_shift, np.right_shift,
 )  # fmt: skip
 _OF_STRINGS = (
     np.strings.isalpha, np.strings.isalnum, np.strings.isdecimal, np.strings.isdigit, np.strings.islower,

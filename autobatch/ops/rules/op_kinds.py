@@ -11,7 +11,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.cotangent import unbroadcast
-from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.core.op import BATCH_RANK, Fused, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError, note_example
 from autobatch.facts.operators import COMPARISONS
 from autobatch.ops.rules.padding import align, end_to_end, speculate, spread, to_widths
@@ -53,8 +53,9 @@ def vjp_columns(columns: Sequence[Callable[..., Any] | None]) -> Callable[..., A
 
 
 def elementwise(
-    ufunc: Callable[..., Any], *vjps: Callable[..., Any] | None, pad: Any = None, name: str | None = None
-) -> Op:
+    ufunc: Callable[..., Any], *vjps: Callable[..., Any] | None, pad: Any = None, name: str | None = None,
+    fused: Fused | None = None,
+) -> Op:  # fmt: skip
     """Make an elementwise op; operands broadcast against each other as in NumPy.
 
     Args:
@@ -64,6 +65,7 @@ def elementwise(
         pad: a value (or a tuple with one per operand, None meaning 1) at which the function and its derivative are
             finite; it replaces the padding where arbitrary values could cause warnings. None: 1.
         name: the op's name in reports and errors; None: the implementation's name.
+        fused: how kernels that compute several ops in one pass write it.
 
     Returns:
         The op, a function of its operands.
@@ -79,6 +81,7 @@ def elementwise(
         vjp=vjp_columns(vjps),
         kind="elementwise",
         pad=pad,
+        fused=fused,
     )
 
 
