@@ -25,7 +25,7 @@ from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import SHAPED_METHODS, effect_of
 from autobatch.facts.operators import COMPARISONS
 from autobatch.ops import nn
-from autobatch.ops.numpy.reductions import UFUNC_REDUCTIONS
+from autobatch.ops.numpy.reductions import ufunc_reduction
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS
 from autobatch.program.scopes import binds, is_dotted, is_slicing, path_of, target_names
 
@@ -38,7 +38,6 @@ _CONSTANTS = (type, np.dtype, type(None))
 _MISSING = object()
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 _CREATION = {np.zeros, np.ones, np.full, np.arange, np.eye, np.identity, np.linspace}
-_REDUCERS = {ufunc.reduce for ufunc in (*UFUNC_REDUCTIONS, np.add, np.multiply, np.maximum, np.minimum)}
 _SCALARS = {np.float16, np.float32, np.float64}
 NUMBERS = {getattr(math, name) for name in dir(math) if not name.startswith("_")} | {abs, len} | _SCALARS
 _LAYERS = {getattr(nn, name) for name in nn.__all__} - {nn.dropout}
@@ -55,7 +54,10 @@ def is_pure(function: Any) -> bool:
         effect = effect_of(function)
         if effect is not None and (effect.always_writes or not effect.changes_nothing_outside):
             return False
-        return function in FUNCTIONS or function in NUMPY_OWN or function in _LAYERS | NUMBERS | _CREATION | _REDUCERS
+        holder = getattr(function, "__self__", None)
+        if isinstance(holder, np.ufunc):
+            return function.__name__ == "reduce" and ufunc_reduction(holder) is not None
+        return function in FUNCTIONS or function in NUMPY_OWN or function in _LAYERS | NUMBERS | _CREATION
     except TypeError:  # unhashable: an object of the user's
         return False
 

@@ -81,6 +81,11 @@ class Op:
         kind: the family of ops that it belongs to, such as "elementwise" or "reduction".
         pad: of an elementwise op, a number inside the domain, which it computes with at the padding.
         fused: how it is written in fused kernels; None if it cannot be.
+        identity: `identity(dtype)`, of a reduction and of an op that can be repeated: what changes no other operand.
+        each: of an op that takes any number of operands in any order, the vjp of each: `each(ct, out, operand)`.
+        ufunc: of a reduction, the ufunc that it repeats; of a function of `math`, the ufunc that it is of one number.
+        number: the function of Python's `math` that it is of one number; native: the name of that function in compiled
+            text, if it is not `math` and its own.
 
     >>> twice = Op("twice", lambda x: x + x, vjp=lambda position, ct, out, args, params: ct + ct)
     >>> twice(21), twice
@@ -99,6 +104,11 @@ class Op:
     kind: str = "op"
     pad: Any = None
     fused: Fused | None = None
+    identity: Callable[[Any], Any] | None = None
+    each: Callable[..., Any] | None = None
+    ufunc: Any = None
+    number: Callable[..., Any] | None = None
+    native: str = ""
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         top: Any = None

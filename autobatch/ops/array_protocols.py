@@ -17,11 +17,11 @@ from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import OWN_LENGTHS, NeedsLoop, Unsupported
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, DIFFERENCES, UNARY, Binary
-from autobatch.ops.numpy.cumulative_and_sorting import accumulate
+from autobatch.ops.numpy.cumulative_and_sorting import ACCUMULATIONS, accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of, operator_of
 from autobatch.ops.numpy.function_table import like_function, unsupported_reason
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
-from autobatch.ops.numpy.reductions import UFUNC_REDUCTIONS
+from autobatch.ops.numpy.reductions import ufunc_reduction
 from autobatch.ops.numpy.shaping import FlatIterator
 from autobatch.ops.rules.aliasing import cast_for_write, is_scalar, write
 from autobatch.ops.rules.dispatch import (
@@ -38,16 +38,6 @@ from autobatch.ops.rules.dispatch import (
     top_box,
 )
 
-_REDUCE = {
-    np.add: np.sum,
-    np.multiply: np.prod,
-    np.maximum: np.max,
-    np.minimum: np.min,
-    np.logical_and: np.all,
-    np.logical_or: np.any,
-}
-_ACCUMULATE = {np.add: np.cumsum, np.multiply: np.cumprod}
-_METHODS: dict[str, dict[Any, Any]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
 _FUNCTIONS = {each.ufunc: each.function for each in (*ARITHMETIC, *COMPARISONS, *UNARY)} | {np.absolute: abs}
 # A NumPy scalar as the left operand calls the ufunc for its operator, too.
 _OF_SCALAR = {ufunc: operator_of(ufunc, _FUNCTIONS[ufunc], unclear=True) for ufunc in DIFFERENCES}
@@ -69,14 +59,14 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
         return _call(ufunc, (a, b), kwargs)
     if method == "accumulate" and not ndim_of(inputs[0]):
         raise TypeError("cannot accumulate on a scalar")
-    function = _METHODS.get(method, {}).get(ufunc)
+    function: Any = ufunc_reduction(ufunc) if method == "reduce" else None
+    if method == "accumulate":
+        function = ACCUMULATIONS.get(ufunc) or functools.partial(accumulate, ufunc)
+    elif function is None:
+        raise Unsupported(f"{name_of(ufunc)}.{method} has no batching rule")
     options = {key: value for key, value in kwargs.items() if value is not None or key == "axis"}
     options.setdefault("axis", 0)
-    if function is None:
-        if method == "accumulate":
-            function = functools.partial(accumulate, ufunc)
-        elif method != "reduce" or (function := UFUNC_REDUCTIONS.get(ufunc)) is None:
-            raise Unsupported(f"{name_of(ufunc)}.{method} has no batching rule")
+    if function not in FUNCTIONS:  # NumPy's functions look at their options themselves
         options = {
             key: value for key, value in options.items() if not is_default(key, value, _UFUNC_DEFAULTS.get(key, ufunc))
         }
@@ -417,13 +407,9 @@ class ArrayMixin:
         return refuse(_ndarray_view, (self, *args), kwargs, "ndarray.view of another dtype has no batching rule")
 
 
-_FUNCTION_METHODS = (
-    np.all, np.any, np.argmax, np.argmin, np.argpartition, np.argsort, np.choose, np.clip, np.cumprod, np.cumsum,
-    np.diagonal, np.dot, np.max, np.mean, np.min, np.nonzero, np.prod, np.ravel, np.repeat, np.round, np.searchsorted,
-    np.squeeze, np.std, np.sum, np.swapaxes, np.take, np.trace, np.var,
-)  # fmt: skip
-for _function in _FUNCTION_METHODS:
-    setattr(ArrayMixin, _function.__name__, _method(_function))
+for _name, _own in vars(np.ndarray).items():  # the other methods that are functions of NumPy, too
+    if _name[0] != "_" and callable(_own) and hasattr(np, _name) and _name not in (*vars(ArrayMixin), "resize"):
+        setattr(ArrayMixin, _name, _method(getattr(np, _name)))
 for _each in ARITHMETIC:
     _forward, _reflected, _inplace = _binary(_each)
     setattr(ArrayMixin, _each.method, _forward)

@@ -14,11 +14,13 @@ import numpy as np
 from autobatch.compiled.functions.python_sources import int_of_text, rounded_to, text_of_int
 from autobatch.compiled.translation import arrays, containers, iteration, try_and_match
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation.calls import call_values, calls, constant_of, methods, user_function
+from autobatch.compiled.translation.calls import CALLS, call_values, calls, constant_of, methods, user_function
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
 from autobatch.compiled.translation.number_operators import as_int, lift, negative, quick_compare
 from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, as_float, parts_of
+from autobatch.core.op import Op
 from autobatch.errors import MAKE_A_LIST
+from autobatch.ops.numpy.python_math import OPS_OF_NUMBERS
 
 
 def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:
@@ -525,35 +527,31 @@ def heap(reader: Any, node: Any, holder: Value, *values: Value) -> Value:
 # --- math
 
 
-def _math(name: str, arity: int = 1, kind: types.Scalar = FLOAT) -> None:
+def _math(function: Any, op: Op) -> None:
     """Register a function of C's math library; where Python's raises, a floating-point flag is set.
 
     A call whose result the compiler works out itself would set none, so it must not know the argument.
     """
-    flags = name not in ("fabs", "copysign", "isnan", "isinf", "isfinite")
-    text = {"fmod": "np.fmod", "hypot": "hypot"}.get(name, f"math.{name}")
+    flags = op.vjp is not None and op.ufunc not in (np.fabs, np.copysign)
+    kind = BOOL if op.vjp is None else FLOAT
 
-    @calls(getattr(math, name))
+    @calls(function)
     def call(reader: Any, node: Any, *args: Value) -> Value:
-        if len(args) != arity:
+        if len(args) != (1 if op.ufunc is None else op.ufunc.nin):
             raise reader.refuse("with these arguments it is not compiled", node)
 
         def one(*each: Value) -> Value:
             *floats, last = [as_float(x) for x in each]
             last = f"opaque({last})" if flags else last
-            return reader.temp(f"{text}({', '.join([*floats, last])})", kind)
+            return reader.temp(f"{op.native or op.name}({', '.join([*floats, last])})", kind)
 
         return _of_numbers(reader, node, one, *args)
 
 
 # Python's functions, which raise where NumPy's of the same names (`numpy_calls`) warn and give NaN.
-for _name in ("sqrt", "exp", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh",
-              "atanh", "log10", "log2", "log1p", "expm1", "fabs", "erf", "erfc"):  # fmt: skip
-    _math(_name)
-for _name in ("atan2", "copysign", "pow", "fmod", "hypot"):
-    _math(_name, 2)
-for _name in ("isnan", "isinf", "isfinite"):
-    _math(_name, kind=BOOL)
+for _function, _op in OPS_OF_NUMBERS.items():
+    if _function not in CALLS and _function is not math.cbrt:  # which Numba does not have
+        _math(_function, _op)
 
 
 @calls(math.log)

@@ -13,9 +13,9 @@ from autobatch.ops.numpy.python_math import OPS_OF_NUMBERS
 from autobatch.ops.rules.dispatch import UFUNCS
 
 NAMED: dict[str, Any] = {
-    **{f"math.{function.__name__}": function for function in OPS_OF_NUMBERS if function is not float},
+    **{op.native or op.name: function for function, op in OPS_OF_NUMBERS.items() if function is not float},
     **{each.syntax.__name__: each.ufunc for each in (*operators.BINARY, *operators.UNARY)},
-    "hypot": np.hypot, "np.fmod": np.fmod, "abs": np.absolute, "squared": np.square, "modulo": np.remainder,
+    "abs": np.absolute, "squared": np.square, "modulo": np.remainder,
 }  # fmt: skip
 """What the names in compiled text stand for; an operator has the name of its syntax node."""
 
@@ -86,8 +86,9 @@ CONSTANT = frozenset((
     "uint64", "boolean", "len", "range", "arg_extremum", "binary_search", "binary_search_each",
     "has_ties", "all_within", "overlap", "common_shape", "common_shape_ranked", "stable_argsort", "float_flags",
     "clear_flags", "nonnegative_indices", "equal_lengths", "equal_strings", "compare_strings",
-    "floor_divide", "np.floor", "np.ceil", "np.trunc", "np.isnan", "np.isinf", "np.isfinite",
-    "math.isnan", "math.isinf", "math.isfinite", "np.argsort", "np.nonzero", "np.arange", "float_arange",
+    *(f"np.{ufunc.__name__}" for ufunc in UFUNCS if is_constant(ufunc)),
+    *(op.name for op in OPS_OF_NUMBERS.values() if op.vjp is None),
+    "floor_divide", "np.argsort", "np.nonzero", "np.arange", "float_arange",
     "nonzero_1", "nonzero_2", "spans_overlap", "address", "same_memory", "new_stream", "next_float", "next_normal",
     "next_exponential", "next_whole", "shuffle_places", "add", "subtract", "multiply",
     "integer_power", "max", "min", "math.gcd", "extent",

@@ -3,7 +3,8 @@
 A term should not need a launch of its own because of its position in such a chain. So a block that only adds to an
 incoming value is split (`split_block`): its term becomes an ordinary result, the addition a call of its own. Connected
 additions, of all examples, then become one call (`contract`), which adds in the order of the user's code, so that
-every intermediate sum is available and bit-identical. The same is done for products, extrema and `np.logaddexp`.
+every intermediate sum is available and bit-identical. The same is done for products, extrema and all other ops that
+have an identity.
 """
 
 import dataclasses
@@ -18,12 +19,9 @@ from autobatch.core.abstract_eval import Weak
 from autobatch.core.op import Op
 from autobatch.kernels.jit import jit
 from autobatch.lazy.grouping.general_blocks import Merged
-from autobatch.ops.numpy.elementwise import UFUNCS, add_p, sub_p
+from autobatch.ops.numpy.elementwise import add_p, sub_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
-_CHAINABLE_OPS = frozenset(
-    [UFUNCS[each] for each in (np.add, np.multiply, np.maximum, np.minimum, np.logaddexp)]
-)  # ops that are cheap to evaluate: one pass over the operands gives all intermediate results
 _SUBTRACT = sub_p  # bit-identical to adding the negated operand, so it may be part of a chain of additions
 _KERNEL_DTYPES = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))  # dtypes of the jitted kernels
 
@@ -90,7 +88,7 @@ class Forest:
 def is_chainable(sig: Any) -> bool:
     """True if connected calls of this signature can become one call. One operand may be a Python number."""
     out = sig.out
-    if not (_chain_op(sig.op) in _CHAINABLE_OPS and sig.block is None and len(sig.avals) == 2 and not sig.params):
+    if not (_is_repeatable(sig.op) and sig.block is None and len(sig.avals) == 2 and not sig.params):
         return False
     arrays = [aval for aval in sig.avals if type(aval) is not Weak or out.dtype.kind != "f"]
     return out.dtype.kind in "iuf" and bool(arrays) and all(aval is out for aval in arrays)
@@ -201,9 +199,14 @@ def _sum_path(
 def _is_addition(program: Program, step: Any) -> bool:
     """True if a step is an addition (or another chainable op) whose operands and result have one `Aval`."""
     aval = program.avals[step.out]
-    if _chain_op(step.op) not in _CHAINABLE_OPS or step.params or aval.dtype.kind not in "iuf":
+    if not _is_repeatable(step.op) or step.params or aval.dtype.kind not in "iuf":
         return False
     return all(program.avals[arg] is aval for arg in step.args)
+
+
+def _is_repeatable(op: Op) -> bool:
+    """True of what sums, products and extrema are made of: one pass over the operands gives all results between."""
+    return op.kind == "elementwise" and _chain_op(op).identity is not None
 
 
 def _chain_op(op: Op) -> Op:

@@ -10,7 +10,8 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import Unsupported
-from autobatch.ops.numpy.reductions import along_one, highest
+from autobatch.ops.numpy.elementwise import highest
+from autobatch.ops.numpy.reductions import along_one
 from autobatch.ops.rules.dispatch import UFUNCS, as_array, implements, name_of
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import run_by_length
@@ -79,6 +80,9 @@ def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None) ->
         raise TypeError("cannot accumulate on a scalar")
     params = {} if dtype is None else {"dtype": np.dtype(dtype)}
     return accumulate_p(array, ufunc=ufunc, axis=normalise_axis(axis, ndim_of(array)), **params)
+
+
+ACCUMULATIONS = {np.add: np.cumsum, np.multiply: np.cumprod}
 
 
 def _last(dtype: np.dtype) -> Any:

@@ -65,6 +65,20 @@ def _phase(size: Any, x: Any) -> Any:
     return np.conjugate(x) / np.where(size == 0, np.ones((), dtype_of(size)), size)
 
 
+def lowest(dtype: np.dtype) -> Any:
+    """The least value of a dtype (-inf for floats)."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min
+    return dtype.kind not in "b" and -np.inf
+
+
+def highest(dtype: np.dtype) -> Any:
+    """The greatest value of a dtype (inf for floats)."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).max
+    return True if dtype.kind == "b" else np.inf
+
+
 def _mask(text: str, *masks: int) -> Fused:
     return Fused(text, masks=masks, to_mask=True, keeps=False, quiet=True)
 
@@ -75,87 +89,95 @@ def _product(x: float, y: float) -> float:
 
 # fmt: off
 add_p     = elementwise(np.add,           lambda ct, out, x, y: ct,
-                                          lambda ct, out, x, y: ct, fused=Fused("add({0}, {1})", bound=operator.add))
+                                          lambda ct, out, x, y: ct, fused=Fused("add({0}, {1})", bound=operator.add),
+                          identity=0)
 sub_p     = elementwise(np.subtract,      lambda ct, out, x, y: ct,
                                           lambda ct, out, x, y: -ct,
                           fused=Fused("subtract({0}, {1})", bound=operator.add))
 mul_p     = elementwise(np.multiply,      lambda ct, out, x, y: ct * y,
                                           lambda ct, out, x, y: ct * x,
-                          fused=Fused("multiply({0}, {1})", bound=_product))
+                          fused=Fused("multiply({0}, {1})", bound=_product), identity=1)
 div_p     = elementwise(np.divide,        lambda ct, out, x, y: ct / y,
                                           lambda ct, out, x, y: -ct * out / y, pad=(None, 1.0),
                           fused=Fused("divide({0}, {1})", keeps=False))
-pow_p     = elementwise(np.power,         _power_x, _power_y, pad=(1.0, 1.0))
+pow_p     = elementwise(np.power,         _power_x, _power_y, pad=(1.0, 1.0), number=math.pow)
 fpow_p    = elementwise(np.float_power,   _power_x, _power_y, pad=(1.0, 1.0))
 mod_p     = elementwise(np.remainder,     lambda ct, out, x, y: ct,
                                           lambda ct, out, x, y: -ct * np.floor(x / y), pad=(None, 1))
 fmod_p    = elementwise(np.fmod,          lambda ct, out, x, y: ct,
-                                          lambda ct, out, x, y: -ct * np.trunc(x / y), pad=(None, 1))
+                                          lambda ct, out, x, y: -ct * np.trunc(x / y), pad=(None, 1), number=math.fmod,
+                          native="np.fmod")
 floordiv_p = elementwise(np.floor_divide, pad=(None, 1))
 
 neg_p     = elementwise(np.negative,      lambda ct, out, x: -ct, fused=Fused("negative({0})", quiet=True, bound=abs))
 pos_p     = elementwise(np.positive,      lambda ct, out, x: ct, fused=Fused("{0}", quiet=True, bound=abs))
 abs_p     = elementwise(np.absolute,      lambda ct, out, x: ct * _phase(out, x),
                           fused=Fused("absolute({0})", quiet=True, bound=abs))
-fabs_p    = elementwise(np.fabs,          lambda ct, out, x: ct * np.sign(x))
+fabs_p    = elementwise(np.fabs,          lambda ct, out, x: ct * np.sign(x), number=math.fabs)
 square_p  = elementwise(np.square,        lambda ct, out, x: 2 * ct * x,
                           fused=Fused("multiply({0}, {0})", bound=lambda x: x * x))
 recip_p   = elementwise(np.reciprocal,    lambda ct, out, x: -ct * out * out, pad=1,
                           fused=Fused("divide(fill({lanes}, 1.0), {0})", keeps=False))
-sqrt_p    = elementwise(np.sqrt,          lambda ct, out, x: share_p(0.5 * ct, out), pad=1.0, fused=Fused("sqrt({0})"))
-cbrt_p    = elementwise(np.cbrt,          lambda ct, out, x: share_p(ct, 3 * out * out), pad=1.0)
+sqrt_p    = elementwise(np.sqrt,          lambda ct, out, x: share_p(0.5 * ct, out), pad=1.0, fused=Fused("sqrt({0})"),
+                          number=math.sqrt)
+cbrt_p    = elementwise(np.cbrt,          lambda ct, out, x: share_p(ct, 3 * out * out), pad=1.0, number=math.cbrt)
 conj_p    = elementwise(np.conjugate,     lambda ct, out, x: np.conjugate(ct))
 
 exp_p     = elementwise(np.exp,           lambda ct, out, x: ct * out, pad=0.0,
-                          fused=Fused("exp({0})", exact=False, keeps=False))
-exp2_p    = elementwise(np.exp2,          lambda ct, out, x: ct * out * _LN2, pad=0.0)
-expm1_p   = elementwise(np.expm1,         lambda ct, out, x: ct * (out + 1), pad=0.0)
-log_p     = elementwise(np.log,           lambda ct, out, x: ct / x, pad=1.0)
-log2_p    = elementwise(np.log2,          lambda ct, out, x: ct / (x * _LN2), pad=1.0)
-log10_p   = elementwise(np.log10,         lambda ct, out, x: ct / (x * _LN10), pad=1.0)
-log1p_p   = elementwise(np.log1p,         lambda ct, out, x: ct / (1 + x), pad=0.0)
-logaddexp_p = elementwise(np.logaddexp,   lambda ct, out, x, y: ct * np.exp(x - _not_minus_inf(out)),
-                                          lambda ct, out, x, y: ct * np.exp(y - _not_minus_inf(out)), pad=0.0)
-logaddexp2_p = elementwise(np.logaddexp2, lambda ct, out, x, y: ct * np.exp2(x - _not_minus_inf(out)),
-                                          lambda ct, out, x, y: ct * np.exp2(y - _not_minus_inf(out)), pad=0.0)
+                          fused=Fused("exp({0})", exact=False, keeps=False), number=math.exp)
+exp2_p    = elementwise(np.exp2,          lambda ct, out, x: ct * out * _LN2, pad=0.0, number=math.exp2)
+expm1_p   = elementwise(np.expm1,         lambda ct, out, x: ct * (out + 1), pad=0.0, number=math.expm1)
+log_p     = elementwise(np.log,           lambda ct, out, x: ct / x, pad=1.0, number=math.log)
+log2_p    = elementwise(np.log2,          lambda ct, out, x: ct / (x * _LN2), pad=1.0, number=math.log2)
+log10_p   = elementwise(np.log10,         lambda ct, out, x: ct / (x * _LN10), pad=1.0, number=math.log10)
+log1p_p   = elementwise(np.log1p,         lambda ct, out, x: ct / (1 + x), pad=0.0, number=math.log1p)
+logaddexp_p = elementwise(np.logaddexp,   each=lambda ct, out, x: ct * np.exp(x - _not_minus_inf(out)), pad=0.0,
+                          identity=-np.inf)
+logaddexp2_p = elementwise(np.logaddexp2, each=lambda ct, out, x: ct * np.exp2(x - _not_minus_inf(out)), pad=0.0,
+                          identity=-np.inf)
 
-sin_p     = elementwise(np.sin,           lambda ct, out, x: ct * np.cos(x))
-cos_p     = elementwise(np.cos,           lambda ct, out, x: -ct * np.sin(x))
-tan_p     = elementwise(np.tan,           lambda ct, out, x: ct * (1 + out * out))
-arcsin_p  = elementwise(np.arcsin,        lambda ct, out, x: ct / np.sqrt(1 - x * x), pad=0.0)
-arccos_p  = elementwise(np.arccos,        lambda ct, out, x: -ct / np.sqrt(1 - x * x), pad=0.0)
-arctan_p  = elementwise(np.arctan,        lambda ct, out, x: ct / (1 + x * x))
+sin_p     = elementwise(np.sin,           lambda ct, out, x: ct * np.cos(x), number=math.sin)
+cos_p     = elementwise(np.cos,           lambda ct, out, x: -ct * np.sin(x), number=math.cos)
+tan_p     = elementwise(np.tan,           lambda ct, out, x: ct * (1 + out * out), number=math.tan)
+arcsin_p  = elementwise(np.arcsin,        lambda ct, out, x: ct / np.sqrt(1 - x * x), pad=0.0, number=math.asin)
+arccos_p  = elementwise(np.arccos,        lambda ct, out, x: -ct / np.sqrt(1 - x * x), pad=0.0, number=math.acos)
+arctan_p  = elementwise(np.arctan,        lambda ct, out, x: ct / (1 + x * x), number=math.atan)
 arctan2_p = elementwise(np.arctan2,       lambda ct, out, y, x: ct * x / (x * x + y * y),
-                                          lambda ct, out, y, x: -ct * y / (x * x + y * y), pad=(0.0, 1.0))
-hypot_p   = elementwise(np.hypot,         lambda ct, out, x, y: ct * x / np.where(out == 0, 1, out),
-                                          lambda ct, out, x, y: ct * y / np.where(out == 0, 1, out), pad=1.0)
-sinh_p    = elementwise(np.sinh,          lambda ct, out, x: ct * np.cosh(x), pad=0.0)
-cosh_p    = elementwise(np.cosh,          lambda ct, out, x: ct * np.sinh(x), pad=0.0)
+                                          lambda ct, out, y, x: -ct * y / (x * x + y * y), pad=(0.0, 1.0),
+                          number=math.atan2)
+hypot_p   = elementwise(np.hypot,         each=lambda ct, out, x: ct * x / np.where(out == 0, 1, out), pad=1.0,
+                          identity=0, number=math.hypot, native="hypot")
+sinh_p    = elementwise(np.sinh,          lambda ct, out, x: ct * np.cosh(x), pad=0.0, number=math.sinh)
+cosh_p    = elementwise(np.cosh,          lambda ct, out, x: ct * np.sinh(x), pad=0.0, number=math.cosh)
 tanh_p    = elementwise(np.tanh,          lambda ct, out, x: ct * (1 - out * out),
-                          fused=Fused("tanh({0})", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0))
-arcsinh_p = elementwise(np.arcsinh,       lambda ct, out, x: ct / np.sqrt(x * x + 1))
-arccosh_p = elementwise(np.arccosh,       lambda ct, out, x: ct / np.sqrt(x * x - 1), pad=2.0)
-arctanh_p = elementwise(np.arctanh,       lambda ct, out, x: ct / (1 - x * x), pad=0.0)
+                          fused=Fused("tanh({0})", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),
+                          number=math.tanh)
+arcsinh_p = elementwise(np.arcsinh,       lambda ct, out, x: ct / np.sqrt(x * x + 1), number=math.asinh)
+arccosh_p = elementwise(np.arccosh,       lambda ct, out, x: ct / np.sqrt(x * x - 1), pad=2.0, number=math.acosh)
+arctanh_p = elementwise(np.arctanh,       lambda ct, out, x: ct / (1 - x * x), pad=0.0, number=math.atanh)
 deg2rad_p = elementwise(np.deg2rad,       lambda ct, out, x: np.deg2rad(ct))
 rad2deg_p = elementwise(np.rad2deg,       lambda ct, out, x: np.rad2deg(ct))
-radians_p = elementwise(np.radians,       lambda ct, out, x: np.radians(ct))
-degrees_p = elementwise(np.degrees,       lambda ct, out, x: np.degrees(ct))
+radians_p = elementwise(np.radians,       lambda ct, out, x: np.radians(ct), number=math.radians)
+degrees_p = elementwise(np.degrees,       lambda ct, out, x: np.degrees(ct), number=math.degrees)
 
 max_p     = elementwise(np.maximum,       lambda ct, out, x, y: where_or_zero((x >= y) | (x != x), ct),
                                           lambda ct, out, x, y: where_or_zero(~((x >= y) | (x != x)), ct),
-                          fused=Fused("greater({0}, {1})", keeps=False, quiet=True, bound=max))
+                          fused=Fused("greater({0}, {1})", keeps=False, quiet=True, bound=max), identity=lowest)
 min_p     = elementwise(np.minimum,       lambda ct, out, x, y: where_or_zero((x <= y) | (x != x), ct),
                                           lambda ct, out, x, y: where_or_zero(~((x <= y) | (x != x)), ct),
-                          fused=Fused("lesser({0}, {1})", keeps=False, quiet=True, bound=max))
+                          fused=Fused("lesser({0}, {1})", keeps=False, quiet=True, bound=max), identity=highest)
 fmax_p    = elementwise(np.fmax,          lambda ct, out, x, y: where_or_zero((x >= y) | (y != y), ct),
-                                          lambda ct, out, x, y: where_or_zero(~((x >= y) | (y != y)), ct))
+                                          lambda ct, out, x, y: where_or_zero(~((x >= y) | (y != y)), ct),
+                          identity=lambda dtype: np.nan if dtype.kind in "fc" else lowest(dtype))
 fmin_p    = elementwise(np.fmin,          lambda ct, out, x, y: where_or_zero((x <= y) | (y != y), ct),
-                                          lambda ct, out, x, y: where_or_zero(~((x <= y) | (y != y)), ct))
+                                          lambda ct, out, x, y: where_or_zero(~((x <= y) | (y != y)), ct),
+                          identity=lambda dtype: np.nan if dtype.kind in "fc" else highest(dtype))
 clip_p    = elementwise(umath.clip,  # type: ignore[attr-defined]
                                           lambda ct, out, x, low, high: where_or_zero(~((x < low) | (x > high)), ct),
                                           lambda ct, out, x, low, high: where_or_zero((x < low) & ~(low > high), ct),
                                           lambda ct, out, x, low, high: where_or_zero((x > high) | (low > high), ct))
-copysign_p = elementwise(np.copysign,     lambda ct, out, x, y: ct * np.copysign(1.0, x) * np.copysign(1.0, y), None)
+copysign_p = elementwise(np.copysign,     lambda ct, out, x, y: ct * np.copysign(1.0, x) * np.copysign(1.0, y), None,
+                          number=math.copysign)
 heaviside_p = elementwise(np.heaviside,   None, lambda ct, out, x, y: where_or_zero(x == 0, ct))
 nextafter_p = elementwise(np.nextafter,   lambda ct, out, x, y: ct, None)
 ldexp_p   = elementwise(np.ldexp,         lambda ct, out, x, n: np.ldexp(ct, n), None, pad=(1.0, 0))
@@ -166,8 +188,11 @@ less_equal_p = elementwise(np.less_equal, fused=_mask("less_equal({0}, {1})"))
 greater_equal_p = elementwise(np.greater_equal, fused=_mask("less_equal({1}, {0})"))
 equal_p   = elementwise(np.equal,         fused=_mask("equal({0}, {1})"))
 not_equal_p = elementwise(np.not_equal,   fused=_mask("not_equal({0}, {1})"))
-and_p     = elementwise(np.logical_and,   fused=_mask("logical_and({0}, {1})", 0, 1))
-or_p      = elementwise(np.logical_or,    fused=_mask("logical_or({0}, {1})", 0, 1))
+and_p     = elementwise(np.logical_and,   fused=_mask("logical_and({0}, {1})", 0, 1), identity=True)
+or_p      = elementwise(np.logical_or,    fused=_mask("logical_or({0}, {1})", 0, 1), identity=False)
+isnan_p   = elementwise(np.isnan,         number=math.isnan)
+isinf_p   = elementwise(np.isinf,         number=math.isinf)
+isfinite_p = elementwise(np.isfinite,     number=math.isfinite)
 not_p     = elementwise(np.logical_not,   fused=_mask("inverse({0})", 0))
 bitand_p  = elementwise(np.bitwise_and,   fused=_mask("logical_and({0}, {1})", 0, 1))
 bitor_p   = elementwise(np.bitwise_or,    fused=_mask("logical_or({0}, {1})", 0, 1))
@@ -176,8 +201,8 @@ invert_p  = elementwise(np.invert,        fused=_mask("inverse({0})", 0))
 
 # Piecewise constant: no gradient.
 _CONSTANT = (
-    np.sign, np.floor, np.ceil, np.rint, np.trunc, np.spacing, np.gcd, np.lcm, np.logical_xor, np.isfinite, np.isinf,
-    np.isnan, np.isnat, np.signbit, np.bitwise_xor, np.bitwise_count, np.left_shift, np.right_shift,
+    np.sign, np.floor, np.ceil, np.rint, np.trunc, np.spacing, np.gcd, np.lcm, np.logical_xor, np.isnat, np.signbit,
+    np.bitwise_xor, np.bitwise_count, np.left_shift, np.right_shift,
 )  # fmt: skip
 _OF_STRINGS = (
     np.strings.isalpha, np.strings.isalnum, np.strings.isdecimal, np.strings.isdigit, np.strings.islower,

@@ -3,7 +3,7 @@
 `math.exp(x)` converts its argument to a Python float, by which a recorded number would lose its gradient. In converted
 code for differentiation these calls are therefore replaced by `number(math.exp)(x)`. Each function is an op: the
 implementation calls Python's function, per element for an array of lanes, so values equal Python's; the vjp is that of
-the corresponding ufunc.
+the ufunc whose op names the function.
 """
 
 import functools
@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop
-from autobatch.ops.numpy.elementwise import UFUNCS, astype_p
-from autobatch.ops.rules.dispatch import top_box
+from autobatch.ops.numpy.elementwise import astype_p
+from autobatch.ops.rules.dispatch import UFUNCS, top_box
 from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule, vjp_columns
 
 _TWO_BY_ROOT_OF_PI = 2.0 / math.sqrt(math.pi)
@@ -51,11 +50,19 @@ def _strong(vjp: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _like(function: Any, ufunc: Any) -> Op:
-    """The op of a `math` function whose derivative is that of a ufunc."""
-    known: Any = UFUNCS[ufunc]
-    return Op(f"math.{function.__name__}", _on_each(function), rule=elementwise_rule, vjp=_strong(known.vjp),
-              kind="elementwise", pad=known.pad)  # fmt: skip
+def _like(known: Op) -> Op:
+    """The op of the `math` function that an op declares, with its derivative."""
+    function: Any = known.number
+    if known.vjp is None:
+        return elementwise(_on_each(function), name=f"math.{function.__name__}")
+
+    def vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+        if len(args) != known.impl.nin:  # type: ignore[attr-defined]  # of any number of operands, each is the first
+            position, args = 0, (args[position], out)
+        return known.vjp(position, ct, out, args, params)  # type: ignore[misc]
+
+    return Op(f"math.{function.__name__}", _on_each(function), rule=elementwise_rule, vjp=_strong(vjp),
+              kind="elementwise", pad=known.pad, ufunc=known.impl, native=known.native)  # fmt: skip
 
 
 def _with(function: Any, *columns: Callable[..., Any] | None) -> Op:
@@ -65,23 +72,7 @@ def _with(function: Any, *columns: Callable[..., Any] | None) -> Op:
     return out
 
 
-def _hypot_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return unbroadcast(ct * args[position] / np.where(out == 0, 1.0, out), args[position])
-
-
-_UFUNC_OF = {
-    math.sqrt: np.sqrt, math.exp: np.exp, math.expm1: np.expm1, math.log2: np.log2, math.log10: np.log10,
-    math.log1p: np.log1p, math.sin: np.sin, math.cos: np.cos, math.tan: np.tan, math.asin: np.arcsin,
-    math.acos: np.arccos, math.atan: np.arctan, math.atan2: np.arctan2, math.sinh: np.sinh, math.cosh: np.cosh,
-    math.tanh: np.tanh, math.asinh: np.arcsinh, math.acosh: np.arccosh, math.atanh: np.arctanh, math.fabs: np.fabs,
-    math.pow: np.power, math.fmod: np.fmod, math.copysign: np.copysign, math.degrees: np.degrees,
-    math.radians: np.radians,
-}  # fmt: skip
-for _name in ("exp2", "cbrt"):  # since Python 3.11
-    if hasattr(math, _name):
-        _UFUNC_OF[getattr(math, _name)] = getattr(np, _name)
-
-OPS_OF_NUMBERS: dict[Any, Op] = {function: _like(function, ufunc) for function, ufunc in _UFUNC_OF.items()}
+OPS_OF_NUMBERS: dict[Any, Op] = {op.number: _like(op) for op in UFUNCS.values() if getattr(op, "number", None)}  # type: ignore[attr-defined, arg-type]
 OPS_OF_NUMBERS[math.log] = _with(
     math.log,
     lambda ct, out, x, *base: ct / (x if not base else x * np.log(base[0])),
@@ -89,13 +80,7 @@ OPS_OF_NUMBERS[math.log] = _with(
 )
 OPS_OF_NUMBERS[math.erf] = _with(math.erf, lambda ct, out, x: ct * (_TWO_BY_ROOT_OF_PI * np.exp(-x * x)))
 OPS_OF_NUMBERS[math.erfc] = _with(math.erfc, lambda ct, out, x: ct * (-_TWO_BY_ROOT_OF_PI * np.exp(-x * x)))
-OPS_OF_NUMBERS[math.hypot] = _with(math.hypot)
-OPS_OF_NUMBERS[math.hypot].vjp = _strong(_hypot_vjp)
 OPS_OF_NUMBERS[float] = elementwise(_on_each(float), lambda ct, out, x: ct, name="float")
-
-OPS_OF_NUMBERS |= {
-    each: elementwise(_on_each(each), name=f"math.{each.__name__}") for each in (math.isnan, math.isinf, math.isfinite)
-}
 _CASTS = (np.float64, np.float32)
 
 

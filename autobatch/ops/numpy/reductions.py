@@ -14,7 +14,8 @@ from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import Unsupported, note_example
-from autobatch.ops.rules.dispatch import as_array, cast, implements
+from autobatch.ops.numpy.elementwise import highest, lowest
+from autobatch.ops.rules.dispatch import UFUNCS, as_array, cast, implements
 from autobatch.ops.rules.op_kinds import lane_by_lane
 from autobatch.ops.rules.padding import fill, speculate
 from autobatch.ops.rules.sizes import differ_somewhere, normal_axes, normalise_axis
@@ -70,9 +71,6 @@ def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
         raise note_example(ValueError(message), int(np.argmax(empty)))
 
 
-_REDUCED: dict[str, tuple[np.ufunc, Callable[[np.dtype], Any]]] = {}  # of each op, by name: its ufunc and identity
-
-
 _every, _some = np.logical_and.reduce, np.logical_or.reduce
 _EXTREMES = (np.minimum, np.maximum, np.fmin, np.fmax)
 
@@ -121,7 +119,6 @@ def reduction(
         return ufunc.reduce(x, axis=axis, keepdims=keepdims, **options)
 
     filler = functools.lru_cache(maxsize=64)(identity)
-    _REDUCED[name] = ufunc, filler
 
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         x, axes = operands[0], params["axis"]
@@ -156,20 +153,8 @@ def reduction(
         return unbroadcast(vjp(ct, out, args[0], axes), args[0])  # type: ignore[misc]
 
     own_rule = _of_signed_zeros(rule) if ufunc in _EXTREMES else rule
-    return Op(name, impl, rule=own_rule, vjp=backward if vjp else None, kind="reduction")
-
-
-def _lowest(dtype: np.dtype) -> Any:
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).min
-    return dtype.kind not in "b" and -np.inf
-
-
-def highest(dtype: np.dtype) -> Any:
-    """The greatest value of a dtype (inf for floats)."""
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).max
-    return True if dtype.kind == "b" else np.inf
+    return Op(name, impl, rule=own_rule, vjp=backward if vjp else None, kind="reduction",
+              identity=filler, ufunc=ufunc)  # fmt: skip
 
 
 def _to_last(x: Any, axes: Sequence[int]) -> Any:
@@ -228,28 +213,20 @@ def _other_than(out: Any) -> Any:
     return np.where(out == 0, 1, np.zeros((), dtype_of(out)))
 
 
-def _finite_base(out: Any) -> Any:
-    """The result of logaddexp.reduce, with -inf replaced by 0: the weights exp(x - out) of -inf terms are then 0."""
-    return np.where(np.isneginf(out), np.zeros((), dtype_of(out)), out)
+def _declared(ufunc: np.ufunc, vjp: Callable[..., Any] | None, name: str) -> Op:
+    """The reduction of a ufunc whose op declares the identity."""
+    return reduction(ufunc, UFUNCS[ufunc].identity, vjp, name=name)  # type: ignore[attr-defined]
 
 
 # fmt: off
-sum_p  = reduction(np.add,         lambda dtype: 0, _sum_vjp,   name="sum")
-prod_p = reduction(np.multiply,    lambda dtype: 1, _prod_vjp,  name="prod")
-amax_p = reduction(np.maximum,     _lowest,         _first_vjp, name="max")
-amin_p = reduction(np.minimum,     highest,        _first_vjp, name="min")
-any_p  = reduction(np.logical_or,  lambda dtype: False, name="any")
-all_p  = reduction(np.logical_and, lambda dtype: True,  name="all")
-logaddexp_p  = reduction(np.logaddexp,  lambda dtype: -np.inf,
-                         lambda ct, out, x, axes: ct * np.exp(x - _finite_base(out)), name="logaddexp.reduce")
-logaddexp2_p = reduction(np.logaddexp2, lambda dtype: -np.inf,
-                         lambda ct, out, x, axes: ct * np.exp2(x - _finite_base(out)), name="logaddexp2.reduce")
-hypot_p = reduction(np.hypot, lambda dtype: 0,
-                    lambda ct, out, x, axes: ct * x / np.where(out == 0, 1, out), name="hypot.reduce")
-fmax_p  = reduction(np.fmax, lambda dtype: np.nan if dtype.kind in "fc" else _lowest(dtype),
-                    _first_number_vjp, name="fmax.reduce")
-fmin_p  = reduction(np.fmin, lambda dtype: np.nan if dtype.kind in "fc" else highest(dtype),
-                    _first_number_vjp, name="fmin.reduce")
+sum_p  = _declared(np.add,         _sum_vjp,   "sum")
+prod_p = _declared(np.multiply,    _prod_vjp,  "prod")
+amax_p = _declared(np.maximum,     _first_vjp, "max")
+amin_p = _declared(np.minimum,     _first_vjp, "min")
+any_p  = _declared(np.logical_or,  None,       "any")
+all_p  = _declared(np.logical_and, None,       "all")
+fmax_p = _declared(np.fmax,        _first_number_vjp, "fmax.reduce")
+fmin_p = _declared(np.fmin,        _first_number_vjp, "fmin.reduce")
 # fmt: on
 
 
@@ -272,7 +249,7 @@ def _position(function: Callable[..., Any], fill_value: Callable[[np.dtype], Any
     return Op(name, impl, rule=rule, kind="reduction")
 
 
-argmax_p = _position(np.argmax, _lowest, "argmax")
+argmax_p = _position(np.argmax, lowest, "argmax")
 argmin_p = _position(np.argmin, highest, "argmin")
 
 
@@ -300,7 +277,7 @@ def _numpys(op: Op) -> Callable[..., Any]:
 
 def _chosen(op: Op, a: Any, where: Any, initial: Any) -> Any:
     """The array with the reduction's identity in all places that `where=` leaves out."""
-    ufunc, identity = _REDUCED[op.name]
+    ufunc, identity = op.ufunc, op.identity
     if ufunc.identity is None and initial is None:
         raise ValueError(
             f"reduction operation '{ufunc.__name__}' does not have an identity, so to use a where mask one has to "
@@ -310,7 +287,7 @@ def _chosen(op: Op, a: Any, where: Any, initial: Any) -> Any:
     dtype = dtype_of(a)
     if dtype_of(mask).kind != "b" or dtype.kind not in "biufc":
         raise Unsupported("a reduction with where= that is no array of truth values")
-    out = np.where(mask, a, np.asarray(identity(dtype), dtype))
+    out = np.where(mask, a, np.asarray(identity(dtype), dtype))  # type: ignore[misc]
     if ndim_of(out) != ndim_of(a) or any(map(differ_somewhere, shape_of(out), shape_of(a))):
         raise Unsupported("a reduction with where= of a shape that does not broadcast to the array's")
     return out
@@ -328,21 +305,30 @@ def _of_floats(ufunc: np.ufunc, op: Op) -> Callable[..., Any]:
     return cast_first
 
 
-implements(np.sum)(_numpys(sum_p))
-implements(np.prod)(_numpys(prod_p))
-implements(np.max, np.amax)(_numpys(amax_p))
-implements(np.min, np.amin)(_numpys(amin_p))
-implements(np.any)(_numpys(any_p))
-implements(np.all)(_numpys(all_p))
-
-# Reductions of ufuncs for which NumPy has no named function (as np.sum is for np.add).
-UFUNC_REDUCTIONS = {
-    np.logaddexp: _of_floats(np.logaddexp, logaddexp_p),
-    np.logaddexp2: _of_floats(np.logaddexp2, logaddexp2_p),
-    np.hypot: _of_floats(np.hypot, hypot_p),
-    np.fmax: _numpys(fmax_p),
-    np.fmin: _numpys(fmin_p),
+REDUCTIONS: dict[Any, Op] = {
+    np.amax: amax_p, np.amin: amin_p, np.sum: sum_p, np.prod: prod_p, np.max: amax_p, np.min: amin_p, np.any: any_p,
+    np.all: all_p, np.argmax: argmax_p, np.argmin: argmin_p,
+}  # fmt: skip
+for _function, _op in REDUCTIONS.items():
+    if _op.ufunc is not None:
+        implements(_function)(_numpys(_op))
+_OF_UFUNCS = {op.ufunc: function for function, op in REDUCTIONS.items()} | {
+    fmax_p.ufunc: _numpys(fmax_p),
+    fmin_p.ufunc: _numpys(fmin_p),
 }
+
+
+@functools.lru_cache(maxsize=256)
+def ufunc_reduction(ufunc: np.ufunc) -> Callable[..., Any] | None:
+    """What is called for `ufunc.reduce`: NumPy's own function, or one made from what the ufunc's op declares."""
+    op: Any = UFUNCS.get(ufunc)
+    if ufunc in _OF_UFUNCS or getattr(op, "each", None) is None or op.identity is None:
+        return _OF_UFUNCS.get(ufunc)
+
+    def vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
+        return op.each(ct, out, x)
+
+    return _of_floats(ufunc, reduction(ufunc, op.identity, vjp, name=f"{ufunc.__name__}.reduce"))
 
 
 def along_one(a: Any, axis: Any) -> tuple[Any, int]:

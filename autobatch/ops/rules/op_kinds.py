@@ -54,7 +54,8 @@ def vjp_columns(columns: Sequence[Callable[..., Any] | None]) -> Callable[..., A
 
 def elementwise(
     ufunc: Callable[..., Any], *vjps: Callable[..., Any] | None, pad: Any = None, name: str | None = None,
-    fused: Fused | None = None,
+    fused: Fused | None = None, identity: Any = None, each: Callable[..., Any] | None = None,
+    number: Callable[..., Any] | None = None, native: str = "",
 ) -> Op:  # fmt: skip
     """Make an elementwise op; operands broadcast against each other as in NumPy.
 
@@ -66,6 +67,11 @@ def elementwise(
             finite; it replaces the padding where arbitrary values could cause warnings. None: 1.
         name: the op's name in reports and errors; None: the implementation's name.
         fused: how kernels that compute several ops in one pass write it.
+        identity: the value, or a function of the dtype that gives it, which leaves every other operand as it is. Then
+            chains of calls run as one.
+        each: instead of `vjps`, `each(ct, out, operand)`: the vjp of any operand of an op that takes any number of them
+            in any order. With an identity its ufunc has a `reduce`, too.
+        number: the function of Python's `math` that it is of one number; native: as in `Op`.
 
     Returns:
         The op, a function of its operands.
@@ -74,6 +80,8 @@ def elementwise(
     >>> cube(np.array([1.0, 2.0]))
     array([1., 8.])
     """
+    if each is not None:
+        vjps = tuple((lambda ct, out, *args, at=at, **_: each(ct, out, args[at])) for at in range(ufunc.nin))  # type: ignore[attr-defined]
     return Op(
         name or str(getattr(ufunc, "__name__", "elementwise")),
         ufunc,
@@ -82,6 +90,10 @@ def elementwise(
         kind="elementwise",
         pad=pad,
         fused=fused,
+        identity=identity if identity is None or callable(identity) else lambda dtype: identity,
+        each=each,
+        number=number,
+        native=native,
     )
 
 
