@@ -3,7 +3,8 @@
 An elementwise op needs its NumPy implementation and the vjp of each argument; the batching rule comes with the kind.
 Without a vjp an op counts as piecewise constant, with a gradient of zero; `ab.testing.check_grads` finds out if that
 is wrong. An op of another kind gives its own rule (`Op(name, impl, rule=..., vjp=...)`), written for arrays with a
-leading batch axis. `implements` makes a NumPy function run an op.
+leading batch axis. `implements` makes a NumPy function run an op, `source` says what it does as plain Python, which
+compiled code reads. The op of a ufunc needs neither: it is what calls of the ufunc are.
 
 >>> softsign_p = elementwise(lambda x: x / (1 + abs(x)), lambda ct, out, x: ct / (1 + abs(x)) ** 2, name="softsign")
 >>> softsign_p(np.array([1.0, -3.0]))
@@ -12,10 +13,10 @@ array([ 0.5 , -0.75])
 
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.cotangent import SparseCotangent, unbroadcast
-from autobatch.core.op import Op
+from autobatch.core.op import Fused, Op
 from autobatch.errors import Unsupported as Declined
 from autobatch.ops.numpy.reductions import reduction
-from autobatch.ops.rules.dispatch import implements
+from autobatch.ops.rules.dispatch import implements, leave_to_python, source
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.row_gather import Scatter
@@ -23,6 +24,7 @@ from autobatch.ops.rules.row_gather import Scatter
 __all__ = [
     "Batched",
     "Declined",
+    "Fused",
     "Lengths",
     "Op",
     "Scatter",
@@ -30,7 +32,9 @@ __all__ = [
     "elementwise",
     "fill",
     "implements",
+    "leave_to_python",
     "padding_mask",
     "reduction",
+    "source",
     "unbroadcast",
 ]

@@ -15,7 +15,7 @@ from autobatch.compiled.translation.number_operators import cast, lift
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float, numba_type, parts_of
 from autobatch.core.op import Op
 from autobatch.errors import BUILD_ARRAYS, Unsupported
-from autobatch.ops.rules.dispatch import UFUNCS
+from autobatch.ops.numpy.reductions import REDUCTIONS, argmax_p
 
 # --- dtypes, shapes, new arrays
 
@@ -143,7 +143,6 @@ def astype(reader: Any, node: Any, value: Value, dtype: Value) -> Value:
     return astype_text(reader, value, name)
 
 
-@methods(types.Array, "copy")
 @calls(np.copy)
 def copy(reader: Any, node: Any, value: Value) -> Value:
     """`array.copy`, `np.copy`."""
@@ -253,17 +252,12 @@ def concatenate(reader: Any, node: ast.Call) -> Value:
 # --- element by element
 
 
-def _ufunc(ufunc: Any) -> None:
-    @calls(ufunc)
-    def call(reader: Any, node: Any, *args: Value) -> Value:
-        if len(args) != ufunc.nin:
-            raise reader.refuse("with these arguments it is not compiled", node)
-        return arrays.elementwise(reader, ufunc, [reader.once(arg) for arg in args], node)
-
-
-for _ufunc_of_op, _op in UFUNCS.items():
-    if isinstance(_op, Op) and _op.kind == "elementwise" and _ufunc_of_op.nin < 3:
-        _ufunc(_ufunc_of_op)
+@calls(np.ufunc)
+def of_ufunc(reader: Any, node: Any, *args: Value, ufunc: Any = None) -> Value:
+    """A call of a ufunc that has an op."""
+    if len(args) != ufunc.nin:
+        raise reader.refuse("with these arguments it is not compiled", node)
+    return arrays.elementwise(reader, ufunc, [reader.once(arg) for arg in args], node)
 
 
 @calls(np.where)
@@ -368,29 +362,28 @@ def _along(
     )
 
 
-def _reduction(function: Any, name: str, ufunc: Any, empty: bool) -> None:
-    """Register a function: `ufunc` of all, with a result for no elements if `empty`; without a ufunc, a place."""
+def _reduction(function: Any, op: Op) -> None:
+    """Register a function: the op's ufunc of all; without a ufunc, a place."""
+    ufunc = op.ufunc
+    start = None if ufunc is None else ufunc.identity
 
     @calls(function)
-    @methods(types.Array, name)
     def call(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
         value = reader.once(arrays.as_array(reader, value, node))
         axes = _axis(reader, axis, value, node)
         dtype = types.of_dtype(function(np.ones(1, value.kind.dtype)).dtype)
-        if name in ("sum", "prod"):
-            reader.program.approximate = True
+        reader.program.approximate |= ufunc in (np.add, np.multiply)
 
         def reduce(lane: Value) -> Value:
             source = lane if ufunc is None else astype_text(reader, lane, dtype.name)
             flat = reader.temp(f"np.ascontiguousarray({source.text}).ravel()", types.Array(source.kind.dtype, 1))
-            if not empty:
+            if start is None:
                 reader.fail_if(f"{flat.text}.size == 0")
             if ufunc is None:
-                return reader.temp(f"arg_extremum({flat.text}, {name == 'argmax'})", dtype)
+                return reader.temp(f"arg_extremum({flat.text}, {op is argmax_p})", dtype)
             place, _ = arrays.loop_of(reader, ufunc, [flat.kind, flat.kind], node)
-            start = {"sum": "0", "prod": "1", "any": "False", "all": "True"}.get(name, f"{flat.text}[0]")
-            out = reader.temp(f"np.full(1, {start}, {arrays.np_name(dtype.name)})", NONE)
-            rest = flat.text if empty else f"{flat.text}[1:]"
+            first, rest = (f"{flat.text}[0]", f"{flat.text}[1:]") if start is None else (str(start), flat.text)
+            out = reader.temp(f"np.full(1, {first}, {arrays.np_name(dtype.name)})", NONE)
             reader.emit(f"reduce_1(table[{2 * place}], table[{2 * place + 1}], {rest}, {out.text})")
             return reader.temp(f"{out.text}[0]", dtype)
 
@@ -398,19 +391,11 @@ def _reduction(function: Any, name: str, ufunc: Any, empty: bool) -> None:
         return _along(reader, value, axes, keeps, dtype, reduce)
 
 
-_reduction(np.sum, "sum", np.add, True)
-_reduction(np.prod, "prod", np.multiply, True)
-_reduction(np.max, "max", np.maximum, False)
-_reduction(np.min, "min", np.minimum, False)
-_reduction(np.any, "any", np.logical_or, True)
-_reduction(np.all, "all", np.logical_and, True)
-_reduction(np.argmax, "argmax", None, False)
-_reduction(np.argmin, "argmin", None, False)
-CALLS[np.amax], CALLS[np.amin] = CALLS[np.max], CALLS[np.min]
+for _function, _op in REDUCTIONS.items():
+    _reduction(_function, _op)
 
 
 @calls(np.mean)
-@methods(types.Array, "mean")
 def mean(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
     """`np.mean`."""
     value = reader.once(arrays.as_array(reader, value, node))
@@ -443,7 +428,6 @@ def var(
     return arrays.elementwise(reader, np.sqrt, [reader.once(out)], node) if name == "std" else out
 
 
-@methods(types.Array, "dot")
 @calls(np.dot, np.matmul)
 def dot(reader: Any, node: Any, a: Value, b: Value) -> Value:
     """`np.dot` of vectors and matrices."""
@@ -464,7 +448,6 @@ def sort_method(reader: Any, node: Any, value: Value) -> Value:
 
 
 @calls(np.argsort)
-@methods(types.Array, "argsort")
 def argsort(reader: Any, node: Any, value: Value, kind: Value | None = None) -> Value:
     """`np.argsort` of a vector; if equal elements would show which sorting algorithm was used, Python runs."""
     value = reader.once(arrays.as_array(reader, value, node))
@@ -479,7 +462,6 @@ def argsort(reader: Any, node: Any, value: Value, kind: Value | None = None) -> 
 
 
 @calls(np.searchsorted)
-@methods(types.Array, "searchsorted")
 def searchsorted(reader: Any, node: Any, value: Value, v: Value, side: Value | None = None) -> Value:
     """`np.searchsorted`."""
     value, v = reader.once(arrays.as_array(reader, value, node)), reader.once(v)
@@ -538,7 +520,6 @@ def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
 # --- shapes
 
 
-@methods(types.Array, "reshape")
 @calls(np.reshape)
 def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
     """`array.reshape`."""

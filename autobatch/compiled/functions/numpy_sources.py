@@ -3,15 +3,17 @@
 Products of matrices, and what is computed from them, add in another order than BLAS and LAPACK do.
 """
 
+import bisect
+
 import numpy as np
 
-from autobatch.compiled.functions.python_sources import bisect_right, implements, leave_to_python, method
-from autobatch.compiled.translation.calls import METHODS
-from autobatch.compiled.translation.exact_types import Array, RandomStream
+from autobatch.compiled.functions.python_sources import method
+from autobatch.compiled.translation.exact_types import RandomStream
 from autobatch.ops.nn import activations, softmax_and_norms
+from autobatch.ops.rules.dispatch import leave_to_python, source
 
 
-@implements(np.roll, of=(1,))
+@source(np.roll, of=(1,))
 def roll(a, shift):
     x = np.asarray(a)
     out = np.empty_like(x)
@@ -20,7 +22,7 @@ def roll(a, shift):
     return out
 
 
-@implements(np.clip)
+@source(np.clip)
 def clip(a, a_min=None, a_max=None):
     if a_min is None and a_max is None:
         leave_to_python()
@@ -28,7 +30,7 @@ def clip(a, a_min=None, a_max=None):
     return out if a_max is None else np.minimum(out, a_max)
 
 
-@implements(np.flip, np.flipud, of=(1, 2))
+@source(np.flip, np.flipud, of=(1, 2))
 def flip(m):
     return np.asarray(m)[::-1] if np.asarray(m).ndim == 1 else np.asarray(m)[::-1, ::-1]
 
@@ -45,7 +47,7 @@ def permutation(generator, x):
     return out
 
 
-@implements(np.repeat, of=(1,))
+@source(np.repeat, of=(1,))
 def repeat(a, repeats):
     x = np.asarray(a)
     out = np.empty(len(x) * repeats, x.dtype)
@@ -54,22 +56,22 @@ def repeat(a, repeats):
     return out
 
 
-@implements(np.append, of=(1,))
+@source(np.append, of=(1,))
 def append(arr, values):
     return np.concatenate((np.asarray(arr), np.asarray(values)))
 
 
-@implements(np.stack, np.vstack)
+@source(np.stack, np.vstack)
 def stack(arrays):
     return np.array(list(arrays))
 
 
-@implements(np.round, np.around)
+@source(np.round, np.around)
 def rounded(a):
     return np.rint(a)
 
 
-@implements(np.diag, of=(1,))
+@source(np.diag, of=(1,))
 def diag(v):
     x = np.asarray(v)
     out = np.zeros((len(x), len(x)), x.dtype)
@@ -78,7 +80,7 @@ def diag(v):
     return out
 
 
-@implements(np.linspace)
+@source(np.linspace)
 def linspace(start, stop, num=50):
     first, last = float(start), float(stop)
     if num < 2 or first == last:
@@ -88,6 +90,7 @@ def linspace(start, stop, num=50):
     return out
 
 
+@source()
 def half(m, k, sign):
     out = np.zeros_like(m)
     for i in range(m.shape[0]):
@@ -97,17 +100,17 @@ def half(m, k, sign):
     return out
 
 
-@implements(np.triu, of=(2,))
+@source(np.triu, of=(2,))
 def triu(m, k=0):
     return half(m, k, 1)
 
 
-@implements(np.tril, of=(2,))
+@source(np.tril, of=(2,))
 def tril(m, k=0):
     return half(m, k, -1)
 
 
-@implements(np.count_nonzero, of=(1,))
+@source(np.count_nonzero, of=(1,))
 def count_nonzero(a):
     out = 0
     for value in a:
@@ -119,7 +122,7 @@ def count_nonzero(a):
 _counted = type(np.count_nonzero(np.ones(1)))  # Python's int before NumPy 2.4
 
 
-@implements(np.unique, of=(1,))
+@source(np.unique, of=(1,))
 def unique(ar):
     x = np.sort(np.asarray(ar))
     many = 0
@@ -137,8 +140,7 @@ def unique(ar):
     return out
 
 
-@implements(np.cumprod, of=(1,))
-@implements((Array, "cumprod"), of=(1,), into=METHODS)
+@source(np.cumprod, of=(1,))
 def cumprod(a):
     out = np.asarray(a) * np.ones_like(np.asarray(a))
     for i in range(1, len(out)):
@@ -146,8 +148,7 @@ def cumprod(a):
     return out
 
 
-@implements(np.cumsum, np.add.accumulate, of=(1,))
-@implements((Array, "cumsum"), of=(1,), into=METHODS)
+@source(np.cumsum, np.add.accumulate, of=(1,))
 def cumsum(a):
     x = np.asarray(a)
     out = np.full(len(x), x[:0].sum())
@@ -156,25 +157,25 @@ def cumsum(a):
     return out
 
 
-@implements(np.sort, of=(1,))
+@source(np.sort, of=(1,))
 def sort(a):
     out = np.asarray(a).copy()
     out.sort()
     return out
 
 
-@implements(np.diff, of=(1,))
+@source(np.diff, of=(1,))
 def diff(a):
     x = np.asarray(a)
     return x[1:] - x[: max(len(x) - 1, 0)]
 
 
-@implements(np.outer, of=(1,))
+@source(np.outer, of=(1,))
 def outer(a, b):
     return np.asarray(a)[:, None] * np.asarray(b).flatten()
 
 
-@implements(np.bincount, of=(1,))
+@source(np.bincount, of=(1,))
 def bincount(x, weights=None, minlength=0):
     ids = np.asarray(x)
     if ids.dtype == float or ids.dtype == np.float32 or ids.dtype == bool:
@@ -200,6 +201,7 @@ def bincount(x, weights=None, minlength=0):
     return out
 
 
+@source()
 def triangle(n, k, sign):
     rows, columns = [], []
     if n < 0:
@@ -212,17 +214,17 @@ def triangle(n, k, sign):
     return np.array(rows, dtype=np.int64), np.array(columns, dtype=np.int64)
 
 
-@implements(np.triu_indices)
+@source(np.triu_indices)
 def triu_indices(n, k=0):
     return triangle(n, k, 1)
 
 
-@implements(np.tril_indices)
+@source(np.tril_indices)
 def tril_indices(n, k=0):
     return triangle(n, k, -1)
 
 
-@implements(np.eye, np.identity)
+@source(np.eye, np.identity)
 def eye(N, dtype=float):  # noqa: N803
     out = np.zeros((N, N), dtype)
     for i in range(N):
@@ -230,7 +232,7 @@ def eye(N, dtype=float):  # noqa: N803
     return out
 
 
-@implements(np.median, of=(1,), sums=True)
+@source(np.median, of=(1,), sums=True)
 def median(a):
     x = np.sort(np.asarray(a))
     n = len(x)
@@ -243,7 +245,7 @@ def median(a):
     return np.mean(x[n // 2 - 1 : n // 2 + 1])
 
 
-@implements(np.interp)
+@source(np.interp)
 def interp(x, xp, fp):
     places, values = np.asarray(xp), np.asarray(fp)
     if len(places) != len(values) or len(places) == 0:
@@ -256,35 +258,36 @@ def interp(x, xp, fp):
         return np.float64(values[last])
     if at < places[0]:
         return np.float64(values[0])
-    j = bisect_right(places, at) - 1
+    j = bisect.bisect_right(places, at) - 1
     if j == last or places[j] == at:
         return np.float64(values[j])
     slope = (values[j + 1] - values[j]) / (places[j + 1] - places[j])
     return np.float64(slope * (at - places[j]) + values[j])
 
 
-@implements(np.isclose)
+@source(np.isclose)
 def isclose(a, b, rtol=1e-05, atol=1e-08):
     return np.less_equal(np.abs(np.subtract(a, b)), atol + rtol * np.abs(b))
 
 
-@implements(np.allclose)
+@source(np.allclose)
 def allclose(a, b, rtol=1e-05, atol=1e-08):
     return bool(np.all(np.less_equal(np.abs(np.subtract(a, b)), atol + rtol * np.abs(b))))
 
 
-@implements(np.array_equal, of=(1, 2))
+@source(np.array_equal, of=(1, 2))
 def array_equal(a1, a2):
     x, y = np.asarray(a1), np.asarray(a2)
     return x.shape == y.shape and bool((x == y).all())
 
 
-@implements(np.linalg.norm, of=(1, 2), sums=True)
+@source(np.linalg.norm, of=(1, 2), sums=True)
 def norm(x):
     y = np.asarray(x).ravel() * 1.0
     return np.sqrt(np.dot(y, y))
 
 
+@source()
 def factored(a):
     """LU with partial pivoting: both factors in one matrix, the order of the rows, and the sign of the permutation."""
     if a.shape[0] != a.shape[1]:
@@ -314,7 +317,7 @@ def factored(a):
     return lu, order, sign
 
 
-@implements(np.linalg.solve, of=(2,), sums=True)
+@source(np.linalg.solve, of=(2,), sums=True)
 def solve(a, b):
     lu, order, _ = factored(a)
     n = len(order)
@@ -334,12 +337,12 @@ def solve(a, b):
     return out.reshape(b.shape)
 
 
-@implements(np.linalg.inv, of=(2,), sums=True)
+@source(np.linalg.inv, of=(2,), sums=True)
 def inv(a):
     return solve(a, np.eye(a.shape[0], dtype=(a[:0] * 1.0).dtype))
 
 
-@implements(np.linalg.det, of=(2,), sums=True)
+@source(np.linalg.det, of=(2,), sums=True)
 def det(a):
     lu, order, sign = factored(a)
     out = np.ones(1, lu.dtype)
@@ -349,7 +352,7 @@ def det(a):
     return out[0]
 
 
-@implements(np.linalg.cholesky, of=(2,), sums=True)
+@source(np.linalg.cholesky, of=(2,), sums=True)
 def cholesky(a):
     if a.shape[0] != a.shape[1]:
         leave_to_python()
@@ -369,24 +372,25 @@ def cholesky(a):
     return out
 
 
-@implements(activations.sigmoid, of=(1, 2))
+@source(activations.sigmoid, of=(1, 2))
 def sigmoid(x):
     return 1 / (np.exp(-(np.asarray(x) * 1.0)) + 1)
 
 
+@source()
 def below_peak(x):
     """The numbers minus the largest of them, as floats."""
     y = np.asarray(x) * 1.0
     return y - np.max(y) if len(y) else y
 
 
-@implements(softmax_and_norms.softmax, of=(1,), sums=True)
+@source(softmax_and_norms.softmax, of=(1,), sums=True)
 def softmax(x):
     weights = np.exp(below_peak(x))
     return weights / weights.sum()
 
 
-@implements(softmax_and_norms.log_softmax, of=(1,), sums=True)
+@source(softmax_and_norms.log_softmax, of=(1,), sums=True)
 def log_softmax(x):
     y = below_peak(x)
     return y - np.log(np.exp(y).sum()) if len(y) else y

@@ -6,65 +6,22 @@ unless the user's function catches the exception.
 
 import bisect
 import heapq
-import inspect
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.translation.calls import CALLS, ITERATORS, METHODS, user_function
-from autobatch.compiled.translation.exact_types import Array, Counts, List, Text, Tuple
+from autobatch.compiled.translation.calls import CALLS, ITERATORS, METHODS, implements, user_function
+from autobatch.compiled.translation.exact_types import Counts, List, Text, Tuple
 from autobatch.compiled.translation.typed_text import Value
-from autobatch.errors import Unsupported
-
-
-def implements(
-    *functions: Any, of: tuple[int, ...] = (), sums: bool = False, into: dict[Any, Any] = CALLS
-) -> Callable[[Any], Any]:
-    """Register the decorated function to be read for calls of these functions, or of methods given as (type, name).
-
-    Args:
-        of: the ranks that the first argument may have, a list counting as a vector; () for any.
-        sums: NumPy or LAPACK may add in another order, so results are compared approximately.
-    """
-
-    def register(written: Any) -> Any:
-        parameters = list(inspect.signature(written).parameters)
-
-        def call(reader: Any, node: Any, *args: Value, **named: Value) -> Value:
-            if len(args) > len(parameters) or not set(named) <= set(parameters):
-                raise reader.refuse("with these arguments it is not compiled", node)
-            if of and rank(args[0].kind if args else None) not in of:
-                raise reader.refuse("with arguments of these types it is not compiled", node)
-            reader.program.approximate |= sums
-            try:
-                return user_function(reader, node, written, list(args), named)
-            except Unsupported as error:
-                raise reader.refuse(f"with these arguments it is not compiled ({error})", node) from None
-
-        into.update(dict.fromkeys(functions, call))
-        return written
-
-    return register
-
-
-def rank(kind: Any) -> int:
-    """The rank of an array; 1 for a list of numbers, -1 for anything else."""
-    if isinstance(kind, Array):
-        return kind.ndim
-    return 1 if isinstance(kind, List) and not isinstance(kind.elem, List | Array | Tuple) else -1
+from autobatch.ops.rules.dispatch import leave_to_python
 
 
 def method(kind: type, name: str) -> Callable[[Any], Any]:
     """Register the decorated function to be read for calls of a method."""
     return implements((kind, name), into=METHODS)
-
-
-def leave_to_python() -> NoReturn:
-    """Leave the example to Python; no handler of the user's catches this."""
-    raise AssertionError
 
 
 CALLS[leave_to_python] = lambda reader, node: reader.stop()

@@ -9,6 +9,7 @@ import numpy as np
 from autobatch.compiled.translation.exact_types import DTYPES
 from autobatch.core.op import Op
 from autobatch.facts import operators
+from autobatch.ops.numpy.elementwise import share_p
 from autobatch.ops.numpy.python_math import OPS_OF_NUMBERS
 from autobatch.ops.rules.dispatch import UFUNCS
 
@@ -34,21 +35,30 @@ class _Symbol(np.lib.mixins.NDArrayOperatorsMixin):
     def __init__(self, text: str) -> None:
         self.text = text
 
+    def __bool__(self) -> bool:
+        raise TypeError("a derivative that asks for the values of its operands has no text")
+
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *operands: Any) -> Any:
         for one, other in (operands, operands[::-1]) if ufunc is np.multiply else ():
             if not isinstance(one, _Symbol) and abs(one) == 1:
                 return other if one == 1 else -other
         word, texts = _WRITTEN.get(ufunc, f"np.{ufunc.__name__}"), list(map(_text, operands))
+        if word.startswith("np.") and getattr(np, word[3:], None) is not ufunc:
+            raise TypeError(f"{word} is no function of NumPy's")
         if "." in word or "_" in word:
             return _Symbol(f"{word}({', '.join(texts)})")
         return _Symbol(f"({f' {word} '.join(texts)})" if len(texts) > 1 else f"({word}{texts[0]})")
 
     def __array_function__(self, function: Any, classes: Any, args: Sequence[Any], named: Any) -> "_Symbol":
-        condition, one, other = map(_text, args)  # of `np.where`
+        if function is not np.where:
+            raise TypeError(f"{function} has no text")
+        condition, one, other = map(_text, args)
         return _Symbol(f"({one} if {condition} else {other})")
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: Any) -> "_Symbol":
-        share, of = map(_text, args)  # of `share_p`
+        if op is not share_p:
+            raise TypeError(f"{op} has no text")
+        share, of = map(_text, args)
         out = _Symbol(f"({share} / {of} if {of} != 0.0 else INF)")
         out.is_root = True
         return out
@@ -64,17 +74,22 @@ def is_constant(ufunc: Any) -> bool:
     return isinstance(op, Op) and op.vjp is None
 
 
-@functools.cache
 def partials_of(function: Any, count: int) -> tuple[list[str], bool] | None:
     """The partial derivatives of a ufunc or a function of `math`, one for each of `count` operands; None if unknown.
 
     In their text {0} and {1} are the operands, {y} is the result. The second value: they are infinite where it is zero.
     """
     op = OPS_OF_NUMBERS.get(function) or UFUNCS.get(function)
-    if not isinstance(op, Op) or op.vjp is None:
-        return None
+    return None if not isinstance(op, Op) or op.vjp is None else _traced(op, count)
+
+
+@functools.lru_cache(maxsize=256)
+def _traced(op: Op, count: int) -> tuple[list[str], bool] | None:
     symbols = [_Symbol(f"{{{place}}}") for place in range(count)]
-    found = [op.vjp(place, np.float64(1.0), _Symbol("{y}"), symbols, {}) for place in range(count)]
+    try:
+        found = [op.vjp(place, np.float64(1.0), _Symbol("{y}"), symbols, {}) for place in range(count)]  # type: ignore[misc]
+    except Exception:  # a vjp that is no formula of the operands, such as one of the user's
+        return None
     texts = [_text(0.0 if each is None else each) for each in found]
     return texts, any(isinstance(each, _Symbol) and each.is_root for each in found)
 

@@ -3,17 +3,23 @@
 import ast
 import dataclasses
 import functools
+import inspect
 import types as python_types
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import BOOL, INT
 from autobatch.compiled.translation.local_functions import LocalFunction, holds_local, memoised, outer_values, rebind
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value
 from autobatch.core.diagnostics import is_library
+from autobatch.core.op import Op
+from autobatch.errors import Unsupported
+from autobatch.ops.rules.dispatch import SOURCES, UFUNCS, Source
 
-_WRITTEN = ("autobatch.compiled.functions.python_sources", "autobatch.compiled.functions.numpy_sources")
+_PYTHON_SOURCES = "autobatch.compiled.functions.python_sources"
 
 Handler = Callable[..., Value]
 
@@ -43,6 +49,53 @@ def methods(kind: type, *names: str) -> Callable[[Handler], Handler]:
     return register
 
 
+def handler_of(function: Any) -> Handler | None:
+    """The handler for calls of a function; of NumPy's, by what its op or its source declares."""
+    try:
+        found = CALLS.get(function)
+        if found is None and function in SOURCES:
+            found = functools.partial(_read_source, SOURCES[function])
+    except TypeError:  # unhashable
+        return None
+    if found is None and isinstance(function, np.ufunc) and function.nin < 3:
+        op = UFUNCS.get(function)
+        if isinstance(op, Op) and op.kind == "elementwise":
+            found = functools.partial(CALLS[np.ufunc], ufunc=function)
+    return found
+
+
+def _read_source(source: Source, reader: Any, node: Any, *args: Value, **named: Value) -> Value:
+    """A call of what is written as plain Python."""
+    parameters = inspect.signature(source.function).parameters
+    if len(args) > len(parameters) or not set(named) <= set(parameters):
+        raise reader.refuse("with these arguments it is not compiled", node)
+    if source.ranks and _rank(args[0].kind if args else None) not in source.ranks:
+        raise reader.refuse("with arguments of these types it is not compiled", node)
+    reader.program.approximate |= source.sums
+    try:
+        return user_function(reader, node, source.function, list(args), named)
+    except Unsupported as error:
+        raise reader.refuse(f"with these arguments it is not compiled ({error})", node) from None
+
+
+def _rank(kind: Any) -> int:
+    """The rank of an array; 1 for a list of numbers, -1 for anything else."""
+    if isinstance(kind, types.Array):
+        return kind.ndim
+    nested = types.List | types.Array | types.Tuple
+    return 1 if isinstance(kind, types.List) and not isinstance(kind.elem, nested) else -1
+
+
+def implements(*functions: Any, of: tuple[int, ...] = (), into: dict[Any, Any] = CALLS) -> Callable[[Any], Any]:
+    """Register the decorated function to be read for calls of these functions, or of methods given as (type, name)."""
+
+    def register(written: Any) -> Any:
+        into.update(dict.fromkeys(functions, functools.partial(_read_source, Source(written, of))))
+        return written
+
+    return register
+
+
 def call_function(reader: Any, node: ast.Call) -> Value:
     """Read a call expression."""
     if any(word.arg is None for word in node.keywords):
@@ -63,6 +116,9 @@ def call_function(reader: Any, node: ast.Call) -> Value:
 def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dict[str, ast.expr]) -> Value:
     kind: Any = types.Scalar if isinstance(holder.kind, types.Union) else type(holder.kind)
     handler = METHODS.get((kind, name)) or (METHODS.get((types.Dict, name)) if issubclass(kind, types.Dict) else None)
+    if handler is None and kind is types.Array and hasattr(np.ndarray, name):
+        function = getattr(np, name, None)  # of NumPy's, of which ufuncs may give the array itself as a method
+        handler = None if isinstance(function, np.ufunc) else handler_of(function)
     if isinstance(holder.kind, types.Struct) and holder.kind.cls is not dict:
         read = functools.partial(vars(holder.kind.cls).get, name)
         function = read()
@@ -83,10 +139,7 @@ def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dic
 
 def call_object(reader: Any, node: ast.Call, function: Any, keywords: dict[str, ast.expr]) -> Value:
     """A call of an object that is known while compiling."""
-    try:
-        handler = CALLS.get(function)
-    except TypeError:
-        handler = None
+    handler = handler_of(function)
     if handler is not None:
         return _handled(reader, node, handler, [], keywords)
     if isinstance(function, LocalFunction):
@@ -116,7 +169,7 @@ def call_values(reader: Any, node: Any, function: Any, args: list[Value]) -> Val
     """A call of an object that is known while compiling, with arguments that have been read."""
     if isinstance(function, LocalFunction):
         return _local_call(reader, node, function, args, {})
-    handler = CALLS.get(function)
+    handler = handler_of(function)
     if handler is None:
         return _plain_call(reader, node, function, args, {})
     if getattr(handler, "takes_nodes", False):
@@ -140,7 +193,7 @@ def _plain_call(reader: Any, node: Any, function: Any, args: list[Value], named:
     if not isinstance(plain, python_types.FunctionType):
         name = getattr(function, "__qualname__", None) or getattr(function, "__name__", type(function).__name__)
         raise reader.refuse(f"{name} is not compiled", node)
-    if is_library(plain.__code__.co_filename) and not jitted and plain.__module__ not in _WRITTEN:
+    if is_library(plain.__code__.co_filename) and not jitted and plain.__module__ != _PYTHON_SOURCES:
         raise reader.refuse(f"{plain.__qualname__} of {plain.__module__} is not compiled", node)
     if not memo:
         return user_function(reader, node, plain, args, named, jitted)

@@ -19,7 +19,7 @@ from autobatch.core.op import Fused, Op, is_boxed
 from autobatch.errors import NeedsLoop, Unsupported, UnsupportedError
 from autobatch.facts.operators import DIFFERENCES, ScalarDifference
 from autobatch.ops.rules.aliasing import is_scalar, write_into
-from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, as_array, implements, name_of, ufunc_table
+from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, as_array, implements, name_of
 from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule
 from autobatch.ops.rules.padding import where_or_zero
 
@@ -208,8 +208,8 @@ _OF_STRINGS = (
     np.strings.isalpha, np.strings.isalnum, np.strings.isdecimal, np.strings.isdigit, np.strings.islower,
     np.strings.isnumeric, np.strings.isspace, np.strings.istitle, np.strings.isupper, np.strings.str_len,
 )  # fmt: skip
-ufunc_table(*map(elementwise, (*_CONSTANT, *_OF_STRINGS, umath._ones_like)))  # type: ignore[attr-defined]
-ufunc_table(*(op for op in list(globals().values()) if isinstance(op, Op) and isinstance(op.impl, np.ufunc)))
+for _ufunc in (*_CONSTANT, *_OF_STRINGS, umath._ones_like):  # type: ignore[attr-defined]
+    elementwise(_ufunc)
 
 
 def _output(ufunc: Any, place: int) -> Callable[..., Any]:

@@ -15,14 +15,14 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import asks_batches
-from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import CALL_AFTER, Reason, Unsupported, UnsupportedError
 from autobatch.facts.call_effects import effect_of
 from autobatch.facts.numpy_functions import INSTEAD
@@ -32,17 +32,49 @@ UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 NUMPY_OWN: dict[Callable[..., Any], Callable[..., Any]] = {}
 UNSUPPORTED: dict[Callable[..., Any], str] = {}
+SOURCES: dict[Any, "Source"] = {}
 CONSTANT: set[Callable[..., Any]] = {
     np.argpartition, np.array_equiv, np.lexsort, np.linalg.matrix_rank, np.nanargmax, np.nanargmin,
 }  # fmt: skip
 """Functions without an op that are piecewise constant: their gradient is zero, so a tape may call NumPy's own."""
 
 
-def ufunc_table(*ops: Op) -> dict[Any, Op]:
-    """Register ops in `UFUNCS` under the ufuncs that they implement, and return those entries."""
-    table: dict[Any, Op] = {op.impl: op for op in ops}
-    UFUNCS.update(table)
-    return table
+class Source(NamedTuple):
+    """A NumPy function written as plain Python, which compiled code reads like a helper of the user's.
+
+    Attributes:
+        function: the plain Python.
+        ranks: those that the first argument may have, a list counting as a vector; () for any.
+        sums: NumPy or LAPACK may add in another order, so results are compared approximately.
+    """
+
+    function: Callable[..., Any]
+    ranks: tuple[int, ...] = ()
+    sums: bool = False
+
+
+def source(*functions: Any, of: tuple[int, ...] = (), sums: bool = False) -> Callable[[Any], Any]:
+    """Register the decorated function as the `Source` of NumPy functions, and of itself, which other sources may call.
+
+    It is read for arguments of single examples: numbers and arrays. A call that it does not cover runs in another way;
+    what only its values show goes to Python by `leave_to_python()`.
+
+    >>> @source(np.trapezoid, of=(1,), sums=True)
+    ... def trapezoid(y):
+    ...     return ((y[1:] + y[:-1]) / 2).sum()
+    >>> del SOURCES[np.trapezoid]
+    """
+
+    def register(written: Any) -> Any:
+        SOURCES.update(dict.fromkeys((*functions, written), Source(written, of, sums)))
+        return written
+
+    return register
+
+
+def leave_to_python() -> NoReturn:
+    """Called in a source: leave the example to Python; no handler of the user's catches this."""
+    raise AssertionError
 
 
 def implements(

@@ -14,6 +14,7 @@ from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import BATCH_RANK, Fused, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError, note_example
 from autobatch.facts.operators import COMPARISONS
+from autobatch.ops.rules.dispatch import UFUNCS
 from autobatch.ops.rules.padding import align, end_to_end, speculate, spread, to_widths
 from autobatch.ops.rules.sizes import (
     broadcast_sizes,
@@ -59,6 +60,9 @@ def elementwise(
 ) -> Op:  # fmt: skip
     """Make an elementwise op; operands broadcast against each other as in NumPy.
 
+    The op of a ufunc, unless it has a name of its own, is what calls of the ufunc are in every way of running, compiled
+    code and its gradients included; an earlier op of the ufunc is replaced.
+
     Args:
         ufunc: the implementation; static parameters are passed by keyword.
         vjps: one `vjp(ct, out, *args, **params)` per argument, before un-broadcasting. None for an argument, or no
@@ -82,7 +86,7 @@ def elementwise(
     """
     if each is not None:
         vjps = tuple((lambda ct, out, *args, at=at, **_: each(ct, out, args[at])) for at in range(ufunc.nin))  # type: ignore[attr-defined]
-    return Op(
+    op = Op(
         name or str(getattr(ufunc, "__name__", "elementwise")),
         ufunc,
         rule=elementwise_rule,
@@ -95,6 +99,9 @@ def elementwise(
         number=number,
         native=native,
     )
+    if name is None and isinstance(ufunc, np.ufunc):
+        UFUNCS[ufunc] = op
+    return op
 
 
 def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
