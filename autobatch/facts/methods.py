@@ -2,10 +2,12 @@
 
 import collections
 import random
+import re
 import types
 
 import numpy as np
 
+from autobatch.facts import numpy_functions
 from autobatch.facts.operators import ARITHMETIC, BINARY, UNARY
 
 _READS = """
@@ -29,12 +31,14 @@ _NUMBER = """
     __ceil__ __trunc__
 """
 _SET = "copy difference intersection isdisjoint issubset issuperset symmetric_difference union"
-_SHAPED_OF_ARRAYS = """
-    all(axis,!out) any(axis,!out) max(axis,!out) min(axis,!out) argmax(axis,!out) argmin(axis,!out)
-    sum(axis,dtype,!out) prod(axis,dtype,!out) mean(axis,dtype,!out) std(axis,dtype,!out) var(axis,dtype,!out)
-    cumsum(axis,dtype,!out) cumprod(axis,dtype,!out) trace(offset,axis1,axis2,dtype,!out) clip(min,max,!out)
-    round(decimals,!out) take(indices,axis,!out) dot(other,!out) copy flatten repeat
-    astype(dtype,order,casting,subok,copy=&self) &conj(!out) &diagonal &ravel &reshape &squeeze &swapaxes &transpose
+_INTO_OUT = [  # as NumPy's functions of an array
+    f"{name}({more})"
+    for name, more in re.findall(r"(\w+)\(a,([^)]*!out)\)", numpy_functions.TABLES[np]["computes"])
+    if hasattr(np.ndarray, name)
+]
+_SHAPED_OF_ARRAYS = f"""
+    {" ".join(_INTO_OUT)} copy flatten repeat astype(dtype,order,casting,subok,copy=&self)
+    &conj(!out) &diagonal &ravel &reshape &squeeze &swapaxes &transpose
 """
 _READS_OF_ARRAYS = """
     compress(condition,axis,!out) choose(choices,!out) argpartition argsort item nonzero searchsorted tobytes tolist

@@ -15,6 +15,7 @@ import itertools
 import math
 import operator
 import random
+import re
 import statistics
 from types import ModuleType
 from typing import Any
@@ -31,11 +32,6 @@ _BUILTINS = """
     setattr(!object) delattr(!object) vars(&object) property staticmethod classmethod
 """
 _BUILTINS_OUTSIDE = "aiter anext breakpoint compile eval exec globals help input open print __import__"
-_NUMBERS = """
-    acos acosh asin asinh atan atan2 atanh cbrt ceil comb copysign cos cosh degrees dist erf erfc exp exp2 expm1 fabs
-    factorial floor fma fmod frexp fsum gamma gcd hypot isclose isfinite isinf isnan isqrt lcm ldexp lgamma log log10
-    log1p log2 modf nextafter perm phase polar pow prod radians rect remainder sin sinh sqrt sumprod tan tanh trunc ulp
-"""
 _OPERATOR = """
     abs add and_ attrgetter concat contains countOf eq floordiv ge getitem(&a) gt index indexOf inv invert is_ is_not
     itemgetter le length_hint lshift lt matmul methodcaller mod mul ne neg not_ or_ pos pow rshift sub truediv truth xor
@@ -58,15 +54,18 @@ _RANDOM = """
     paretovariate randbytes randint random randrange sample seed setstate shuffle(!x) triangular uniform
     vonmisesvariate weibullvariate
 """
-_STATISTICS = """
-    fmean geometric_mean harmonic_mean mean median median_grouped median_high median_low mode multimode pstdev pvariance
-    quantiles stdev variance correlation covariance linear_regression
-"""
+
+
+def _functions_of(module: ModuleType) -> str:
+    """The names of a module's own public functions; what is called after kernel densities draws random numbers."""
+    own = {name: each for name, each in vars(module).items() if getattr(each, "__module__", "") == module.__name__}
+    return " ".join(name for name, each in own.items() if not (isinstance(each, type) or re.match("_|kde", name)))
+
 
 TABLES: dict[ModuleType, dict[str, str]] = {
     builtins: {"computes": _BUILTINS, "outside": _BUILTINS_OUTSIDE},
-    math: {"computes": _NUMBERS},
-    cmath: {"computes": _NUMBERS},
+    math: {"computes": _functions_of(math)},
+    cmath: {"computes": _functions_of(cmath)},
     operator: {"computes": _OPERATOR},
     itertools: {"computes": _ITERTOOLS},
     functools: {"computes": "reduce(@function,&iterable,&initial) partial(@func,*&args) cmp_to_key(@func)"},
@@ -75,7 +74,7 @@ TABLES: dict[ModuleType, dict[str, str]] = {
     copy: {"computes": "copy deepcopy"},
     collections: {"computes": "deque defaultdict(@default_factory) OrderedDict Counter ChainMap(*&maps)"},
     dataclasses: {"computes": "replace asdict astuple fields is_dataclass"},
-    statistics: {"computes": _STATISTICS},
+    statistics: {"computes": _functions_of(statistics)},
     random: {"draws": _RANDOM},
 }
 _ACTING = "contextvars io logging os posix random secrets shutil socket subprocess sys tempfile threading uuid warnings"
