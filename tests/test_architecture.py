@@ -93,21 +93,21 @@ MOST_FILES_A_FOLDER = 16
 MOST_FILES = 334
 MOST_LINES = {
     "": 418,
-    "api": 2_305,
+    "api": 2_296,
     "autodiff": 1_036,
     "batches": 5_380,
-    "blocks": 4_174,
+    "blocks": 4_132,
     "bridges": 998,
     "checkpoint": 2_891,
     "cli": 954,
-    "compiled": 10_573,
-    "core": 3_680,
-    "facts": 1_110,
+    "compiled": 10_554,
+    "core": 3_690,
+    "facts": 1_109,
     "kernels": 3_815,
-    "lazy": 7_353,
+    "lazy": 7_351,
     "lockstep": 5_022,
     "nn": 531,
-    "ops": 9_465,
+    "ops": 9_463,
     "optim": 1_133,
     "program": 1_523,
     "ray": 2_879,
@@ -117,6 +117,36 @@ MOST_LINES = {
     "serving": 1_835,
     "tables": 7_202,
     "testing": 3_307,
+}
+
+# Functions of NumPy, of each of which at most so many files say what it means: its op's, and its effects or its kernel.
+MOST_FILES_OF_A_FUNCTION = 2
+FUNCTIONS = [
+    "tanh",
+    "hypot",
+    "logaddexp",
+    "cbrt",
+    "cumprod",
+    "median",
+    "expm1",
+    "arctan2",
+    "sinc",
+    "clip",
+    "nanmean",
+    "prod",
+]
+# Files that name something else so.
+ANOTHER_MEANING = {
+    ("tanh", "cli/small_demo.py"): "a user's code, as it is shown",
+    ("tanh", "facts/other_libraries.py"): "torch's",
+    ("median", "core/diagnostics.py"): "a hint to who called it",
+    ("clip", "ops/numpy/selecting.py"): "a mode of np.take",
+    ("clip", "tables/row_access.py"): "a mode of np.take",
+    ("clip", "tables/table.py"): "a mode of np.take",
+    ("prod", "batches/batch_reductions.py"): "the name of a method in a warning",
+    ("prod", "compiled/functions/python_sources.py"): "math.prod",
+    ("prod", "tables/reduction_modes.py"): "a mode of segments",
+    ("prod", "tables/segments.py"): "a mode of segments",
 }
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
@@ -161,6 +191,16 @@ def imports(node: ast.AST) -> list[tuple[int, str]]:
     return [(node.lineno, f"{base}.{alias.name}" if base == "autobatch" else base) for alias in node.names]
 
 
+def words(node: ast.AST) -> list[str]:
+    """What a node names itself."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.FunctionDef(name=name) | ast.alias(name=name):
+            return [name]
+        case ast.Constant(value=str(text)):
+            return re.findall(r"\w+", text)
+    return []
+
+
 class Read(NamedTuple):
     """What the tests ask of a file: the tree itself would fill the memory that other tests look at."""
 
@@ -170,17 +210,21 @@ class Read(NamedTuple):
     taken: list[tuple[str, str]]  # modules, and the names that are imported from them
     classes: list[str]
     undocumented: list[tuple[int, str]]  # functions and classes of the module itself
+    stated: set[str]  # names and words of strings, but of what is only called, and of docstrings
 
 
 @functools.cache
 def read(path: pathlib.Path) -> Read:
     tree = parse(path)
-    found = Read(ast.get_docstring(tree) or "", [], set(), [], [], [])
+    found = Read(ast.get_docstring(tree) or "", [], set(), [], [], [], set())
+    quiet = {id(getattr(node, "func", getattr(node, "value", None))) for node in ast.walk(tree)
+             if isinstance(node, ast.Call | ast.Expr)}  # fmt: skip
     late = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
     waiting: list[tuple[ast.AST, bool]] = [(tree, False)]
     while waiting:
         node, inside = waiting.pop()
         found.imports.extend(imports(node))
+        found.stated.update([] if id(node) in quiet else words(node))
         if inside:
             found.late_imports.update(imports(node))
         if isinstance(node, ast.ImportFrom):
@@ -342,6 +386,15 @@ def test_the_package_is_of_a_size_to_know():
     for path in MODULES:
         lines[layer(module_name(path)) if path.parent != PACKAGE else ""] += len(path.read_text("utf-8").splitlines())
     assert {folder: n for folder, n in lines.items() if n > MOST_LINES.get(folder, 0)} == {}
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_what_a_function_means_stands_in_one_place(function):
+    """A call of it is a use. Tables of names, keys, functions and kernels of its name say what it does."""
+    found = {path.relative_to(PACKAGE).as_posix() for path in MODULES if function in read(path).stated}
+    others = {path for name, path in ANOTHER_MEANING if name == function}
+    assert others <= found, "a reason that nothing needs"
+    assert len(found - others) <= MOST_FILES_OF_A_FUNCTION, sorted(found - others)
 
 
 def test_the_first_line_of_a_module_says_its_concept():

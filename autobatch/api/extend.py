@@ -13,28 +13,15 @@ array([ 0.5 , -0.75])
 
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.cotangent import SparseCotangent, unbroadcast
-from autobatch.core.op import Fused, Op
+from autobatch.core.op import Op
 from autobatch.errors import Unsupported as Declined
 from autobatch.ops.numpy.reductions import reduction
-from autobatch.ops.rules.dispatch import implements, leave_to_python, source
+from autobatch.ops.rules.dispatch import implements, source
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.row_gather import Scatter
 
 __all__ = [
-    "Batched",
-    "Declined",
-    "Fused",
-    "Lengths",
-    "Op",
-    "Scatter",
-    "SparseCotangent",
-    "elementwise",
-    "fill",
-    "implements",
-    "leave_to_python",
-    "padding_mask",
-    "reduction",
-    "source",
-    "unbroadcast",
-]
+    "Batched", "Declined", "Lengths", "Op", "Scatter", "SparseCotangent", "elementwise", "fill", "implements",
+    "padding_mask", "reduction", "source", "unbroadcast",
+]  # fmt: skip

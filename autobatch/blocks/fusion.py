@@ -7,7 +7,9 @@ is computed range by range where it is needed, and never stored.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+import math
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -16,7 +18,7 @@ import numpy as np
 from autobatch.blocks.batched_program import Affine, Kind
 from autobatch.blocks.numpy_codegen import Code, assemble_p
 from autobatch.blocks.program import Step
-from autobatch.core.op import Fused, Op
+from autobatch.core.op import Op
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
 
@@ -88,7 +90,7 @@ class Plan:
         self.returned = {slot for slot in code.outputs if slot is not None}
         self.views: dict[int, tuple[int, int]] = {}
         self.reads: dict[int, list[Read]] = {}
-        self.rules: dict[int, Fused] = {}
+        self.rules: dict[int, Rule] = {}
         self.dtypes: dict[int, np.dtype] = {}
         self.inlined: set[int] = set()
         self.clusters: list[Cluster] = []
@@ -329,9 +331,38 @@ def _at(value: Any, n: int) -> Any:
     return value.a * n + value.b if isinstance(value, Affine) else value
 
 
-def rule_of(op: Op, params: dict[str, Any], dtype: np.dtype) -> Fused | None:
-    """How an op computed in `dtype` is written; None if a kernel cannot compute it."""
-    rule = op.fused
+@dataclasses.dataclass(frozen=True, slots=True)
+class Rule:
+    """How one op is written in a kernel.
+
+    Attributes:
+        text: the expression, in functions of `kernels.vector_math`; `{0}` and `{1}` are the operands, `{lanes}` is
+            their layout.
+        masks: the positions of operands that are masks.
+        to_mask: True if the result is a mask.
+        exact: True if it is cheap, and equal to NumPy's result to the bit.
+        keeps: True if a non-finite operand makes the result non-finite.
+        bound: computes a bound of the result's absolute value from bounds of the operands'.
+        quiet: True if NumPy never warns about it, whatever the operands.
+    """
+
+    text: str
+    masks: tuple[int, ...] = ()
+    to_mask: bool = False
+    exact: bool = True
+    keeps: bool = True
+    quiet: bool = False
+    bound: Callable[..., float] = lambda *_: math.inf
+
+
+@functools.lru_cache(maxsize=256)
+def _declared(op: Op) -> Rule | None:
+    return None if op.fused is None else Rule(**op.fused)
+
+
+def rule_of(op: Op, params: dict[str, Any], dtype: np.dtype) -> Rule | None:
+    """The rule of an op computed in `dtype`, as it declares it; None if a kernel cannot compute it."""
+    rule = _declared(op)
     if rule is None or params or (not rule.exact and dtype != np.float32):
         return None
     return rule

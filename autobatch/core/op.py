@@ -10,7 +10,6 @@ they are opened, so each takes the next level when it is opened (`next_level`).
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -34,31 +33,6 @@ def is_boxed(value: Any) -> bool:
     return hasattr(type(value), "_ab_rank")  # not of the value: an object of the user's may answer every name
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Fused:
-    """How one elementwise op is written in a kernel that computes several in one pass (`blocks.fusion`).
-
-    Attributes:
-        text: the expression, in functions of `kernels.vector_math`; `{0}` and `{1}` are the operands, `{lanes}` is
-            their layout.
-        masks: the positions of operands that are masks.
-        to_mask: True if the result is a mask.
-        exact: True if it is cheap, and equal to NumPy's result to the bit.
-        keeps: True if a non-finite operand makes the result non-finite.
-        quiet: True if NumPy never warns about it, whatever the operands.
-        bound: computes a bound of the result's absolute value from bounds of the operands'.
-    """
-
-    text: str
-    _: dataclasses.KW_ONLY
-    masks: tuple[int, ...] = ()
-    to_mask: bool = False
-    exact: bool = True
-    keeps: bool = True
-    quiet: bool = False
-    bound: Callable[..., float] = lambda *_: math.inf
-
-
 @dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Op:
     """A primitive: arrays by position, static attributes by keyword.
@@ -80,12 +54,11 @@ class Op:
             order, given whether an operand does (`core.abstract_eval`). None: it may if an operand does.
         kind: the family of ops that it belongs to, such as "elementwise" or "reduction".
         pad: of an elementwise op, a number inside the domain, which it computes with at the padding.
-        fused: how it is written in fused kernels; None if it cannot be.
+        fused: how a kernel that computes several ops in one pass writes it: the fields of `blocks.fusion.Rule`.
         identity: `identity(dtype)`, of a reduction and of an op that can be repeated: what changes no other operand.
         each: of an op that takes any number of operands in any order, the vjp of each: `each(ct, out, operand)`.
         ufunc: of a reduction, the ufunc that it repeats; of a function of `math`, the ufunc that it is of one number.
-        number: the function of Python's `math` that it is of one number; native: the name of that function in compiled
-            text, if it is not `math` and its own.
+        number: the function of Python's `math` that it is of one number, and what compiled code calls that.
 
     >>> twice = Op("twice", lambda x: x + x, vjp=lambda position, ct, out, args, params: ct + ct)
     >>> twice(21), twice
@@ -103,12 +76,11 @@ class Op:
     layout: Callable[[dict[str, Any], bool, int], bool] | None = None
     kind: str = "op"
     pad: Any = None
-    fused: Fused | None = None
+    fused: dict[str, Any] | None = None
     identity: Callable[[Any], Any] | None = None
     each: Callable[..., Any] | None = None
     ufunc: Any = None
-    number: Callable[..., Any] | None = None
-    native: str = ""
+    number: tuple[Callable[..., Any], str] | None = None
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         top: Any = None

@@ -31,14 +31,10 @@ _NUMBER = """
     __ceil__ __trunc__
 """
 _SET = "copy difference intersection isdisjoint issubset issuperset symmetric_difference union"
-_INTO_OUT = [  # as NumPy's functions of an array
-    f"{name}({more})"
-    for name, more in re.findall(r"(\w+)\(a,([^)]*!out)\)", numpy_functions.TABLES[np]["computes"])
-    if hasattr(np.ndarray, name)
-]
+_OF_ARRAYS = re.findall(r"(\w+)\(a,([^)]*!out)\)", numpy_functions.TABLES[np]["computes"])  # functions of NumPy
 _SHAPED_OF_ARRAYS = f"""
-    {" ".join(_INTO_OUT)} copy flatten repeat astype(dtype,order,casting,subok,copy=&self)
-    &conj(!out) &diagonal &ravel &reshape &squeeze &swapaxes &transpose
+    {" ".join(f"{name}({more})" for name, more in _OF_ARRAYS if hasattr(np.ndarray, name))} copy flatten repeat
+    astype(dtype,order,casting,subok,copy=&self) &conj(!out) &diagonal &ravel &reshape &squeeze &swapaxes &transpose
 """
 _READS_OF_ARRAYS = """
     compress(condition,axis,!out) choose(choices,!out) argpartition argsort item nonzero searchsorted tobytes tolist

@@ -17,7 +17,7 @@ from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import OWN_LENGTHS, NeedsLoop, Unsupported
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, DIFFERENCES, UNARY, Binary
-from autobatch.ops.numpy.cumulative_and_sorting import ACCUMULATIONS, accumulate
+from autobatch.ops.numpy.cumulative_and_sorting import accumulate
 from autobatch.ops.numpy.elementwise import elementwise_of, operator_of
 from autobatch.ops.numpy.function_table import like_function, unsupported_reason
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
@@ -61,7 +61,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
         raise TypeError("cannot accumulate on a scalar")
     function: Any = ufunc_reduction(ufunc) if method == "reduce" else None
     if method == "accumulate":
-        function = ACCUMULATIONS.get(ufunc) or functools.partial(accumulate, ufunc)
+        function = functools.partial(accumulate, ufunc)
     elif function is None:
         raise Unsupported(f"{name_of(ufunc)}.{method} has no batching rule")
     options = {key: value for key, value in kwargs.items() if value is not None or key == "axis"}
@@ -109,10 +109,7 @@ def _ndarray_view(x: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _op_of(ufunc: Any) -> Callable[..., Any]:
-    def undeclared(*operands: Any) -> Any:
-        return refuse(ufunc, operands, {}, "")
-
-    op = operator_of(ufunc, _FUNCTIONS[ufunc]) if ufunc in UFUNCS else undeclared
+    op = operator_of(ufunc, _FUNCTIONS[ufunc])
     return _power(op) if ufunc is np.power else op
 
 

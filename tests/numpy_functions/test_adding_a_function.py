@@ -118,4 +118,4 @@ def test_a_derivative_that_asks_for_values_is_not_compiled(own_tables):
 
 
 def test_ab_extend_has_what_that_takes():
-    assert {"elementwise", "implements", "source", "Declined", "Op", "Fused", "reduction"} <= set(ab.extend.__all__)
+    assert {"elementwise", "implements", "source", "Declined", "Op", "reduction"} <= set(ab.extend.__all__)

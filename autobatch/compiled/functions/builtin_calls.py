@@ -533,7 +533,7 @@ def _math(function: Any, op: Op) -> None:
     A call whose result the compiler works out itself would set none, so it must not know the argument.
     """
     flags = op.vjp is not None and op.ufunc not in (np.fabs, np.copysign)
-    kind = BOOL if op.vjp is None else FLOAT
+    kind, text = BOOL if op.vjp is None else FLOAT, op.number[1]  # type: ignore[index]
 
     @calls(function)
     def call(reader: Any, node: Any, *args: Value) -> Value:
@@ -543,7 +543,7 @@ def _math(function: Any, op: Op) -> None:
         def one(*each: Value) -> Value:
             *floats, last = [as_float(x) for x in each]
             last = f"opaque({last})" if flags else last
-            return reader.temp(f"{op.native or op.name}({', '.join([*floats, last])})", kind)
+            return reader.temp(f"{text}({', '.join([*floats, last])})", kind)
 
         return _of_numbers(reader, node, one, *args)
 

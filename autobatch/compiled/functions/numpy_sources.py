@@ -22,14 +22,6 @@ def roll(a, shift):
     return out
 
 
-@source(np.clip)
-def clip(a, a_min=None, a_max=None):
-    if a_min is None and a_max is None:
-        leave_to_python()
-    out = a if a_min is None else np.maximum(a, a_min)
-    return out if a_max is None else np.minimum(out, a_max)
-
-
 @source(np.flip, np.flipud, of=(1, 2))
 def flip(m):
     return np.asarray(m)[::-1] if np.asarray(m).ndim == 1 else np.asarray(m)[::-1, ::-1]
@@ -140,14 +132,6 @@ def unique(ar):
     return out
 
 
-@source(np.cumprod, of=(1,))
-def cumprod(a):
-    out = np.asarray(a) * np.ones_like(np.asarray(a))
-    for i in range(1, len(out)):
-        out[i] = out[i - 1] * out[i]
-    return out
-
-
 @source(np.cumsum, np.add.accumulate, of=(1,))
 def cumsum(a):
     x = np.asarray(a)
@@ -230,19 +214,6 @@ def eye(N, dtype=float):  # noqa: N803
     for i in range(N):
         out[i, i] = 1
     return out
-
-
-@source(np.median, of=(1,), sums=True)
-def median(a):
-    x = np.sort(np.asarray(a))
-    n = len(x)
-    if n == 0:
-        leave_to_python()
-    if x[n - 1] != x[n - 1]:
-        leave_to_python()
-    if n % 2 == 1:
-        return np.mean(x[n // 2 : n // 2 + 1])
-    return np.mean(x[n // 2 - 1 : n // 2 + 1])
 
 
 @source(np.interp)

@@ -14,7 +14,7 @@ from autobatch.ops.numpy.python_math import OPS_OF_NUMBERS
 from autobatch.ops.rules.dispatch import UFUNCS
 
 NAMED: dict[str, Any] = {
-    **{op.native or op.name: function for function, op in OPS_OF_NUMBERS.items() if function is not float},
+    **{op.number[1]: function for function, op in OPS_OF_NUMBERS.items() if op.number},
     **{each.syntax.__name__: each.ufunc for each in (*operators.BINARY, *operators.UNARY)},
     "abs": np.absolute, "squared": np.square, "modulo": np.remainder,
 }  # fmt: skip

@@ -17,7 +17,7 @@ from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value
 from autobatch.core.diagnostics import is_library
 from autobatch.core.op import Op
 from autobatch.errors import Unsupported
-from autobatch.ops.rules.dispatch import SOURCES, UFUNCS, Source
+from autobatch.ops.rules.dispatch import SOURCES, UFUNCS
 
 _PYTHON_SOURCES = "autobatch.compiled.functions.python_sources"
 
@@ -64,16 +64,17 @@ def handler_of(function: Any) -> Handler | None:
     return found
 
 
-def _read_source(source: Source, reader: Any, node: Any, *args: Value, **named: Value) -> Value:
+def _read_source(source: tuple[Any, ...], reader: Any, node: Any, *args: Value, **named: Value) -> Value:
     """A call of what is written as plain Python."""
-    parameters = inspect.signature(source.function).parameters
+    function, ranks, sums = source
+    parameters = inspect.signature(function).parameters
     if len(args) > len(parameters) or not set(named) <= set(parameters):
         raise reader.refuse("with these arguments it is not compiled", node)
-    if source.ranks and _rank(args[0].kind if args else None) not in source.ranks:
+    if ranks and _rank(args[0].kind if args else None) not in ranks:
         raise reader.refuse("with arguments of these types it is not compiled", node)
-    reader.program.approximate |= source.sums
+    reader.program.approximate |= sums
     try:
-        return user_function(reader, node, source.function, list(args), named)
+        return user_function(reader, node, function, list(args), named)
     except Unsupported as error:
         raise reader.refuse(f"with these arguments it is not compiled ({error})", node) from None
 
@@ -86,11 +87,11 @@ def _rank(kind: Any) -> int:
     return 1 if isinstance(kind, types.List) and not isinstance(kind.elem, nested) else -1
 
 
-def implements(*functions: Any, of: tuple[int, ...] = (), into: dict[Any, Any] = CALLS) -> Callable[[Any], Any]:
+def implements(*functions: Any, into: dict[Any, Any] = CALLS) -> Callable[[Any], Any]:
     """Register the decorated function to be read for calls of these functions, or of methods given as (type, name)."""
 
     def register(written: Any) -> Any:
-        into.update(dict.fromkeys(functions, functools.partial(_read_source, Source(written, of))))
+        into.update(dict.fromkeys(functions, functools.partial(_read_source, (written, (), False))))
         return written
 
     return register

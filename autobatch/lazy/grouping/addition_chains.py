@@ -88,7 +88,7 @@ class Forest:
 def is_chainable(sig: Any) -> bool:
     """True if connected calls of this signature can become one call. One operand may be a Python number."""
     out = sig.out
-    if not (_is_repeatable(sig.op) and sig.block is None and len(sig.avals) == 2 and not sig.params):
+    if not (_chain_op(sig.op).identity is not None and sig.block is None and len(sig.avals) == 2 and not sig.params):
         return False
     arrays = [aval for aval in sig.avals if type(aval) is not Weak or out.dtype.kind != "f"]
     return out.dtype.kind in "iuf" and bool(arrays) and all(aval is out for aval in arrays)
@@ -199,14 +199,9 @@ def _sum_path(
 def _is_addition(program: Program, step: Any) -> bool:
     """True if a step is an addition (or another chainable op) whose operands and result have one `Aval`."""
     aval = program.avals[step.out]
-    if not _is_repeatable(step.op) or step.params or aval.dtype.kind not in "iuf":
+    if _chain_op(step.op).identity is None or step.params or aval.dtype.kind not in "iuf":
         return False
     return all(program.avals[arg] is aval for arg in step.args)
-
-
-def _is_repeatable(op: Op) -> bool:
-    """True of what sums, products and extrema are made of: one pass over the operands gives all results between."""
-    return op.kind == "elementwise" and _chain_op(op).identity is not None
 
 
 def _chain_op(op: Op) -> Op:

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.core.formatting import ArrayLike
-from autobatch.core.op import Fused
 from autobatch.ops.nn.softmax_and_norms import as_floating, as_numbers
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import where_or_zero
@@ -48,17 +47,18 @@ def _density(x: Any) -> Any:
     return _INV_SQRT_2PI * np.exp(-0.5 * x * x)
 
 
-_BELOW_ONE: dict[str, Any] = {"exact": False, "keeps": False, "quiet": True, "bound": lambda x: 1.0}
+_QUIET: dict[str, Any] = {"keeps": False, "quiet": True}
+_BELOW_ONE: dict[str, Any] = {**_QUIET, "exact": False, "bound": lambda x: 1.0}
 
 # fmt: off
 sigmoid_p    = elementwise(_sigmoid,   lambda ct, out, x: ct * out * (1 - out), name="sigmoid",
-                           fused=Fused("sigmoid({0})", **_BELOW_ONE))
+                           fused={"text": "sigmoid({0})", **_BELOW_ONE})
 relu_p       = elementwise(lambda x: np.maximum(x, 0),      lambda ct, out, x: where_or_zero(x > 0, ct), name="relu",
-                           fused=Fused("greater({0}, fill({lanes}, 0.0))", keeps=False, quiet=True, bound=abs))
+                           fused={"text": "greater({0}, fill({lanes}, 0.0))", **_QUIET, "bound": abs})
 normal_cdf_p = elementwise(normal_cdf, lambda ct, out, x: ct * _density(x), name="normal_cdf", pad=0.0,
-                           fused=Fused("normal_cdf({0})", **_BELOW_ONE))
+                           fused={"text": "normal_cdf({0})", **_BELOW_ONE})
 gelu_p       = elementwise(_gelu, lambda ct, out, x: ct * (normal_cdf_p(x) + x * _density(x)), name="gelu", pad=0.0,
-                           fused=Fused("multiply({0}, normal_cdf({0}))", exact=False, bound=abs))
+                           fused={"text": "multiply({0}, normal_cdf({0}))", "exact": False, "bound": abs})
 # fmt: on
 
 

@@ -12,7 +12,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import Unsupported
 from autobatch.ops.numpy.elementwise import highest
 from autobatch.ops.numpy.reductions import along_one
-from autobatch.ops.rules.dispatch import UFUNCS, as_array, implements, name_of
+from autobatch.ops.rules.dispatch import UFUNCS, as_array, implements, name_of, source
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import run_by_length
 from autobatch.ops.rules.padding import fill, mask_cotangent, speculate
@@ -39,6 +39,8 @@ def _accumulate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], param
     n = shape_of(x)[axis]
     if step.vjp is None:
         return None
+    if params["ufunc"] is np.add:
+        return unbroadcast(np.flip(np.cumsum(np.flip(ct, axis), axis=axis), axis), x)
     if n == 0:
         return ct
 
@@ -63,15 +65,6 @@ accumulate_p = Op(
 )
 
 
-def _cumsum_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    axis = params["axis"]
-    return unbroadcast(np.flip(np.cumsum(np.flip(ct, axis), axis=axis), axis), args[0])
-
-
-# Params: axis (non-negative), dtype. Its vjp is faster than that of `np.add.accumulate`.
-cumsum_p = Op("cumsum", np.cumsum, rule=_scan_rule, vjp=_cumsum_vjp, kind="scan")
-
-
 def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None) -> Any:
     """`ufunc.accumulate`, for ufuncs that have an op."""
     if ufunc not in UFUNCS or axis is None:
@@ -80,9 +73,6 @@ def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None) ->
         raise TypeError("cannot accumulate on a scalar")
     params = {} if dtype is None else {"dtype": np.dtype(dtype)}
     return accumulate_p(array, ufunc=ufunc, axis=normalise_axis(axis, ndim_of(array)), **params)
-
-
-ACCUMULATIONS = {np.add: np.cumsum, np.multiply: np.cumprod}
 
 
 def _last(dtype: np.dtype) -> Any:
@@ -115,14 +105,20 @@ argsort_p = Op("argsort", np.argsort, rule=_sort_rule, kind="scan")
 
 @implements(np.cumsum)
 def _np_cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Any:
-    x, axis = along_one(a, axis)
-    return cumsum_p(x, axis=axis, **({} if dtype is None else {"dtype": np.dtype(dtype)}))
+    return accumulate(np.add, *along_one(a, axis), dtype)
 
 
 @implements(np.cumprod)
 def _np_cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Any:
-    x, axis = along_one(a, axis)
-    return accumulate(np.multiply, x, axis, dtype)
+    return accumulate(np.multiply, *along_one(a, axis), dtype)
+
+
+@source(np.cumprod, of=(1,))
+def _cumprod_of_one(a):
+    out = np.asarray(a) * np.ones_like(np.asarray(a))
+    for i in range(1, len(out)):
+        out[i] = out[i - 1] * out[i]
+    return out
 
 
 def _sorted(op: Op, a: Any, axis: Any, kind: Any, stable: Any) -> Any:

@@ -15,11 +15,11 @@ from numpy._core import umath
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.batched import Batched
-from autobatch.core.op import Fused, Op, is_boxed
+from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, Unsupported, UnsupportedError
 from autobatch.facts.operators import DIFFERENCES, ScalarDifference
 from autobatch.ops.rules.aliasing import is_scalar, write_into
-from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, as_array, implements, name_of
+from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, as_array, implements, leave_to_python, name_of, source
 from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule
 from autobatch.ops.rules.padding import where_or_zero
 
@@ -38,7 +38,7 @@ share_p: Op = elementwise(
     lambda ct, out, x, y: -share_p(share_p(where_or_zero((x != 0) | (y != 0), ct * x), y), y),
     name="share",
     pad=(None, 1.0),
-    fused=Fused("choose(equal({0}, fill({lanes}, 0.0)), {0}, divide({0}, {1}))", keeps=False),
+    fused={"text": "choose(equal({0}, fill({lanes}, 0.0)), {0}, divide({0}, {1}))", "keeps": False},
 )
 
 
@@ -79,52 +79,43 @@ def highest(dtype: np.dtype) -> Any:
     return True if dtype.kind == "b" else np.inf
 
 
-def _mask(text: str, *masks: int) -> Fused:
-    return Fused(text, masks=masks, to_mask=True, keeps=False, quiet=True)
-
-
-def _product(x: float, y: float) -> float:
-    return x * y if x < math.inf and y < math.inf else math.inf
+def _as(text: str, **how: Any) -> dict[str, Any]:
+    return {"text": text, **how}
 
 
 # fmt: off
-add_p     = elementwise(np.add,           lambda ct, out, x, y: ct,
-                                          lambda ct, out, x, y: ct, fused=Fused("add({0}, {1})", bound=operator.add),
-                          identity=0)
-sub_p     = elementwise(np.subtract,      lambda ct, out, x, y: ct,
-                                          lambda ct, out, x, y: -ct,
-                          fused=Fused("subtract({0}, {1})", bound=operator.add))
-mul_p     = elementwise(np.multiply,      lambda ct, out, x, y: ct * y,
-                                          lambda ct, out, x, y: ct * x,
-                          fused=Fused("multiply({0}, {1})", bound=_product), identity=1)
-div_p     = elementwise(np.divide,        lambda ct, out, x, y: ct / y,
-                                          lambda ct, out, x, y: -ct * out / y, pad=(None, 1.0),
-                          fused=Fused("divide({0}, {1})", keeps=False))
+add_p     = elementwise(np.add,           lambda ct, out, x, y: ct, lambda ct, out, x, y: ct, identity=0,
+                          fused=_as("add({0}, {1})", bound=operator.add))
+sub_p     = elementwise(np.subtract,      lambda ct, out, x, y: ct, lambda ct, out, x, y: -ct,
+                          fused=_as("subtract({0}, {1})", bound=operator.add))
+mul_p     = elementwise(np.multiply,      lambda ct, out, x, y: ct * y, lambda ct, out, x, y: ct * x, identity=1,
+                          fused=_as("multiply({0}, {1})", bound=lambda x, y: x * y if x + y < math.inf else math.inf))
+div_p     = elementwise(np.divide,        lambda ct, out, x, y: ct / y, lambda ct, out, x, y: -ct * out / y,
+                          pad=(None, 1.0), fused=_as("divide({0}, {1})", keeps=False))
 pow_p     = elementwise(np.power,         _power_x, _power_y, pad=(1.0, 1.0), number=math.pow)
 fpow_p    = elementwise(np.float_power,   _power_x, _power_y, pad=(1.0, 1.0))
 mod_p     = elementwise(np.remainder,     lambda ct, out, x, y: ct,
                                           lambda ct, out, x, y: -ct * np.floor(x / y), pad=(None, 1))
 fmod_p    = elementwise(np.fmod,          lambda ct, out, x, y: ct,
-                                          lambda ct, out, x, y: -ct * np.trunc(x / y), pad=(None, 1), number=math.fmod,
-                          native="np.fmod")
+                          lambda ct, out, x, y: -ct * np.trunc(x / y), pad=(None, 1), number=(math.fmod, "np.fmod"))
 floordiv_p = elementwise(np.floor_divide, pad=(None, 1))
 
-neg_p     = elementwise(np.negative,      lambda ct, out, x: -ct, fused=Fused("negative({0})", quiet=True, bound=abs))
-pos_p     = elementwise(np.positive,      lambda ct, out, x: ct, fused=Fused("{0}", quiet=True, bound=abs))
+neg_p     = elementwise(np.negative,      lambda ct, out, x: -ct, fused=_as("negative({0})", quiet=True, bound=abs))
+pos_p     = elementwise(np.positive,      lambda ct, out, x: ct, fused=_as("{0}", quiet=True, bound=abs))
 abs_p     = elementwise(np.absolute,      lambda ct, out, x: ct * _phase(out, x),
-                          fused=Fused("absolute({0})", quiet=True, bound=abs))
+                          fused=_as("absolute({0})", quiet=True, bound=abs))
 fabs_p    = elementwise(np.fabs,          lambda ct, out, x: ct * np.sign(x), number=math.fabs)
 square_p  = elementwise(np.square,        lambda ct, out, x: 2 * ct * x,
-                          fused=Fused("multiply({0}, {0})", bound=lambda x: x * x))
+                          fused=_as("multiply({0}, {0})", bound=lambda x: x * x))
 recip_p   = elementwise(np.reciprocal,    lambda ct, out, x: -ct * out * out, pad=1,
-                          fused=Fused("divide(fill({lanes}, 1.0), {0})", keeps=False))
-sqrt_p    = elementwise(np.sqrt,          lambda ct, out, x: share_p(0.5 * ct, out), pad=1.0, fused=Fused("sqrt({0})"),
+                          fused=_as("divide(fill({lanes}, 1.0), {0})", keeps=False))
+sqrt_p    = elementwise(np.sqrt,          lambda ct, out, x: share_p(0.5 * ct, out), pad=1.0, fused=_as("sqrt({0})"),
                           number=math.sqrt)
 cbrt_p    = elementwise(np.cbrt,          lambda ct, out, x: share_p(ct, 3 * out * out), pad=1.0, number=math.cbrt)
 conj_p    = elementwise(np.conjugate,     lambda ct, out, x: np.conjugate(ct))
 
 exp_p     = elementwise(np.exp,           lambda ct, out, x: ct * out, pad=0.0,
-                          fused=Fused("exp({0})", exact=False, keeps=False), number=math.exp)
+                          fused=_as("exp({0})", exact=False, keeps=False), number=math.exp)
 exp2_p    = elementwise(np.exp2,          lambda ct, out, x: ct * out * _LN2, pad=0.0, number=math.exp2)
 expm1_p   = elementwise(np.expm1,         lambda ct, out, x: ct * (out + 1), pad=0.0, number=math.expm1)
 log_p     = elementwise(np.log,           lambda ct, out, x: ct / x, pad=1.0, number=math.log)
@@ -143,14 +134,13 @@ arcsin_p  = elementwise(np.arcsin,        lambda ct, out, x: ct / np.sqrt(1 - x 
 arccos_p  = elementwise(np.arccos,        lambda ct, out, x: -ct / np.sqrt(1 - x * x), pad=0.0, number=math.acos)
 arctan_p  = elementwise(np.arctan,        lambda ct, out, x: ct / (1 + x * x), number=math.atan)
 arctan2_p = elementwise(np.arctan2,       lambda ct, out, y, x: ct * x / (x * x + y * y),
-                                          lambda ct, out, y, x: -ct * y / (x * x + y * y), pad=(0.0, 1.0),
-                          number=math.atan2)
+                          lambda ct, out, y, x: -ct * y / (x * x + y * y), pad=(0.0, 1.0), number=math.atan2)
 hypot_p   = elementwise(np.hypot,         each=lambda ct, out, x: ct * x / np.where(out == 0, 1, out), pad=1.0,
-                          identity=0, number=math.hypot, native="hypot")
+                          identity=0, number=(math.hypot, "hypot"))
 sinh_p    = elementwise(np.sinh,          lambda ct, out, x: ct * np.cosh(x), pad=0.0, number=math.sinh)
 cosh_p    = elementwise(np.cosh,          lambda ct, out, x: ct * np.sinh(x), pad=0.0, number=math.cosh)
 tanh_p    = elementwise(np.tanh,          lambda ct, out, x: ct * (1 - out * out),
-                          fused=Fused("tanh({0})", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),
+                          fused=_as("tanh({0})", exact=False, keeps=False, quiet=True, bound=lambda x: 1.0),
                           number=math.tanh)
 arcsinh_p = elementwise(np.arcsinh,       lambda ct, out, x: ct / np.sqrt(x * x + 1), number=math.asinh)
 arccosh_p = elementwise(np.arccosh,       lambda ct, out, x: ct / np.sqrt(x * x - 1), pad=2.0, number=math.acosh)
@@ -162,10 +152,10 @@ degrees_p = elementwise(np.degrees,       lambda ct, out, x: np.degrees(ct), num
 
 max_p     = elementwise(np.maximum,       lambda ct, out, x, y: where_or_zero((x >= y) | (x != x), ct),
                                           lambda ct, out, x, y: where_or_zero(~((x >= y) | (x != x)), ct),
-                          fused=Fused("greater({0}, {1})", keeps=False, quiet=True, bound=max), identity=lowest)
+                          fused=_as("greater({0}, {1})", keeps=False, quiet=True, bound=max), identity=lowest)
 min_p     = elementwise(np.minimum,       lambda ct, out, x, y: where_or_zero((x <= y) | (x != x), ct),
                                           lambda ct, out, x, y: where_or_zero(~((x <= y) | (x != x)), ct),
-                          fused=Fused("lesser({0}, {1})", keeps=False, quiet=True, bound=max), identity=highest)
+                          fused=_as("lesser({0}, {1})", keeps=False, quiet=True, bound=max), identity=highest)
 fmax_p    = elementwise(np.fmax,          lambda ct, out, x, y: where_or_zero((x >= y) | (y != y), ct),
                                           lambda ct, out, x, y: where_or_zero(~((x >= y) | (y != y)), ct),
                           identity=lambda dtype: np.nan if dtype.kind in "fc" else lowest(dtype))
@@ -182,32 +172,27 @@ heaviside_p = elementwise(np.heaviside,   None, lambda ct, out, x, y: where_or_z
 nextafter_p = elementwise(np.nextafter,   lambda ct, out, x, y: ct, None)
 ldexp_p   = elementwise(np.ldexp,         lambda ct, out, x, n: np.ldexp(ct, n), None, pad=(1.0, 0))
 
-less_p    = elementwise(np.less,          fused=_mask("less({0}, {1})"))
-greater_p = elementwise(np.greater,       fused=_mask("less({1}, {0})"))
-less_equal_p = elementwise(np.less_equal, fused=_mask("less_equal({0}, {1})"))
-greater_equal_p = elementwise(np.greater_equal, fused=_mask("less_equal({1}, {0})"))
-equal_p   = elementwise(np.equal,         fused=_mask("equal({0}, {1})"))
-not_equal_p = elementwise(np.not_equal,   fused=_mask("not_equal({0}, {1})"))
-and_p     = elementwise(np.logical_and,   fused=_mask("logical_and({0}, {1})", 0, 1), identity=True)
-or_p      = elementwise(np.logical_or,    fused=_mask("logical_or({0}, {1})", 0, 1), identity=False)
-isnan_p   = elementwise(np.isnan,         number=math.isnan)
-isinf_p   = elementwise(np.isinf,         number=math.isinf)
-isfinite_p = elementwise(np.isfinite,     number=math.isfinite)
-not_p     = elementwise(np.logical_not,   fused=_mask("inverse({0})", 0))
-bitand_p  = elementwise(np.bitwise_and,   fused=_mask("logical_and({0}, {1})", 0, 1))
-bitor_p   = elementwise(np.bitwise_or,    fused=_mask("logical_or({0}, {1})", 0, 1))
-invert_p  = elementwise(np.invert,        fused=_mask("inverse({0})", 0))
+# Piecewise constant: no gradient.
+_MASK: dict[str, Any] = {"to_mask": True, "keeps": False, "quiet": True}
+_COMPARISONS: dict[Any, str] = {
+    np.less: "less({0}, {1})", np.less_equal: "less_equal({0}, {1})", np.equal: "equal({0}, {1})",
+    np.greater: "less({1}, {0})", np.greater_equal: "less_equal({1}, {0})", np.not_equal: "not_equal({0}, {1})",
+}
+_OF_MASKS: dict[Any, str] = {np.bitwise_and: "logical_and({0}, {1})", np.bitwise_or: "logical_or({0}, {1})",
+                             np.logical_not: "inverse({0})", np.invert: "inverse({0})"}
+for _ufunc, _text in (_COMPARISONS | _OF_MASKS).items():
+    elementwise(_ufunc, fused=_as(_text, **_MASK, masks=tuple(range(_ufunc.nin)) if _ufunc in _OF_MASKS else ()))
+elementwise(np.logical_and, fused=_as("logical_and({0}, {1})", **_MASK, masks=(0, 1)), identity=True)
+elementwise(np.logical_or, fused=_as("logical_or({0}, {1})", **_MASK, masks=(0, 1)), identity=False)
+for _ufunc, _number in [(np.isnan, math.isnan), (np.isinf, math.isinf), (np.isfinite, math.isfinite)]:
+    elementwise(_ufunc, number=_number)
 # fmt: on
 
-# Piecewise constant: no gradient.
 _CONSTANT = (
     np.sign, np.floor, np.ceil, np.rint, np.trunc, np.spacing, np.gcd, np.lcm, np.logical_xor, np.isnat, np.signbit,
     np.bitwise_xor, np.bitwise_count, np.left_shift, np.right_shift,
 )  # fmt: skip
-_OF_STRINGS = (
-    np.strings.isalpha, np.strings.isalnum, np.strings.isdecimal, np.strings.isdigit, np.strings.islower,
-    np.strings.isnumeric, np.strings.isspace, np.strings.istitle, np.strings.isupper, np.strings.str_len,
-)  # fmt: skip
+_OF_STRINGS = [each for each in vars(np.strings).values() if isinstance(each, np.ufunc) and each not in UFUNCS]
 for _ufunc in (*_CONSTANT, *_OF_STRINGS, umath._ones_like):  # type: ignore[attr-defined]
     elementwise(_ufunc)
 
@@ -228,16 +213,9 @@ mantissa_p      = elementwise(_output(np.frexp, 0), lambda ct, out, x: np.ldexp(
 # fmt: on
 
 
-def _pair(first: Op, second: Op) -> Callable[..., Any]:
-    def both(*args: Any, **kwargs: Any) -> Any:
-        return first(*args, **kwargs), second(*args, **kwargs)
-
-    return both
-
-
-UFUNCS[np.divmod] = _pair(quotient_p, divmod_rest_p)
-UFUNCS[np.modf] = _pair(fraction_p, whole_p)
-UFUNCS[np.frexp] = _pair(mantissa_p, exponent_p)
+UFUNCS[np.divmod] = lambda *xs, **how: (quotient_p(*xs, **how), divmod_rest_p(*xs, **how))
+UFUNCS[np.modf] = lambda *xs, **how: (fraction_p(*xs, **how), whole_p(*xs, **how))
+UFUNCS[np.frexp] = lambda *xs, **how: (mantissa_p(*xs, **how), exponent_p(*xs, **how))
 
 _CONTRACTIONS = (np.matmul, np.vecdot, np.matvec, np.vecmat)
 for _ufunc in vars(umath).values():  # the list of numpy.testing.overrides, whose import takes 30 ms
@@ -391,20 +369,12 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
     return max_p(a, low) if high is None else clip_p(a, low, high)
 
 
-@implements(np.nan_to_num)
-def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
-    dtype = dtype_of(x)
-    if dtype.kind == "c":
-        raise Unsupported("np.nan_to_num of complex numbers")
-    if dtype.kind != "f":
-        return np.copy(x) if copy else x
-    limits = np.finfo(dtype)
-    out = np.where(np.isnan(x), np.asarray(nan, dtype), x)
-    out = np.where(x == np.inf, np.asarray(limits.max if posinf is None else posinf, dtype), out)
-    out = np.where(x == -np.inf, np.asarray(limits.min if neginf is None else neginf, dtype), out)
-    if not ndim_of(out):
-        return out[()]  # a scalar, also for a 0-d array
-    return out if copy or not is_boxed(x) else write_into(x, out)
+@source(np.clip)
+def _clip_of_one(a, a_min=None, a_max=None):
+    if a_min is None and a_max is None:
+        leave_to_python()
+    out = a if a_min is None else np.maximum(a, a_min)
+    return out if a_max is None else np.minimum(out, a_max)
 
 
 @implements(np.fix, out=write_into)
@@ -428,11 +398,6 @@ def round_(a: Any, decimals: int = 0) -> Any:
     with np.errstate(over="ignore"):
         factor = (np.float64(10.0) ** abs(decimals)).astype(dtype_of(a))
     return np.rint(a * factor) / factor if decimals > 0 else np.rint(a / factor) * factor
-
-
-@implements(np.iscomplex)
-def iscomplex(x: Any) -> Any:
-    return np.imag(x) != 0
 
 
 @functools.lru_cache(maxsize=256)

@@ -17,9 +17,11 @@ from autobatch.core.op import Op
 from autobatch.errors import NeedsLoop
 from autobatch.ops.numpy.elementwise import astype_p
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
-from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule, vjp_columns
+from autobatch.ops.rules.op_kinds import elementwise
 
-_TWO_BY_ROOT_OF_PI = 2.0 / math.sqrt(math.pi)
+
+def _slope(x: Any) -> Any:
+    return 2.0 / math.sqrt(math.pi) * np.exp(-x * x)
 
 
 def _on_each(function: Callable[..., float]) -> Callable[..., Any]:
@@ -40,47 +42,32 @@ def _on_each(function: Callable[..., float]) -> Callable[..., Any]:
     return call
 
 
-def _strong(vjp: Callable[..., Any]) -> Callable[..., Any]:
-    """The vjp with Python numbers converted to NumPy scalars, since dividing by a Python 0.0 raises an error."""
-
-    def call(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        own = [np.float64(each) if type(each) in (float, int, bool) else each for each in args]
-        return vjp(position, ct, np.float64(out) if type(out) is float else out, own, params)
-
-    return call
-
-
 def _like(known: Op) -> Op:
     """The op of the `math` function that an op declares, with its derivative."""
-    function: Any = known.number
-    if known.vjp is None:
-        return elementwise(_on_each(function), name=f"math.{function.__name__}")
+    function, ufunc = known.number[0], known.impl  # type: ignore[index]
+    op = elementwise(_on_each(function), name=f"math.{function.__name__}", pad=known.pad, number=known.number)
+    op.ufunc = ufunc
 
     def vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        if len(args) != known.impl.nin:  # type: ignore[attr-defined]  # of any number of operands, each is the first
-            position, args = 0, (args[position], out)
-        return known.vjp(position, ct, out, args, params)  # type: ignore[misc]
+        out, *own = [np.float64(x) if type(x) in (float, int, bool) else x for x in (out, *args)]  # 1 / 0.0 would raise
+        if len(own) != ufunc.nin:  # type: ignore[attr-defined]  # of any number of operands, each is the first
+            position, own = 0, [own[position], out]
+        return known.vjp(position, ct, out, own, params)  # type: ignore[misc]
 
-    return Op(f"math.{function.__name__}", _on_each(function), rule=elementwise_rule, vjp=_strong(vjp),
-              kind="elementwise", pad=known.pad, ufunc=known.impl, native=known.native)  # fmt: skip
-
-
-def _with(function: Any, *columns: Callable[..., Any] | None) -> Op:
-    """The op of a `math` function, with a vjp for each argument, as in `vjp_columns`."""
-    out = elementwise(_on_each(function), name=f"math.{function.__name__}")
-    out.vjp = _strong(vjp_columns(columns))  # type: ignore[arg-type]
-    return out
+    op.vjp = known.vjp and vjp
+    return op
 
 
-OPS_OF_NUMBERS: dict[Any, Op] = {op.number: _like(op) for op in UFUNCS.values() if getattr(op, "number", None)}  # type: ignore[attr-defined, arg-type]
-OPS_OF_NUMBERS[math.log] = _with(
-    math.log,
-    lambda ct, out, x, *base: ct / (x if not base else x * np.log(base[0])),
-    lambda ct, out, x, base: -ct * out / (base * np.log(base)),
-)
-OPS_OF_NUMBERS[math.erf] = _with(math.erf, lambda ct, out, x: ct * (_TWO_BY_ROOT_OF_PI * np.exp(-x * x)))
-OPS_OF_NUMBERS[math.erfc] = _with(math.erfc, lambda ct, out, x: ct * (-_TWO_BY_ROOT_OF_PI * np.exp(-x * x)))
-OPS_OF_NUMBERS[float] = elementwise(_on_each(float), lambda ct, out, x: ct, name="float")
+OPS_OF_NUMBERS: dict[Any, Op] = {op.number[0]: _like(op) for op in UFUNCS.values() if getattr(op, "number", None)}  # type: ignore[attr-defined, arg-type]
+OPS_OF_NUMBERS |= {
+    math.log: elementwise(
+        _on_each(math.log), lambda ct, out, x, *base: ct / (x if not base else x * np.log(base[0])),
+        lambda ct, out, x, base: -ct * out / (base * np.log(base)), name="math.log", number=math.log,
+    ),
+    math.erf: elementwise(_on_each(math.erf), lambda ct, out, x: ct * _slope(x), name="math.erf", number=math.erf),
+    math.erfc: elementwise(_on_each(math.erfc), lambda ct, out, x: -ct * _slope(x), name="math.erfc", number=math.erfc),
+    float: elementwise(_on_each(float), lambda ct, out, x: ct, name="float"),
+}  # fmt: skip
 _CASTS = (np.float64, np.float32)
 
 

@@ -96,15 +96,13 @@ def _of_signed_zeros(rule: Callable[..., Batched]) -> Callable[..., Batched]:
     return call
 
 
-def reduction(
-    ufunc: np.ufunc, identity: Callable[[np.dtype], Any], vjp: Callable[..., Any] | None = None, *, name: str
-) -> Op:
+def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | None = None, *, name: str) -> Op:
     """Make the op of a ufunc's `reduce`: padding is filled with the identity, so it does not affect the result.
 
     Params of the op: axis (sorted, non-negative), keepdims, and optionally dtype and initial.
 
     Args:
-        identity: returns the identity for the operand's dtype.
+        identity: returns the identity for the operand's dtype; None: that of the ufunc's op.
         vjp: `vjp(ct, out, x, axis)`; `ct` and `out` keep the reduced axes with size 1. None: piecewise constant.
 
     Returns:
@@ -118,7 +116,7 @@ def reduction(
     def impl(x: Any, *, axis: tuple[int, ...], keepdims: bool = False, **options: Any) -> Any:
         return ufunc.reduce(x, axis=axis, keepdims=keepdims, **options)
 
-    filler = functools.lru_cache(maxsize=64)(identity)
+    filler = functools.lru_cache(maxsize=64)(identity or UFUNCS[ufunc].identity)  # type: ignore[attr-defined]
 
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         x, axes = operands[0], params["axis"]
@@ -213,21 +211,14 @@ def _other_than(out: Any) -> Any:
     return np.where(out == 0, 1, np.zeros((), dtype_of(out)))
 
 
-def _declared(ufunc: np.ufunc, vjp: Callable[..., Any] | None, name: str) -> Op:
-    """The reduction of a ufunc whose op declares the identity."""
-    return reduction(ufunc, UFUNCS[ufunc].identity, vjp, name=name)  # type: ignore[attr-defined]
-
-
-# fmt: off
-sum_p  = _declared(np.add,         _sum_vjp,   "sum")
-prod_p = _declared(np.multiply,    _prod_vjp,  "prod")
-amax_p = _declared(np.maximum,     _first_vjp, "max")
-amin_p = _declared(np.minimum,     _first_vjp, "min")
-any_p  = _declared(np.logical_or,  None,       "any")
-all_p  = _declared(np.logical_and, None,       "all")
-fmax_p = _declared(np.fmax,        _first_number_vjp, "fmax.reduce")
-fmin_p = _declared(np.fmin,        _first_number_vjp, "fmin.reduce")
-# fmt: on
+sum_p = reduction(np.add, None, _sum_vjp, name="sum")
+prod_p = reduction(np.multiply, None, _prod_vjp, name="prod")
+amax_p = reduction(np.maximum, None, _first_vjp, name="max")
+amin_p = reduction(np.minimum, None, _first_vjp, name="min")
+any_p = reduction(np.logical_or, name="any")
+all_p = reduction(np.logical_and, name="all")
+fmax_p = reduction(np.fmax, None, _first_number_vjp, name="fmax.reduce")
+fmin_p = reduction(np.fmin, None, _first_number_vjp, name="fmin.reduce")
 
 
 def _position(function: Callable[..., Any], fill_value: Callable[[np.dtype], Any], name: str) -> Op:
@@ -309,13 +300,8 @@ REDUCTIONS: dict[Any, Op] = {
     np.amax: amax_p, np.amin: amin_p, np.sum: sum_p, np.prod: prod_p, np.max: amax_p, np.min: amin_p, np.any: any_p,
     np.all: all_p, np.argmax: argmax_p, np.argmin: argmin_p,
 }  # fmt: skip
-for _function, _op in REDUCTIONS.items():
-    if _op.ufunc is not None:
-        implements(_function)(_numpys(_op))
-_OF_UFUNCS = {op.ufunc: function for function, op in REDUCTIONS.items()} | {
-    fmax_p.ufunc: _numpys(fmax_p),
-    fmin_p.ufunc: _numpys(fmin_p),
-}
+_OF_UFUNCS: dict[Any, Any] = {op.ufunc: function for function, op in REDUCTIONS.items()}
+_OF_UFUNCS |= {np.fmax: _numpys(fmax_p), np.fmin: _numpys(fmin_p)}
 
 
 @functools.lru_cache(maxsize=256)
@@ -344,13 +330,14 @@ def along_one(a: Any, axis: Any) -> tuple[Any, int]:
     return (np.reshape(a, (-1,)), 0) if axis is None or not rank else (a, axis)
 
 
-def _register_position(op: Op, function: Callable[..., Any]) -> None:
-    @implements(function)
+def _numpys_position(op: Op) -> Callable[..., Any]:
     def position(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
         x, at = along_one(a, axis)
         out = op(x, axis=at, keepdims=bool(keepdims))
         return np.reshape(out, (1,) * ndim_of(a)) if keepdims and (axis is None or not ndim_of(a)) else out
 
+    return position
 
-_register_position(argmax_p, np.argmax)
-_register_position(argmin_p, np.argmin)
+
+for _function, _op in REDUCTIONS.items():
+    implements(_function)(_numpys_position(_op) if _op.ufunc is None else _numpys(_op))

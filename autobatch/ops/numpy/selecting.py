@@ -7,7 +7,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
-from autobatch.core.op import Fused, Op, is_boxed
+from autobatch.core.op import Op, is_boxed
 from autobatch.errors import COPY_FIRST, Unsupported
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem, picked_along, setitem
@@ -29,7 +29,13 @@ where_p = elementwise(
     lambda ct, out, condition, x, y: np.where(condition, ct, _zero(ct)),
     lambda ct, out, condition, x, y: np.where(condition, _zero(ct), ct),
     name="where",
-    fused=Fused("choose({0}, {1}, {2})", masks=(0,), keeps=False, quiet=True, bound=lambda mask, x, y: max(x, y)),
+    fused={
+        "text": "choose({0}, {1}, {2})",
+        "masks": (0,),
+        "keeps": False,
+        "quiet": True,
+        "bound": lambda _, *xs: max(xs),
+    },
 )
 
 

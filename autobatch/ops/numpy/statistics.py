@@ -14,6 +14,7 @@ from autobatch.errors import Unsupported
 from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
+from autobatch.ops.rules import dispatch
 from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, expect, implements
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import examples, lane_by_lane, looped_op
@@ -295,6 +296,15 @@ def median(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return _order_statistic(a, axis, keepdims, middle)
 
 
+@dispatch.source(np.median, of=(1,), sums=True)
+def _median_of_one(a):
+    x = np.sort(np.asarray(a))
+    n = len(x)
+    if n == 0 or x[n - 1] != x[n - 1]:
+        dispatch.leave_to_python()
+    return np.mean(x[(n - 1) // 2 : n // 2 + 1])
+
+
 @implements(np.quantile)
 def quantile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """np.quantile by linear interpolation; q is one number, or a list of numbers, that all examples share."""
@@ -355,24 +365,6 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         raise Unsupported("np.average with weights that sum to zero")
     mean = np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
     return (mean, total) if returned else mean
-
-
-def _register_extreme(function: Callable[..., Any], extreme: Callable[..., Any], empty: float) -> None:
-    """Register np.nanmax or np.nanmin: NaN is replaced by `empty`, which is never the extreme."""
-
-    @implements(function)
-    def extreme_of_numbers(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
-        if dtype_of(a).kind != "f":
-            return extreme(a, axis=axis, keepdims=keepdims)
-        gone = np.isnan(a)
-        out = extreme(np.where(gone, np.asarray(empty, dtype_of(a)), a), axis=axis, keepdims=keepdims)
-        if any_true(np.all(gone, axis=axis, keepdims=keepdims)):
-            raise Unsupported("a slice of nothing but NaN")
-        return out
-
-
-_register_extreme(np.nanmax, np.max, -np.inf)
-_register_extreme(np.nanmin, np.min, np.inf)
 
 
 def _present(a: Any, axis: Any, keepdims: bool) -> Any:

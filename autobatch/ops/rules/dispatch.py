@@ -15,7 +15,7 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -32,32 +32,20 @@ UFUNCS: dict[Any, Callable[..., Any]] = {}
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 NUMPY_OWN: dict[Callable[..., Any], Callable[..., Any]] = {}
 UNSUPPORTED: dict[Callable[..., Any], str] = {}
-SOURCES: dict[Any, "Source"] = {}
+SOURCES: dict[Any, tuple[Callable[..., Any], tuple[int, ...], bool]] = {}
 CONSTANT: set[Callable[..., Any]] = {
     np.argpartition, np.array_equiv, np.lexsort, np.linalg.matrix_rank, np.nanargmax, np.nanargmin,
 }  # fmt: skip
 """Functions without an op that are piecewise constant: their gradient is zero, so a tape may call NumPy's own."""
 
 
-class Source(NamedTuple):
-    """A NumPy function written as plain Python, which compiled code reads like a helper of the user's.
-
-    Attributes:
-        function: the plain Python.
-        ranks: those that the first argument may have, a list counting as a vector; () for any.
-        sums: NumPy or LAPACK may add in another order, so results are compared approximately.
-    """
-
-    function: Callable[..., Any]
-    ranks: tuple[int, ...] = ()
-    sums: bool = False
-
-
 def source(*functions: Any, of: tuple[int, ...] = (), sums: bool = False) -> Callable[[Any], Any]:
-    """Register the decorated function as the `Source` of NumPy functions, and of itself, which other sources may call.
+    """Register the decorated function as what NumPy functions do, in plain Python, which compiled code reads like a
+    helper of the user's: for numbers and arrays of one example. Other sources may call it, too.
 
-    It is read for arguments of single examples: numbers and arrays. A call that it does not cover runs in another way;
-    what only its values show goes to Python by `leave_to_python()`.
+    Args:
+        of: the ranks that the first argument may have, a list counting as a vector; () for any.
+        sums: NumPy or LAPACK may add in another order, so results are compared approximately.
 
     >>> @source(np.trapezoid, of=(1,), sums=True)
     ... def trapezoid(y):
@@ -66,14 +54,14 @@ def source(*functions: Any, of: tuple[int, ...] = (), sums: bool = False) -> Cal
     """
 
     def register(written: Any) -> Any:
-        SOURCES.update(dict.fromkeys((*functions, written), Source(written, of, sums)))
+        SOURCES.update(dict.fromkeys((*functions, written), (written, of, sums)))
         return written
 
     return register
 
 
 def leave_to_python() -> NoReturn:
-    """Called in a source: leave the example to Python; no handler of the user's catches this."""
+    """In a source: leave the example to Python; no handler of the user's catches this. Raises AssertionError."""
     raise AssertionError
 
 

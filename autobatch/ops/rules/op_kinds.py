@@ -11,7 +11,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.cotangent import unbroadcast
-from autobatch.core.op import BATCH_RANK, Fused, Op, is_boxed, rank_of
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError, note_example
 from autobatch.facts.operators import COMPARISONS
 from autobatch.ops.rules.dispatch import UFUNCS
@@ -55,8 +55,8 @@ def vjp_columns(columns: Sequence[Callable[..., Any] | None]) -> Callable[..., A
 
 def elementwise(
     ufunc: Callable[..., Any], *vjps: Callable[..., Any] | None, pad: Any = None, name: str | None = None,
-    fused: Fused | None = None, identity: Any = None, each: Callable[..., Any] | None = None,
-    number: Callable[..., Any] | None = None, native: str = "",
+    fused: dict[str, Any] | None = None, identity: Any = None, each: Callable[..., Any] | None = None,
+    number: Any = None,
 ) -> Op:  # fmt: skip
     """Make an elementwise op; operands broadcast against each other as in NumPy.
 
@@ -70,12 +70,12 @@ def elementwise(
         pad: a value (or a tuple with one per operand, None meaning 1) at which the function and its derivative are
             finite; it replaces the padding where arbitrary values could cause warnings. None: 1.
         name: the op's name in reports and errors; None: the implementation's name.
-        fused: how kernels that compute several ops in one pass write it.
+        fused: how kernels that compute several ops in one pass write it: the fields of `blocks.fusion.Rule`.
         identity: the value, or a function of the dtype that gives it, which leaves every other operand as it is. Then
             chains of calls run as one.
         each: instead of `vjps`, `each(ct, out, operand)`: the vjp of any operand of an op that takes any number of them
             in any order. With an identity its ufunc has a `reduce`, too.
-        number: the function of Python's `math` that it is of one number; native: as in `Op`.
+        number: the function of Python's `math` that it is of one number; with its name in compiled code, if not that.
 
     Returns:
         The op, a function of its operands.
@@ -96,8 +96,7 @@ def elementwise(
         fused=fused,
         identity=identity if identity is None or callable(identity) else lambda dtype: identity,
         each=each,
-        number=number,
-        native=native,
+        number=(number, f"math.{number.__name__}") if callable(number) else number,
     )
     if name is None and isinstance(ufunc, np.ufunc):
         UFUNCS[ufunc] = op
