@@ -143,7 +143,6 @@ ANOTHER_MEANING = {
     ("clip", "ops/numpy/selecting.py"): "a mode of np.take",
     ("clip", "tables/row_access.py"): "a mode of np.take",
     ("clip", "tables/table.py"): "a mode of np.take",
-    ("prod", "batches/batch_reductions.py"): "the name of a method in a warning",
     ("prod", "compiled/functions/python_sources.py"): "math.prod",
     ("prod", "tables/reduction_modes.py"): "a mode of segments",
     ("prod", "tables/segments.py"): "a mode of segments",

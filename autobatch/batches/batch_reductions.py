@@ -22,7 +22,10 @@ from autobatch.core.diagnostics import warn_user
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.ops.array_protocols import StandIn
+from autobatch.ops.numpy.reductions import REDUCTIONS
 from autobatch.ops.rules.row_gather import rows_p
+
+_NAMES = {op.ufunc: op.name for op in REDUCTIONS.values()}
 
 
 def sum(x: Any, by: str = "element") -> Any:  # called as ab.sum
@@ -229,9 +232,6 @@ def _warn_if_padding_counts(ragged: Sequence[bool], axis: Any, name: str) -> Non
         f"{name} of the padded .data of a ragged batch x counts its padding; write {own} for all elements of all "
         f"examples, np.{name}(x) for one result per example, or where=x.mask"
     )
-
-
-_NAMES = {np.add: "sum", np.multiply: "prod", np.maximum: "max", np.minimum: "min"}
 
 
 class PaddedArray(np.ndarray):

@@ -57,7 +57,7 @@ def is_pure(function: Any) -> bool:
         holder = getattr(function, "__self__", None)
         if isinstance(holder, np.ufunc):
             return function.__name__ == "reduce" and ufunc_reduction(holder) is not None
-        return function in FUNCTIONS or function in NUMPY_OWN or function in _LAYERS | NUMBERS | _CREATION
+        return function in FUNCTIONS or function in NUMPY_OWN or function in _LAYERS | NUMBERS
     except TypeError:  # unhashable: an object of the user's
         return False
 
