@@ -38,11 +38,10 @@ _OVERHEADS = {
     _FLY: "recording, scheduling and packing", _LOCKSTEP: "entering the call and packing its result",
     _COMPILED: "entering the call and packing its result", _LOOP: "the loop itself",
 }  # fmt: skip
-_SHORT = 0.05  # seconds of such calls together
 _LEAST_BUDGET = 0.05  # seconds for which each line is watched, even if a call is shorter
 _BUDGET = 2.0  # times the seconds of a call, for which each line is watched
-_WARM_CALLS, _MOST_WARM_CALLS = 3, 10  # before the one that is watched: at least, and if they are short
-_COMPILING = 2.0  # seconds to wait for the kernels that these calls need
+_WARM_CALLS, _MOST_WARM_CALLS = 3, 10  # before the one that is watched: at least, and if the first one was slower
+_COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
 _TRIED = 8  # examples that are collated to see whether a batch can be made of them
 
 
@@ -121,11 +120,14 @@ def _warm_up(f: Any, args: Sequence[Any], shared: dict[str, Any], call: Callable
         before = Snapshot(roots)
     times: list[float] = []
     with noted_fallbacks():
-        while len(times) < _WARM_CALLS or (len(times) < _MOST_WARM_CALLS and sum(times[1:]) < _SHORT):
+        while len(times) < _WARM_CALLS or (len(times) < _MOST_WARM_CALLS and sum(times[1:]) < times[0]):
             began = time.perf_counter()
             call()
-            times.append(time.perf_counter() - began)
-            wait_for_kernels(_COMPILING)
+            now = time.perf_counter()
+            times.append(now - began)
+            if len(times) == 1:
+                end = now + min(_COMPILING, _WAITED * times[0])
+            wait_for_kernels(max(end - now, 0.0))
             if changing:
                 before.restore()
     return times
@@ -165,11 +167,10 @@ class WatchedCalls:
         last = self.ran[-1] if self.ran else Ran("fly" if self.examples == 0 else "loop", "", f, Stats(), {})
         stats = _summed_stats([each.stats for each in self.ran]) if len(self.ran) > 1 else last.stats
         way, profile = NAMES[last.way], self.profile
-        untried = tuple(
-            NAMES[each] for each, cost in last.costs.items() if not (cost.runs or cost.refused) and each != last.way
-        )
         costs = {NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None}
         refusals = _refusals(last)
+        known = {way, *costs, *(NAMES[each] for each, cost in last.costs.items() if cost.runs or cost.refused)}
+        untried = tuple(NAMES[each] for each in last.costs if NAMES[each] not in known)
         facts = Facts(
             way, self.examples or 0, {"lock-step": Reason(self.no_batch), **refusals}, self.batched, self._mend(way),
             tuple(each for each in costs if each != way), untried, stats.calls, stats.launches, bool(self.ran),

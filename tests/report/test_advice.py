@@ -2,11 +2,15 @@
 
 import re
 import sys
+import types
 
 import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.api.chooser import Cost
+from autobatch.api.run_record import Ran
+from autobatch.lazy.launching import Stats
 from autobatch.report import explain, line_profile
 from autobatch.report.advice import Facts, general_advice, overhead
 from autobatch.report.line_profile import Figures, LineProfile
@@ -119,6 +123,39 @@ def test_a_call_is_warmed_up_and_the_first_one_is_told_apart():
 
     assert ab.explain(keeps, vectors(2, 3)).warm > 0  # what the calls before have changed is undone
     assert times == [1, 1]
+
+
+@pytest.mark.parametrize(("seconds", "calls"), [([0.002] * 20, 3), ([0.3] + [0.1] * 20, 4), ([1.0] + [0.01] * 20, 10)])
+def test_a_report_of_a_warm_call_takes_few_calls_and_waits_no_longer_than_some(seconds, calls, monkeypatch):
+    """By a clock of its own: what is warm is called three times, what is cold until it has run as long again."""
+    clock, waited = [0.0], []
+
+    def called(*args, **shared):
+        clock[0] += seconds.pop(0)
+        return [], None
+
+    def waits(most):
+        waited.append(most)
+        clock[0] += most
+
+    first = seconds[0]
+    monkeypatch.setattr(explain, "time", types.SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(explain, "map_with_stats", called)
+    monkeypatch.setattr(explain, "wait_for_kernels", waits)
+    left = len(seconds)
+    ab.explain(recurrent, SEQUENCES, w=W)
+    assert left - len(seconds) == calls + 1  # and the one that is watched
+    assert 0 < sum(waited) <= min(4 * first, 2.0) + 1e-9
+
+
+def test_each_mode_is_listed_once():
+    """Also one that was stopped before it had run to an end."""
+    costs = {way: Cost() for way in ("loop", "fly", "compiled", "lockstep")}
+    costs["loop"].add(1, 1e-3)
+    costs["compiled"].recent.append(2e-3)
+    costs["lockstep"].refused = "no form"
+    watched = explain.WatchedCalls([Ran("loop", "", recurrent, Stats(), costs)], [], LineProfile())
+    assert [mode for mode, _ in watched.report().modes()] == ["the loop", "compiled", "lock-step", "tracing"]
 
 
 def test_lines_are_watched_within_a_budget_and_launches_beyond_it(monkeypatch):
