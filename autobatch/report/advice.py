@@ -10,7 +10,7 @@ from autobatch.errors import Reason
 from autobatch.facts.numpy_functions import INSTEAD
 from autobatch.program.scopes import target_names
 from autobatch.report.line_profile import Figures
-from autobatch.report.source_lines import Source, enclosing_loops, names_read
+from autobatch.report.source_lines import Source, enclosing_loops, names_read, names_written
 
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line from which on advice is given
@@ -57,11 +57,10 @@ class Facts:
 
     def other_mode(self) -> str:
         """Advice for overhead that is the mode's own, not a line's; "" if no other mode may have less."""
-        if self.lock_step:
-            return self.lock_step
-        if "compiled" in self.untried and not self.refusals.get("compiled"):
-            return 'try ab.options(way="compiled"): compiled code has no overhead between operations'
-        return ""
+        compiled = ""
+        if self.mapped and "compiled" in self.untried and not self.refusals.get("compiled"):
+            compiled = 'try ab.options(way="compiled"): compiled code has no overhead between operations'
+        return "; or ".join(filter(None, (self.lock_step, compiled)))
 
 
 def advice(
@@ -112,11 +111,11 @@ def general_advice(figures: Figures, facts: Facts) -> Advice:
     if facts.way == "compiled":
         return "single lines of compiled code are not timed", ""
     if facts.way == "tracing":
-        each = f"{figures.calls:,} calls are recorded" if figures.calls else f"Python runs it {figures.runs:,} times"
-        return f"{each}, one by one; that takes as long for a small array as for a large one", _fewer(facts)
+        each = f"{figures.calls:,} calls are recorded one by one" if figures.calls else "once or more for each example"
+        return f"{each}; that takes as long for a small array as for a large one", _fewer(facts)
     if facts.way == "lock-step":
         return "it runs once for all examples; what it takes is its arithmetic and the making of its results", ""
-    return f"Python runs it {figures.runs:,} times, once or more for each example", facts.other_mode()
+    return "once or more for each example", facts.other_mode()
 
 
 def overhead(part: str, facts: Facts) -> Advice:
@@ -190,7 +189,7 @@ def _lockstep_advice(node: ast.stmt, loops: list[ast.For | ast.While], figures: 
             if isinstance(node, ast.Assign):
                 carried = ", ".join(sorted(names_read(node.value) & before))
                 what = f"only {carried} comes from the step before; compute the rest" if carried else (
-                    f"{', '.join(sorted(target_names(node)))} does not depend on the step before: compute it"
+                    f"{', '.join(sorted(names_written(node)))} does not depend on the step before: compute it"
                 )  # fmt: skip
                 return why, f"{what} for all steps at once, before the loop"
         if isinstance(node, ast.If) and all(isinstance(x, ast.Assign | ast.AugAssign) for x in node.body + node.orelse):
@@ -203,13 +202,13 @@ def _lockstep_advice(node: ast.stmt, loops: list[ast.For | ast.While], figures: 
 def _loop_carried_names(loop: ast.For | ast.While) -> set[str]:
     """The names whose values in a loop step depend on the previous step."""
     bound: set[str] = target_names(loop.target) if isinstance(loop, ast.For) else set()
-    all_set = set().union(*[target_names(each) for each in loop.body])
+    all_set = set().union(*[names_written(each) for each in loop.body])
     found: set[str] = set()
     for each in loop.body:
         found |= names_read(each) & all_set - bound
         bound |= target_names(each)
     while True:
-        more = set().union(*[target_names(x) for x in ast.walk(loop) if isinstance(x, ast.stmt) and x is not loop
+        more = set().union(*[names_written(x) for x in ast.walk(loop) if isinstance(x, ast.stmt) and x is not loop
                              and names_read(x) & found])  # fmt: skip
         if more <= found:
             return found
@@ -311,7 +310,7 @@ def _lookup_in_loop(source: Source, node: ast.stmt, call: ast.Call, name: str) -
 
 def _python_sum(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
     if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and name in ("sum", "max", "min"):
-        return f"{name}() adds up in Python, value by value", f"make one array of them, and write np.{name}(array)"
+        return f"{name}() runs in Python, value by value", f"make one array of them: np.stack(values).{name}(axis=0)"
     return None
 
 

@@ -16,9 +16,10 @@ from autobatch.api.run_record import NAMES, Ran, ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.batches.data.collate import collate
+from autobatch.batches.objects import ObjectBatch
 from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.diagnostics import Fallback, hide_frames, noted_fallbacks
-from autobatch.core.pytree import leaves
+from autobatch.core.pytree import children_of, is_node, leaves
 from autobatch.core.snapshot import Snapshot
 from autobatch.errors import Reason
 from autobatch.lazy.example_state import shows_order
@@ -38,8 +39,8 @@ _OVERHEADS = {
     _FLY: "recording, scheduling and packing", _LOCKSTEP: "entering the call and packing its result",
     _COMPILED: "entering the call and packing its result", _LOOP: "the loop itself",
 }  # fmt: skip
-_LEAST_BUDGET = 0.05  # seconds for which each line is watched, even if a call is shorter
-_BUDGET = 2.0  # times the seconds of a call, for which each line is watched
+_LEAST_BUDGET = 0.01  # seconds for which each line is watched, even if a call is shorter
+_BUDGET = 3.0  # times the seconds of a call, for which each line is watched
 _WARM_CALLS, _MOST_WARM_CALLS = 3, 10  # before the one that is watched: at least, and if the first one was slower
 _COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
 _TRIED = 8  # examples that are collated to see whether a batch can be made of them
@@ -136,14 +137,28 @@ def _warm_up(f: Any, args: Sequence[Any], shared: dict[str, Any], call: Callable
 def _why_no_batch(f: Any, columns: Sequence[Any]) -> str:
     """Why these examples cannot be collated for lock-step, or it does not support the function; "" if neither is so."""
     try:
-        for column in columns:
-            collate(list(itertools.islice(column, _TRIED)))
+        firsts = [list(itertools.islice(column, _TRIED)) for column in columns]
+        collated = [collate(each) for each in firsts]
+        if any(isinstance(leaf, ObjectBatch) for leaf in leaves(collated)) or any(map(_lists_records, firsts)):
+            return "no batch can be made of the examples"
         code = _code(f)
         if code is not None and is_users_code(code):
             block_lines(f)
     except Exception as error:
         return str(error)
     return ""
+
+
+def _lists_records(examples: list[Any]) -> bool:
+    """True if an example has a list of records, as a tree has; a batch has a record of lists instead."""
+    stack = [(each, False) for each in examples]
+    while stack:
+        tree, listed = stack.pop()
+        if is_node(tree):
+            if listed and type(tree) is not list:
+                return True
+            stack += [(each, type(tree) is list) for each in children_of(tree)[1]]
+    return False
 
 
 class WatchedCalls:

@@ -1,5 +1,6 @@
 """What a report says first: mode, time, what takes it, and what to do; and what it costs to say so."""
 
+import dataclasses
 import re
 import sys
 import types
@@ -146,6 +147,39 @@ def test_a_report_of_a_warm_call_takes_few_calls_and_waits_no_longer_than_some(s
     ab.explain(recurrent, SEQUENCES, w=W)
     assert left - len(seconds) == calls + 1  # and the one that is watched
     assert 0 < sum(waited) <= min(4 * first, 2.0) + 1e-9
+
+
+@dataclasses.dataclass
+class Node:
+    label: int
+    children: list
+
+
+def test_trees_are_not_advised_to_be_a_batch():
+    """Their lists of records would become a record of lists, which the function does not take."""
+
+    def total(node, w):
+        return w[node.label] + sum([total(each, w) for each in node.children])
+
+    trees = [Node(0, [Node(1, []), Node(2, [Node(3, [])])]) for _ in range(3)]
+    with ab.options(way="loop"):
+        text = str(ab.explain(total, trees, w=W))
+    assert "collate" not in text
+
+
+def test_items_written_in_a_loop_are_carried_by_it(monkeypatch):
+    monkeypatch.setattr(explain, "_WORTH", 0.0)
+
+    def filled(a):
+        cost = np.zeros(len(a) + 1)
+        for i in range(len(a)):
+            cost[i + 1] = np.sin(a[i] + cost[i])
+        return cost[-1]
+
+    with ab.options(way="lockstep", blocks=False):
+        report = ab.explain(filled, ab.collate([normal(n) for n in (9, 12, 10)]))
+    said = [line.remedy for line in report.lines if "np.sin" in line.text]
+    assert said == ["only cost comes from the step before; compute the rest for all steps at once, before the loop"]
 
 
 def test_each_mode_is_listed_once():

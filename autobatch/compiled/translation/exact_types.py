@@ -172,7 +172,7 @@ class Maybe:
 
 class _Conflict:
     def __str__(self) -> str:
-        return "of several types, by the way that led here"
+        return "value whose type depends on the path taken"
 
 
 CONFLICT = _Conflict()
