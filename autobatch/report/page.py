@@ -41,6 +41,7 @@ _STYLE = """
   background: rgba(245, 133, 24, .1); }
 .ab-report code { font: 12.5px var(--ab-code); background: none; color: inherit; }
 .ab-report .modes td { padding: 1px 12px 1px 0; text-align: left; vertical-align: top; overflow-wrap: anywhere; }
+.ab-report .modes td:first-child { white-space: nowrap; }
 .ab-report .legend { font-size: 12px; margin: 8px 0; } .ab-report .legend span { margin-right: 14px; }
 """
 
