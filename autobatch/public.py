@@ -118,7 +118,7 @@ def __getattr__(name: str) -> Any:
     if name in EARLIER:
         return getattr(EARLIER[name], name)
     if name not in _LATER:
-        raise missing("module 'autobatch'", name, MODULE)
+        raise missing("module 'autobatch'", name, MODULE, __all__)
     module, inner = _LATER[name]
     found: Any = importlib.import_module(module)
     return found if inner is None else getattr(found, inner)

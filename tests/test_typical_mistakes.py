@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import types
 
 import numpy as np
@@ -51,6 +52,42 @@ MISTAKES = {
     "None in a record": (lambda: ab.collate([{"x": 1.0}, {"x": None}]), ValueError, "nulls='drop'"),
     "None in a masked batch": (lambda: ab.MaskedBatch.from_examples([[1.0], None]), TypeError, "with nulls="),
     "None in a packed batch": (lambda: ab.PackedBatch.from_examples([[1.0], None]), TypeError, "with nulls="),
+    "parameters and a keyword lr": (lambda: ab.optim.Adam(params, lr=0.1), TypeError, r"parameters go to opt\.init"),
+    "a layer and lr": (lambda: ab.optim.Adam(linear, lr=0.1), TypeError, r"it takes \(lr=.*parameters go to opt\.init"),
+    "the parameters of a layer": (lambda: linear.parameters(), AttributeError, r"write opt\.init\(layer\)"),
+    "learning_rate": (lambda: ab.optim.Adam(learning_rate=0.1), TypeError, "for learning_rate, write lr;"),
+    "beta1": (lambda: ab.optim.Adam(beta1=0.9), TypeError, r"for beta1, write betas=\(beta1, beta2\);"),
+    "SGD without lr": (lambda: ab.optim.SGD(), TypeError, r"missing .*'lr'; it takes \(lr, momentum=0\.0"),
+    "torch's RMSprop": (lambda: ab.optim.RMSprop, AttributeError, r"did you mean RMSProp\?"),
+    "optax's adam": (lambda: ab.optim.adam, AttributeError, r"did you mean Adam\?"),
+    "a schedule": (lambda: ab.optim.lr_scheduler, AttributeError, "lr may be a function of the step"),
+    "an update without a state": (lambda: opt.update(params, grads), TypeError, r"update takes \(self, params, grads"),
+    "a layer's mode": (lambda: linear.eval(), AttributeError, r"dropout\.training = False"),
+    "a layer's state": (lambda: linear.state_dict(), AttributeError, r"ab\.save\(path, layer\)"),
+    "a layer's device": (lambda: linear.to("cuda"), AttributeError, "runs on the processor"),
+    "a layer's forward": (lambda: linear.forward(np.ones(4)), AttributeError, r"layer\(x\)"),
+    "torch's rate of dropout": (lambda: ab.nn.Dropout(p=0.1), TypeError, r"it takes \(rate=0\.5\); for p, write rate"),
+    "torch's sizes": (lambda: ab.nn.Linear(in_features=4, out_features=3), TypeError, "for in_features, write inputs"),
+    "batch_first": (lambda: ab.nn.LSTM(3, 4, batch_first=True), TypeError, "leave it out: examples are not padded"),
+    "a size that is missing": (lambda: ab.nn.Linear(3), TypeError, r"'outputs'; it takes .*np\.float32"),
+    "a loss of another library": (lambda: ab.nn.BCEWithLogitsLoss(), AttributeError, r"np\.logaddexp\(0, logit\)"),
+    "torch's dim": (lambda: packed.sum(dim=0), TypeError, r"sum: got an unexpected .*'dim'; it takes \(a, axis=None"),
+    "NumPy's functions": (lambda: ab.exp, AttributeError, r"write np\.exp"),
+    "a misspelt name": (lambda: ab.colate, AttributeError, r"did you mean collate\?"),
+    "batch_size": (lambda: ab.minibatches([1, 2], batch_size=2), TypeError, r"minibatches takes \(data, size, \*"),
+    "two columns": (lambda: ab.minibatches([1, 2], [0, 1], 2), TypeError, r"minibatches takes \(data, size, \*"),
+    "columns for a size": (lambda: ab.minibatches([1, 2], [0, 1]), ValueError, r"ab\.minibatches\(\(xs, ys\), size\)"),
+    "in_axes": (lambda: ab.batch(len, in_axes=0), TypeError, r"batch takes \(f=None, \*, strict"),
+    "parameters to grad": (lambda: ab.grad(np.sum, params), TypeError, r"argnums is dict; .*ab\.grad\(f\)\(params\)"),
+    "examples by position": (lambda: ab.collate(np.ones(2), np.ones(3)), TypeError, r"collate takes \(data, \*, nulls"),
+    "a set of examples": (lambda: ab.collate({1.0, 2.0}), TypeError, r"has no order; write sorted\(data\)"),
+    "examples in the constructor": (lambda: ab.PackedBatch([[1.0]]), TypeError, r"PackedBatch\.from_examples\(list\)"),
+    "explain of nothing": (lambda: ab.explain(decorated), TypeError, r"write ab\.explain\(f, examples, name=shared\)"),
+    "explain of a result": (lambda: ab.explain(masked), TypeError, "got MaskedBatch first: write ab.explain"),
+    "a mode by its other name": (lambda: ab.map(len, [[]], way="tracing"), TypeError, "write way='fly'"),
+    "save as torch has it": (lambda: ab.save(params, "file"), TypeError, "a path and a tree, in this order; got dict"),
+    "pandas' to_numpy": (lambda: packed.to_numpy(), AttributeError, r"batch\.examples\(\)"),
+    "a mask": (lambda: packed.mask, AttributeError, r"write batch\.lengths"),
     "a batch as an array": (lambda: np.asarray(packed), TypeError, r"scikit-learn takes ab\.Examples\(batch\)"),
     "a frame of pandas": (lambda: ab.map(len, PandasFrame()), TypeError, r'df\.to_dict\("records"\)'),
     "a frame of polars": (lambda: ab.map(len, PolarsFrame()), TypeError, r"df\.to_dicts\(\)"),
@@ -166,7 +203,7 @@ def test_the_message_says_what_to_write(call, error, match):
 
 
 def test_an_unknown_attribute_is_pythons_error():
-    for owner in (ab, ab.nn, masked, packed, opt):
+    for owner in (ab, ab.nn, ab.optim, masked, packed, opt, linear):
         with pytest.raises(AttributeError, match=r"has no attribute 'nothing_like_it'$"):
             owner.nothing_like_it  # noqa: B018
         assert not hasattr(owner, "nothing_like_it")
@@ -189,3 +226,42 @@ def test_a_layer_in_a_model_is_named():
 
     with pytest.raises(ValueError, match=r"Linear\(4, 3\) takes"):
         ab.map(functools.partial(model, layer=linear), [np.ones(5), np.ones(4)])
+
+
+@pytest.mark.parametrize("strings", [["a", "b"], [["a", "b"], ["c"]]])
+def test_collated_strings_are_warned_of(strings):
+    """In records they are not: a name beside the numbers."""
+    with pytest.warns(UserWarning, match=r"ab\.Vocabulary or ab\.hash_keys, or write ab\.map\(f, strings\)"):
+        batch = ab.collate(strings)
+    assert batch.examples() == strings
+    assert ab.collate([{"x": 1.0, "name": "a"}])["name"].examples() == ["a"]
+
+
+def test_a_frame_that_is_one_example_is_warned_of():
+    frame = pytest.importorskip("pandas").DataFrame({"a": [1.0, 2.0]})
+    function = ab.batch(lambda x: (x * 2).sum())
+    with pytest.warns(UserWarning, match=r"here all of its rows together; .* <lambda>\(ab\.collate\(df\)\)"):
+        assert function(frame)["a"] == 6.0
+    assert [each["a"] for each in ab.map(function, [frame, frame])] == [6.0, 6.0]
+
+
+def test_the_call_of_a_class_does_not_show_the_library():
+    with pytest.raises(TypeError, match="it takes") as caught:
+        ab.nn.Linear(3)
+    assert len(caught.traceback) == 1
+    assert str(inspect.signature(ab.nn.Dropout)) == "(rate: float = 0.5) -> None"
+    assert list(inspect.signature(ab.optim.SGD).parameters)[:2] == ["lr", "momentum"]
+
+
+def test_a_pinned_mode_holds_for_gradients_and_reports():
+    seen = []
+
+    @ab.batch(way="loop")
+    def pinned(x):
+        seen.append(ab.config.way)
+        return (x * x).sum()
+
+    gradients = [ab.grad(pinned)(np.ones(2)), ab.value_and_grad(pinned)(np.ones(2))[1]]
+    np.testing.assert_array_equal(gradients, 2 * np.ones((2, 2)))
+    assert seen == ["loop"] * 2
+    assert ab.explain(pinned, [np.ones(2)] * 3).way == "the loop"

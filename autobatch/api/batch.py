@@ -30,7 +30,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import batched, view_columns
 from autobatch.core.config import WayName, check_options, config, current, with_options
 from autobatch.core.current_region import as_example, current_region, in_example, is_unobserved, run_loop
-from autobatch.core.diagnostics import hide_frames
+from autobatch.core.diagnostics import hide_frames, hiding_frames, warn_user
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
 from autobatch.core.memory import import_whole
 from autobatch.core.pytree import is_node, leaves_of_kind
@@ -268,6 +268,8 @@ class BatchFunction(Generic[P, R_co]):
         functools.update_wrapper(self, function)
         self.strict, self.way = strict, way
         self.__wrapped__: Any = function
+        for library in ("pandas", "polars"):
+            _MARKED.add(getattr(sys.modules.get(library), "DataFrame", Shared))
         reloading = sys.modules.get("IPython.extensions.autoreload")
         if reloading is not None and _REFRESH not in reloading.UPDATE_RULES:
             reloading.UPDATE_RULES.insert(0, _REFRESH)
@@ -286,8 +288,9 @@ class BatchFunction(Generic[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: `first` is not in `*args`
         function, given = self.__wrapped__, args
-        if Shared in map(type, args) or (kwargs and Shared in map(type, kwargs.values())):
+        if not _MARKED.isdisjoint(map(type, args)) or (kwargs and Shared in map(type, kwargs.values())):
             args, kwargs = unwrap_shared(args, kwargs)
+            _warn_of_frames(function, args)
         if not has_batch(args, kwargs):
             if in_example():
                 return function(*args, **kwargs)
@@ -338,6 +341,8 @@ class BatchFunction(Generic[P, R_co]):
 
 def pins(f: Any) -> Any:
     """The options that a decorated function pins for its calls, as keyword arguments of `options`."""
+    if not isinstance(f, BatchFunction):
+        return {}
     return ({"strict": True} if f.strict else {}) | ({"way": f.way} if f.way is not None else {})
 
 
@@ -370,6 +375,17 @@ def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None
             return
 
 
+def _warn_of_frames(function: Any, args: tuple[Any, ...]) -> None:
+    """Warn of a frame of pandas or polars that is given to a decorated function whole."""
+    if not in_example() and any(type(arg).__name__ == "DataFrame" for arg in args):
+        name = getattr(function, "__name__", "f")
+        warn_user(
+            f"a DataFrame {_ONE_EXAMPLE}, here all of its rows together; for a batch with one example for each row "
+            f"write {name}(ab.collate(df)), or ab.map({name}, df.to_dict('records')) for a list of results"
+        )
+
+
+_MARKED: set[type] = {Shared}  # types of arguments that are looked at before a call
 _ONE_EXAMPLE = "is one example to a function decorated with ab.batch"
 
 
@@ -399,6 +415,7 @@ def batch(
 def batch(f: Callable[P, R], *, strict: bool = False, way: WayName | None = None) -> BatchFunction[P, R]: ...
 @overload
 def batch(f: None = None, *, strict: bool = False, way: WayName | None = None) -> _Decorator: ...
+@hiding_frames
 def batch(f: Any = None, *, strict: bool = False, way: WayName | None = None) -> Any:
     """Let a function of one example take batches.
 

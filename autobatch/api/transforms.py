@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 import numpy as np
 
-from autobatch.api.batch import BatchFunction, Begun, engines, pins, small_loop
+from autobatch.api.batch import Begun, engines, pins, small_loop
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
 from autobatch.batches.any_batch import Shared, unwrap_shared
@@ -109,7 +109,7 @@ def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the 
             "not ab.map(f(x), examples)"
         )
     try:
-        pinned = pins(f) if isinstance(f, BatchFunction) else {}
+        pinned = pins(f)
         if way is not None or strict is not None:
             given = {name: value for name, value in (("way", way), ("strict", strict)) if value is not None}
             _refuse_own_names(f, given)
@@ -159,7 +159,7 @@ def _note_arguments(error: Exception, f: Any, sequences: Sequence[Any], shared: 
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> "tuple[list[Any], Stats]":
     """Like `map`; returns the results and the statistics of its launches."""
-    return _mapped(f, example_sequences, unwrap_shared((), shared)[1])
+    return with_options(lambda: _mapped(f, example_sequences, unwrap_shared((), shared)[1]), **pins(f))
 
 
 def small_map(function: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) -> Begun | list[Any] | None:
@@ -362,7 +362,7 @@ def _marked(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, w
     @functools.wraps(gradient)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return engines().run_gradient(gradient, *unwrap_shared(args, kwargs))
+            return with_options(lambda: engines().run_gradient(gradient, *unwrap_shared(args, kwargs)), **pins(f))
         except Exception as error:
             hide_frames(error)
             raise

@@ -160,7 +160,8 @@ def _positions(argnums: Any) -> tuple[tuple[int, ...], bool]:
         positions = tuple(operator.index(position) for position in ([argnums] if single else argnums))
     except TypeError:
         raise UnsupportedError(
-            f"argnums={argnums!r}; expected the position of an argument, or a sequence of positions"
+            f"argnums is {type(argnums).__name__}; expected the position of an argument, or a sequence of positions: "
+            "what is differentiated is given to the gradient, ab.grad(f)(params)"
         ) from None
     if len(set(positions)) < len(positions):
         raise UnsupportedError(f"argnums={argnums!r} names an argument twice; name each argument once")

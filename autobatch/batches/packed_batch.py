@@ -83,7 +83,9 @@ class PackedBatch(Packed, ArrayBatch):
     __slots__ = ("__weakref__", "_frozen", "_pending", "_size", "_values", "_view", "_views", "region")
     _ab_rank = BATCH_RANK
 
-    def __init__(self, values: ArrayLike, offsets: ArrayLike) -> None:
+    def __init__(self, values: ArrayLike, offsets: ArrayLike | None = None) -> None:
+        if offsets is None:
+            raise TypeError("PackedBatch takes values and offsets; for examples write PackedBatch.from_examples(list)")
         if isinstance(values, Batch) and not isinstance(values, PackedBatch):
             raise UnsupportedError("the values of a PackedBatch are an array or a PackedBatch, not a padded batch")
         rows = as_rows(values)

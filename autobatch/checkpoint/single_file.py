@@ -42,6 +42,8 @@ def save(path: Any, tree: Any) -> None:
     >>> ab.load(path)
     {'w': array([0., 1., 2.]), 'name': 'first'}
     """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(f"ab.save takes a path and a tree, in this order; got {type(path).__name__} first")
     path, files = os.fspath(path), Files()
     contents = Contents()
     said = describe(tree, "tree", (), contents)

@@ -181,10 +181,17 @@ def seeded() -> Iterator[None]:
         yield
 
 
+_SPELLED = {
+    "lock-step": "lockstep", "lock_step": "lockstep", "tracing": "fly", "traced": "fly", "on the fly": "fly",
+    "compile": "compiled", "jit": "compiled", "the loop": "loop", None: "auto",
+}  # fmt: skip
+
+
 def _expected(name: str, value: Any) -> str:
     """The values that an option accepts, for an error message; "" if `value` is one of them."""
     if name in _CHOICES:
-        return "" if value in _CHOICES[name] else f"one of {', '.join(_CHOICES[name])}"
+        own = f"; write {name}={_SPELLED[value]!r}" if value in _SPELLED else ""
+        return "" if value in _CHOICES[name] else f"one of {', '.join(_CHOICES[name])}{own}"
     if isinstance(getattr(Config, name), bool):
         return "" if isinstance(value, bool) else "True or False"
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)

@@ -14,6 +14,7 @@ import contextlib
 import contextvars
 import dis
 import functools
+import inspect
 import linecache
 import os
 import signal
@@ -306,6 +307,7 @@ def hide_frames(error: BaseException) -> None:
     fails
     """
     _note_layer(error)
+    _note_signature(error)
     if config.traceback == "full":
         return
     seen: set[int] = set()
@@ -336,6 +338,30 @@ def _note_layer(error: BaseException) -> None:
         error.add_note(note)
 
 
+def _note_signature(error: BaseException) -> None:
+    """Say what a public function takes, if its own call does not fit: then `hiding_frames` is the innermost frame."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if type(error) is TypeError and trace is not None and trace.tb_frame.f_code is _CALL_CODE:
+        function = trace.tb_frame.f_locals["function"]
+        note = f"{function.__name__} takes {shown_signature(function)}"
+        if note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+
+
+def shown_signature(function: Any) -> str:
+    """The parameters of a function, or of a signature, without their types.
+
+    >>> shown_signature(hiding_frames)
+    '(function)'
+    """
+    signature = function if isinstance(function, inspect.Signature) else inspect.signature(function)
+    bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
+    text = str(signature.replace(parameters=bare, return_annotation=signature.empty))
+    return re.sub(r"<class 'numpy\.(\w+)'>", r"np.\1", text)
+
+
 _OF_WORDS = "words, of which ab.Vocabulary or ab.hash_keys makes numbers"
 
 
@@ -355,6 +381,9 @@ def hiding_frames(function: F) -> F:
             raise
 
     return cast(F, call)
+
+
+_CALL_CODE = hiding_frames(len).__code__  # of the function `call`, which is around all that it decorates
 
 
 def _user_frames(trace: TracebackType | None) -> TracebackType | None:

@@ -1,4 +1,14 @@
-"""What to write in place of names that torch, JAX, TensorFlow and Keras have, for the messages of AttributeErrors."""
+"""What to write in place of names that torch, JAX, TensorFlow and Keras have, for the messages of errors."""
+
+import abc
+import difflib
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from autobatch.core.diagnostics import hiding_frames, shown_signature
 
 MODULE = {
     "vmap": "decorate the function of one example with @ab.batch, or call ab.map(f, examples)",
@@ -57,6 +67,13 @@ ARRAY = {
     "at": "arrays are NumPy's and are written in place: x[index] = value; np.add.at(x, index, value) adds",
     "map": "write ab.map(f, batch.examples()), or call a function that is decorated with @ab.batch",
     "apply": "write ab.map(f, batch.examples()), or call a function that is decorated with @ab.batch",
+    "to_numpy": "write np.asarray(x) for an array, or batch.examples() for a list with one result for each example",
+    "data": "write batch.values for the values end to end, or batch.to_padded() for a padded array",
+    "mask": "write batch.lengths, which has the length of each example",
+    "to_dense": "write batch.to_padded()",
+    "pad": "write batch.to_padded()",
+    "append": "write ab.concat([batch, other])",
+    "shuffle": "write ab.minibatches(batch, size, shuffle=True)",
     "batch_sizes": "write batch.lengths, which has the length of each example",
 }
 """Attributes of a tensor."""
@@ -95,6 +112,13 @@ NN = {
     "NLLLoss": "write ab.nn.cross_entropy(logits, label), which takes logits",
     "MSELoss": "write np.mean((predicted - target) ** 2)",
     "mse_loss": "write np.mean((predicted - target) ** 2)",
+    "L1Loss": "write np.abs(predicted - target).mean()",
+    "BCELoss": "write -np.where(label, np.log(p), np.log(1 - p))",
+    "BCEWithLogitsLoss": "write np.logaddexp(0, logit) - logit * label",
+    "binary_cross_entropy_with_logits": "write np.logaddexp(0, logit) - logit * label",
+    "binary_cross_entropy": "write -np.where(label, np.log(p), np.log(1 - p))",
+    "LeakyReLU": "write np.where(x > 0, x, 0.01 * x)",
+    "Softplus": "write np.logaddexp(0, x)",
     "ReLU": "call the function ab.nn.relu",
     "GELU": "call the function ab.nn.gelu",
     "Sigmoid": "call the function ab.nn.sigmoid",
@@ -109,16 +133,92 @@ NN = {
 }
 """Names of a package of layers."""
 
+LAYER = {
+    "parameters": "a layer is itself a tree of parameters: write opt.init(layer) and ab.grad(loss)(layer)",
+    "named_parameters": "vars(layer) has the arrays by name; a layer is itself a tree of parameters",
+    "state_dict": "a layer is itself a tree of arrays: ab.save(path, layer)",
+    "load_state_dict": "write layer = ab.load(path, like=layer)",
+    "train": "only ab.nn.Dropout has a mode: dropout.training = True, or dropout(x, training=True)",
+    "eval": "only ab.nn.Dropout has a mode: dropout.training = False, or dropout(x, training=False)",
+    "forward": "call the layer: layer(x)",
+    "apply": "call the layer: layer(x)",
+    "init": "a layer has its arrays already; give seed= for repeatable ones",
+    "to": "everything runs on the processor; a layer's dtype is given when it is made, dtype=np.float64",
+    "cuda": "everything runs on the processor",
+    "cpu": "everything runs on the processor",
+    "zero_grad": "leave it out: each ab.grad gives new gradients",
+    "requires_grad_": "leave it out: ab.grad differentiates its function's first argument",
+}
+"""Attributes of a layer."""
 
-def missing(owner: str, name: str, table: dict[str, str]) -> AttributeError:
+OPTIM = {
+    "lr_scheduler": "lr may be a function of the step's number: ab.optim.Adam(lr=lambda step: 1e-3 / (1 + step))",
+    "clip_grad_norm_": "write opt = ab.optim.Adam(lr, clip_norm=1.0)",
+    "apply_updates": "opt.update already writes the parameters: params, state = opt.update(params, grads, state)",
+    "chain": "an optimiser clips and decays by keywords: ab.optim.Adam(lr, clip_norm=1.0, weight_decay=1e-2)",
+}
+"""Names of a package of optimisers."""
+
+_LENGTHS = "leave it out: examples are not padded"
+KEYWORDS = {
+    "learning_rate": "write lr", "params": "parameters go to opt.init(params)", "beta1": "write betas=(beta1, beta2)",
+    "beta_1": "write betas=(beta1, beta2)", "b1": "write betas=(b1, b2)", "epsilon": "write eps",
+    "clipnorm": "write clip_norm", "p": "write rate", "in_features": "write inputs", "out_features": "write outputs",
+    "in_channels": "write inputs", "out_channels": "write outputs", "input_size": "write inputs",
+    "hidden_size": "write size", "num_embeddings": "write rows", "embedding_dim": "write dim",
+    "embed_dim": "write size", "num_heads": "write heads", "normalized_shape": "write size",
+    "kernel_size": "write width for Conv1d, window for Conv2d",
+    "padding_idx": _LENGTHS, "batch_first": _LENGTHS, "device": "leave it out: everything runs on the processor",
+    "num_layers": "make one layer for each, and call them one after the other",
+    "bidirectional": "call a second layer on x[::-1]", "activation": "call it on the result: ab.nn.relu(layer(x))",
+}  # fmt: skip
+"""Keywords of layers and optimisers."""
+
+
+class Spelled(abc.ABCMeta):
+    """The class of classes whose calls, if they do not fit, say what is taken and what another library's keyword is.
+
+    A class's `_ab_advice` is added to these messages.
+    """
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        own = inspect.signature(cls.__init__)  # type: ignore[misc]
+        return own.replace(parameters=list(own.parameters.values())[1:])
+
+    @hiding_frames
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().__call__(*args, **kwargs)
+        except TypeError:
+            try:
+                inspect.signature(cls).bind(*args, **kwargs)
+            except TypeError as error:
+                hints = [f"for {name}, {KEYWORDS[name]}" for name in kwargs if name in KEYWORDS]
+                advice = [str(error), f"it takes {shown_signature(cls)}", *hints, *getattr(cls, "_ab_advice", ())]
+                raise TypeError(f"{cls.__name__}: {'; '.join(advice)}") from None
+            raise
+
+
+def missing(owner: str, name: str, table: dict[str, str], names: Iterable[str] = ()) -> AttributeError:
     """The error to raise for an attribute that does not exist, with what to write instead.
 
     Args:
         owner: as Python's own messages name it: "module 'autobatch'", "'Adam' object".
-        table: one of this module.
+        table: one of this module; names: those that exist.
 
     >>> str(missing("module 'autobatch'", "jit", MODULE))
     "module 'autobatch' has no attribute 'jit': nothing is needed: @ab.batch and ab.map compile what is worth it"
     """
-    hint = f": {table[name]}" if name in table else ""
-    return AttributeError(f"{owner} has no attribute {name!r}{hint}", name=name)
+    hint = table.get(name) or table.get(name.lower())
+    if hint is None and name in vars(np) and owner.startswith("module"):
+        hint = f"write np.{name}"
+    elif hint is None:
+        like = difflib.get_close_matches(name.lower(), {each.lower(): each for each in names}, 1, 0.8)
+        hint = next((f"did you mean {each}?" for each in names if each.lower() in like), None)
+    return AttributeError(f"{owner} has no attribute {name!r}{': ' if hint else ''}{hint or ''}", name=name)
+
+
+def layer_attribute(layer: Any, name: str) -> Any:
+    """`__getattr__` of the layers, here since it is the library's code: a layer's own methods are read as the user's."""
+    raise missing(f"{type(layer).__name__!r} object", name, LAYER)

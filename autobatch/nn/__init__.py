@@ -27,7 +27,7 @@ __all__ += _functions.__all__
 if not TYPE_CHECKING:  # else each name would have the type Any
 
     def __getattr__(name: str) -> Any:
-        raise missing("module 'autobatch.nn'", name, NN)
+        raise missing("module 'autobatch.nn'", name, NN, __all__)
 
 
 def __dir__() -> list[str]:

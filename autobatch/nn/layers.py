@@ -1,7 +1,7 @@
 """The layers: each is a class for one example, in a few lines of NumPy, whose float arrays are its parameters."""
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from autobatch.api.batch import batch
 from autobatch.core.formatting import DTypeLike, layer_repr
 from autobatch.errors import OptionError
+from autobatch.facts.other_libraries import Spelled, layer_attribute
 from autobatch.ops.nn.activations import sigmoid
 from autobatch.ops.nn.dropout_and_masks import causal_mask, dropout
 from autobatch.ops.nn.init import Initializer, normal, orthogonal, uniform, xavier_uniform
@@ -34,13 +35,17 @@ def check_sizes(**sizes: Any) -> None:
         whole_option(value, name)
 
 
-class Layer:
+class Layer(metaclass=Spelled):
     """The base of the layers: prints what a layer was made from, and says in notes of errors what it takes."""
 
     _ab_takes: ClassVar[str] = "(..., {0})"  # filled in with what it was made from
 
     def _made_from(self) -> tuple[Any, ...]:
         raise TypeError(f"{type(self).__name__} does not say what it was made from")
+
+    if not TYPE_CHECKING:  # else each attribute would have the type Any
+
+        __getattr__ = layer_attribute
 
     __repr__ = layer_repr
 

@@ -1,9 +1,18 @@
 """Optimisers that update parameters in place: dense arrays as a whole, tables row by row."""
 
+from typing import TYPE_CHECKING, Any
+
+from autobatch.facts.other_libraries import OPTIM, missing
 from autobatch.optim import optimizers
 from autobatch.optim.base import Optimizer
 from autobatch.optim.optimizers import *  # noqa: F403 - all of them
 from autobatch.tables.sparse import Indexer
+
+if not TYPE_CHECKING:  # else each name would have the type Any
+
+    def __getattr__(name: str) -> Any:
+        raise missing("module 'autobatch.optim'", name, OPTIM, __all__)
+
 
 __all__ = ["Indexer", "Optimizer"]
 __all__ += optimizers.__all__

@@ -14,12 +14,13 @@ from numpy.lib.array_utils import byte_bounds
 
 from autobatch.core import parameter_trees, pytree
 from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import DTypeLike, few_rows
 from autobatch.core.memory import overlap
 from autobatch.core.op import is_boxed
 from autobatch.core.threads import thread_count, with_locks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
-from autobatch.facts.other_libraries import OPTIMIZER, missing
+from autobatch.facts.other_libraries import OPTIMIZER, Spelled, missing
 from autobatch.ops.rules.ragged_checks import whole_number
 from autobatch.optim.row_steps import RowStep, RunOptions, keyed_steps, make_step, run_steps, squares
 from autobatch.tables.sparse import Indexer, SparseRows
@@ -254,6 +255,9 @@ Params = TypeVar("Params")
 T = TypeVar("T")
 
 
+PARAMETERS = "parameters go to opt.init(params) and opt.update(params, grads, state)"
+
+
 def check(name: str, value: Any, *, below: float = math.inf) -> None:
     """Check that an option is a real number with 0 <= value < below.
 
@@ -264,8 +268,9 @@ def check(name: str, value: Any, *, below: float = math.inf) -> None:
     kinds: Any = numbers.Real
     if isinstance(number, bool) or not isinstance(number, kinds):
         own = name == "lr" and isinstance(value, list | tuple | dict | np.ndarray)
-        more = ": parameters go to opt.init(params) and opt.update(params, grads, state)" if own else ""
-        raise DTypeError(f"{name}={value!r:.60} is a {type(value).__name__}; expected a number, at least 0{more}")
+        given = f"{name} is" if own else f"{name}={value!r:.60} is"
+        more = f": {PARAMETERS}" if own else ""
+        raise DTypeError(f"{given} a {type(value).__name__}; expected a number, at least 0{more}")
     try:
         fits = 0 <= float(number) < below  # kernels take a float
     except OverflowError:
@@ -277,7 +282,7 @@ def check(name: str, value: Any, *, below: float = math.inf) -> None:
 
 
 @dataclasses.dataclass(kw_only=True)
-class Optimizer(abc.ABC):
+class Optimizer(metaclass=Spelled):
     """The base class of the optimisers: the state has the structure of the parameters, and updates are in place.
 
     Parameters are a tree (dict, list, tuple, namedtuple, dataclass) of float arrays, tables and float numbers; other
@@ -308,6 +313,8 @@ class Optimizer(abc.ABC):
     >>> params[0].round(4), state["step"]
     (array([0.85 , 0.925]), 2)
     """
+
+    _ab_advice: ClassVar[tuple[str, ...]] = (PARAMETERS,)
 
     clip_value: float | None = None
     clip_norm: float | None = None
@@ -356,6 +363,7 @@ class Optimizer(abc.ABC):
         def __getattr__(self, name: str) -> Any:
             raise missing(f"{type(self).__name__!r} object", name, OPTIMIZER)
 
+    @hiding_frames
     def init(self, params: Any) -> dict[str, Any]:
         """The state before the first step, a dict that can be pickled.
 
@@ -395,6 +403,7 @@ class Optimizer(abc.ABC):
         """The initial value of a slot."""
         return 0.0
 
+    @hiding_frames
     def update(
         self,
         params: Params,

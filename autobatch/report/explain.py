@@ -21,7 +21,7 @@ from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.diagnostics import Fallback, hide_frames, noted_fallbacks
 from autobatch.core.pytree import children_of, is_node, leaves
 from autobatch.core.snapshot import Snapshot
-from autobatch.errors import Reason
+from autobatch.errors import Reason, UnsupportedError
 from autobatch.lazy.example_state import shows_order
 from autobatch.lazy.launching import Stats
 from autobatch.program.purity import may_change
@@ -44,6 +44,8 @@ _BUDGET = 3.0  # times the seconds of a call, for which each line is watched
 _WARM_CALLS, _MOST_WARM_CALLS = 3, 10  # before the one that is watched: at least, and if the first one was slower
 _COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
 _TRIED = 8  # examples that are collated to see whether a batch can be made of them
+
+_USAGE = "ab.explain(f, examples, name=shared), or ab.explain(f, batch, …)"
 
 
 def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
@@ -80,6 +82,9 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
     >>> print(report)  # doctest: +ELLIPSIS
     3 examples: tracing; ...
     """
+    if not callable(f) or not (args or shared):
+        given = f"{type(f).__name__} first" if not callable(f) else "no arguments"
+        raise UnsupportedError(f"ab.explain takes a function and what to call it with; got {given}: write {_USAGE}")
     batched = has_batch(args, shared)
 
     def call() -> Any:

@@ -299,7 +299,7 @@ def checked_matrix(weights: Any, what: str) -> np.ndarray:
     check_plain(weights, "the weights of a table")
     weights = np.asarray(weights)
     if weights.ndim != 2:
-        raise ShapeError(f"an {what} of weights of shape {weights.shape}; expected (num_rows, dim)")
+        raise ShapeError(f"an {what} of weights of shape {weights.shape}; expected an array (num_rows, dim)")
     if weights.dtype.hasobject:
         raise DTypeError(f"an {what} of Python objects (dtype {weights.dtype}); expected numbers")
     return weights

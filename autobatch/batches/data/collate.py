@@ -11,12 +11,13 @@ from autobatch.batches.any_batch import FORMS, Batch, register_form
 from autobatch.batches.data.arrow import read_arrow
 from autobatch.batches.data.awkward import read_awkward
 from autobatch.batches.data.columns import Column, Columns, Place, size_of
+from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.packing import SCALAR_DTYPES, as_arrays, flat_numbers
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import stack_numbers
 from autobatch.core.abstract_eval import check_plain
-from autobatch.core.diagnostics import hiding_frames
+from autobatch.core.diagnostics import hiding_frames, warn_user
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import attributes, is_node
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
@@ -59,7 +60,14 @@ def collate(data: Any, *, nulls: Any = "raise") -> Any:
     [array([1]), array([2])]
     """
     columns = Columns(nulls)
-    return columns.whole(_column(data, columns, Place()))
+    out = columns.whole(_column(data, columns, Place()))
+    firsts = [x[0] if x and type(x) is list else x for x in out.examples()] if type(out) is ObjectBatch else []
+    if any(isinstance(each, str) for each in firsts):
+        warn_user(
+            f"ab.collate got strings in {len(firsts)} examples, which no operation runs on together: make numbers of "
+            "words by ab.Vocabulary or ab.hash_keys, or write ab.map(f, strings)"
+        )
+    return out
 
 
 def _column(data: Any, columns: Columns, place: Place) -> Column:
@@ -89,6 +97,8 @@ def _column(data: Any, columns: Columns, place: Place) -> Column:
         return _csr(data)
     if hasattr(data, "__dlpack__"):
         return columns.numbers(_tensor(data), None, place)
+    if isinstance(data, set | frozenset):
+        raise UnsupportedError(f"data that is a {type(data).__name__}{place}, which has no order; write sorted(data)")
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes):
             return _sequence([data[i] for i in range(len(data))], columns, place)

@@ -1,6 +1,6 @@
 """`ab.minibatches`: splits a batch into mini-batches, in order or shuffled, optionally grouped by length."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.core.batched import Lengths
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.pytree import leaves
+from autobatch.errors import OptionError
 from autobatch.ops.rules.ragged_checks import whole_option
 
 
@@ -79,6 +80,8 @@ def minibatches(
     >>> len(minibatches(np.zeros((50, 3)), 8)), len(minibatches(np.zeros((50, 3)), 8, drop_last=True))
     (7, 6)
     """
+    if isinstance(size, Sequence | np.ndarray | Batch):
+        raise OptionError(f"size is a {type(size).__name__}; columns are one argument: ab.minibatches((xs, ys), size)")
     size = whole_option(size, "size")
     if bucket is not None:
         bucket = whole_option(bucket, "bucket")
