@@ -202,7 +202,7 @@ class Unreachable(Exception):  # noqa: N818  # a signal, not a failure
 
 
 class OverTime(BaseException):
-    """Raised inside a run that takes longer than another way would; nothing outside the run was changed.
+    """Raised inside a run that takes longer than another mode would; nothing outside the run was changed.
 
     It is not an `Exception`, so that no `except Exception`, of the user or the library, stops it.
     """

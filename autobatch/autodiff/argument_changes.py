@@ -1,7 +1,7 @@
 """What a differentiated function changes in its arguments, carried over to the caller's objects as after a plain call.
 
 The function gets copies of the containers and objects that hold its parameters, with values on a tape in them.
-Afterwards each copy is compared with what was put into it: entries and attributes that were bound anew, added or
+Afterwards each copy is compared with what was put into it: entries and attributes that were bound again, added or
 removed, and arrays that were written into.
 """
 

@@ -66,7 +66,7 @@ def count_refusals() -> int:
 
 
 def forget_refusals(since: int) -> None:
-    """Forget those after the first `since`: they were raised in a run that is abandoned, and done again another way."""
+    """Forget those after the first `since`: they were raised in a run that is abandoned for another mode."""
     tape = active_tape()
     if tape is not None:
         del tape.refusals[since:]

@@ -1,4 +1,4 @@
-"""The loop's side of a call on batches: plain views of the examples, and the form of the result, whichever way ran.
+"""The loop's side of a call on batches: plain views of the examples, and the form of the result, whichever mode ran.
 
 Lock-step derives a result's form from the ops; the loop sees one result per example. So that callers cannot tell them
 apart, the form of the returned batches depends only on the results' values and on the batches passed in:

@@ -342,7 +342,7 @@ class Checkpoints:
                 not written to. Its classes and kinds of tables are used: an array restores into a table and the other
                 way round, an `EmbeddingVariable` into one with other settings. None: the saved structure.
             state: likewise. The state of another optimiser than the saved one (other slots, other shapes) stays as
-                given, its step count included, with a warning: the optimiser starts anew.
+                given, its step count included, with a warning: the optimiser starts again.
             step: the step to restore; None: the last save.
             mapped: True: arrays are read-only and memory-mapped, so only the parts that are used are read: for serving.
                 Only the files' headers are verified; `verify` checks the rest. Takes milliseconds after `compact`.

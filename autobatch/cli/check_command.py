@@ -45,7 +45,7 @@ def run_check(options: argparse.Namespace) -> int:
             batched = object_named(options.batched) if options.batched else None
             columns, keywords = examples(options), shared(options)
             if batched and options.errors:
-                raise ValueError("--errors compares autobatch's ways; it does not go with --batched")
+                raise ValueError("--errors compares autobatch's modes; it does not go with --batched")
             check_call(function, columns, keywords)
     except (ImportError, AttributeError, ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)

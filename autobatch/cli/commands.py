@@ -1,4 +1,4 @@
-"""The command `autobatch` and its sub-commands; without a sub-command it prints the options and ways to run."""
+"""The command `autobatch` and its sub-commands; without a sub-command it prints the options and execution modes."""
 
 import argparse
 import dataclasses
@@ -147,7 +147,7 @@ def _bench(options: argparse.Namespace) -> int:
         raise ShapeError(f"there are {sorted(sizes)} examples; expected the same number for each argument, and some")
     count = sizes.pop()
     print(f"{options.function} on {count} examples\n")
-    print(f"{'way':<28} {'first call':>12} {'later calls':>12} {'an example':>12}  of the loop's time")
+    print(f"{'mode':<28} {'first call':>12} {'later calls':>12} {'an example':>12}  of the loop's time")
     loop, wrong = 0.0, False
     for each in way_timing.timings(work, options.seconds):
         loop = loop or each.warm

@@ -1,4 +1,4 @@
-"""`autobatch bench`: times every way of running a user's function over examples, beside the loop."""
+"""`autobatch bench`: times a user's function over examples in each execution mode."""
 
 import dataclasses
 import time
@@ -17,16 +17,16 @@ from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.testing.compare import compare
 
-_WARM = 4  # calls after which a way has requested all its kernels
+_WARM = 4  # calls after which a mode has requested all its kernels
 _WAYS: tuple[WayName, ...] = ("lockstep", "fly", "compiled")
 
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
-    """The timing of one way.
+    """The timing of one mode.
 
     Attributes:
-        way: its name; why: why it was not timed, or fell back to another way; else "".
+        way: the mode's name; why: why it was not timed, or fell back to another mode; else "".
         first: seconds of the first call, set-up included; warm: seconds of the fastest later call.
     """
 
@@ -46,10 +46,10 @@ class Work:
 
 
 def timings(work: Work, seconds: float) -> Iterator[Timing]:
-    """Time the loop, then each other way, after comparing its results with the loop's.
+    """Time the loop, then each other mode, after comparing its results with the loop's.
 
     Args:
-        work: the function and its examples; seconds: how long each way is repeated.
+        work: the function and its examples; seconds: how long each mode is repeated.
 
     Raises:
         Exception: the function's own, for one of the examples.

@@ -4,7 +4,7 @@
 for all examples, `Lengths` if it varies. Example i is the leading corner `data[i, :n0, :n1, ...]`; the rest is padding,
 with arbitrary values. Valid elements are always a prefix of a dimension, so masks are derived, never stored.
 
-One long example among many short ones makes nearly all of an array padding. A run that another way can take over is
+One long example among many short ones makes nearly all of an array padding. A run that another mode can take over is
 given up before it makes a large array of that kind (`check_padding`).
 """
 
@@ -165,7 +165,7 @@ _limited: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_limit
 
 @contextlib.contextmanager
 def limited_padding() -> Iterator[None]:
-    """Let `check_padding` give up the run inside the block, which another way then takes over."""
+    """Let `check_padding` give up the run inside the block, which another mode then takes over."""
     token = _limited.set(True)
     try:
         yield

@@ -38,8 +38,8 @@ class Config:
         traceback: "user" leaves the library's frames out of tracebacks; "full" shows all. The default is that of the
             environment's AUTOBATCH_TRACEBACK, if there is one.
         warn: warn once per source line when something falls back to the loop.
-        way: how examples run: "auto" is the way that has cost least; "loop", "lockstep", "fly" and "compiled" pin one.
-            A kind of call that does not have it keeps what it names: lock-step for a batch, on the fly for `ab.map`.
+        way: how examples run: "auto" is the mode that has cost least; "loop", "lockstep", "fly" and "compiled" pin one.
+            A kind of call that does not have it keeps what it names: lock-step for a batch, tracing for `ab.map`.
             Ways differ in the rounding of floating-point sums only; with one pinned, runs repeat to the bit.
     """
 

@@ -197,7 +197,7 @@ _numbers: contextvars.ContextVar[tuple[Any, int]] = contextvars.ContextVar("auto
 # True while a library's own code runs on batches, which asks them for a number that all examples have
 asks_batches: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_asks_batches", default=False)
 
-# The recorder on the fly (`lazy.fibers`), and what observes how calls run (`api.run_record`).
+# The recorder of tracing (`lazy.fibers`), and what observes how calls run (`api.run_record`).
 active_trace_variable: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_trace", default=None)
 watched: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_ran", default=None)
 

@@ -56,7 +56,7 @@ def advice(name: str, library: str) -> str:
 
 
 def refuse_foreign(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise if a call on batches has a torch or JAX array as an argument: results would depend on the way it runs."""
+    """Raise if a call on batches has a torch or JAX array as an argument: results would depend on its mode."""
     if ("torch" in sys.modules or "jax" in sys.modules) and (found := _foreign(args, kwargs)):
         raise UnsupportedError(found)
 

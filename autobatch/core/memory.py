@@ -170,7 +170,7 @@ def import_whole(name: str) -> Any:
     """Import a module that imports Numba, whole or not at all: Numba cannot be imported from where it was left.
 
     A Ctrl-C takes effect at the end. Anything else that is raised removes the modules that are new, so that the next
-    import begins anew. The collector is off: collections over the modules' objects took a third of the time.
+    import begins again. The collector is off: collections over the modules' objects took a third of the time.
     """
     known = set(sys.modules)
     handler: Any = signal.getsignal(signal.SIGINT)

@@ -1,6 +1,6 @@
 """Snapshots of the mutable state reachable from some objects: detect changes since, and restore the state.
 
-Used by every way of running that may be abandoned, or that does things in another order than the loop
+Used by every mode that may be abandoned, or that does things in another order than the loop
 (`lazy.example_state`).
 """
 

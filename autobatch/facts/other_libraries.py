@@ -220,5 +220,5 @@ def missing(owner: str, name: str, table: dict[str, str], names: Iterable[str] =
 
 
 def layer_attribute(layer: Any, name: str) -> Any:
-    """`__getattr__` of the layers, here since it is the library's code: a layer's own methods are read as the user's."""
+    """`__getattr__` of the layers. It is here, in the library's code, as a layer's methods are read like the user's."""
     raise missing(f"{type(layer).__name__!r} object", name, LAYER)

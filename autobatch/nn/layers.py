@@ -44,7 +44,6 @@ class Layer(metaclass=Spelled):
         raise TypeError(f"{type(self).__name__} does not say what it was made from")
 
     if not TYPE_CHECKING:  # else each attribute would have the type Any
-
         __getattr__ = layer_attribute
 
     __repr__ = layer_repr

@@ -72,9 +72,9 @@ def train(
             ("users", or "tables/users"); their rows are then pulled a step ahead. None: learned from the first batches,
             if the keys stand in the batch as they are. It changes only the time taken.
         state: the optimiser's state to continue from; None: `optimizer.init(params)`.
-        repeatable: True: the loss runs in lock-step unless the option `way` pins another way, with the option `kernels`
-            off, so two runs have the same bits if NumPy's BLAS has the same number of threads (in a Ray worker one:
-            `OMP_NUM_THREADS=1`). False: as the options in force say, equal up to rounding.
+        repeatable: True: the loss runs in lock-step unless the option `way` pins another mode, without the option
+            `kernels`, so two runs have the same bits if NumPy's BLAS has the same number of threads (in a Ray worker
+            one: `OMP_NUM_THREADS=1`). False: as the options in force say, equal up to rounding.
         retries: how many times in a row, without a new checkpoint in between, lost processes are replaced.
         log: called with (step, loss) for each step, once `every` of them are done.
         communicator: an `ab.ray.LocalCommunicator`: the workers are threads of this process, without Ray.

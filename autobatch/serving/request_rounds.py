@@ -100,7 +100,10 @@ def _wake(requests: list[Request]) -> None:
             request.future.set_result(None)  # whoever awaits it takes the answer from the request
 
 
-_TRIES, _AGAIN = 3, 200  # rounds: a way k times as dear as the cheapest is tried again after 200 k, which costs 0.5 %
+_TRIES, _AGAIN = (
+    3,
+    200,
+)  # rounds: a mode at k times the cheapest one's cost is tried again after 200 k, for 0.5 %
 _SMALL, _PADDING = 1 << 16, 4  # most elements of a padded batch: so many, plus so many times the examples' own
 _FEW = 4  # after a run that raised, so many requests or fewer run one by one
 
@@ -161,7 +164,7 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class RoundWay(NamedTuple):
-    """How a round runs: as one batch or as a map, and by which way of the library.
+    """How a round runs: as one batch or as a map, and by which mode of the library.
 
     Attributes:
         way: as in `ab.options`; None: as the options in force say.
@@ -177,10 +180,10 @@ BATCH_WAYS = (RoundWay(True, None), RoundWay(True, "lockstep"))
 
 
 class Costs:
-    """Chooses the way in which rounds cost least, from the measured costs of each way.
+    """Chooses the mode in which rounds cost least, from the measured costs of each.
 
-    A server runs for long, so all ways are tried, each three times for rounds of a size. Since requests may change,
-    dearer ways are tried again, the more rarely the dearer: fewer than one answer in a hundred waits for such a try.
+    A server runs for long, so all modes are tried, each three times for rounds of a size. Since requests may change,
+    slower modes are tried again, the more rarely the slower: fewer than one answer in a hundred waits for a try.
     A single call of the library may not experiment like this: it never costs much more than the loop.
     """
 
@@ -188,10 +191,10 @@ class Costs:
         self._seconds: collections.defaultdict[tuple[int, RoundWay], collections.deque[float]] = (
             collections.defaultdict(lambda: collections.deque(maxlen=_TRIES))
         )
-        self._since: collections.Counter[tuple[int, RoundWay]] = collections.Counter()  # rounds since a way ran last
+        self._since: collections.Counter[tuple[int, RoundWay]] = collections.Counter()  # rounds since a mode ran last
 
     def choose(self, count: int, ways: Sequence[RoundWay]) -> RoundWay:
-        """The way for a round that begins with `count` requests.
+        """The mode for a round that begins with `count` requests.
 
         >>> costs = Costs()
         >>> for _ in range(6):

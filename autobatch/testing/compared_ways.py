@@ -1,6 +1,6 @@
-"""The ways of running a function over examples: the loop, lock-step on either kind of batch, on the fly, compiled.
+"""The execution modes of a function over examples: the loop, lock-step on either kind of batch, tracing, compiled.
 
-A way packs a list of examples (each a tuple of positional arguments) into the arguments of one call, and returns one
+A mode packs a list of examples (each a tuple of positional arguments) into the arguments of one call, and returns one
 plain result per example. `PackedArguments` also lists the float arrays among the arguments, with which the call can be
 differentiated, and splits their gradients by example.
 """
@@ -56,7 +56,7 @@ class PackedArguments:
 
 
 class Way:
-    """One way of running a function over examples.
+    """One mode of running a function over examples.
 
     Attributes:
         name: its name in reports.
@@ -163,7 +163,7 @@ class OnTheFly(Way):
             return map_examples(f, *args, **shared)
 
 
-PATIENCE = 0.5  # seconds to wait for the background compiler, after all other ways were compared
+PATIENCE = 0.5  # seconds to wait for the background compiler, after all other modes were compared
 
 
 class Compiled(Way):
@@ -376,7 +376,7 @@ def _why_not_written(f: Callable[..., Any], columns: list[list[Any]], shared: di
 
 
 def default_ways() -> list[Way]:
-    """The ways that apply to every function, that is, all but `Compiled`."""
+    """The modes that apply to every function, that is, all but `Compiled`."""
     return [
         LockStep(),
         LockStep(poison="high"),

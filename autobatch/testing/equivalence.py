@@ -1,6 +1,6 @@
-"""`assert_equivalent` asserts, for one function and some examples, that every way of running gives the loop's results.
+"""`assert_equivalent` asserts, for one function and some examples, that every mode gives the loop's results.
 
-`Reference` holds the results and gradients of the loop, computed once; `check_equivalence` runs each way on batches in
+`Reference` holds the results and gradients of the loop, computed once; `check_equivalence` runs each mode on batches in
 different orders, and compares.
 """
 
@@ -165,11 +165,11 @@ class EquivalenceReport:
     """The report of `assert_equivalent`.
 
     Attributes:
-        ways: the ways that ran.
-        skipped: the ways (and "gradients") that did not, and why.
+        ways: the modes that ran.
+        skipped: the modes (and "gradients") that did not, and why.
         not_compiled: why the function was not compared compiled: few are, or another process is still compiling it, and
-            the next run compares it; "" if it is among the ways.
-        fallbacks: by way, what ran as a loop over the examples, and why: right, but no proof of the batched code.
+            the next run compares it; "" if it is among the modes.
+        fallbacks: by mode, what ran as a loop over the examples, and why: right, but no proof of the batched code.
         examples: how many examples there were, and `failing`, how many of them raise.
         runs: how many batches were run.
         max_error: the largest difference of two floats, relative to the largest value of its array.
@@ -227,7 +227,7 @@ def check_equivalence(
 ) -> EquivalenceReport:
     """`assert_equivalent` on the given ways.
 
-    Each way runs on all examples, shuffled, in halves and one at a time. Where some examples raise, that is done twice:
+    Each mode runs on all examples, shuffled, in halves and one at a time; twice, where some examples raise:
     with all examples, for the exception; without those, for results and gradients.
     """
     examples, (_, shared) = _examples(example_sequences), unwrap_shared((), shared)
@@ -332,7 +332,7 @@ def _check_way(
 
 
 class _Run:
-    """One way on one batch."""
+    """One mode on one batch."""
 
     def __init__(
         self,
@@ -457,7 +457,7 @@ def assert_equivalent(
     errors: str | None = None,
     **shared: Any,
 ) -> EquivalenceReport:
-    """Assert that every batched way of running `f` gives what the loop over the examples gives.
+    """Assert that `f` gives in every batched mode what the loop over the examples gives.
 
     The reference is the undecorated function on plain arrays, one example at a time. Compared with it are lock-step on
     a `MaskedBatch` (its padding zero, then poisoned with NaN and extreme integers), lock-step on a `PackedBatch`, and
@@ -471,10 +471,10 @@ def assert_equivalent(
     Args:
         f: a function of one example; decorated with `ab.batch` or not.
         example_sequences: one sequence per positional argument of `f`, as for `ab.map`. Examples that are no arrays or
-            numbers, or trees of them alike in structure, are compared on the fly only; the report says so.
+            numbers, or trees of them alike in structure, are compared with tracing only; the report says so.
         grad: compare gradients. A function without float outputs has none.
         central_differences: compare the gradient with the slope of the values, too, in float64 along a random direction
-            of each array: a vjp that is wrong is so in all ways alike. False for an operation whose gradient is meant
+            of each array: a vjp that is wrong is so in all modes alike. False for an operation whose gradient is meant
             to be another, as that of rounding in quantised training.
         errors: "raise" runs everything, the loop too, under `np.errstate(all="raise")` and with warnings as errors:
             what NumPy reports of an example, such as an integer that overflows, is then an exception, and compared.
@@ -482,10 +482,10 @@ def assert_equivalent(
         shared: the keyword arguments of `f`.
 
     Returns:
-        A `EquivalenceReport`: the ways that ran, those that did not and why.
+        A `EquivalenceReport`: the modes that ran, those that did not and why.
 
     Raises:
-        AssertionError: names the way, the example, the leaf and the first element that differ, with both values.
+        AssertionError: names the mode, the example, the leaf and the first element that differ, with both values.
         ShapeError: no examples, or sequences of different lengths.
         TypeError: `f` does not take these arguments.
         OptionError: `errors` has another value.

@@ -1,6 +1,6 @@
-"""Computes gradients of one way of running a function, and compares gradients with central differences.
+"""Computes gradients of a function in one mode, and compares gradients with central differences.
 
-Comparing ways with each other cannot find a wrong vjp, since all ways share it.
+Comparing modes with each other cannot find a wrong vjp, since all modes share it.
 """
 
 import dataclasses

@@ -1,4 +1,4 @@
-"""Context managers for tests, which observe how a program runs, beyond its result, or force a way of running.
+"""Context managers for tests, which observe how a program runs, beyond its result, or force a mode.
 
 Counts do not depend on the machine or its load, so a test of them fails only if the program does something else.
 Observations are collected in a list during the context::

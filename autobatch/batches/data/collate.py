@@ -61,10 +61,10 @@ def collate(data: Any, *, nulls: Any = "raise") -> Any:
     """
     columns = Columns(nulls)
     out = columns.whole(_column(data, columns, Place()))
-    firsts = [x[0] if x and type(x) is list else x for x in out.examples()] if type(out) is ObjectBatch else []
+    firsts = (x[0] if type(x) is list and x else x for x in data if type(data) is list and type(out) is ObjectBatch)
     if any(isinstance(each, str) for each in firsts):
         warn_user(
-            f"ab.collate got strings in {len(firsts)} examples, which no operation runs on together: make numbers of "
+            f"ab.collate got strings in {len(data)} examples, which no operation runs on together: make numbers of "
             "words by ab.Vocabulary or ab.hash_keys, or write ab.map(f, strings)"
         )
     return out
