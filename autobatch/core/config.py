@@ -181,10 +181,7 @@ def seeded() -> Iterator[None]:
         yield
 
 
-_SPELLED = {
-    "lock-step": "lockstep", "lock_step": "lockstep", "tracing": "fly", "traced": "fly", "on the fly": "fly",
-    "compile": "compiled", "jit": "compiled", "the loop": "loop", None: "auto",
-}  # fmt: skip
+_SPELLED = {"lock-step": "lockstep", "tracing": "fly", "compile": "compiled", "jit": "compiled", "the loop": "loop"}
 
 
 def _expected(name: str, value: Any) -> str:

@@ -306,8 +306,7 @@ def hide_frames(error: BaseException) -> None:
     ...     print(error.__traceback__.tb_next.tb_frame.f_code.co_name)
     fails
     """
-    _note_layer(error)
-    _note_signature(error)
+    _note_what_is_taken(error)
     if config.traceback == "full":
         return
     seen: set[int] = set()
@@ -320,8 +319,11 @@ def hide_frames(error: BaseException) -> None:
             found += [each.__cause__, each.__context__]
 
 
-def _note_layer(error: BaseException) -> None:
-    """Say what the layer takes in whose call an error was raised: NumPy's message names only sizes in its own terms."""
+def _note_what_is_taken(error: BaseException) -> None:
+    """Say what the layer takes in whose call an error was raised, or the public function whose own call does not fit.
+
+    NumPy's message names only sizes, in its own terms. A call that does not fit has `hiding_frames` as innermost frame.
+    """
     trace, note = error.__traceback__, ""
     while trace is not None:
         code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
@@ -333,21 +335,11 @@ def _note_layer(error: BaseException) -> None:
                 array = np.asarray(given)
                 words = array.dtype.kind in "USO"
                 note += f"; got {_OF_WORDS if words else f'{array.dtype} of shape {array.shape}'}"
+        if code is _CALL_CODE and trace.tb_next is None and type(error) is TypeError:
+            note = f"{names['function'].__name__} takes {shown_signature(names['function'])}"
         trace = trace.tb_next
     if note and note not in getattr(error, "__notes__", ()):
         error.add_note(note)
-
-
-def _note_signature(error: BaseException) -> None:
-    """Say what a public function takes, if its own call does not fit: then `hiding_frames` is the innermost frame."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if type(error) is TypeError and trace is not None and trace.tb_frame.f_code is _CALL_CODE:
-        function = trace.tb_frame.f_locals["function"]
-        note = f"{function.__name__} takes {shown_signature(function)}"
-        if note not in getattr(error, "__notes__", ()):
-            error.add_note(note)
 
 
 def shown_signature(function: Any) -> str:

@@ -102,4 +102,4 @@ TABLES: dict[type, dict[str, str]] = {
 OF_UFUNCS = """
     reduce(array,axis,dtype,!out) accumulate(array,axis,dtype,!out) reduceat(array,indices,axis,dtype,!out)
     outer(A,B,*,!out) at(!a) resolve_dtypes
-"""
+"""  # fmt: skip

@@ -10,72 +10,49 @@ import numpy as np
 
 from autobatch.core.diagnostics import hiding_frames, shown_signature
 
+# Keys are names, several with one text separated by spaces.
+
 MODULE = {
     "vmap": "decorate the function of one example with @ab.batch, or call ab.map(f, examples)",
     "pmap": "ab.map(f, examples) runs all examples; ab.ray runs on several processes",
-    "jit": "nothing is needed: @ab.batch and ab.map compile what is worth it",
-    "compile": "nothing is needed: @ab.batch and ab.map compile what is worth it",
-    "function": "decorate the function of one example with @ab.batch",
-    "vectorize": "decorate the function of one example with @ab.batch",
-    "array": "use NumPy's arrays, np.array(...); ab.collate(examples) makes a batch of them",
+    "jit compile": "nothing is needed: @ab.batch and ab.map compile what is worth it",
+    "function vectorize": "decorate the function of one example with @ab.batch",
+    "array tensor": "use NumPy's arrays, np.array(...); ab.collate(examples) makes a batch of them",
     "asarray": "use NumPy's arrays, np.asarray(...); ab.collate(examples) makes a batch of them",
-    "tensor": "use NumPy's arrays, np.array(...); ab.collate(examples) makes a batch of them",
     "numpy": "write import numpy as np: functions are written in plain NumPy",
     "random": "use np.random.default_rng(seed); `with ab.options(seed=...)` makes ab.nn.dropout repeatable",
     "manual_seed": "write `with ab.options(seed=...)`, and np.random.default_rng(seed) for your own numbers",
     "no_grad": "nothing is needed: gradients are computed only inside ab.grad and ab.value_and_grad",
-    "backward": "write value, grads = ab.value_and_grad(loss_function)(params)",
+    "backward GradientTape": "write value, grads = ab.value_and_grad(loss_function)(params)",
     "jacobian": "ab.grad is of one scalar and ab.jvp of one direction: call either for each row",
     "hessian": "write ab.jvp(ab.grad(f), (x,), (direction,)) for its product with a direction",
-    "vjp": "write ab.grad(lambda x: (f(x) * cotangent).sum())",
-    "value_and_gradient": "write ab.value_and_grad",
-    "GradientTape": "write value, grads = ab.value_and_grad(loss_function)(params)",
+    "vjp": "write ab.grad(lambda x: (f(x) * cotangent).sum())", "value_and_gradient": "write ab.value_and_grad",
     "stack": "write ab.collate(examples), which also takes examples of different lengths",
     "pad_sequence": "write ab.collate(examples), or batch.to_padded()",
-    "pack_sequence": "write ab.PackedBatch.from_examples(examples)",
+    "pack_sequence": "write ab.PackedBatch.from_examples(examples)", "cuda device": "everything runs on the processor",
     "DataLoader": "write ab.minibatches(data, size, shuffle=True)",
     "tree_map": "write a dict comprehension, or optree.tree_map",
-    "Batch": "write ab.collate(examples), ab.MaskedBatch or ab.PackedBatch",
-    "RaggedBatch": "write ab.collate(examples), ab.MaskedBatch or ab.PackedBatch",
-    "cuda": "everything runs on the processor",
-    "device": "everything runs on the processor",
-}
+    "Batch RaggedBatch": "write ab.collate(examples), ab.MaskedBatch or ab.PackedBatch",
+}  # fmt: skip
 """Names of a whole library, and what to write instead."""
 
 ARRAY = {
-    "numpy": "write np.asarray(x) for an array, or batch.examples() for a list with one result for each example",
-    "device": "arrays are NumPy's, in the processor's memory: leave it out",
-    "to": "arrays are NumPy's: leave it out for a device; write x.astype(dtype) for a dtype",
-    "cuda": "arrays are NumPy's, in the processor's memory: leave it out",
-    "cpu": "arrays are NumPy's, in the processor's memory: leave it out",
-    "detach": "write ab.stop_gradient(x)",
-    "backward": "write value, grads = ab.value_and_grad(loss_function)(params)",
-    "grad": "write grads = ab.grad(loss_function)(params)",
-    "requires_grad": "leave it out: ab.grad differentiates its function's first argument",
-    "requires_grad_": "leave it out: ab.grad differentiates its function's first argument",
-    "block_until_ready": "results are ready: leave it out",
-    "permute": "write x.transpose(axes)",
-    "unsqueeze": "write x[:, None], or np.expand_dims(x, axis)",
-    "float": "write x.astype(np.float32)",
-    "long": "write x.astype(np.int64)",
-    "expand": "write np.broadcast_to(x, shape)",
-    "norm": "write np.linalg.norm(x)",
-    "exp": "write np.exp(x)",
-    "log": "write np.log(x)",
-    "relu": "write ab.nn.relu(x)",
-    "softmax": "write ab.nn.softmax(x)",
+    "numpy to_numpy": "write np.asarray(x) for an array, or batch.examples() for a list with one for each example",
+    "device cuda cpu": "arrays are NumPy's, in the processor's memory: leave it out", "norm": "write np.linalg.norm(x)",
+    "to": "arrays are NumPy's: leave it out for a device; write x.astype(dtype) for a dtype", "exp": "write np.exp(x)",
+    "detach": "write ab.stop_gradient(x)", "backward": "write value, grads = ab.value_and_grad(loss_function)(params)",
+    "grad": "write grads = ab.grad(loss_function)(params)", "block_until_ready": "results are ready: leave it out",
+    "requires_grad requires_grad_": "leave it out: ab.grad differentiates its function's first argument",
+    "permute": "write x.transpose(axes)", "unsqueeze": "write x[:, None], or np.expand_dims(x, axis)",
+    "float": "write x.astype(np.float32)", "long": "write x.astype(np.int64)", "log": "write np.log(x)",
+    "expand": "write np.broadcast_to(x, shape)", "relu": "write ab.nn.relu(x)", "softmax": "write ab.nn.softmax(x)",
     "at": "arrays are NumPy's and are written in place: x[index] = value; np.add.at(x, index, value) adds",
-    "map": "write ab.map(f, batch.examples()), or call a function that is decorated with @ab.batch",
-    "apply": "write ab.map(f, batch.examples()), or call a function that is decorated with @ab.batch",
-    "to_numpy": "write np.asarray(x) for an array, or batch.examples() for a list with one result for each example",
+    "map apply": "write ab.map(f, batch.examples()), or call a function that is decorated with @ab.batch",
     "data": "write batch.values for the values end to end, or batch.to_padded() for a padded array",
-    "mask": "write batch.lengths, which has the length of each example",
-    "to_dense": "write batch.to_padded()",
-    "pad": "write batch.to_padded()",
-    "append": "write ab.concat([batch, other])",
+    "mask batch_sizes": "write batch.lengths, which has the length of each example",
+    "to_dense pad": "write batch.to_padded()", "append": "write ab.concat([batch, other])",
     "shuffle": "write ab.minibatches(batch, size, shuffle=True)",
-    "batch_sizes": "write batch.lengths, which has the length of each example",
-}
+}  # fmt: skip
 """Attributes of a tensor."""
 
 OPTIMIZER = {
@@ -84,95 +61,70 @@ OPTIMIZER = {
     "param_groups": "the parameters are given to opt.update; lr may be a function of the step's number",
     "state_dict": "opt.init and opt.update return the state, an ordinary dict; ab.save(path, state) saves it",
     "load_state_dict": "the state is an ordinary dict: state = ab.load(path), then opt.update(params, grads, state)",
+    "lr_scheduler": "lr may be a function of the step's number: ab.optim.Adam(lr=lambda step: 1e-3 / (1 + step))",
+    "clip_grad_norm_": "write opt = ab.optim.Adam(lr, clip_norm=1.0)",
     "minimize": "write grads = ab.grad(loss)(params), then opt.update(params, grads, state)",
     "apply_gradients": "write params, state = opt.update(params, grads, state)",
     "apply_updates": "opt.update already writes the parameters: params, state = opt.update(params, grads, state)",
-}
-"""Attributes of an optimiser."""
+}  # fmt: skip
+"""Attributes of an optimiser, and names of a package of them."""
 
-_IN_NUMPY = "write the few lines in NumPy, as a function of one example"
 NN = {
     "Module": "a layer is any class with float arrays as attributes and a method for one example; no base is needed",
-    "Parameter": "use a NumPy array: float arrays are what ab.grad and ab.optim train",
-    "ParameterList": "use a list of arrays",
-    "ModuleList": "use a list of layers",
-    "ModuleDict": "use a dict of layers",
-    "Sequential": "call the layers one after the other: for layer in layers: x = layer(x)",
-    "BatchNorm": "its result for one example depends on the others; use ab.nn.LayerNorm",
-    "BatchNorm1d": "its result for one example depends on the others; use ab.nn.LayerNorm",
-    "BatchNorm2d": "its result for one example depends on the others; use ab.nn.LayerNorm",
-    "Transformer": "compose ab.nn.MultiHeadAttention, ab.nn.LayerNorm and ab.nn.Linear; the gallery has one",
-    "TransformerEncoder": "compose ab.nn.MultiHeadAttention, ab.nn.LayerNorm and ab.nn.Linear; the gallery has one",
+    "Parameter": "use a NumPy array: float arrays are what ab.grad and ab.optim train", "Tanh tanh": "call np.tanh",
+    "ParameterList": "use a list of arrays", "ModuleList": "use a list of layers", "ModuleDict": "use a dict of layers",
+    "Sequential": "call the layers one after the other: for layer in layers: x = layer(x)", "Identity": "leave it out",
+    "BatchNorm BatchNorm1d BatchNorm2d": "its result for one example depends on the others; use ab.nn.LayerNorm",
+    "Transformer TransformerEncoder": "compose ab.nn.MultiHeadAttention, LayerNorm and Linear; the gallery has one",
     "RNN": "write the loop, for x in xs: h = np.tanh(x @ w + h @ u), or use ab.nn.LSTM or ab.nn.GRU",
-    "Conv3d": _IN_NUMPY,
-    "MaxPool1d": f"{_IN_NUMPY}: x.reshape(-1, size, channels).max(1)",
-    "MaxPool2d": f"{_IN_NUMPY}: x.reshape(h, size, w, size, channels).max((1, 3))",
+    "Conv3d": "write the few lines in NumPy, as a function of one example", "Softplus": "write np.logaddexp(0, x)",
+    "MaxPool1d": "write the few lines in NumPy, as a function of one example: x.reshape(-1, size, channels).max(1)",
+    "MaxPool2d": "write it in NumPy, as a function of one example: x.reshape(h, size, w, size, channels).max((1, 3))",
     "EmbeddingBag": "write ab.nn.Embedding(rows, dim)(ids).sum(0), or ab.embedding_bag",
-    "CrossEntropyLoss": "write ab.nn.cross_entropy(logits, label)",
-    "NLLLoss": "write ab.nn.cross_entropy(logits, label), which takes logits",
-    "MSELoss": "write np.mean((predicted - target) ** 2)",
-    "mse_loss": "write np.mean((predicted - target) ** 2)",
-    "L1Loss": "write np.abs(predicted - target).mean()",
-    "BCELoss": "write -np.where(label, np.log(p), np.log(1 - p))",
-    "BCEWithLogitsLoss": "write np.logaddexp(0, logit) - logit * label",
-    "binary_cross_entropy_with_logits": "write np.logaddexp(0, logit) - logit * label",
-    "binary_cross_entropy": "write -np.where(label, np.log(p), np.log(1 - p))",
-    "LeakyReLU": "write np.where(x > 0, x, 0.01 * x)",
-    "Softplus": "write np.logaddexp(0, x)",
-    "ReLU": "call the function ab.nn.relu",
-    "GELU": "call the function ab.nn.gelu",
-    "Sigmoid": "call the function ab.nn.sigmoid",
-    "Softmax": "call the function ab.nn.softmax",
-    "Tanh": "call np.tanh",
-    "tanh": "call np.tanh",
-    "Flatten": "write x.reshape(-1)",
-    "Identity": "leave it out",
+    "CrossEntropyLoss": "write ab.nn.cross_entropy(logits, label)", "L1Loss": "write np.abs(predicted - target).mean()",
+    "NLLLoss": "write ab.nn.cross_entropy(logits, label), which takes logits", "ReLU": "call the function ab.nn.relu",
+    "MSELoss mse_loss": "write np.mean((predicted - target) ** 2)", "LeakyReLU": "write np.where(x > 0, x, 0.01 * x)",
+    "BCELoss binary_cross_entropy": "write -np.where(label, np.log(p), np.log(1 - p))",
+    "BCEWithLogitsLoss binary_cross_entropy_with_logits": "write np.logaddexp(0, logit) - logit * label",
+    "GELU": "call the function ab.nn.gelu", "Sigmoid": "call the function ab.nn.sigmoid",
+    "Softmax": "call the function ab.nn.softmax", "Flatten": "write x.reshape(-1)",
     "functional": "the functions are in ab.nn itself: ab.nn.relu, ab.nn.softmax",
     "Dense": "use ab.nn.Linear(inputs, outputs)",
     "utils": "ab.collate(examples) batches sequences; opt = ab.optim.Adam(lr, clip_norm=1.0) clips gradients",
-}
+}  # fmt: skip
 """Names of a package of layers."""
 
 LAYER = {
     "parameters": "a layer is itself a tree of parameters: write opt.init(layer) and ab.grad(loss)(layer)",
     "named_parameters": "vars(layer) has the arrays by name; a layer is itself a tree of parameters",
     "state_dict": "a layer is itself a tree of arrays: ab.save(path, layer)",
-    "load_state_dict": "write layer = ab.load(path, like=layer)",
+    "load_state_dict": "write layer = ab.load(path, like=layer)", "forward apply": "call the layer: layer(x)",
     "train": "only ab.nn.Dropout has a mode: dropout.training = True, or dropout(x, training=True)",
     "eval": "only ab.nn.Dropout has a mode: dropout.training = False, or dropout(x, training=False)",
-    "forward": "call the layer: layer(x)",
-    "apply": "call the layer: layer(x)",
     "init": "a layer has its arrays already; give seed= for repeatable ones",
     "to": "everything runs on the processor; a layer's dtype is given when it is made, dtype=np.float64",
-    "cuda": "everything runs on the processor",
-    "cpu": "everything runs on the processor",
-    "zero_grad": "leave it out: each ab.grad gives new gradients",
+    "cuda cpu": "everything runs on the processor", "zero_grad": "leave it out: each ab.grad gives new gradients",
     "requires_grad_": "leave it out: ab.grad differentiates its function's first argument",
-}
+}  # fmt: skip
 """Attributes of a layer."""
 
-OPTIM = {
-    "lr_scheduler": "lr may be a function of the step's number: ab.optim.Adam(lr=lambda step: 1e-3 / (1 + step))",
-    "clip_grad_norm_": "write opt = ab.optim.Adam(lr, clip_norm=1.0)",
-    "apply_updates": "opt.update already writes the parameters: params, state = opt.update(params, grads, state)",
-    "chain": "an optimiser clips and decays by keywords: ab.optim.Adam(lr, clip_norm=1.0, weight_decay=1e-2)",
-}
-"""Names of a package of optimisers."""
-
-_LENGTHS = "leave it out: examples are not padded"
 KEYWORDS = {
-    "learning_rate": "write lr", "params": "parameters go to opt.init(params)", "beta1": "write betas=(beta1, beta2)",
-    "beta_1": "write betas=(beta1, beta2)", "b1": "write betas=(b1, b2)", "epsilon": "write eps",
-    "clipnorm": "write clip_norm", "p": "write rate", "in_features": "write inputs", "out_features": "write outputs",
-    "in_channels": "write inputs", "out_channels": "write outputs", "input_size": "write inputs",
-    "hidden_size": "write size", "num_embeddings": "write rows", "embedding_dim": "write dim",
-    "embed_dim": "write size", "num_heads": "write heads", "normalized_shape": "write size",
+    "learning_rate": "write lr", "params": "parameters go to opt.init(params)", "b1": "write betas=(b1, b2)",
+    "beta1 beta_1": "write betas=(beta1, beta2)", "epsilon": "write eps", "clipnorm": "write clip_norm",
+    "p": "write rate", "in_features in_channels input_size": "write inputs", "num_embeddings": "write rows",
+    "out_features out_channels": "write outputs", "hidden_size embed_dim normalized_shape": "write size",
+    "embedding_dim": "write dim", "num_heads": "write heads", "bidirectional": "call a second layer on x[::-1]",
     "kernel_size": "write width for Conv1d, window for Conv2d",
-    "padding_idx": _LENGTHS, "batch_first": _LENGTHS, "device": "leave it out: everything runs on the processor",
+    "padding_idx batch_first": "leave it out: examples are not padded",
+    "device": "leave it out: everything runs on the processor",
     "num_layers": "make one layer for each, and call them one after the other",
-    "bidirectional": "call a second layer on x[::-1]", "activation": "call it on the result: ab.nn.relu(layer(x))",
+    "activation": "call it on the result: ab.nn.relu(layer(x))",
 }  # fmt: skip
 """Keywords of layers and optimisers."""
+
+
+def _advice(table: dict[str, str], name: str) -> str | None:
+    return next((text for names, text in table.items() if name in names.split()), None)
 
 
 class Spelled(abc.ABCMeta):
@@ -194,7 +146,7 @@ class Spelled(abc.ABCMeta):
             try:
                 inspect.signature(cls).bind(*args, **kwargs)
             except TypeError as error:
-                hints = [f"for {name}, {KEYWORDS[name]}" for name in kwargs if name in KEYWORDS]
+                hints = [f"for {name}, {_advice(KEYWORDS, name)}" for name in kwargs if _advice(KEYWORDS, name)]
                 advice = [str(error), f"it takes {shown_signature(cls)}", *hints, *getattr(cls, "_ab_advice", ())]
                 raise TypeError(f"{cls.__name__}: {'; '.join(advice)}") from None
             raise
@@ -210,7 +162,7 @@ def missing(owner: str, name: str, table: dict[str, str], names: Iterable[str] =
     >>> str(missing("module 'autobatch'", "jit", MODULE))
     "module 'autobatch' has no attribute 'jit': nothing is needed: @ab.batch and ab.map compile what is worth it"
     """
-    hint = table.get(name) or table.get(name.lower())
+    hint = _advice(table, name) or _advice(table, name.lower())
     if hint is None and name in vars(np) and owner.startswith("module"):
         hint = f"write np.{name}"
     elif hint is None:

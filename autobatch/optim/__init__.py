@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from autobatch.facts.other_libraries import OPTIM, missing
+from autobatch.facts.other_libraries import OPTIMIZER, missing
 from autobatch.optim import optimizers
 from autobatch.optim.base import Optimizer
 from autobatch.optim.optimizers import *  # noqa: F403 - all of them
@@ -11,7 +11,7 @@ from autobatch.tables.sparse import Indexer
 if not TYPE_CHECKING:  # else each name would have the type Any
 
     def __getattr__(name: str) -> Any:
-        raise missing("module 'autobatch.optim'", name, OPTIM, __all__)
+        raise missing("module 'autobatch.optim'", name, OPTIMIZER, __all__)
 
 
 __all__ = ["Indexer", "Optimizer"]

@@ -295,9 +295,8 @@ def _is_known(node: ast.Call, function: Any, reader: Reader, calls: list[Any], m
 
 def _is_library_function(function: Any) -> bool:
     """True for a function of this library: it may draw random numbers, and writes only `out`."""
-    return (getattr(function, "__module__", None) or "").partition(".")[0] == "autobatch" and not _is_decorated(
-        function
-    )
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
+    return package == "autobatch" and not _is_decorated(function)
 
 
 def _computes(function: Any) -> bool:

@@ -93,7 +93,7 @@ _NAMES_BY_REASON: dict[str, str] = {
     "it makes text of one array": "array2string array_repr array_str",
     "it compares shapes that broadcast against each other": "array_equiv",
     "arrays of ours have no memory order": "asfortranarray",
-    "dates have no batched form": "busday_count busday_offset datetime_as_string is_busday",
+    "dates are not supported": "busday_count busday_offset datetime_as_string is_busday",
     "it needs the shape of one example": "diag_indices_from",
     "it needs the shapes of one example": "einsum_path",
     "it reads or writes a file or a buffer": (
@@ -138,7 +138,7 @@ def like_function(function: Any) -> Callable[..., Any] | None:
 
 
 def unsupported_reason(function: Any) -> str | None:
-    """Why a function has no batched form, by its name or module; None if it has one, or is unknown."""
+    """Why a function cannot run batched, by its name or module; None if it can, or is unknown."""
     if function in UNSUPPORTED:
         return UNSUPPORTED[function]
     if function in FUNCTIONS or function in NUMPY_OWN:
