@@ -55,8 +55,8 @@ MISTAKES = {
     "parameters and a keyword lr": (lambda: ab.optim.Adam(params, lr=0.1), TypeError, r"parameters go to opt\.init"),
     "a layer and lr": (lambda: ab.optim.Adam(linear, lr=0.1), TypeError, r"it takes \(lr=.*parameters go to opt\.init"),
     "the parameters of a layer": (lambda: linear.parameters(), AttributeError, r"write opt\.init\(layer\)"),
-    "learning_rate": (lambda: ab.optim.Adam(learning_rate=0.1), TypeError, "for learning_rate, write lr;"),
-    "beta1": (lambda: ab.optim.Adam(beta1=0.9), TypeError, r"for beta1, write betas=\(beta1, beta2\);"),
+    "learning_rate": (lambda: ab.optim.Adam(learning_rate=0.1), TypeError, r"it takes \(lr=0\.001"),
+    "beta1": (lambda: ab.optim.Adam(beta1=0.9), TypeError, r"it takes .*betas=\(0\.9, 0\.999\)"),
     "SGD without lr": (lambda: ab.optim.SGD(), TypeError, r"missing .*'lr'; it takes \(lr, momentum=0\.0"),
     "torch's RMSprop": (lambda: ab.optim.RMSprop, AttributeError, r"did you mean RMSProp\?"),
     "optax's adam": (lambda: ab.optim.adam, AttributeError, r"did you mean Adam\?"),
@@ -66,9 +66,9 @@ MISTAKES = {
     "a layer's state": (lambda: linear.state_dict(), AttributeError, r"ab\.save\(path, layer\)"),
     "a layer's device": (lambda: linear.to("cuda"), AttributeError, "runs on the processor"),
     "a layer's forward": (lambda: linear.forward(np.ones(4)), AttributeError, r"layer\(x\)"),
-    "torch's rate of dropout": (lambda: ab.nn.Dropout(p=0.1), TypeError, r"it takes \(rate=0\.5\); for p, write rate"),
-    "torch's sizes": (lambda: ab.nn.Linear(in_features=4, out_features=3), TypeError, "for in_features, write inputs"),
-    "batch_first": (lambda: ab.nn.LSTM(3, 4, batch_first=True), TypeError, "leave it out: examples are not padded"),
+    "torch's rate of dropout": (lambda: ab.nn.Dropout(p=0.1), TypeError, r"'p'; it takes \(rate=0\.5\)"),
+    "torch's sizes": (lambda: ab.nn.Linear(in_features=4, out_features=3), TypeError, r"it takes \(inputs, outputs"),
+    "batch_first": (lambda: ab.nn.LSTM(3, 4, batch_first=True), TypeError, r"'batch_first'; it takes \(inputs, size, "),
     "a size that is missing": (lambda: ab.nn.Linear(3), TypeError, r"'outputs'; it takes .*np\.float32"),
     "a loss of another library": (lambda: ab.nn.BCEWithLogitsLoss(), AttributeError, r"np\.logaddexp\(0, logit\)"),
     "torch's dim": (lambda: packed.sum(dim=0), TypeError, r"sum: got an unexpected .*'dim'; it takes \(a, axis=None"),
@@ -240,7 +240,7 @@ def test_collated_strings_are_warned_of(strings):
 def test_a_frame_that_is_one_example_is_warned_of():
     frame = pytest.importorskip("pandas").DataFrame({"a": [1.0, 2.0]})
     function = ab.batch(lambda x: (x * 2).sum())
-    with pytest.warns(UserWarning, match=r"here all of its rows together; .* <lambda>\(ab\.collate\(df\)\)"):
+    with pytest.warns(UserWarning, match=r"all of its rows; .* <lambda>\(ab\.collate\(df\)\)"):
         assert function(frame)["a"] == 6.0
     assert [each["a"] for each in ab.map(function, [frame, frame])] == [6.0, 6.0]
 

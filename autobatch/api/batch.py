@@ -51,11 +51,8 @@ def reduce_value(decorated: Any) -> tuple[Any, ...]:
     if found is decorated and module != "__main__":
         return by_name, (module, name)
     if type(function) is not types.FunctionType:
-        return (
-            (by_name, (module, name))
-            if found is decorated
-            else (type(decorated), (function, decorated.strict, decorated.way))
-        )
+        own = type(decorated), (function, decorated.strict, decorated.way)
+        return (by_name, (module, name)) if found is decorated else own
     own = getattr(decorated, _NAME) if found is decorated else function
     return revived, (type(decorated), own, decorated.strict, _sources(function), decorated.way)
 
@@ -268,8 +265,7 @@ class BatchFunction(Generic[P, R_co]):
         functools.update_wrapper(self, function)
         self.strict, self.way = strict, way
         self.__wrapped__: Any = function
-        for library in ("pandas", "polars"):
-            _MARKED.add(getattr(sys.modules.get(library), "DataFrame", Shared))
+        _MARKED.update(getattr(sys.modules.get(each), "DataFrame", Shared) for each in ("pandas", "polars"))
         reloading = sys.modules.get("IPython.extensions.autoreload")
         if reloading is not None and _REFRESH not in reloading.UPDATE_RULES:
             reloading.UPDATE_RULES.insert(0, _REFRESH)
@@ -341,9 +337,8 @@ class BatchFunction(Generic[P, R_co]):
 
 def pins(f: Any) -> Any:
     """The options that a decorated function pins for its calls, as keyword arguments of `options`."""
-    if not isinstance(f, BatchFunction):
-        return {}
-    return ({"strict": True} if f.strict else {}) | ({"way": f.way} if f.way is not None else {})
+    strict, way = (f.strict, f.way) if isinstance(f, BatchFunction) else (False, None)
+    return ({"strict": True} if strict else {}) | ({"way": way} if way is not None else {})
 
 
 _REFRESH = (
@@ -379,10 +374,7 @@ def _warn_of_frames(function: Any, args: tuple[Any, ...]) -> None:
     """Warn of a frame of pandas or polars that is given to a decorated function whole."""
     if not in_example() and any(type(arg).__name__ == "DataFrame" for arg in args):
         name = getattr(function, "__name__", "f")
-        warn_user(
-            f"a DataFrame {_ONE_EXAMPLE}, here all of its rows together; for a batch with one example for each row "
-            f"write {name}(ab.collate(df)), or ab.map({name}, df.to_dict('records')) for a list of results"
-        )
+        warn_user(f"a DataFrame {_ONE_EXAMPLE}, all of its rows; for an example from each write {name}(ab.collate(df))")
 
 
 _MARKED: set[type] = {Shared}  # types of arguments that are looked at before a call
@@ -458,7 +450,6 @@ def batch(f: Any = None, *, strict: bool = False, way: WayName | None = None) ->
     if f is None:
         return functools.partial(BatchFunction, strict=strict, way=way)
     if not (callable(f) or hasattr(f, "__get__")):  # a classmethod is not callable, but its bound form is
-        raise UnsupportedError(
-            f"ab.batch takes a function; got {type(f).__name__}: write ab.batch(f)(x), not ab.batch(f(x))"
-        )
+        given = type(f).__name__
+        raise UnsupportedError(f"ab.batch takes a function; got {given}: write ab.batch(f)(x), not ab.batch(f(x))")
     return BatchFunction(f, strict, way)

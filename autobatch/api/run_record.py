@@ -11,12 +11,7 @@ from autobatch.core.current_region import watched
 from autobatch.lazy.launching import Stats
 
 LOCKSTEP, FLY, COMPILED = "lockstep", "fly", "compiled"
-NAMES: dict[Any, str] = {
-    LOOP: "the loop",
-    LOCKSTEP: "lock-step",
-    FLY: "tracing",
-    COMPILED: "compiled",
-}
+NAMES: dict[Any, str] = {LOOP: "the loop", LOCKSTEP: "lock-step", FLY: "tracing", COMPILED: "compiled"}
 
 
 @dataclasses.dataclass(frozen=True)

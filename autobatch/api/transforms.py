@@ -134,10 +134,8 @@ def _refuse_own_names(f: Any, given: dict[str, Any]) -> None:
     for name, value in given.items():
         if name in parameters and not (isinstance(f, functools.partial) and name in f.keywords):
             called = getattr(f, "__name__", "f").replace("<lambda>", "f")
-            raise UnsupportedError(
-                f"{name}={value!r:.40} is an option of ab.map, and {called} has a parameter of that name; write "
-                f"ab.map(functools.partial({called}, {name}={value!r:.40}), ...), or rename the parameter"
-            )
+            better = f"ab.map(functools.partial({called}, {name}={value!r:.40}), ...)"
+            raise UnsupportedError(f"{name}={value!r:.40} is an option of ab.map, and of {called}; write {better}")
 
 
 def _note_arguments(error: Exception, f: Any, sequences: Sequence[Any], shared: dict[str, Any]) -> None:
@@ -216,9 +214,8 @@ def _warn_of_arrays(sequences: Sequence[Any]) -> None:
         boxed = is_boxed(each) and rank_of(each) != BATCH_RANK
         if isinstance(each, np.ndarray | Table) or boxed:
             warn_user(
-                f"ab.map takes argument {at + 1}, an array of shape {each.shape}, as a sequence of one row for each "
-                "example; to share all of it, give it by keyword (W=W) or as ab.shared(W); list(W) says that its rows "
-                "are meant"
+                f"ab.map takes argument {at + 1}, an array of shape {each.shape}, as one row for each example; to "
+                "share all of it, give it by keyword (W=W) or as ab.shared(W); list(W) says that its rows are meant"
             )
 
 

@@ -309,9 +309,8 @@ def _argument(f: Callable[..., Any], position: int) -> str:
 
 def _split_aux(result: Any) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
-        raise UnsupportedError(
-            f"with has_aux=True the function returns (scalar, auxiliary); it returned {type(result).__name__}"
-        )
+        given = type(result).__name__
+        raise UnsupportedError(f"with has_aux=True the function returns (scalar, auxiliary); it returned {given}")
     return result
 
 

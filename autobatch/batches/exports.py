@@ -25,9 +25,7 @@ def _layout(batch: Any) -> tuple[Any, list[Any]]:
         batch = batch.values
     if isinstance(batch, Batched):
         if any(isinstance(size, Lengths) for size in batch.sizes[1:]):
-            raise UnsupportedError(
-                "examples of which more dimensions than the first vary have no such form; .examples() lists them"
-            )
+            raise UnsupportedError("more dimensions than the first vary, which has no such form; write .examples()")
         data = batch.data
         _check_plain(data)
         if batch.sizes and isinstance(batch.sizes[0], Lengths):
@@ -42,9 +40,7 @@ def _layout(batch: Any) -> tuple[Any, list[Any]]:
 
 def _check_plain(data: Any) -> None:
     if is_boxed(data):
-        raise UnsupportedError(
-            "a batch that carries a gradient cannot be converted to another library; convert it outside ab.grad"
-        )
+        raise UnsupportedError("a batch that carries a gradient cannot be converted; convert it outside of ab.grad")
 
 
 def to_arrow(batch: Any) -> Any:
@@ -145,7 +141,5 @@ def shared_values(batch: Any) -> np.ndarray:
     if isinstance(batch, Batched) and not batch.is_ragged:
         batch = batch.data
     if not isinstance(batch, np.ndarray):
-        raise UnsupportedError(
-            "no one array holds these examples alone: give .data (padded), or ab.PackedBatch.from_masked(batch)"
-        )
+        raise UnsupportedError("no one array holds these examples: give .data, or ab.PackedBatch.from_masked(batch)")
     return batch

@@ -256,9 +256,8 @@ class PackedBatch(Packed, ArrayBatch):
             UnsupportedError: something that is no `MaskedBatch`.
         """
         if not isinstance(masked, MaskedBatch):
-            raise UnsupportedError(
-                f"from_masked of a {type(masked).__name__}; expected a MaskedBatch: of arrays, write from_examples(...)"
-            )
+            given = type(masked).__name__
+            raise UnsupportedError(f"from_masked of a {given}; expected a MaskedBatch: of arrays, write from_examples")
         if not masked.sizes or any(masked.dims[1:]):
             raise ShapeError(f"a batch with dims={masked.dims}; only the first dimension of a PackedBatch varies")
         size = masked.sizes[0]

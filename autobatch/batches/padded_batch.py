@@ -587,9 +587,7 @@ def sizes_from_lengths(shape: tuple[int, ...], lengths: Any, dims: Any) -> tuple
         dims = [axis < count for axis in range(len(padded))]
     axes = [axis for axis, varies in enumerate(read_dims(dims, len(padded))) if varies]
     if lengths.ndim == 2 and lengths.shape[1] != len(axes):
-        raise ShapeError(
-            f"lengths have {lengths.shape[1]} columns, but dims={tuple(dims)} names {len(axes)} dimensions"
-        )
+        raise ShapeError(f"lengths have {lengths.shape[1]} columns, but dims={tuple(dims)} names {len(axes)}")
     if lengths.ndim == 1 and not axes:
         raise ShapeError(f"lengths are given, but dims={tuple(dims)} says that no dimension varies")
     sizes: list[Size] = list(padded)

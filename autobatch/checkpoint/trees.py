@@ -336,9 +336,8 @@ class Rebuilding:
             cls = type(like)
             if own not in (list, tuple) or len(likes) != len(parts):
                 raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
-        children = [
-            self.node(part, each, f"{path}[{i}]") for i, (part, each) in enumerate(zip(parts, likes, strict=True))
-        ]
+        placed = enumerate(zip(parts, likes, strict=True))
+        children = [self.node(part, each, f"{path}[{i}]") for i, (part, each) in placed]
         return _construct(cls, tuple(range(len(parts))), children, None)
 
     def _class(self, node: dict[str, Any], builtin: type) -> type:
@@ -349,9 +348,8 @@ class Rebuilding:
             _has_attributes(found) if builtin is object else issubclass(found, builtin)
         )
         if not right:
-            raise CheckpointError(
-                f"{node['class']} is no longer a {_node_text({k: v for k, v in node.items() if k != 'class'})}"
-            )
+            plain = {key: value for key, value in node.items() if key != "class"}
+            raise CheckpointError(f"{node['class']} is no longer a {_node_text(plain)}")
         return found
 
     def _leaf(self, node: dict[str, Any], like: Any, path: str) -> Any:

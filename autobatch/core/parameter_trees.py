@@ -227,9 +227,8 @@ def parts_of(tree: Any) -> dict[Any, Any]:
 
 def _slots(kind: type) -> list[str]:
     """The names of the slots that this class itself defines."""
-    return [
-        name for name, each in vars(kind).items() if isinstance(each, types.MemberDescriptorType) and name[:2] != "__"
-    ]
+    members = [name for name, each in vars(kind).items() if isinstance(each, types.MemberDescriptorType)]
+    return [name for name in members if name[:2] != "__"]
 
 
 def like_leaves(structure: TreeDef, tree: Any, what: str, path: str = "") -> Iterator[Any]:
@@ -250,9 +249,8 @@ def like_leaves(structure: TreeDef, tree: Any, what: str, path: str = "") -> Ite
         return
     parts = _parts_like(structure, tree)
     if parts is None:
-        keys = (
-            f" with {list(tree)}" if isinstance(tree, dict) else f" of {len(tree)}" if hasattr(tree, "__len__") else ""
-        )
+        size = f" of {len(tree)}" if hasattr(tree, "__len__") else ""
+        keys = f" with {list(tree)}" if isinstance(tree, dict) else size
         raise StructureError(
             f"{what}{path} is a {type(tree).__name__}{keys}; expected what the parameters have there, "
             f"a {kind.__name__} with {list(structure.keys)}"

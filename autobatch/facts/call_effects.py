@@ -151,12 +151,8 @@ def _effect(entry: _Entry) -> Effect:
 def _functions() -> dict[Any, _Entry]:
     """{function: entry}, resolved on first use."""
     out: dict[Any, _Entry] = {}
-    texts: list[tuple[Any, str, str]] = [
-        (module, section, text)
-        for tables in (python_functions.TABLES, numpy_functions.TABLES)
-        for module, sections in tables.items()
-        for section, text in sections.items()
-    ]
+    tables: list[tuple[Any, dict[str, str]]] = [*python_functions.TABLES.items(), *numpy_functions.TABLES.items()]
+    texts = [(module, section, text) for module, sections in tables for section, text in sections.items()]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # for names that newer NumPy versions drop
         for module, section, text in texts:

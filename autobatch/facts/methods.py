@@ -27,8 +27,8 @@ _TEXT = """
     splitlines startswith strip swapcase title translate upper zfill
 """
 _NUMBER = """
-    as_integer_ratio bit_count bit_length from_bytes fromhex hex is_integer to_bytes from_number __floor__
-    __ceil__ __trunc__
+    as_integer_ratio bit_count bit_length from_bytes fromhex hex is_integer to_bytes from_number __floor__ __ceil__
+    __trunc__
 """
 _SET = "copy difference intersection isdisjoint issubset issuperset symmetric_difference union"
 _OF_ARRAYS = re.findall(r"(\w+)\(a,([^)]*!out)\)", numpy_functions.TABLES[np]["computes"])  # functions of NumPy
@@ -46,9 +46,8 @@ _DRAWS = """
     logistic lognormal logseries multinomial multivariate_hypergeometric multivariate_normal negative_binomial
     noncentral_chisquare noncentral_f normal pareto permutation permuted(x,*,!out) poisson power rand randint randn
     random(size,dtype,!out) random_integers random_sample rayleigh shuffle(!x) spawn standard_cauchy
-    standard_exponential(size,dtype,method,!out) standard_gamma(shape,size,dtype,!out)
-    standard_normal(size,dtype,!out) standard_t tomaxint triangular uniform vonmises wald weibull zipf seed get_state
-    set_state
+    standard_exponential(size,dtype,method,!out) standard_gamma(shape,size,dtype,!out) standard_normal(size,dtype,!out)
+    standard_t tomaxint triangular uniform vonmises wald weibull zipf seed get_state set_state
 """
 
 TABLES: dict[type, dict[str, str]] = {

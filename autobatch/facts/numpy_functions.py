@@ -29,39 +29,37 @@ _FIRST = """
     all(a,axis,!out) any(a,axis,!out) max(a,axis,!out) min(a,axis,!out) amax(a,axis,!out) amin(a,axis,!out)
     argmax(a,axis,!out) argmin(a,axis,!out) sum(a,axis,dtype,!out) prod(a,axis,dtype,!out) mean(a,axis,dtype,!out)
     std(a,axis,dtype,!out) var(a,axis,dtype,!out) ptp(a,axis,!out) cumsum(a,axis,dtype,!out) cumprod(a,axis,dtype,!out)
-    cumulative_sum(x,*,!out) cumulative_prod(x,*,!out) trace(a,offset,axis1,axis2,dtype,!out)
-    nanmax(a,axis,!out) nanmin(a,axis,!out) nanargmax(a,axis,!out) nanargmin(a,axis,!out)
-    nansum(a,axis,dtype,!out) nanprod(a,axis,dtype,!out) nanmean(a,axis,dtype,!out) nanstd(a,axis,dtype,!out)
-    nanvar(a,axis,dtype,!out) nancumsum(a,axis,dtype,!out) nancumprod(a,axis,dtype,!out)
-    median(a,axis,!out,overwrite_input=!a) nanmedian(a,axis,!out,overwrite_input=!a)
-    percentile(a,q,axis,!out,overwrite_input=!a) nanpercentile(a,q,axis,!out,overwrite_input=!a)
-    quantile(a,q,axis,!out,overwrite_input=!a) nanquantile(a,q,axis,!out,overwrite_input=!a)
-    clip(a,a_min,a_max,!out) round(a,decimals,!out) around(a,decimals,!out) fix(x,!out) isneginf(x,!out)
-    isposinf(x,!out) nan_to_num(x,copy=!x) take(a,indices,axis,!out) compress(condition,a,axis,!out)
-    dot(a,b,!out) outer(a,b,!out) busday_count(a,b,weekmask,holidays,busdaycal,!out)
-    busday_offset(a,offsets,roll,weekmask,holidays,busdaycal,!out) is_busday(a,weekmask,holidays,busdaycal,!out)
+    cumulative_sum(x,*,!out) cumulative_prod(x,*,!out) trace(a,offset,axis1,axis2,dtype,!out) nanmax(a,axis,!out)
+    nanmin(a,axis,!out) nanargmax(a,axis,!out) nanargmin(a,axis,!out) nansum(a,axis,dtype,!out)
+    nanprod(a,axis,dtype,!out) nanmean(a,axis,dtype,!out) nanstd(a,axis,dtype,!out) nanvar(a,axis,dtype,!out)
+    nancumsum(a,axis,dtype,!out) nancumprod(a,axis,dtype,!out) median(a,axis,!out,overwrite_input=!a)
+    nanmedian(a,axis,!out,overwrite_input=!a) percentile(a,q,axis,!out,overwrite_input=!a)
+    nanpercentile(a,q,axis,!out,overwrite_input=!a) quantile(a,q,axis,!out,overwrite_input=!a)
+    nanquantile(a,q,axis,!out,overwrite_input=!a) clip(a,a_min,a_max,!out) round(a,decimals,!out)
+    around(a,decimals,!out) fix(x,!out) isneginf(x,!out) isposinf(x,!out) nan_to_num(x,copy=!x)
+    take(a,indices,axis,!out) compress(condition,a,axis,!out) dot(a,b,!out) outer(a,b,!out)
+    busday_count(a,b,weekmask,holidays,busdaycal,!out) busday_offset(a,offsets,roll,weekmask,holidays,busdaycal,!out)
+    is_busday(a,weekmask,holidays,busdaycal,!out)
 
-    allclose angle append argpartition argsort array_equal argwhere average bincount broadcast_shapes
-    convolve copy corrcoef correlate count_nonzero cov cross delete diagflat diff digitize ediff1d extract flatnonzero
-    gradient i0 inner insert interp intersect1d isclose iscomplex iscomplexobj isfortran isin in1d isreal isrealobj
-    isscalar iterable kron ndim nonzero packbits pad partition poly polyadd polydiv polyfit polymul polysub
-    polyval ravel_multi_index repeat resize roll roots searchsorted setdiff1d setxor1d shape sinc size sort
-    sort_complex take_along_axis tensordot tile trapezoid trapz tril triu tril_indices_from triu_indices_from
-    union1d unique unique_all unique_counts unique_inverse unique_values unpackbits unravel_index unwrap
-    vander vdot where diag_indices_from datetime_as_string datetime_data array_equiv
-    can_cast common_type isdtype issubdtype min_scalar_type mintypecode(&typechars) promote_types result_type typename
-    array2string array_repr array_str base_repr binary_repr format_float_positional format_float_scientific
-    polyder(&p) polyint(&p) histogram(a,&bins) histogram2d(x,y,&bins)
-    histogram_bin_edges(a,&bins)
+    allclose angle append argpartition argsort array_equal argwhere average bincount broadcast_shapes convolve copy
+    corrcoef correlate count_nonzero cov cross delete diagflat diff digitize ediff1d extract flatnonzero gradient i0
+    inner insert interp intersect1d isclose iscomplex iscomplexobj isfortran isin in1d isreal isrealobj isscalar
+    iterable kron ndim nonzero packbits pad partition poly polyadd polydiv polyfit polymul polysub polyval
+    ravel_multi_index repeat resize roll roots searchsorted setdiff1d setxor1d shape sinc size sort sort_complex
+    take_along_axis tensordot tile trapezoid trapz tril triu tril_indices_from triu_indices_from union1d unique
+    unique_all unique_counts unique_inverse unique_values unpackbits unravel_index unwrap vander vdot where
+    diag_indices_from datetime_as_string datetime_data array_equiv can_cast common_type isdtype issubdtype
+    min_scalar_type mintypecode(&typechars) promote_types result_type typename array2string array_repr array_str
+    base_repr binary_repr format_float_positional format_float_scientific polyder(&p) polyint(&p) histogram(a,&bins)
+    histogram2d(x,y,&bins) histogram_bin_edges(a,&bins)
 
     copyto(!dst) put(!a) place(!arr) putmask(!a) fill_diagonal(!a) put_along_axis(!arr)
 
-    array(a,dtype,*,copy=&a) asarray(&a) asanyarray(&a) asarray_chkfinite(&a) ascontiguousarray(&a)
-    asfortranarray(&a) asmatrix(&data) astype(x,dtype,*,copy=&x) require(&a) from_dlpack(&x) frombuffer(&buffer)
-    atleast_1d(*&arys) atleast_2d(*&arys) atleast_3d(*&arys) broadcast_to(&array)
-    hsplit(&ary) vsplit(&ary) dsplit(&ary) unstack(&x) diagonal(&a) diag(&v)
-    expand_dims(&a) squeeze(&a) flip(&m) fliplr(&m) flipud(&m) rot90(&m) moveaxis(&a) rollaxis(&a) swapaxes(&a)
-    transpose(&a) permute_dims(&a) matrix_transpose(&x) ravel(&a) reshape(&a) real(&val) imag(&val)
+    array(a,dtype,*,copy=&a) asarray(&a) asanyarray(&a) asarray_chkfinite(&a) ascontiguousarray(&a) asfortranarray(&a)
+    asmatrix(&data) astype(x,dtype,*,copy=&x) require(&a) from_dlpack(&x) frombuffer(&buffer) atleast_1d(*&arys)
+    atleast_2d(*&arys) atleast_3d(*&arys) broadcast_to(&array) hsplit(&ary) vsplit(&ary) dsplit(&ary) unstack(&x)
+    diagonal(&a) diag(&v) expand_dims(&a) squeeze(&a) flip(&m) fliplr(&m) flipud(&m) rot90(&m) moveaxis(&a) rollaxis(&a)
+    swapaxes(&a) transpose(&a) permute_dims(&a) matrix_transpose(&x) ravel(&a) reshape(&a) real(&val) imag(&val)
     real_if_close(&a) trim_zeros(&filt) ix_(*&args)
 
     apply_along_axis(@func1d) apply_over_axes(@func,&a) piecewise(x,condlist,@funclist) frompyfunc(@func)
@@ -72,19 +70,19 @@ _JOINS = """
     lexsort broadcast_arrays(*&args) split(&ary) array_split(&ary) histogramdd(sample,&bins)
 """
 _CREATES = """
-    zeros ones empty full zeros_like ones_like empty_like full_like eye identity arange linspace logspace geomspace
-    tri indices diag_indices tril_indices triu_indices bartlett blackman hamming hanning kaiser
-    mask_indices(n,@mask_func) fromfunction(@function) fromiter fromstring
+    zeros ones empty full zeros_like ones_like empty_like full_like eye identity arange linspace logspace geomspace tri
+    indices diag_indices tril_indices triu_indices bartlett blackman hamming hanning kaiser mask_indices(n,@mask_func)
+    fromfunction(@function) fromiter fromstring
 """
 _OUTSIDE = """
-    fromfile fromregex genfromtxt loadtxt load save savetxt savez savez_compressed seterr seterrcall
-    set_printoptions setbufsize printoptions geterr geterrcall get_printoptions getbufsize get_include info show_config
-    show_runtime test nested_iters(!op) set_string_function
+    fromfile fromregex genfromtxt loadtxt load save savetxt savez savez_compressed seterr seterrcall set_printoptions
+    setbufsize printoptions geterr geterrcall get_printoptions getbufsize get_include info show_config show_runtime test
+    nested_iters(!op) set_string_function
 """
 _LINALG = """
     cholesky cond cross det eig eigh eigvals eigvalsh inv lstsq matmul matrix_norm matrix_power(&a) matrix_rank
-    matrix_transpose(&x) diagonal(&x) norm outer pinv qr slogdet solve svd svdvals tensordot tensorinv tensorsolve
-    trace vecdot vector_norm
+    matrix_transpose(&x) diagonal(&x) norm outer pinv qr slogdet solve svd svdvals tensordot tensorinv tensorsolve trace
+    vecdot vector_norm
 """
 _FFT = """
     fft(a,n,axis,norm,!out) ifft(a,n,axis,norm,!out) rfft(a,n,axis,norm,!out) irfft(a,n,axis,norm,!out)
@@ -103,18 +101,12 @@ _TEXT = """
     capitalize center compare_chararrays count decode encode endswith equal expandtabs find greater greater_equal index
     join less less_equal ljust lower lstrip mod multiply not_equal partition replace rfind rindex rjust rpartition
     rsplit rstrip split splitlines startswith strip swapcase title translate upper zfill slice add isalnum isalpha
-    isdecimal isdigit islower isnumeric isspace istitle isupper str_len
-    array(obj,itemsize,copy=&obj) asarray(&obj)
+    isdecimal isdigit islower isnumeric isspace istitle isupper str_len array(obj,itemsize,copy=&obj) asarray(&obj)
 """
+_MEMORY = "may_share_memory shares_memory"
 
 TABLES = {
-    np: {
-        "computes": _FIRST,
-        "joins": _JOINS,
-        "creates": _CREATES,
-        "memory": "may_share_memory shares_memory",
-        "outside": _OUTSIDE,
-    },
+    np: {"computes": _FIRST, "joins": _JOINS, "creates": _CREATES, "outside": _OUTSIDE, "memory": _MEMORY},
     np.linalg: {"computes": _LINALG, "joins": "multi_dot(arrays,*,!out)", "outside": "test"},
     np.fft: {"computes": _FFT, "creates": "fftfreq rfftfreq", "outside": "test"},
     np.random: {"draws": _RANDOM},

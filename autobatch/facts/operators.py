@@ -196,13 +196,11 @@ def _root(out: np.ndarray, x: Any, y: Any) -> np.ndarray | None:
     return np.equal(y, 0.5) & (np.equal(x, 0) | np.equal(x, -np.inf))
 
 
+_ordered = ScalarDifference(_COMPLEX, _imaginary_nan, values=True, quiet=True)
 DIFFERENCES: dict[Any, ScalarDifference] = {
     **{ufunc: _overflow(ufunc) for ufunc in (np.add, np.subtract, np.negative, np.absolute)},
     np.multiply: ScalarDifference(INTEGERS + _COMPLEX, _overflow_or_rounding, values=True, quiet=True),
-    **{
-        ufunc: ScalarDifference(_COMPLEX, _imaginary_nan, values=True, quiet=True)
-        for ufunc in (np.less, np.less_equal, np.greater, np.greater_equal)
-    },
+    **dict.fromkeys((np.less, np.less_equal, np.greater, np.greater_equal), _ordered),
     np.floor_divide: ScalarDifference("e", _division),
     np.remainder: ScalarDifference("e", _division),
     np.power: ScalarDifference(_REAL, _root, values=True),

@@ -1,4 +1,4 @@
-"""What to write in place of names that torch, JAX, TensorFlow and Keras have, for the messages of errors."""
+"""What to write in place of names that torch, JAX and others have, for messages; a key may be several such names."""
 
 import abc
 import difflib
@@ -10,15 +10,11 @@ import numpy as np
 
 from autobatch.core.diagnostics import hiding_frames, shown_signature
 
-# Keys are names, several with one text separated by spaces.
-
 MODULE = {
-    "vmap": "decorate the function of one example with @ab.batch, or call ab.map(f, examples)",
+    "vmap vectorize function": "decorate the function of one example with @ab.batch, or call ab.map(f, examples)",
     "pmap": "ab.map(f, examples) runs all examples; ab.ray runs on several processes",
     "jit compile": "nothing is needed: @ab.batch and ab.map compile what is worth it",
-    "function vectorize": "decorate the function of one example with @ab.batch",
-    "array tensor": "use NumPy's arrays, np.array(...); ab.collate(examples) makes a batch of them",
-    "asarray": "use NumPy's arrays, np.asarray(...); ab.collate(examples) makes a batch of them",
+    "array asarray tensor": "use NumPy's arrays, np.array(...); ab.collate(examples) makes a batch of them",
     "numpy": "write import numpy as np: functions are written in plain NumPy",
     "random": "use np.random.default_rng(seed); `with ab.options(seed=...)` makes ab.nn.dropout repeatable",
     "manual_seed": "write `with ab.options(seed=...)`, and np.random.default_rng(seed) for your own numbers",
@@ -41,30 +37,27 @@ ARRAY = {
     "device cuda cpu": "arrays are NumPy's, in the processor's memory: leave it out", "norm": "write np.linalg.norm(x)",
     "to": "arrays are NumPy's: leave it out for a device; write x.astype(dtype) for a dtype", "exp": "write np.exp(x)",
     "detach": "write ab.stop_gradient(x)", "backward": "write value, grads = ab.value_and_grad(loss_function)(params)",
-    "grad": "write grads = ab.grad(loss_function)(params)", "block_until_ready": "results are ready: leave it out",
+    "grad": "write grads = ab.grad(loss_function)(params)", "unsqueeze": "write x[:, None], or np.expand_dims(x, axis)",
+    "block_until_ready": "results are ready: leave it out", "expand": "write np.broadcast_to(x, shape)",
     "requires_grad requires_grad_": "leave it out: ab.grad differentiates its function's first argument",
-    "permute": "write x.transpose(axes)", "unsqueeze": "write x[:, None], or np.expand_dims(x, axis)",
-    "float": "write x.astype(np.float32)", "long": "write x.astype(np.int64)", "log": "write np.log(x)",
-    "expand": "write np.broadcast_to(x, shape)", "relu": "write ab.nn.relu(x)", "softmax": "write ab.nn.softmax(x)",
+    "permute": "write x.transpose(axes)", "shuffle": "write ab.minibatches(batch, size, shuffle=True)",
+    "float": "write x.astype(np.float32)", "append": "write ab.concat([batch, other])", "relu": "write ab.nn.relu(x)",
+    "long": "write x.astype(np.int64)", "mask batch_sizes": "write batch.lengths, which has the length of each example",
+    "log": "write np.log(x)", "to_dense pad": "write batch.to_padded()", "softmax": "write ab.nn.softmax(x)",
     "at": "arrays are NumPy's and are written in place: x[index] = value; np.add.at(x, index, value) adds",
     "map apply": "write ab.map(f, batch.examples()), or call a function that is decorated with @ab.batch",
     "data": "write batch.values for the values end to end, or batch.to_padded() for a padded array",
-    "mask batch_sizes": "write batch.lengths, which has the length of each example",
-    "to_dense pad": "write batch.to_padded()", "append": "write ab.concat([batch, other])",
-    "shuffle": "write ab.minibatches(batch, size, shuffle=True)",
 }  # fmt: skip
 """Attributes of a tensor."""
 
 OPTIMIZER = {
-    "step": "write params, state = opt.update(params, grads, state), with state = opt.init(params) at first",
+    "step apply_gradients": "write params, state = opt.update(params, grads, state), from state = opt.init(params)",
     "zero_grad": "leave it out: each ab.grad gives new gradients, which opt.update(params, grads, state) takes",
     "param_groups": "the parameters are given to opt.update; lr may be a function of the step's number",
-    "state_dict": "opt.init and opt.update return the state, an ordinary dict; ab.save(path, state) saves it",
-    "load_state_dict": "the state is an ordinary dict: state = ab.load(path), then opt.update(params, grads, state)",
+    "state_dict load_state_dict": "opt.init and opt.update return the state, a dict: ab.save(path, state)",
     "lr_scheduler": "lr may be a function of the step's number: ab.optim.Adam(lr=lambda step: 1e-3 / (1 + step))",
     "clip_grad_norm_": "write opt = ab.optim.Adam(lr, clip_norm=1.0)",
     "minimize": "write grads = ab.grad(loss)(params), then opt.update(params, grads, state)",
-    "apply_gradients": "write params, state = opt.update(params, grads, state)",
     "apply_updates": "opt.update already writes the parameters: params, state = opt.update(params, grads, state)",
 }  # fmt: skip
 """Attributes of an optimiser, and names of a package of them."""
@@ -95,32 +88,15 @@ NN = {
 """Names of a package of layers."""
 
 LAYER = {
-    "parameters": "a layer is itself a tree of parameters: write opt.init(layer) and ab.grad(loss)(layer)",
-    "named_parameters": "vars(layer) has the arrays by name; a layer is itself a tree of parameters",
+    "parameters named_parameters": "a layer is a tree of parameters: write opt.init(layer), and ab.grad(loss)(layer)",
     "state_dict": "a layer is itself a tree of arrays: ab.save(path, layer)",
     "load_state_dict": "write layer = ab.load(path, like=layer)", "forward apply": "call the layer: layer(x)",
     "train": "only ab.nn.Dropout has a mode: dropout.training = True, or dropout(x, training=True)",
     "eval": "only ab.nn.Dropout has a mode: dropout.training = False, or dropout(x, training=False)",
-    "init": "a layer has its arrays already; give seed= for repeatable ones",
-    "to": "everything runs on the processor; a layer's dtype is given when it is made, dtype=np.float64",
-    "cuda cpu": "everything runs on the processor", "zero_grad": "leave it out: each ab.grad gives new gradients",
-    "requires_grad_": "leave it out: ab.grad differentiates its function's first argument",
+    "to cuda cpu": "everything runs on the processor; a layer's dtype is given when it is made, dtype=np.float64",
+    "zero_grad requires_grad_": "leave it out: ab.grad gives new gradients, of its function's first argument",
 }  # fmt: skip
 """Attributes of a layer."""
-
-KEYWORDS = {
-    "learning_rate": "write lr", "params": "parameters go to opt.init(params)", "b1": "write betas=(b1, b2)",
-    "beta1 beta_1": "write betas=(beta1, beta2)", "epsilon": "write eps", "clipnorm": "write clip_norm",
-    "p": "write rate", "in_features in_channels input_size": "write inputs", "num_embeddings": "write rows",
-    "out_features out_channels": "write outputs", "hidden_size embed_dim normalized_shape": "write size",
-    "embedding_dim": "write dim", "num_heads": "write heads", "bidirectional": "call a second layer on x[::-1]",
-    "kernel_size": "write width for Conv1d, window for Conv2d",
-    "padding_idx batch_first": "leave it out: examples are not padded",
-    "device": "leave it out: everything runs on the processor",
-    "num_layers": "make one layer for each, and call them one after the other",
-    "activation": "call it on the result: ab.nn.relu(layer(x))",
-}  # fmt: skip
-"""Keywords of layers and optimisers."""
 
 
 def _advice(table: dict[str, str], name: str) -> str | None:
@@ -128,10 +104,7 @@ def _advice(table: dict[str, str], name: str) -> str | None:
 
 
 class Spelled(abc.ABCMeta):
-    """The class of classes whose calls, if they do not fit, say what is taken and what another library's keyword is.
-
-    A class's `_ab_advice` is added to these messages.
-    """
+    """The class of classes whose calls say what is taken, and add the class's `_ab_advice`, if they do not fit."""
 
     @property
     def __signature__(cls) -> inspect.Signature:
@@ -146,8 +119,7 @@ class Spelled(abc.ABCMeta):
             try:
                 inspect.signature(cls).bind(*args, **kwargs)
             except TypeError as error:
-                hints = [f"for {name}, {_advice(KEYWORDS, name)}" for name in kwargs if _advice(KEYWORDS, name)]
-                advice = [str(error), f"it takes {shown_signature(cls)}", *hints, *getattr(cls, "_ab_advice", ())]
+                advice = [str(error), f"it takes {shown_signature(cls)}", *getattr(cls, "_ab_advice", ())]
                 raise TypeError(f"{cls.__name__}: {'; '.join(advice)}") from None
             raise
 

@@ -24,12 +24,11 @@ from autobatch.facts.operators import ARITHMETIC
 
 _BUILTINS = """
     abs all any ascii bin bool bytearray bytes callable chr complex dict dict.fromkeys dir divmod enumerate(&iterable)
-    filter(@function,&iterable) float format frozenset getattr(&object,name,&default) hasattr hash hex id int
-    isinstance issubclass iter(&iterable) len list locals map(@function,*&iterables) max(*&args,*,@key)
-    memoryview(&object)
+    filter(@function,&iterable) float format frozenset getattr(&object,name,&default) hasattr hash hex id int isinstance
+    issubclass iter(&iterable) len list locals map(@function,*&iterables) max(*&args,*,@key) memoryview(&object)
     min(*&args,*,@key) next(!&iterator,&default) object oct ord pow range repr reversed(&sequence) round set slice
-    sorted(iterable,*,@key) str sum(iterable,&start) super tuple(&iterable) type zip(*&iterables)
-    setattr(!object) delattr(!object) vars(&object) property staticmethod classmethod
+    sorted(iterable,*,@key) str sum(iterable,&start) super tuple(&iterable) type zip(*&iterables) setattr(!object)
+    delattr(!object) vars(&object) property staticmethod classmethod
 """
 _BUILTINS_OUTSIDE = "aiter anext breakpoint compile eval exec globals help input open print __import__"
 _OPERATOR = """
@@ -51,8 +50,8 @@ _HEAPQ = """
 _BISECT = "bisect bisect_left bisect_right insort(!a) insort_left(!a) insort_right(!a)"
 _RANDOM = """
     betavariate choice choices expovariate gammavariate gauss getrandbits getstate lognormvariate normalvariate
-    paretovariate randbytes randint random randrange sample seed setstate shuffle(!x) triangular uniform
-    vonmisesvariate weibullvariate
+    paretovariate randbytes randint random randrange sample seed setstate shuffle(!x) triangular uniform vonmisesvariate
+    weibullvariate
 """
 
 

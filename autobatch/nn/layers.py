@@ -116,13 +116,7 @@ class Embedding(Layer):
     _ab_takes = "integer ids below {0}"
 
     def __init__(
-        self,
-        rows: int,
-        dim: int,
-        *,
-        init: Initializer | None = None,
-        seed: Seed = None,
-        dtype: DTypeLike = np.float32,
+        self, rows: int, dim: int, *, init: Initializer | None = None, seed: Seed = None, dtype: DTypeLike = np.float32
     ) -> None:
         check_sizes(rows=rows, dim=dim)
         (own,) = seeds_from(seed, 1)

@@ -106,9 +106,7 @@ def paired(params: Any, grads: Any, slots: Sequence[Any], by_row: bool = False) 
 def _check(leaf: Leaf, by_row: bool) -> None:
     value, grad, path = leaf.value, leaf.grad, leaf.path
     if is_boxed(value) or is_boxed(grad) or (isinstance(grad, SparseRows) and grad.boxed):
-        raise UnsupportedError(
-            f"params{path} or its gradient is on a tape or recorded; call update outside of ab.grad and ab.lazy"
-        )
+        raise UnsupportedError(f"params{path} or its gradient is recorded; call update outside of ab.grad and ab.lazy")
     if isinstance(value, SparseRows):
         raise UnsupportedError(f"params{path} is a gradient, SparseRows; write opt.update(params, grads, state)")
     if grad is None:
@@ -124,9 +122,8 @@ def _check(leaf: Leaf, by_row: bool) -> None:
     elif shape_of(grad) != shape_of(value):
         raise ShapeError(f"grads{path} has shape {shape_of(grad)}; expected that of the parameter, {shape_of(value)}")
     if dtype_of(grad) != dtype_of(value):
-        raise DTypeError(
-            f"grads{path} has dtype {dtype_of(grad)}; expected the parameter's: write .astype(np.{dtype_of(value)})"
-        )
+        own = dtype_of(value)
+        raise DTypeError(f"grads{path} has dtype {dtype_of(grad)}; expected the parameter's: write .astype(np.{own})")
     if not getattr(value, "trainable", True):
         raise UnsupportedError(f"params{path} is a {type(value).__name__} for look-ups only; it takes no gradient")
     for state in leaf.state:
@@ -144,9 +141,8 @@ def _refuse_whole_numbers(params: Any) -> None:
     values, structure = parameter_trees.flatten(params)
     places = zip(values, pytree.paths(structure), pytree.in_dataclass(structure), strict=True)
     for value, path, own in places:
-        if isinstance(value, bool) or not (
-            isinstance(value, int | complex) or (parameter_trees.is_array_like(value) and not is_keyed(value))
-        ):
+        of_arrays = parameter_trees.is_array_like(value) and not is_keyed(value)
+        if isinstance(value, bool) or not (isinstance(value, int | complex) or of_arrays):
             continue
         setting = own and isinstance(value, int | np.integer)
         if not setting and getattr(value, "trainable", True) and dtype_of(value).kind != "f":
@@ -160,9 +156,7 @@ def _refuse_whole_numbers(params: Any) -> None:
 def _check_keys(value: Any, grad: Any, path: str) -> None:
     """Check the gradient of a table of keys: `SparseRows` of keys, with rows of the right shape."""
     if not isinstance(grad, SparseRows) or grad.num_rows is not None:
-        raise ShapeError(
-            f"grads{path} is no gradient of a table of keys; expected SparseRows(keys, rows, None), as ab.grad gives it"
-        )
+        raise ShapeError(f"grads{path} is no gradient of a table of keys; expected SparseRows(keys, rows, None)")
     if grad.shape[1:] != value.shape[1:]:
         raise ShapeError(f"grads{path} has rows of shape {grad.shape[1:]}; expected {value.shape[1:]}")
 
@@ -228,8 +222,7 @@ def _add_up_shared(leaves: Sequence[Leaf]) -> None:
             if overlap(shared, memory):
                 raise UnsupportedError(
                     f"params{other} and params{path} share a part of their memory, so an update of one changes the "
-                    "other; keep the whole array as one parameter and take its parts in the function, or copy one: "
-                    f"params{path}.copy()"
+                    f"other; take the parts of one parameter in the function, or copy one: params{path}.copy()"
                 )
         open_ranges.append((high, path, memory))
 
@@ -268,17 +261,15 @@ def check(name: str, value: Any, *, below: float = math.inf) -> None:
     kinds: Any = numbers.Real
     if isinstance(number, bool) or not isinstance(number, kinds):
         own = name == "lr" and isinstance(value, list | tuple | dict | np.ndarray)
-        given = f"{name} is" if own else f"{name}={value!r:.60} is"
-        more = f": {PARAMETERS}" if own else ""
-        raise DTypeError(f"{given} a {type(value).__name__}; expected a number, at least 0{more}")
+        given, more = (name, f": {PARAMETERS}") if own else (f"{name}={value!r:.60}", "")
+        raise DTypeError(f"{given} is a {type(value).__name__}; expected a number, at least 0{more}")
     try:
         fits = 0 <= float(number) < below  # kernels take a float
     except OverflowError:
         fits = False
     if not fits:
-        raise ValueError(
-            f"{name}={value!r:.60}; expected at least 0 and {f'below {below:g}' if below < math.inf else 'finite'}"
-        )
+        bound = f"below {below:g}" if below < math.inf else "finite"
+        raise ValueError(f"{name}={value!r:.60}; expected at least 0 and {bound}")
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -522,9 +513,8 @@ class Optimizer(metaclass=Spelled):
         >>> [space.shape for space in ab.optim.SGD(0.1).scratch(ab.EmbeddingTable(np.zeros((4, 3))), threads=2)]
         [(3,), (3,)]
         """
-        tables = [
-            leaf for leaf in parameter_trees.flatten(params)[0] if is_parameter(leaf) and len(shape_of(leaf)) == 2
-        ]
+        found = parameter_trees.flatten(params)[0]
+        tables = [leaf for leaf in found if is_parameter(leaf) and len(shape_of(leaf)) == 2]
         width = max((shape_of(leaf)[1] for leaf in tables), default=0)
         dtype = np.result_type(np.float32, *(dtype_of(leaf) for leaf in tables))
         return [np.empty(width, dtype) for _ in range(threads or thread_count())]
@@ -542,9 +532,7 @@ class Optimizer(metaclass=Spelled):
                 raise StructureError(f"indexers hold a {type(indexer).__name__}; expected ab.optim.Indexer() or None")
         own = [indexer for indexer in found if indexer is not None]
         if len(set(map(id, own))) != len(own):
-            raise StructureError(
-                "one Indexer stands for two parameters; each needs its own: [Indexer() for _ in tables]"
-            )
+            raise StructureError("one Indexer stands for two parameters; write [Indexer() for _ in tables]")
         return found
 
     def _rate(self, step: int) -> float:

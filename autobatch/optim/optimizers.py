@@ -54,12 +54,8 @@ class SGD(Optimizer):
     def _step(self, step: int, lr: float) -> _Step:
         if not self.momentum:
             return kernels.sgd_rows, _numbers(lr, self.weight_decay)
-        return kernels.momentum_rows, lambda real: (
-            real(lr),
-            real(self.weight_decay),
-            real(self.momentum),
-            self.nesterov,
-        )
+        numbers = _numbers(lr, self.weight_decay, self.momentum)
+        return kernels.momentum_rows, lambda real: (*numbers(real), self.nesterov)
 
 
 @dataclasses.dataclass

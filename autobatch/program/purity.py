@@ -275,11 +275,8 @@ def _parts_of_containers(reader: Reader) -> set[str]:
             paths = [path_of(over)]
         (found if all(path is not None and path[1] for path in paths) else others).update(target_names(node.target))
     inside = {id(name) for node in bound for name in ast.walk(node.target)}
-    others |= {
-        node.id
-        for node in reader.nodes
-        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load) and id(node) not in inside
-    }
+    names = [node for node in reader.nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)]
+    others |= {node.id for node in names if id(node) not in inside}
     return found - others
 
 
@@ -304,12 +301,8 @@ def _computes(function: Any) -> bool:
     return function.__module__ in _COMPUTING and function.__name__ != "dropout"
 
 
-_COMPUTING = frozenset(
-    [
-        f"autobatch.ops.nn.{each}"
-        for each in ("activations", "dimensions", "losses", "dropout_and_masks", "softmax_and_norms")
-    ]
-)
+_NN = "activations dimensions losses dropout_and_masks softmax_and_norms"
+_COMPUTING = frozenset([f"autobatch.ops.nn.{each}" for each in _NN.split()])
 
 
 def _is_decorated(function: Any) -> bool:

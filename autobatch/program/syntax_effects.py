@@ -320,9 +320,8 @@ def _less(depth: int, level: int) -> int:
 
 
 def _is_numpys(function: Any) -> bool:
-    return (
-        isinstance(function, np.ufunc) or (getattr(function, "__module__", None) or "").partition(".")[0] == "numpy"
-    ) and not isinstance(function, type)
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
+    return (isinstance(function, np.ufunc) or package == "numpy") and not isinstance(function, type)
 
 
 def _makes_container(function: Any) -> bool:

@@ -48,9 +48,7 @@ class Facts:
         if self.mend:
             return self.mend
         if not self.mapped:
-            return (
-                "give all examples to one call, ab.map(model, examples, params=params): equal operations run together"
-            )
+            return "give all examples to one call, ab.map(model, examples, params=params): it runs equal ones together"
         if self.batched or self.way == "lock-step" or self.refusals.get("lock-step") or "lock-step" in self.slower:
             return ""
         return "give a batch, f(ab.collate(examples), …): lock-step runs each step once for all examples, of any length"
@@ -234,10 +232,8 @@ def _pattern_advice(source: Source, node: ast.stmt) -> Iterator[Advice]:
         if isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult):
             for side in (part.left, part.right):
                 if isinstance(side, ast.Call) and ast.unparse(side.func) in ("np.linalg.inv", "numpy.linalg.inv"):
-                    yield (
-                        "an inverse is made to be multiplied by",
-                        "np.linalg.solve(a, b) gives inv(a) @ b in a third of the time, and closer",
-                    )
+                    better = "np.linalg.solve(a, b) gives inv(a) @ b in a third of the time, and closer"
+                    yield "an inverse is made to be multiplied by", better
                 if isinstance(side, ast.Call) and ast.unparse(side.func) in ("np.diag", "numpy.diag"):
                     yield "a diagonal matrix is multiplied as a full one", "v[:, None] * m is np.diag(v) @ m"
 
@@ -273,10 +269,8 @@ def _summed_items(source: Source, node: ast.stmt) -> Advice | None:
     if not terms:
         return None
     array = ast.unparse(terms[0].value)  # type: ignore[attr-defined]
-    return (
-        "single items are read and added up, step by step",
-        f"read them all at once, with arrays of places: {name} = {array}[rows, columns].sum()",
-    )
+    better = f"read them all at once, with arrays of places: {name} = {array}[rows, columns].sum()"
+    return "single items are read and added up, step by step", better
 
 
 def _terms(node: ast.expr) -> list[ast.expr]:
@@ -290,10 +284,8 @@ def _growing_array(source: Source, node: ast.stmt, call: ast.Call, name: str) ->
     if not loops or not target_names(node) & names_read(call):
         return None
     grown = ", ".join(sorted(target_names(node) & names_read(call)))
-    return (
-        f"{name} copies all of {grown} in each step",
-        f"append to a list, and write {grown} = np.stack(list) after the loop",
-    )
+    better = f"append to a list, and write {grown} = np.stack(list) after the loop"
+    return f"{name} copies all of {grown} in each step", better
 
 
 def _vectorized(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
@@ -315,10 +307,10 @@ def _python_sum(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Ad
 
 
 _Finder = Callable[[Source, ast.stmt, ast.Call, str], Advice | None]
-_JOINS = {f"{module}.{name}" for module in ("np", "numpy") for name in ("append", "concatenate", "vstack", "hstack")}
-_VECTORIZE = {
-    f"{module}.{name}" for module in ("np", "numpy") for name in ("vectorize", "apply_along_axis", "frompyfunc")
-}
+_JOINS, _VECTORIZE = (
+    {f"{module}.{name}" for module in ("np", "numpy") for name in names.split()}
+    for names in ("append concatenate vstack hstack", "vectorize apply_along_axis frompyfunc")
+)
 _CALLS: list[tuple[set[str], _Finder]] = [
     (_JOINS, _growing_array),
     (_VECTORIZE, _vectorized),

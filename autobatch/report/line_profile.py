@@ -200,9 +200,8 @@ class LineProfile:
     def _stop_watching_lines(self) -> None:
         """Watch only the functions in `_RARE` from now on, which takes no time in between."""
         self.complete, self._end = False, math.inf
-        self._watched_seconds = {
-            place: each.seconds for place, each in self.lines.items() if place not in (PREPARING, BACKWARD)
-        }
+        own = {place: each for place, each in self.lines.items() if place not in (PREPARING, BACKWARD)}
+        self._watched_seconds = {place: each.seconds for place, each in own.items()}
         for kind, name in _LAUNCHING:
             self._replace(kind, name, self._watched)
         sys.settrace(None)
@@ -459,14 +458,9 @@ _WATCHED: list[tuple[CodeType, Any]] = [
         _op: (Op.__call__,),
         _compiled: (compiled_map,),
         _watch_preparing: (
-            lockstep_forms._convert,
-            block_forms._form,
-            taped_forms._form,
-            tracing.trace,
-            Form.__init__,
-            kernel_codegen.fuse,
-            wait_until_compiled,
+            lockstep_forms._convert, block_forms._form, taped_forms._form, tracing.trace, Form.__init__,
+            kernel_codegen.fuse, wait_until_compiled,
         ),
     }.items()
     for function in functions
-]
+]  # fmt: skip

@@ -221,11 +221,8 @@ class Report:
         """(execution mode, what it costs or why it did not run), the one that ran first."""
         costs = {way: f"{seconds * 1e6:,.1f} µs an example" for way, seconds in self.costs.items()}
         why = [text for text in (costs.pop(self.way, ""), self.why and f"chosen: {self.why}") if text]
-        out = [(self.way, "; ".join(why))] if why else []
-        out += [
-            *costs.items(),
-            *((way, f"not possible: {why}") for way, why in self.refusals.items() if way not in self.costs),
-        ]
+        refused = ((way, f"not possible: {why}") for way, why in self.refusals.items() if way not in self.costs)
+        out = [*([(self.way, "; ".join(why))] if why else []), *costs.items(), *refused]
         return out + [(way, "not run on such inputs yet") for way in self.untried]
 
     def _modes(self) -> list[str]:
@@ -292,9 +289,8 @@ class Report:
         out: list[str] = []
         if self.forced:
             out += ["", "values needed at once (each wait ends a round):"]
-            out += _table(
-                ("times", "where"), [(str(f.times), _location(f.file, f.line, columns() - 7)) for f in self.forced]
-            )
+            rows = [(str(f.times), _location(f.file, f.line, columns() - 7)) for f in self.forced]
+            out += _table(("times", "where"), rows)
         if self.fallbacks:
             out += ["", "not batched:"]
             for why, times in self.fallbacks.items():
@@ -310,13 +306,8 @@ def _plural(count: int, what: str) -> str:
 
 
 def _time(seconds: float) -> str:
-    return (
-        f"{seconds:.2f} s"
-        if seconds >= 1
-        else f"{seconds * 1e3:.1f} ms"
-        if seconds >= 1e-3
-        else f"{seconds * 1e6:.0f} µs"
-    )
+    digits, scale, unit = (2, 1, "s") if seconds >= 1 else (1, 1e3, "ms") if seconds >= 1e-3 else (0, 1e6, "µs")
+    return f"{seconds * scale:.{digits}f} {unit}"
 
 
 def _location(file: str, line: int, width: int) -> str:
@@ -363,10 +354,8 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
         room -= widths[k] + 2
     lines = []
     for row in cells:
-        texts = [
-            text.rjust(width) if number else _cut(text, width).ljust(width)
-            for text, width, number in zip(row, widths, numbers, strict=True)
-        ]
+        placed = zip(row, widths, numbers, strict=True)
+        texts = [text.rjust(width) if number else _cut(text, width).ljust(width) for text, width, number in placed]
         lines.append("  ".join(texts).rstrip())
     return lines
 
@@ -379,17 +368,11 @@ def _label(span: Span) -> str:
 
 def _trace_events(spans: Sequence[Span], name: str) -> dict[str, Any]:
     """The timeline in the Trace Event Format of Chrome's tracing, as complete events ("X"); `name` is the process's."""
-    events: list[dict[str, Any]] = [
-        {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": name or "autobatch"}}
-    ]
+    events: list[Any] = [{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": name or "autobatch"}}]
     for at, kind in enumerate(_TRACKS):
         events.append({"name": "thread_name", "ph": "M", "pid": 1, "tid": at, "args": {"name": kind}})
     for span in spans:
         where = {"file": span.place[0], "line": span.place[1]} if span.place[0] else {}
-        events.append(
-            {
-                "name": _label(span), "cat": span.kind, "ph": "X", "pid": 1, "tid": _TRACKS.index(span.kind),
-                "ts": round(span.start * 1e6, 3), "dur": round(span.seconds * 1e6, 3), "args": where,
-            }
-        )  # fmt: skip
+        event = {"name": _label(span), "cat": span.kind, "ph": "X", "pid": 1, "tid": _TRACKS.index(span.kind)}
+        events.append(event | {"ts": round(span.start * 1e6, 3), "dur": round(span.seconds * 1e6, 3), "args": where})
     return {"traceEvents": events, "displayTimeUnit": "ms"}

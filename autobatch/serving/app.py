@@ -32,9 +32,8 @@ try:
         shortened,
     )
 except ImportError as error:
-    raise ImportError(
-        f"ab.serve needs packages beside the library's: pip install starlette msgspec safetensors ({error})"
-    ) from error
+    missing = f"pip install starlette msgspec safetensors ({error})"
+    raise ImportError(f"ab.serve needs more packages: {missing}") from error
 
 from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.errors import ClosedError, OptionError, OverloadedError

@@ -170,9 +170,8 @@ class Batcher:
                 raise ClosedError("the batcher is closed, and takes no requests any more")
             if self.max_queue is not None and len(self._queue) >= self.max_queue:
                 self.metrics.rejected += 1
-                raise OverloadedError(
-                    f"{len(self._queue)} requests wait, and max_queue={self.max_queue}; try again later"
-                )
+                waiting = len(self._queue)
+                raise OverloadedError(f"{waiting} requests wait, and max_queue={self.max_queue}; try again later")
             request = Request(example, loop)
             self._queue[request] = None
             if self._thread is None:

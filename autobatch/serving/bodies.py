@@ -140,9 +140,8 @@ def _plain(value: Any, path: tuple[Any, ...]) -> Any:
         out = value.tolist()
         return out if value.dtype.kind != "f" or np.isfinite(value).all() else _plain(out, path)
     if isinstance(value, float):
-        return (
-            value if math.isfinite(value) else "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        )
+        infinite = "Infinity" if value > 0 else "-Infinity"
+        return value if math.isfinite(value) else "NaN" if math.isnan(value) else infinite
     if isinstance(value, dict):
         wrong = next((key for key in value if not isinstance(key, str)), None)
         if wrong is not None:

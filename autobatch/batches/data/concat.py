@@ -56,10 +56,8 @@ def concat_trees(trees: Sequence[Any]) -> Any:
             raise StructureError(f"batch {i} is {structure}; expected the structure of batch 0, {structures[0]}")
     if not any(isinstance(leaf, Batch) for leaf in columns[0]):
         raise UnsupportedError("no batch among what is to be one; give batches, or trees with batches in them")
-    places = paths(structures[0])
-    return unflatten(
-        structures[0], [_joined(c, path) for c, path in zip(zip(*columns, strict=True), places, strict=True)]
-    )
+    placed = zip(zip(*columns, strict=True), paths(structures[0]), strict=True)
+    return unflatten(structures[0], [_joined(column, path) for column, path in placed])
 
 
 def _joined(column: Sequence[Any], path: str) -> Any:
@@ -71,9 +69,7 @@ def _joined(column: Sequence[Any], path: str) -> Any:
         return first
     for i, each in enumerate(column):
         if not isinstance(each, Batch):
-            raise StructureError(
-                f"batch {i} has a {type(each).__name__}{_name(path)}, which is no batch; batch 0 has one"
-            )
+            raise StructureError(f"batch {i} has a {type(each).__name__}{_name(path)}; batch 0 has a batch there")
     if len(column) == 1:
         return first
     filled = [each for each in column if not (each.batch_size == 0 and isinstance(each, Batched) and not each.sizes)]
@@ -105,14 +101,11 @@ def _check(column: Sequence[Any], path: str) -> None:
     first = column[0]
     for i, each in enumerate(column):
         if each.ndim != first.ndim:
-            raise ShapeError(
-                f"batch {i} has examples of {each.ndim} dimensions{_name(path)}, batch 0 of {first.ndim}; expected one "
-                "number of dimensions"
-            )
+            given = f"examples of {each.ndim} dimensions{_name(path)}"
+            raise ShapeError(f"batch {i} has {given}, batch 0 of {first.ndim}; expected one number of dimensions")
         if each.dtype != first.dtype:
-            raise DTypeError(
-                f"batch {i} has examples of {each.dtype}{_name(path)}, batch 0 of {first.dtype}; convert them first"
-            )
+            given = f"examples of {each.dtype}{_name(path)}"
+            raise DTypeError(f"batch {i} has {given}, batch 0 of {first.dtype}; convert them first")
 
 
 def joined_lanes(column: Sequence[MaskedBatch]) -> MaskedBatch:

@@ -201,9 +201,8 @@ class orthogonal(Initializer):  # noqa: N801
         return (self.gain * (q if rows >= columns else q.T)).astype(dtype).reshape(shape)
 
 
-_KINDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (normal, uniform, constant, xavier_uniform, kaiming_normal, orthogonal)
-}
+_ALL: Any = (normal, uniform, constant, xavier_uniform, kaiming_normal, orthogonal)
+_KINDS = {kind.__name__: kind for kind in _ALL}
 
 
 def from_settings(settings: dict[str, Any]) -> Initializer:

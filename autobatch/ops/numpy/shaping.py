@@ -221,9 +221,8 @@ class FlatIterator:
             if not differ_somewhere(given, 0):
                 return
             if any_shorter(value, 1):
-                raise report_error(
-                    self._array, NeedsLoop("a write through ndarray.flat of an array that is empty in some examples")
-                )
+                error = NeedsLoop("a write through ndarray.flat of an array that is empty in some examples")
+                raise report_error(self._array, error)
             if differ_somewhere(wanted, given):
                 value = np.resize(value, (wanted,))
         flat[index] = value
@@ -494,9 +493,7 @@ def _is_one(size: Size) -> bool:
         return size == 1
     one = size.values == 1
     if one.any() and not one.all():
-        raise ShapeError(
-            "squeeze: a dimension is 1 in some examples only, so their results differ in rank; give `axis`"
-        )
+        raise ShapeError("squeeze: a dimension is 1 in some examples only, so results differ in rank; give `axis`")
     return bool(one.size) and bool(one.all())
 
 
