@@ -51,8 +51,8 @@ def reduce_value(decorated: Any) -> tuple[Any, ...]:
     if found is decorated and module != "__main__":
         return by_name, (module, name)
     if type(function) is not types.FunctionType:
-        own = type(decorated), (function, decorated.strict, decorated.way)
-        return (by_name, (module, name)) if found is decorated else own
+        made = type(decorated), (function, decorated.strict, decorated.way)
+        return (by_name, (module, name)) if found is decorated else made
     own = getattr(decorated, _NAME) if found is decorated else function
     return revived, (type(decorated), own, decorated.strict, _sources(function), decorated.way)
 

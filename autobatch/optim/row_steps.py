@@ -226,8 +226,8 @@ def _scratch_by_dtype(steps: Sequence[RowStep], given: np.ndarray | None) -> dic
     for step in steps:
         widths[step.dtype] = max(step.width, widths.get(step.dtype, 0))
     fits = {dtype for dtype, width in widths.items() if given is not None and given.size >= width}
-    reused = {dtype for dtype in widths if given is not None and dtype in fits and given.dtype == dtype}
-    return {dtype: given if dtype in reused else np.empty(width, dtype) for dtype, width in widths.items()}
+    reused = {given.dtype: given} if given is not None and given.dtype in fits else {}
+    return {dtype: reused[dtype] if dtype in reused else np.empty(width, dtype) for dtype, width in widths.items()}
 
 
 def _run_tasks(waiting: Iterator[int], arguments: Callable[[int], tuple[Any, ...]]) -> None:

@@ -61,8 +61,8 @@ def collate(data: Any, *, nulls: Any = "raise") -> Any:
     """
     columns = Columns(nulls)
     out = columns.whole(_column(data, columns, Place()))
-    firsts = (x[0] if type(x) is list and x else x for x in data if type(data) is list and type(out) is ObjectBatch)
-    if any(isinstance(each, str) for each in firsts):
+    listed = data if type(data) is list and type(out) is ObjectBatch else ()
+    if any(isinstance(x[0] if type(x) is list and x else x, str) for x in listed):
         warn_user(
             f"ab.collate got strings in {len(data)} examples, which no operation runs on together: make numbers of "
             "words by ab.Vocabulary or ab.hash_keys, or write ab.map(f, strings)"
