@@ -305,7 +305,7 @@ class Optimizer(metaclass=Spelled):
     (array([0.85 , 0.925]), 2)
     """
 
-    _ab_advice: ClassVar[tuple[str, ...]] = (PARAMETERS,)
+    _ab_advice = (PARAMETERS,)  # of the class: without an annotation it is no field
 
     clip_value: float | None = None
     clip_norm: float | None = None
