@@ -336,22 +336,10 @@ def _note_what_is_taken(error: BaseException) -> None:
                 words = array.dtype.kind in "USO"
                 note += f"; got {_OF_WORDS if words else f'{array.dtype} of shape {array.shape}'}"
         if code is _CALL_CODE and trace.tb_next is None and type(error) is TypeError:
-            note = f"{names['function'].__name__} takes {shown_signature(names['function'])}"
+            note = f"{names['function'].__name__} takes {', '.join(inspect.signature(names['function']).parameters)}"
         trace = trace.tb_next
     if note and note not in getattr(error, "__notes__", ()):
         error.add_note(note)
-
-
-def shown_signature(function: Any) -> str:
-    """The parameters of a function, or of a signature, without their types.
-
-    >>> shown_signature(hiding_frames)
-    '(function)'
-    """
-    signature = function if isinstance(function, inspect.Signature) else inspect.signature(function)
-    bare = [each.replace(annotation=each.empty) for each in signature.parameters.values()]
-    text = str(signature.replace(parameters=bare, return_annotation=signature.empty))
-    return re.sub(r"<class 'numpy\.(\w+)'>", r"np.\1", text)
 
 
 _OF_WORDS = "words, of which ab.Vocabulary or ab.hash_keys makes numbers"

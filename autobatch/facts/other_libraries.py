@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.diagnostics import hiding_frames, shown_signature
+from autobatch.core.diagnostics import hiding_frames
 
 MODULE = {
     "vmap vectorize function": "decorate the function of one example with @ab.batch, or call ab.map(f, examples)",
@@ -116,10 +116,11 @@ class Spelled(abc.ABCMeta):
         try:
             return super().__call__(*args, **kwargs)
         except TypeError:
+            signature = inspect.signature(cls)
             try:
-                inspect.signature(cls).bind(*args, **kwargs)
+                signature.bind(*args, **kwargs)
             except TypeError as error:
-                advice = [str(error), f"it takes {shown_signature(cls)}", *getattr(cls, "_ab_advice", ())]
+                advice = [str(error), f"it takes {', '.join(signature.parameters)}", *getattr(cls, "_ab_advice", ())]
                 raise TypeError(f"{cls.__name__}: {'; '.join(advice)}") from None
             raise
 
