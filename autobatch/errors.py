@@ -114,6 +114,9 @@ class ClosedError(RuntimeError):
     """A request to a batcher that is closed, or a server that shuts down."""
 
 
+Place = tuple[str, int]  # file, line
+
+
 class Reason(str):
     """Why code does not run in some mode, in words.
 
@@ -124,11 +127,10 @@ class Reason(str):
     'model.py:3: a generator'
     """
 
-    __slots__ = ("instead", "where")
-    where: tuple[str, int] | None
+    where: Place | None
     instead: str
 
-    def __new__(cls, why: str, where: tuple[str, int] | None = None, instead: str = "") -> "Reason":
+    def __new__(cls, why: Any, where: Place | None = None, instead: str = "") -> "Reason":
         out = super().__new__(cls, why)
         out.where, out.instead = where or getattr(why, "where", None), instead or getattr(why, "instead", "")
         return out
@@ -146,9 +148,8 @@ class Unsupported(Exception):  # noqa: N818  # a signal, not a failure
 
     Args:
         why: what is not supported, without a place; a `Reason` brings its place and remedy along.
-        node: the syntax at fault; the reader of its file adds that (`at`).
+        node: the syntax at fault, to which `at` adds the file; where: the file and line at fault.
         instead: what to write instead, in one sentence.
-        where: the file and line at fault.
         passing: it holds for this run only: the form is being compiled, the run raised an error.
 
     >>> str(Unsupported("out= has no batched form", where=("model.py", 3)))
@@ -156,31 +157,18 @@ class Unsupported(Exception):  # noqa: N818  # a signal, not a failure
     """
 
     def __init__(
-        self,
-        why: Any = "",
-        node: Any = None,
-        *,
-        instead: str = "",
-        where: tuple[str, int] | None = None,
-        passing: bool = False,
+        self, why: Any = "", node: Any = None, *, instead: str = "", where: Place | None = None, passing: bool = False
     ) -> None:
         super().__init__(why)
-        self.instead = instead or getattr(why, "instead", "")
-        self.where = where or getattr(why, "where", None)
-        self.passing = passing
+        self.reason, self.passing = Reason(why, where, instead), passing
         self._line = getattr(node, "lineno", 0)
 
     def __str__(self) -> str:
         return self.reason.placed
 
-    @property
-    def reason(self) -> Reason:
-        """What was raised, for a message."""
-        return Reason(self.args[0] if self.args else "", self.where, self.instead)
-
     def at(self, file: str, line: int) -> "Unsupported":
         """This signal with its place, unless it has one: its node's line in `file`, else the given line."""
-        self.where = self.where or (file, self._line or line)
+        self.reason.where = self.reason.where or (file, self._line or line)
         return self
 
 

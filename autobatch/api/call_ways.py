@@ -155,29 +155,20 @@ def _warn_of_rows(given: tuple[Any, ...], size: int) -> None:
             )
 
 
-def _once_compiled(call: "_BatchCall | _MapCall", way: str, count: int) -> Any:
-    """The results by a pinned way; waits for code that is being compiled.
-
-    Raises:
-        Unsupported: there is no compiled form; no example has run.
-    """
-    try:
-        return call.run(Portion(way, count), 0)
-    except Unsupported as refused:
-        reason = why_not_compiled(call.function, *call.packed(0, count)) if refused.passing else refused.reason
-    if reason:
-        raise Unsupported(reason)
-    return call.run(Portion(way, count), 0)
-
-
 def _pinned(call: "_BatchCall | _MapCall", way: str, count: int) -> tuple[Any, str]:
     """The results by a pinned way, and ""; or None, and why there is no compiled form: then no example has run."""
-    try:
-        out = _once_compiled(call, way, count)
-    except Unsupported as refused:
-        return None, refused.reason
-    note(way, f"way={way!r}", call.function, call.stats)
-    return out, ""
+    reason: str = ""
+    for _ in range(2):  # waits once for code that is being compiled
+        try:
+            out = call.run(Portion(way, count), 0)
+        except Unsupported as refused:
+            reason = why_not_compiled(call.function, *call.packed(0, count)) if refused.passing else refused.reason
+            if reason:
+                break
+        else:
+            note(way, f"way={way!r}", call.function, call.stats)
+            return out, ""
+    return None, reason or "it is being compiled"
 
 
 def _timed_loop(kind: History, count: int, loop: Callable[[], Any]) -> Any:

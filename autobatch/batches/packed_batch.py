@@ -9,10 +9,9 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch, narrowed, refusal, register_form
 from autobatch.batches.array_batch import ArrayBatch, collated
-from autobatch.batches.batch_reductions import plain_data
-from autobatch.batches.packing import as_arrays, check_numbers, flat_numbers
-from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of
+from autobatch.batches.packing import as_arrays, flat_numbers
+from autobatch.batches.padded_batch import MaskedBatch, as_data
+from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region
 from autobatch.core.formatting import ArrayLike, shown_value
@@ -467,15 +466,7 @@ def _check_packed(name: str, given: Any) -> None:
 
 def as_rows(values: Any) -> Any:
     """The values as an array or a batch; values with a gradient keep it."""
-    if is_boxed(values):
-        return plain_data(values)
-    check_plain(values, "the values")
-    try:
-        rows = np.asarray(values)
-    except ValueError as error:
-        raise ShapeError(f"the values are not one array ({error}); use PackedBatch.from_examples") from None
-    check_numbers(rows.dtype, "the array of values")
-    return rows
+    return as_data(values, "the values are not one array", "PackedBatch")
 
 
 def _count(values: Any) -> int:

@@ -486,20 +486,21 @@ for _name, _weak_unary in scalars.UNARY.items():
         setattr(MaskedBatch, f"__{_name}__", _unary(f"__{_name}__", _weak_unary))
 
 
-def as_data(data: Any) -> Any:
-    """Padded data as an array of numbers.
+def as_data(data: Any, what: str = "the data is not one padded array", cls: str = "MaskedBatch") -> Any:
+    """The data of a batch as an array of numbers; what carries a gradient keeps it.
 
     Raises:
         ShapeError: nested lists of different lengths. DTypeError: a dtype that is no number.
     """
     if is_boxed(data):
         return plain_data(data)
-    check_plain(data, "the data")
+    name = " ".join(what.split()[:2])
+    check_plain(data, name)
     try:
         out = np.asarray(data)
     except ValueError as error:
-        raise ShapeError(f"the data is not one padded array ({error}); use MaskedBatch.from_examples") from None
-    check_numbers(out.dtype, "the data")
+        raise ShapeError(f"{what} ({error}); use {cls}.from_examples") from None
+    check_numbers(out.dtype, name)
     return out
 
 

@@ -20,7 +20,7 @@ from autobatch.core.abstract_eval import Weak, aval_of, freeze
 from autobatch.core.batched import Batched, Packed
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import Unsupported, UnsupportedError
+from autobatch.errors import Unsupported, UnsupportedError, reason_of
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -141,10 +141,8 @@ def _trace(program: Program, batched: Sequence[bool], wanted: Sequence[int], giv
         out.forward = len(tracer.steps)
         if leaves:
             _walk_back(out, tape, data, cts, list(leaves.values()))
-    except Unsupported:
-        raise
     except Exception as error:  # any error of a rule that reads values
-        raise Unsupported(str(error)) from error
+        raise Unsupported(reason_of(error)) from error
     finally:
         tape.close()
     if tracer.failed is not None:

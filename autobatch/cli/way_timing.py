@@ -94,7 +94,7 @@ def _timing(way: WayName, call: Callable[[], Any] | str, expected: Any, seconds:
         wrong = compare(expected, result)
         if wrong:
             return Timing(NAMES[way], f"DIFFERS from the loop: {wrong[0]}")
-        why = f"fell back: {next(iter(fallbacks))}" if fallbacks else ""
+        why = f"fell back: {fallbacks[0].placed}" if fallbacks else ""
         return Timing(NAMES[way], why, first, _fastest(call, seconds))
 
 

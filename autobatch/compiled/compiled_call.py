@@ -81,8 +81,6 @@ def bound_values(function: FunctionType, given: Sequence[Any], named: dict[str, 
     """
     defaults = function.__defaults__ or ()
     places = _places(function.__code__, function, len(given), tuple(named), len(defaults))
-    if isinstance(places, str):
-        raise Unsupported(places)
     return [
         given[place] if kind == "given" else named[place] if kind == "named"
         else defaults[place] if kind == "default" else function.__kwdefaults__[place]  # type: ignore[index]
@@ -93,16 +91,16 @@ def bound_values(function: FunctionType, given: Sequence[Any], named: dict[str, 
 @functools.lru_cache(maxsize=MOST_FUNCTIONS)
 def _places(
     code: Any, function: FunctionType, given: int, named: tuple[str, ...], defaults: int
-) -> list[tuple[str, Any]] | str:
-    """For each parameter, (source of its value, key in the source); or a string: why the arguments do not fit."""
+) -> list[tuple[str, Any]]:
+    """For each parameter, (source of its value, key in the source)."""
     signature = inspect.signature(function)
     parameters = sorted(signature.parameters.values(), key=lambda each: each.kind == each.KEYWORD_ONLY)
     if {each.kind for each in parameters} & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
-        return f"{function.__qualname__} takes any number of arguments"
+        raise Unsupported(f"{function.__qualname__} takes any number of arguments")
     try:
         bound = signature.bind(*(("given", k) for k in range(given)), **{name: ("named", name) for name in named})
     except TypeError as error:
-        return str(error)
+        raise Unsupported(str(error)) from None
     positional = [each.name for each in parameters if each.kind != each.KEYWORD_ONLY]
     first = len(positional) - defaults
     return [

@@ -66,16 +66,13 @@ class KernelForm:
             Unsupported: there is no kernel, or it is not compiled yet.
         """
         if self.kernel is None or not self.kernel.poll(wait=False):
-            reason, passing = self.state()
-            raise Unsupported(reason, passing=passing)
+            raise self.refusal()
 
-    def state(self) -> tuple[str, bool]:
-        """The reason why the kernel cannot run, and whether it will be able to later."""
-        if self.reason:
-            return self.reason, False
-        if self.kernel is None or self.kernel.failed:
-            return "Numba could not compile it", False
-        return "it is being compiled", True
+    def refusal(self) -> Unsupported:
+        """Why the kernel cannot run now."""
+        if self.reason or self.kernel is None or self.kernel.failed:
+            return Unsupported(self.reason or "Numba could not compile it")
+        return Unsupported("it is being compiled", passing=True)
 
     def refuse(self, name: str, given: Any, expected: Any) -> Unsupported:
         """Retire the kernel because `name` gave `given` where Python has `expected`; returns the exception."""
@@ -191,9 +188,9 @@ def wait_for(form: KernelForm | None, seconds: float = 120.0) -> None:
         return
     end = time.monotonic() + seconds
     while not (form.kernel is not None and form.kernel.poll()):
-        reason, pending = form.state()
-        if not pending or time.monotonic() > end:
-            raise Unsupported(reason, passing=pending)
+        refused = form.refusal()
+        if not refused.passing or time.monotonic() > end:
+            raise refused
         time.sleep(_PATIENCE)
 
 

@@ -43,37 +43,21 @@ from autobatch.errors import (
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Fallback(str):
-    """One noted fallback: a string "file:line: reason".
-
-    Attributes:
-        where: (file, line); reason: why the code falls back, and what to write instead.
-    """
-
-    where: tuple[str, int]
-    reason: Reason
-
-    def __new__(cls, where: tuple[str, int], reason: Reason) -> "Fallback":
-        out = super().__new__(cls, f"{shown_file(where[0])}:{where[1]}: {reason}")
-        out.where, out.reason = where, reason
-        return out
-
-
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _warned: dict[tuple[str, int, str], Any] = {}  # (file, line, reason) -> the warning filters at the last warning
-_noted: contextvars.ContextVar[list[Fallback] | None] = contextvars.ContextVar("autobatch_fallbacks", default=None)
+_noted: contextvars.ContextVar[list[Reason] | None] = contextvars.ContextVar("autobatch_fallbacks", default=None)
 
 
 @contextlib.contextmanager
-def noted_fallbacks() -> Iterator[list[Fallback]]:
+def noted_fallbacks() -> Iterator[list[Reason]]:
     """Collect fallbacks inside this block instead of warning.
 
     >>> with noted_fallbacks() as found:
     ...     warn_fallback("np.median has no rule", where=("model.py", 3))
-    >>> found
-    ['model.py:3: np.median has no rule']
+    >>> found[0].placed
+    'model.py:3: np.median has no rule'
     """
-    found: list[Fallback] = []
+    found: list[Reason] = []
     token = _noted.set(found)
     try:
         yield found
@@ -182,15 +166,15 @@ def warn_fallback(reason: str, where: tuple[str, int] | None = None, way: str = 
 
     Warns once per line and reason; again if the filters were replaced by ones that say "always".
     """
-    reason = Reason(reason, where)
-    filename, line = reason.where or user_line()
+    reason = Reason(reason, where or getattr(reason, "where", None) or user_line())
+    filename, line = reason.where or ("", 0)
     better = f". Instead: {reason.instead}" if reason.instead else ""
     if config.strict:
         other = "no loop over the examples" if way.startswith("as a loop") else "lock-step only"
-        raise UnsupportedError(f"{shown_file(filename)}:{line}: {reason}; strict=True allows {other}{better}")
+        raise UnsupportedError(f"{reason.placed}; strict=True allows {other}{better}")
     noted = _noted.get()
     if noted is not None:
-        noted.append(Fallback((filename, line), reason))
+        noted.append(reason)
         return
     if not config.warn:
         return

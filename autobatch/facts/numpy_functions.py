@@ -8,20 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.lib import array_utils, scimath, stride_tricks
 
+WHOLE_ARRAYS = "write it with NumPy functions on whole arrays, np.where for a choice"
 INSTEAD: dict[Any, str] = {
-    **dict.fromkeys(
-        (np.vectorize, np.frompyfunc, np.apply_along_axis),
-        "write it with NumPy functions on whole arrays, np.where for a choice",
-    ),
+    **dict.fromkeys((np.unique, np.histogram, np.bincount), "count with ab.segments.segment_sum into fixed bins"),
     **dict.fromkeys((np.linalg.lstsq, np.linalg.pinv), "solve the normal equations: np.linalg.solve(a.T @ a, a.T @ b)"),
-    **dict.fromkeys(
-        (np.median, np.percentile, np.quantile, np.partition),
-        "sort, and take what is needed: np.sort(x)[len(x) // 2]",
-    ),
-    **dict.fromkeys(
-        (np.unique, np.histogram, np.bincount),
-        "count with ab.segments.segment_sum or np.add.at: a fixed number of bins",
-    ),
+    **dict.fromkeys((np.vectorize, np.frompyfunc, np.apply_along_axis), WHOLE_ARRAYS),
+    **dict.fromkeys((np.median, np.percentile, np.quantile, np.partition), "sort, and take np.sort(x)[len(x) // 2]"),
 }
 """What to write instead of a function, or of a call of an object of a class, that runs example by example."""
 

@@ -158,18 +158,12 @@ class LazyArray(AbstractArray, ArrayMixin):
     def _ab_rebind(self, new: Any) -> None:
         """Take over the value of `new`; in-place writes end with this."""
         if self.aval.shared and self.row == -1:
-            self._ab_refuse(
-                NeedsLoop(
-                    "an example writes into a shared array, which the examples after it would see", instead=COPY_FIRST
-                )
-            )
+            self._refuse_write("an example writes into a shared array, which the examples after it would see")
         if getattr(self, "exposed", False):
-            self._ab_refuse(
-                NeedsLoop("an array is written to after np.asarray made another name for it", instead=COPY_FIRST)
-            )
+            self._refuse_write("an array is written to after np.asarray made another name for it")
         if self.source is not None and self.row == -1:
             if not self.trace.inputs.note_write(self):
-                self._ab_refuse(NeedsLoop("an example writes into an argument that is read-only", instead=COPY_FIRST))
+                self._refuse_write("an example writes into an argument that is read-only")
             self.strided = self._ab_plain  # a write does not change the strides
         if type(new) is not LazyArray:
             new = self.trace.computed(np.array(new))
@@ -180,6 +174,9 @@ class LazyArray(AbstractArray, ArrayMixin):
             self.row = new.row
         elif new.segment is None:
             self.pending = new.pending
+
+    def _refuse_write(self, why: str) -> NoReturn:
+        self._ab_refuse(NeedsLoop(why, instead=COPY_FIRST))
 
     def _ab_refuse(self, error: Exception) -> NoReturn:
         """Raise, and make the examples run as a loop even if the running one catches the error."""

@@ -77,9 +77,8 @@ def map_with_stats(
     stats = run.trace.stats
     if run.shows_order():
         run.trace.close()
-        return run.as_loop(
-            Reason("the order of the examples shows in what they print, draw or read", None, SHOW_AFTER), True
-        ), stats
+        order = "the order of the examples shows in what they print, draw or read"
+        return run.as_loop(Reason(order, None, SHOW_AFTER), True), stats
     if run.shows_identity():
         run.trace.close()
         return run.as_loop("it is asked whether an array that has two names is one object", True), stats
@@ -214,9 +213,8 @@ class _Map:
                 if fibers.error is None and not changed:
                     writes = trace.inputs.pending_writes(leaves_of_kind(self._shared, np.ndarray))
                     if writes is None:
-                        raise LaunchError from NeedsLoop(
-                            "an example writes into memory that it shares with other arguments", instead=COPY_FIRST
-                        )
+                        why = "an example writes into memory that it shares with other arguments"
+                        raise LaunchError from NeedsLoop(why, instead=COPY_FIRST)
                     self._writes = writes
             finally:
                 if recorder is not None:
@@ -268,16 +266,11 @@ class _Map:
             made = self._replace_left_over(results)
         else:
             made = [each for each in results if type(each) is FunctionType]
-        if self._is_referred_to():
-            raise LaunchError from NeedsLoop(
-                "an example leaves arrays where they cannot be replaced by values",
-                instead="return what is needed instead of keeping it elsewhere",
-            )
-        if any(map(is_rewritten, made)):
-            raise LaunchError from NeedsLoop(
-                "an example leaves a function that it makes",
-                instead="return what is needed instead of keeping it elsewhere",
-            )
+        left = "arrays where they cannot be replaced by values" if self._is_referred_to() else ""
+        left = left or ("a function that it makes" if any(map(is_rewritten, made)) else "")
+        if left:
+            instead = "return what is needed instead of keeping it elsewhere"
+            raise LaunchError from NeedsLoop(f"an example leaves {left}", instead=instead)
         self._written = iter(self._writes)
         write_all(self._written)
         self.trace.inputs.end_loans(results)
@@ -302,9 +295,8 @@ class _Map:
         trace, self._failed = self.trace, fibers.failed
         if fibers.error is None:
             self._line = next(iter(trace.stats.forced), None)
-            return NeedsLoop(
-                "an example changes what the examples share, and one waits for a value", instead=RETURN_VALUES
-            )
+            why = "an example changes what the examples share, and one waits for a value"
+            return NeedsLoop(why, instead=RETURN_VALUES)
         quiet = not (self.state.may_change or trace.inputs.written or trace.inputs.lent or changed)
         if trace.failed is None and quiet:  # raises the user's error, unless only the lazy run failed
             run_plain(self._function, self.columns, fibers.failed, self._shared, self._arguments_of, self._first)

@@ -420,8 +420,7 @@ def _dropped_calls(function: FunctionType) -> Sequence[tuple[str, Any]]:
     if known is None:
         known = []
         with contextlib.suppress(Unsupported):
-            node, _ = find(function)
-            calls = [each.value for each in ast.walk(node) if isinstance(each, ast.Expr)]
+            calls = [each.value for each in ast.walk(find(function).node) if isinstance(each, ast.Expr)]
             paths = [path_of(call.func) for call in calls if isinstance(call, ast.Call)]
             local = {name for each in inner_codes(code) for name in each.co_varnames}
             known = [path for path in paths if path is not None and is_dotted(path[1]) and path[0] not in local]

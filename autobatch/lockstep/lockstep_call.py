@@ -36,6 +36,7 @@ from autobatch.errors import (
     ShapeError,
     Unsupported,
     UnsupportedError,
+    reason_of,
 )
 from autobatch.lockstep.calls.builtin_functions import captures_lanes
 from autobatch.lockstep.calls.call_by_callee import call
@@ -118,7 +119,7 @@ def in_lock_step(
             raise
         forget_refusals(refusals)
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
-        reason = Reason(reason, _line_of(error, function), getattr(error, "instead", ""))
+        reason = Reason(reason, _line_of(error, function), reason_of(error).instead)
         raise Unsupported(reason, passing=True) from None
 
 
@@ -275,8 +276,9 @@ def _batch_of_keys(keys: np.ndarray) -> MaskedBatch:
 
 def _line_of(error: BaseException, function: Any) -> tuple[str, int]:
     """The innermost user (file, line) in an error's traceback; the function's first line if no user frame is in it."""
-    if isinstance(error, Unsupported) and error.where is not None:
-        return error.where
+    known = reason_of(error).where
+    if known is not None:
+        return known
     code = getattr(function, "__code__", None)
     where = ("<unknown>", 0) if code is None else (code.co_filename, code.co_firstlineno)
     inside = False

@@ -14,7 +14,7 @@ import inspect
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from types import FunctionType, MappingProxyType, MethodType, ModuleType
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 from autobatch.core.diagnostics import is_library
@@ -53,7 +53,8 @@ class _Summary:
 
 _ITERATORS = ("enumerate", "zip", "reversed")
 _UNREADABLE = _Summary(True, True)
-_summaries: BoundedDict[int, tuple[FunctionType, dict[bool, _Summary]]] = BoundedDict(2 * MOST_FUNCTIONS)
+_summaries: BoundedDict[tuple[int, bool], tuple[CodeType, list[_Summary]]] = BoundedDict(2 * MOST_FUNCTIONS)
+_MOST_MEANINGS = 4  # summaries of one code object, whose global and captured names mean several things
 
 
 def is_pure(function: Any) -> bool:
@@ -197,21 +198,24 @@ def _summary(function: Any, of_new: bool) -> _Summary:
         return _Summary(False, False) if reads else _UNREADABLE
     if function.__code__.co_filename == "<string>" and function.__name__ == "__init__":  # made by dataclass
         return _Summary(False, False)
-    found = _summaries.get(id(function))
+    key = id(function.__code__), of_new
+    found = _summaries.get(key)
     if found is None:
-        found = _summaries[id(function)] = function, {}
+        found = _summaries[key] = function.__code__, []
     known = found[1]
-    summary = known.get(of_new)
-    if summary is None or any(meaning_of(function, name) is not value for name, value in summary.means):
-        summary = known[of_new] = _read_function(function, of_new)
-    return summary
+    for summary in known:
+        if all(meaning_of(function, name) is value for name, value in summary.means):
+            return summary
+    known[_MOST_MEANINGS - 1 :] = []
+    known.insert(0, _read_function(function, of_new))
+    return known[0]
 
 
 def _read_function(function: FunctionType, of_new: bool) -> _Summary:
     if is_library(function.__code__.co_filename):
         return _UNREADABLE
     try:
-        node, _ = find(function)
+        node = find(function).node
     except Unsupported:
         return _UNREADABLE
     given = parameters(node)

@@ -41,39 +41,60 @@ _FUTURE_FLAGS = functools.reduce(
 
 # {code of a rewritten function: the user's code that it was made from}
 _written: CodeCache[CodeType] = CodeCache()
+_found: "CodeCache[Definition]" = CodeCache()
 
 
-def find(function: FunctionType) -> tuple[FunctionNode, str | None]:
-    """(syntax tree of a function, name of the class it was written in or None); the tree is the caller's own copy.
+class Definition:
+    """What is read of a code object, once for all readers; who changes its syntax takes a copy (`own_tree`).
+
+    Attributes:
+        node: its definition, as written; owner: the name of the class it was written in, or None.
+    """
+
+    def __init__(self, node: FunctionNode, owner: str | None) -> None:
+        self.node, self.owner = node, owner
+
+    @functools.cached_property
+    def tree(self) -> ast.FunctionDef:
+        """The definition as a plain `def` without decorators and annotations, its class's private names mangled."""
+        tree = as_function(_fresh(self.node), getattr(self.node, "name", ""))
+        if self.owner is not None:
+            Mangle(self.owner).visit(tree)
+        return tree
+
+
+def find(function: FunctionType) -> Definition:
+    """The definition that a function was compiled from, found once for each code object.
 
     Raises:
         Unsupported: there is no source, or the running code was not compiled from it.
     """
     _, code = _written.get(id(function.__code__), (None, function.__code__))
-    globals_ = function.__globals__
+    if id(code) not in _found:
+        _found.put(code, _search(function, code))
+    return _found[id(code)][1]
+
+
+def _search(function: FunctionType, code: CodeType) -> Definition:
+    name, file = function.__qualname__, shown_file(code.co_filename)
+    lines = linecache.getlines(code.co_filename, function.__globals__)
+    tried = (_find_in(each, code) for each in _sources(code, function.__globals__))
+    found = next((each for each in tried if each is not None), None)
+    found = found or _autoreloaded(linecache.getlines(code.co_filename, function.__globals__), code)
+    if found is None:
+        why = f"the source of {name} in {file} changed since it was imported; what runs is older"
+        raise Unsupported(why if lines else f"{name} has no source ({file})", instead=KEEP_IN_A_FILE)
+    return found
+
+
+def _sources(code: CodeType, globals_: dict[str, Any]) -> Iterator[list[str]]:
+    """The texts that a function may have been compiled from, the likeliest first."""
     lines = linecache.getlines(code.co_filename, globals_)
-    found = _find_in(lines, code)
-    if found is None and lines:
+    yield lines
+    if lines:
         linecache.checkcache(code.co_filename)
-        found = _find_in(linecache.getlines(code.co_filename, globals_), code)
-    if found is not None:
-        return found
-    for typed in _interactive_sources(code, globals_.get("__file__")):
-        found = _find_in(typed, code)
-        if found is not None:
-            return found
-    found = _autoreloaded(linecache.getlines(code.co_filename, globals_), code)
-    if found is not None:
-        return found
-    if not lines:
-        raise Unsupported(
-            f"{function.__qualname__} has no source ({shown_file(code.co_filename)})", instead=KEEP_IN_A_FILE
-        )
-    raise Unsupported(
-        f"the source of {function.__qualname__} in {shown_file(code.co_filename)} changed since it was imported; "
-        "what runs is older",
-        instead=KEEP_IN_A_FILE,
-    )
+        yield linecache.getlines(code.co_filename, globals_)
+    yield from _interactive_sources(code, globals_.get("__file__"))
 
 
 def written_lines(code: CodeType) -> list[str]:
@@ -154,7 +175,7 @@ def is_rewritten(function: FunctionType) -> bool:
     return any(name.startswith("_ab_") for name in function.__code__.co_freevars)
 
 
-def _find_in(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
+def _find_in(lines: list[str], code: CodeType) -> Definition | None:
     line, whole = code.co_firstlineno, "".join(lines)
     return _found_in(_statement_around(lines, line), code) or _found_in(whole, code) or _found_in(whole, code, line)
 
@@ -179,7 +200,7 @@ _NO_STATEMENT = " \t\r\n\f#)]}"  # first characters of lines that continue a sta
 _IMPORT = re.compile(r"import\s+[\w.]+\s*(as\s|,|$)|from\s+[\w.]+\s+import\s")
 
 
-def _found_in(text: str, code: CodeType, alone_at: int = 0) -> tuple[FunctionNode, str | None] | None:
+def _found_in(text: str, code: CodeType, alone_at: int = 0) -> Definition | None:
     flags = code.co_flags & _FUTURE_FLAGS
     try:
         codes = _codes(text, code.co_filename, flags, alone_at)
@@ -192,13 +213,10 @@ def _found_in(text: str, code: CodeType, alone_at: int = 0) -> tuple[FunctionNod
         nodes = [(node, owner) for node, owner in nodes if _body_starts(node, code)]
         # of nested lambdas take the innermost: an outer one also has instructions outside of it
         nodes.sort(key=lambda found: (found[0].lineno, found[0].col_offset))
-    if not nodes:
-        return None
-    node, owner = nodes[-1]
-    return _fresh(node), owner
+    return Definition(*nodes[-1]) if nodes else None
 
 
-def _autoreloaded(lines: list[str], code: CodeType) -> tuple[FunctionNode, str | None] | None:
+def _autoreloaded(lines: list[str], code: CodeType) -> Definition | None:
     """The definition whose code IPython's %autoreload put into a function; its line numbers start from 1, since it was
     compiled from the unparsed tree."""
     if code.co_firstlineno > 2:  # 2: a method, after its class line
@@ -215,7 +233,7 @@ def _autoreloaded(lines: list[str], code: CodeType) -> tuple[FunctionNode, str |
                 text = written if owner is None else f"class {owner}:\n{textwrap.indent(written, '    ')}"
                 made = inner_codes(compile(text, code.co_filename, "exec", dont_inherit=True))
                 if any(_same(each, code) for each in made):
-                    return _fresh(node), owner
+                    return Definition(node, owner)
     return None
 
 
@@ -316,11 +334,7 @@ def own_tree(function: FunctionType) -> ast.FunctionDef:
     Raises:
         Unsupported: the source is unavailable, or the function is a coroutine.
     """
-    node, owner = find(function)
-    tree = as_function(node, function.__code__.co_name)
-    if owner is not None:
-        Mangle(owner).visit(tree)
-    return tree
+    return _fresh(find(function).tree)
 
 
 def as_function(node: Any, name: str) -> ast.FunctionDef:

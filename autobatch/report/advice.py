@@ -4,10 +4,8 @@ import ast
 import dataclasses
 from collections.abc import Callable, Iterator
 
-import numpy as np
-
 from autobatch.errors import Reason
-from autobatch.facts.numpy_functions import INSTEAD
+from autobatch.facts.numpy_functions import WHOLE_ARRAYS
 from autobatch.program.scopes import target_names
 from autobatch.report.line_profile import Figures
 from autobatch.report.source_lines import Source, enclosing_loops, names_read, names_written
@@ -98,10 +96,10 @@ def advice(
     return "", ""
 
 
-def mended(line: int, reason: Reason) -> str:
+def mended(reason: Reason) -> str:
     """What to do about a line that keeps a function from running batched."""
     better = reason.instead or "write it with arrays: np.where, or a lookup in an array"
-    return f"line {line} cannot run batched: {reason}; {better}"
+    return f"line {reason.where and reason.where[1]} cannot run batched: {reason}; {better}"
 
 
 def general_advice(figures: Figures, facts: Facts) -> Advice:
@@ -289,7 +287,7 @@ def _growing_array(source: Source, node: ast.stmt, call: ast.Call, name: str) ->
 
 
 def _vectorized(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
-    return f"{name} calls Python for each element", INSTEAD[np.vectorize]
+    return f"{name} calls Python for each element", WHOLE_ARRAYS
 
 
 def _lookup_in_loop(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:

@@ -18,7 +18,7 @@ from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.batches.data.collate import collate
 from autobatch.batches.objects import ObjectBatch
 from autobatch.blocks.kernel_cache import wait_for_kernels
-from autobatch.core.diagnostics import Fallback, hide_frames, noted_fallbacks
+from autobatch.core.diagnostics import hide_frames, noted_fallbacks
 from autobatch.core.pytree import children_of, is_node, leaves
 from autobatch.core.snapshot import Snapshot
 from autobatch.errors import Reason, UnsupportedError
@@ -175,7 +175,7 @@ class WatchedCalls:
         no_batch: why the examples cannot run in lock-step; times: the seconds of the calls before.
     """
 
-    def __init__(self, ran: list[Ran], notes: list[Fallback], profile: LineProfile) -> None:
+    def __init__(self, ran: list[Ran], notes: list[Reason], profile: LineProfile) -> None:
         self.ran, self.notes, self.profile = ran, notes, profile
         self.examples: int | None = None
         self.batched = False
@@ -199,8 +199,8 @@ class WatchedCalls:
         forced = [Forced(file, line, times) for (file, line), times in stats.forced.most_common()]
         fallbacks = dict(stats.fallbacks)
         for note in self.notes:
-            if not any(why in note.reason for why in stats.fallbacks):
-                fallbacks[note] = fallbacks.get(note, 0) + 1
+            if not any(why in note for why in stats.fallbacks):
+                fallbacks[note.placed] = fallbacks.get(note.placed, 0) + 1
         function = last.function if f is None or hasattr(f, "_ab_differentiated") else f
         return Report(
             examples=self.examples,
@@ -233,7 +233,7 @@ class WatchedCalls:
         """What keeps a call with a batch from running in lock-step, and what to write instead."""
         if way != _FLY or not self.batched:
             return ""
-        return next((mended(note.where[1], note.reason) for note in self.notes), "")
+        return next((mended(note) for note in self.notes), "")
 
 
 @contextlib.contextmanager
@@ -353,8 +353,8 @@ def _lines(watched: WatchedCalls, facts: Facts, code: Any, stats: Stats, total: 
     figures = _by_statement(profile.lines)
     notes: dict[Place, list[Reason]] = {}
     for note in watched.notes:
-        file, line = note.where
-        notes.setdefault((file, source_of(file).start(line)), []).append(note.reason)
+        file, line = note.where or ("", 0)
+        notes.setdefault((file, source_of(file).start(line)), []).append(note)
     waits: Counter[Place] = Counter()
     for (file, line), times in stats.forced.items():
         waits[file, source_of(file).start(line)] += times

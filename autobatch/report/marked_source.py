@@ -7,7 +7,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from autobatch.core.formatting import wrapped
-from autobatch.errors import NeedsLoop, UnsupportedError
+from autobatch.errors import NeedsLoop, Reason, UnsupportedError
 from autobatch.report.source_lines import Source, source_of
 from autobatch.rewrite.block_forms import block_source
 from autobatch.rewrite.lockstep_forms import block_lines
@@ -81,12 +81,12 @@ def _marked(function: FunctionType) -> list[str]:
     code = function.__code__
     written = source_of(code.co_filename, code)
     section = written.section(code.co_firstlineno, code.co_name)
-    refused: NeedsLoop | None = None
+    refused: Reason | None = None
     found: list[range] = []
     try:
         found = block_lines(function)
     except NeedsLoop as error:
-        refused = error
+        refused = error.reason
     if not written.text(section.first):
         raise UnsupportedError(str(refused or f"{function.__qualname__} has no source ({code.co_filename})"))
     blocks = {line for lines in found for line in lines}
@@ -107,7 +107,7 @@ def _marked(function: FunctionType) -> list[str]:
             mark = ""
         out.append(f"{number:4d}  {mark:<7}  {text[indent:]}".rstrip())
         if mark == "refused" and refused is not None:
-            says = f"{refused.reason}{f' → {refused.instead}' if refused.instead else ''}"
+            says = f"{refused}{f' → {refused.instead}' if refused.instead else ''}"
             out += wrapped(f"{' ' * 15}^ {says}", " " * 17)
     return out
 

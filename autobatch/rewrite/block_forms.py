@@ -37,7 +37,7 @@ from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCa
 from autobatch.program.liveness import annotate
 from autobatch.program.quote import expression, placed, substituted
 from autobatch.program.scopes import parameters, path_of, target_names
-from autobatch.program.source import as_function, compiled, find, inner_codes, own_tree, remember
+from autobatch.program.source import compiled, find, inner_codes, own_tree, remember
 from autobatch.rewrite.callees import FRAME_NAME_READERS, Forms, function_of, helper, through_form
 from autobatch.rewrite.taped_forms import CELLS, mark
 
@@ -89,7 +89,7 @@ def block_source(function: Any) -> str:
     if made is not None and made.tree is not None:
         return ast.unparse(made.tree)
     try:
-        return ast.unparse(as_function(find(function)[0], function.__name__))
+        return ast.unparse(find(function).tree)
     except Unsupported as error:
         raise UnsupportedError(str(error)) from None
 

@@ -27,7 +27,7 @@ from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.liveness import annotate
 from autobatch.program.quote import expression
 from autobatch.program.scopes import path_of
-from autobatch.program.source import PARSING, as_function, find
+from autobatch.program.source import PARSING, find, own_tree
 
 FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # makes the form of a function; {id of function: form}
 _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "values"})  # called in every loop
@@ -125,10 +125,9 @@ def _relied_on(function: types.FunctionType) -> list[Guard] | None:
     if code.co_freevars or code.co_flags & _NO_PLAIN_CODE:
         return None
     try:
-        node, owner = find(function)
-        if owner is not None:
+        if find(function).owner is not None:
             return None
-        tree = as_function(node, code.co_name)
+        tree = own_tree(function)
     except Unsupported:
         return None
     annotate(tree)

@@ -28,7 +28,7 @@ from autobatch.lockstep.block_loops import ScanSite
 from autobatch.lockstep.runtime import NAMES
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.scopes import bound_names, parameters
-from autobatch.program.source import PARSING, Mangle, as_function, compiled, find, inner_codes
+from autobatch.program.source import PARSING, compiled, inner_codes, own_tree
 from autobatch.rewrite.block_sites import BlockSites
 from autobatch.rewrite.callees import helper
 from autobatch.rewrite.control import Control
@@ -156,11 +156,8 @@ def _convert(function: FunctionType) -> _Converted:
     try:
         if code.co_flags & _ASYNCHRONOUS:
             raise Unsupported(f"{function.__qualname__} is a coroutine", instead=FROM_PLAIN_CODE)
-        node, owner = find(function)
-        tree = as_function(node, code.co_name)
+        tree = own_tree(function)
         _check(tree)
-        if owner is not None:
-            Mangle(owner).visit(tree)
         functions = [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
         around = Names(code.co_freevars).union(*[parameters(part) | bound_names(part.body) for part in functions])
         for part in functions:

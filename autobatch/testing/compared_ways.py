@@ -339,40 +339,39 @@ def forms(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> dict
     ['lockstep', 'compiled']
     """
     f, columns = undecorated(f), [list(column) for column in example_sequences]
-    asked = {"lockstep": _why_not_in_lock_step, "fly": _why_not_recorded, "compiled": _why_not_written}
     found = {}
-    for mode, why_not in asked.items():
+    for mode, why_not in {"lockstep": _not_in_lock_step, "fly": _not_recorded, "compiled": _not_written}.items():
         try:
             with noted_fallbacks() as notes:
-                reason = why_not(f, fresh(columns), fresh(shared))
+                reason = Reason(why_not(f, fresh(columns), fresh(shared)))
         except Exception as error:
             is_own = mode == "lockstep" and not isinstance(error, Unsupported)  # the user's code raises in this form
             reason = Reason("") if is_own else reason_of(error)
-        found[mode] = str(notes[0]) if notes else reason.placed
+        found[mode] = notes[0].placed if notes else reason.placed if reason else ""
     return found
 
 
-def _why_not_in_lock_step(f: Callable[..., Any], columns: list[list[Any]], shared: dict[str, Any]) -> Reason:
+def _not_in_lock_step(f: Callable[..., Any], columns: list[list[Any]], shared: dict[str, Any]) -> str:
     with options(way="lockstep"):
         batch(f)(*map(stack_results, columns), **shared)
-    return Reason("")
+    return ""
 
 
-def _why_not_recorded(f: Callable[..., Any], columns: list[list[Any]], shared: dict[str, Any]) -> Reason:
+def _not_recorded(f: Callable[..., Any], columns: list[list[Any]], shared: dict[str, Any]) -> str:
     for _ in range(_MAPS):  # the first examples run, so that the recorder knows what their blocks are given
         with options(way="fly"):
             _, stats = map_with_stats(f, *fresh(columns), **fresh(shared))
         if stats.recorded:
-            return Reason("")
-    return Reason(stats.looped or why_not_recorded(f) or "no example is like those that its recorder is for")
+            return ""
+    return stats.looped or why_not_recorded(f) or "no example is like those that its recorder is for"
 
 
 _MAPS = 3
 
 
-def _why_not_written(f: Callable[..., Any], columns: list[list[Any]], shared: dict[str, Any]) -> Reason:
+def _not_written(f: Callable[..., Any], columns: list[list[Any]], shared: dict[str, Any]) -> str:
     _, form = prepared(f, columns, shared, None)
-    return Reason("" if form is None else form.reason)
+    return "" if form is None else form.reason
 
 
 def default_ways() -> list[Way]:

@@ -265,7 +265,7 @@ def check_equivalence(
         else:
             report.ways.append(way.name)
         if fallbacks:
-            report.fallbacks[way.name] = sorted(set(fallbacks))
+            report.fallbacks[way.name] = sorted({each.placed for each in fallbacks})
     if central_differences and not skip:
         report.directions = check_directions(kept.function, kept.examples, shared)
     return report

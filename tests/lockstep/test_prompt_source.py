@@ -66,7 +66,7 @@ def test_the_prompt_of_python_3_14_keeps_sources_by_the_code(monkeypatch):
     by_code = lambda code: kept.get((code.co_filename, code.co_qualname, code.co_firstlineno), [])
     monkeypatch.setattr(linecache, "_getlines_from_code", by_code, raising=False)
     assert written_lines(names["f"].__code__) == block.splitlines(keepends=True)
-    assert find(names["f"])[0].name == "f"
+    assert find(names["f"]).node.name == "f"
 
 
 def test_another_function_of_that_name_is_not_taken_for_it(typed):

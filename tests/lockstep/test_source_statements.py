@@ -9,6 +9,7 @@ import pytest
 
 from autobatch.errors import Unsupported
 from autobatch.program import source
+from autobatch.program.bounded_caches import CodeCache
 
 TEXT = '''
     """A module whose text has lines that look like
@@ -112,14 +113,15 @@ FUNCTIONS = {
 def test_the_tree_is_that_of_the_whole_file(module, name):
     function = FUNCTIONS[name](module)
     with open(module.__file__) as file:
-        node, owner = source._found_in(file.read(), function.__code__)
-    found, of = source.find(function)
-    assert ast.dump(found, include_attributes=True) == ast.dump(node, include_attributes=True)
-    assert of == owner
+        expected = source._found_in(file.read(), function.__code__)
+    found = source.find(function)
+    assert ast.dump(found.node, include_attributes=True) == ast.dump(expected.node, include_attributes=True)
+    assert found.owner == expected.owner
 
 
 @pytest.mark.parametrize("name", ["plain", "decorated", "method", "second lambda of the line", "inner", "last"])
 def test_only_the_statement_is_read(module, name, monkeypatch):
+    monkeypatch.setattr(source, "_found", CodeCache())
     read = []
     monkeypatch.setattr(source, "_functions", lambda text, real=source._functions: read.append(text) or real(text))
     source.find(FUNCTIONS[name](module))
@@ -188,10 +190,9 @@ def test_a_cell_that_is_compiled_statement_by_statement(name):
     alone = OF_A_CELL[name](by_statement(CELL, "<by statement>"))
     whole = {}
     exec(compile(CELL, "<by statement>", "exec"), whole)
-    found, owner = source.find(alone)
-    expected, of = source.find(OF_A_CELL[name](whole))
-    assert ast.dump(found, include_attributes=True) == ast.dump(expected, include_attributes=True)
-    assert owner == of
+    found, expected = source.find(alone), source.find(OF_A_CELL[name](whole))
+    assert ast.dump(found.node, include_attributes=True) == ast.dump(expected.node, include_attributes=True)
+    assert found.owner == expected.owner
 
 
 def test_a_changed_cell_is_not_taken_for_the_code_that_runs():

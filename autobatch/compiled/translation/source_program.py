@@ -11,7 +11,7 @@ from autobatch.compiled.translation.exact_types import FLOAT
 from autobatch.compiled.translation.typed_text import constructor, rep
 from autobatch.errors import Reason, Unsupported
 from autobatch.program.liveness import annotate
-from autobatch.program.source import own_tree
+from autobatch.program.source import find, own_tree
 
 _NEVER = {
     ast.AsyncFor: "an asynchronous loop", ast.AsyncWith: "an asynchronous block", ast.Await: "await",
@@ -146,12 +146,8 @@ class SourceProgram:
         """
         code = function.__code__
         if code not in self.trees:
-            try:
-                tree = own_tree(function)
-            except Unsupported as error:
-                raise Unsupported(str(error)) from None
+            tree = self.trees[code] = own_tree(function)
             annotate(tree)
-            self.trees[code] = tree
         return self.trees[code]
 
     def call(
@@ -271,7 +267,7 @@ def flat(lines: Lines, depth: int = 0) -> list[str]:
 def first_refusal(function: python_types.FunctionType) -> Reason | None:
     """Why a function can never be compiled, with the line at fault; None if nothing in its syntax forbids it."""
     try:
-        tree = own_tree(function)
+        tree = find(function).tree
     except Unsupported as error:
         return error.reason
     allowed = {id(x) for node in ast.walk(tree) if isinstance(node, ast.Raise | ast.Assert) for x in ast.walk(node)}

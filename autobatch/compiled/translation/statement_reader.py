@@ -416,7 +416,7 @@ class StatementReader:
             except Unreachable:
                 self.env = None
             except Unsupported as error:
-                raise error if error.where else self.refuse(str(error), node, error.instead) from None
+                raise error if error.reason.where else self.refuse(error.reason, node, error.reason.instead) from None
 
     def arm(self, body: Any, env: Env | None) -> tuple[Lines, Env | None]:
         """Read statements, or run a function, from these variables: the lines written, and the variables afterwards."""
