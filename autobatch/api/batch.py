@@ -9,6 +9,7 @@ annotated as a Python number takes no batch; annotate it as `ArrayLike` for that
 
 import dataclasses
 import functools
+import itertools
 import linecache
 import os
 import sys
@@ -22,7 +23,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.api.chooser import History
+from autobatch.api.chooser import Spent
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch, Shared, has_batch, unwrap_shared
 from autobatch.batches.packed_batch import PackedBatch
@@ -121,26 +122,17 @@ def engines() -> types.SimpleNamespace:
     ways: Any = import_whole("autobatch.api.call_ways")
     from autobatch.lockstep.calls.call_by_callee import call  # noqa: PLC0415
 
-    _Process.has_engines = True
     return types.SimpleNamespace(
         call=call, run_batch=ways.run_batch, run_gradient=ways.run_gradient, run_map=ways.run_map,
         taped_form=ways.taped_form,
     )  # fmt: skip
 
 
-# Small calls run as the loop, before anything of the engines is imported or looked at. Of each function there is one
-# account for inputs of all kinds, by its code, which knows no way but the loop.
-small_calls: CodeCache[History] = CodeCache()
-_ENGINES, _SPENT = 0.065, 0.1  # importing the engines takes 0.35 s: thirty calls of this many seconds lose less than a
-# fifth by that; after thirty calls, it is done when calls have taken this many seconds together
-
-
-class _Process:
-    """Calls of this process before the engines were imported, and their seconds."""
-
-    has_engines = False
-    calls = 0
-    seconds = 0.0
+# Small calls run as the loop, before anything of the engines is imported or looked at: the plain function runs over the
+# examples, and the seconds that this took are counted, for inputs of all kinds together.
+small_calls: CodeCache[Spent] = CodeCache()
+_IMPORT = 0.065, 0.1  # importing the engines takes 0.35 s: thirty calls of so many seconds lose less than a fifth by
+# that; after thirty calls, it is done when calls have taken so many seconds together
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -151,61 +143,58 @@ class Begun:
     seconds: float
 
 
-def small_loop(function: Any, columns: Sequence[Any], count: int, named: dict[str, Any]) -> Begun | list[Any] | None:
-    """The results of a call that is too small for any way but the loop to pay.
-
-    Args:
-        function: of one example; columns: an iterable of values for each positional argument; count: of examples.
-        named: keyword arguments that all examples share.
-
-    Returns:
-        All results; `Begun` if the first example took too long; None if no example has run, since the call is too
-        large, or has to be looked at.
-    """
-    if type(function) is not types.FunctionType or function.__dict__ or active_tape() is not None:
+def spent_on(function: Any) -> Spent | None:
+    """What was spent on the calls of a function, if its next call may be small; None if that has to be looked at."""
+    if type(function) not in _WITH_CODE or active_tape() is not None:
         return None
     options, code = current(), function.__code__
     if options.way != "auto" or options.strict or options.numbering is not None or not is_unobserved():
         return None
     found = small_calls.get(id(code))
     if found is None:
-        if not PAUSES.isdisjoint(code.co_names):
+        if not PAUSES.isdisjoint(code.co_names) or hasattr(function, "_ab_differentiated"):
             return None
-        small_calls.put(code, History(()))
-        found = small_calls[id(code)]
-    known, is_new = found[1], not found[1].calls
-    if not _Process.has_engines:
-        most = _ENGINES * _Process.calls if 0 < _Process.calls < 30 else _SPENT
-        known.sleeps = known.work + most - _Process.seconds
-    if not known.is_settled(1 if is_new else count):
-        return None
-    if known.is_timed:
-        start, results = 0, []
-        begun = perf_counter()  # a tenth of what the clock of the thread costs
-        if is_new and count > 1:
-            columns = [iter(column) for column in columns]
-            results = run_loop(function, [[next(column)] for column in columns], named)
-            start, seconds = 1, perf_counter() - begun
-            if seconds * count > known.sleeps:
-                return Begun(results, seconds)
-        results += run_loop(function, columns, named, None, start)
-        seconds = perf_counter() - begun
-        known.record_timed(count, seconds)
-    else:
-        before = known.work
+        out = Spent()
+        small_calls.put(code, out)
+        return out
+    out = found[1]
+    return None if out.seconds >= out.limit and _may_look() else out
+
+
+_WITH_CODE = frozenset((types.FunctionType, types.MethodType))
+
+
+def _may_look(more: float = 0.0) -> bool:
+    """True if the engines are imported, or that pays once `more` seconds of the loop have passed."""
+    if "autobatch.api.call_ways" in sys.modules:
+        return True
+    spent = [each for _, each in small_calls.values()]
+    calls = sum(each.calls for each in spent)
+    return more + sum(each.seconds for each in spent) >= (_IMPORT[0] * max(calls, 1) if calls < 30 else _IMPORT[1])
+
+
+def small_loop(
+    spent: Spent, function: Any, columns: Sequence[Any], count: int, named: dict[str, Any]
+) -> Begun | list[Any]:
+    """The results of a call that is too small for any way but the loop to pay; `Begun` if the first example took long.
+
+    Args:
+        function: of one example; columns: an iterable of values for each positional argument; count: of examples.
+        named: keyword arguments that all examples share.
+    """
+    begun = perf_counter()  # a tenth of what the clock of the thread costs
+    if count <= spent.most:
         results = run_loop(function, columns, named)
-        known.record_untimed(count)
-        seconds = known.work - before
-    if not _Process.has_engines:
-        _Process.calls += 1
-        _Process.seconds += seconds
+    else:
+        columns = [iter(column) for column in columns]
+        results = run_loop(function, [[next(column)] for column in columns], named)
+        seconds = perf_counter() - begun
+        if seconds * count > spent.limit - spent.seconds and _may_look(seconds * count):
+            return Begun(results, seconds)
+        results += run_loop(function, columns, named, None, 1)
+        spent.most = count
+    spent.add(count, perf_counter() - begun)
     return results
-
-
-def small_history(code: Any) -> History | None:
-    """What is known of the small calls of a function, by its code; None if there was none."""
-    found = small_calls.get(id(code))
-    return found[1] if found is not None and found[1].calls else None
 
 
 def may_be_rows(arg: Any, size: int) -> bool:
@@ -217,23 +206,44 @@ def may_be_rows(arg: Any, size: int) -> bool:
 
 def _small_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...]) -> Any:
     """`small_loop` of a call with batches by position: the batched result if it ran all examples."""
-    batches = []
-    for arg in args:
+    spent = spent_on(function)
+    if spent is None or (kwargs and has_batch((), kwargs)):
+        return None
+    batches, others = [], []
+    for arg, marked in zip(args, given, strict=True):
         if isinstance(arg, Batch):
             batches.append(arg)
         elif is_node(arg) and leaves_of_kind(arg, Batch):
             return None
-    if kwargs and has_batch((), kwargs):
-        return None
+        else:
+            others.append(marked)
     size = batches[0].batch_size if batches else 0
-    if not size or any(each.batch_size != size for each in batches[1:]):
+    if not size or (len(batches) > 1 and any(each.batch_size != size for each in batches)):
         return None
-    for arg in given:
+    for arg in others:
         if may_be_rows(arg, size):
             return None  # what has to be looked at, and perhaps warned of
     columns = view_columns(args, batches, size)
-    results = None if columns is None else small_loop(function, columns, size, kwargs)
+    results = None if columns is None else small_loop(spent, function, columns, size, kwargs)
     return batched(results, batches) if type(results) is list else results
+
+
+def small_map(function: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) -> Begun | list[Any] | None:
+    """`small_loop` of a map over lists of one length, and what `shared` marks; None if it has to be looked at."""
+    spent = spent_on(function)
+    if spent is None:
+        return None
+    columns: list[Any] = []
+    count = 0
+    for each in example_sequences:
+        if type(each) is list and count in (0, len(each)):
+            columns.append(each.copy())
+            count = len(each)
+        elif type(each) is not Shared:
+            return None
+        else:
+            columns.append(itertools.repeat(each.value))
+    return small_loop(spent, function, columns, count, shared) if count else None
 
 
 P = ParamSpec("P")

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.api.batch import Begun, may_be_rows, small_history
+from autobatch.api.batch import Begun, may_be_rows
 from autobatch.api.chooser import LOOP, History, Portion
 from autobatch.api.measured_costs import (
     WAYS,
@@ -115,9 +115,6 @@ def _run_batch(
             break
     kind = history_of(function, tuple(key), WAYS) if way == "auto" else None
     looked_at = watched.get() is not None
-    if kind is not None and not looked_at and begun is None and kind.is_settled(size):
-        results = _timed_loop(kind, size, lambda: _looped(function, args, kwargs, batches, size))
-        return batched(results, batches)
     call = _BatchCall(function, args, kwargs, batches, size)
     if way != "auto":
         if way == FLY and uses_debugger(code_of(function)):
@@ -169,21 +166,6 @@ def _pinned(call: "_BatchCall | _MapCall", way: str, count: int) -> tuple[Any, s
             note(way, f"way={way!r}", call.function, call.stats)
             return out, ""
     return None, reason or "it is being compiled"
-
-
-def _timed_loop(kind: History, count: int, loop: Callable[[], Any]) -> Any:
-    """The result of a settled call, which runs as the loop; its time is recorded if `kind.is_timed`."""
-    tape = active_tape()
-    if tape is None and not kind.is_timed:
-        out = loop()
-        kind.record_untimed(count)
-        return out
-    first, begun = 0 if tape is None else len(tape.nodes), clock()
-    out = loop()
-    kind.record_timed(count, clock() - begun)
-    if tape is not None:
-        _time_backward(tape, first, kind, LOOP, count)
-    return out
 
 
 def _time_backward(tape: Tape, first: int, kind: History, way: str, count: int) -> None:
@@ -400,8 +382,6 @@ def _run_map(
     kind: History | None = None
     if way == "auto" and count:
         kind = history_of(function, map_key(columns, count, (*shared.values(), *fixed.values())), WAYS)
-        if kind is not None and begun is None and kind.is_settled(count) and watched.get() is None:
-            return _timed_loop(kind, count, lambda: _loop_in_order(function, columns, fixed, shared, 0)), _NOTHING
     call = _MapCall(function, columns, shared, fixed, joining)
     if not count:
         return call.named(), call.stats
@@ -578,8 +558,6 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     kind = history_of(gradient, tuple(key), (COMPILED,))
     if kind is None:
         return gradient(*args, **kwargs)
-    if kind.is_settled(1):
-        return _timed_loop(kind, 1, lambda: gradient(*args, **kwargs))
     (out,), _ = _run_portions(kind, 1, run, LOOP)
     if kind.costs[COMPILED].refused:
         known = functions.get(id(code))
@@ -657,9 +635,9 @@ def _run_observed(
     kind: History, named: str, by: Callable[[str], Any], run_named: Callable[[], Any], call: Any, function: Any
 ) -> Any:
     """The result of a call that is observed (`ran_ways`); it is not timed, since observing takes time."""
-    known = kind if kind.has_run() else small_history(code_of(function)) or kind
-    costs = kind.costs | known.costs
-    way = known.best() if known.has_run() else named
+    costs = kind.known_costs()
+    has_run = any(cost.runs for cost in costs.values())
+    way = kind.best() if has_run else named
     if way != named:
         try:
             out = by(way)
@@ -667,12 +645,12 @@ def _run_observed(
             pass
         else:
             looped = call.stats.looped if way == FLY else None
-            note(LOOP if looped else way, looped or known.reason(way), function, call.stats, costs)
+            note(LOOP if looped else way, looped or kind.reason(way), function, call.stats, costs)
             return out
     out = run_named()
     collected = watched.get()
     if collected:
-        why = known.reason(way) if known.has_run() and collected[-1].way == named else collected[-1].why
+        why = kind.reason(way) if has_run and collected[-1].way == named else collected[-1].why
         collected[-1] = dataclasses.replace(collected[-1], why=why, costs=costs)
     return out
 

@@ -32,7 +32,7 @@ unknown, spend at most a fixed share of the time spent so far.
 import collections
 import dataclasses
 from collections.abc import Callable, Collection, Sequence
-from typing import Final
+from typing import Any, Final
 
 LOOP: Final = "loop"
 SOONEST: Final = 3e-3
@@ -45,8 +45,8 @@ _RUNS = 3  # tries of a way, and runs whose median counts: the second and third 
 # lock-step, where code for blocks is still made, later ones by a tenth
 _FAR = 8.0  # a way is not tried if it is expected to cost this many times the way in use, and stopped after this many
 # times the loop's time; on the fly and in lock-step, the runs of functions on numbers spread from 2 to 50 times
-_SHARE = 16  # the part of the examples that the loop runs first; the fewest that a part of a call is tried on; of
-# settled calls, one in so many is timed (0.9 us beside 20 for a call of four examples)
+FIRST = 5  # examples that the loop runs in any case: the first one, which pays for cold caches, and some to time
+_SHARE = 16  # the part of the examples that the loop runs first; the fewest that a part of a call is tried on
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -120,6 +120,30 @@ class Portion:
     limit: float | None = None
 
 
+class Spent:
+    """What the loop took for those calls of a function that were left to it without a turn, for inputs of all kinds.
+
+    Attributes:
+        seconds: of those calls since the last turn; calls, examples: how many there were.
+        limit: seconds after which the next call gets a turn.
+        most: examples of the largest call: of larger ones the first example runs alone, as they may be too large.
+        kinds: the function's histories.
+    """
+
+    __slots__ = ("calls", "examples", "kinds", "limit", "most", "seconds")
+
+    def __init__(self) -> None:
+        self.calls = self.examples = 0
+        self.seconds, self.limit, self.most = 0.0, SOONEST, FIRST
+        self.kinds: dict[Any, History] = {}
+
+    def add(self, count: int, seconds: float) -> None:
+        """Account for a call of `count` examples."""
+        self.calls += 1
+        self.examples += count
+        self.seconds += seconds
+
+
 class History:
     """The costs of one function on inputs of one kind.
 
@@ -127,6 +151,7 @@ class History:
         ways: the ways to choose from, beside the loop.
         expected: gives a way's expected cost; called when that is needed.
         learned: is told (way, seconds, whether it was loaded only) when a way was set up.
+        spent: counts calls that are left to the loop without a turn; None if there are none.
 
     Attributes:
         calls: the number of calls so far.
@@ -138,7 +163,7 @@ class History:
     """
 
     __slots__ = (
-        "_later_lost", "_later_work", "_typical", "calls", "costs", "expected", "last", "learned", "lost", "sleeps",
+        "_later_lost", "_later_work", "calls", "costs", "expected", "last", "learned", "lost", "sleeps", "spent",
         "work",
     )  # fmt: skip
 
@@ -147,43 +172,34 @@ class History:
         ways: Sequence[str],
         expected: Callable[[str], Expectation] = lambda way: Expectation(),
         learned: Callable[[str, float, bool], None] = lambda way, seconds, loaded: None,
+        spent: Spent | None = None,
     ) -> None:
         self.calls = 0
         self.costs = {way: Cost() for way in (LOOP, *ways)}
         self.work = self.lost = self._later_work = self._later_lost = 0.0
         self.sleeps = SOONEST
-        self._typical = 0.0  # the loop's seconds per example
         self.last = LOOP
-        self.expected, self.learned = expected, learned
+        self.expected, self.learned, self.spent = expected, learned, spent
 
     def turn(self, count: int) -> "Turn":
         """Begin a call of `count` examples."""
         self.calls += 1
         return Turn(self, count)
 
-    def is_settled(self, count: int) -> bool:
-        """True if a call of `count` examples runs as the loop, without a `Turn`; else `turn` decides."""
-        if self.last != LOOP or not (self.calls or count == 1):
-            return False
-        return self.work + count * self._typical < self.sleeps
+    def count_small_calls(self, loop: float) -> None:
+        """Take over the calls that were left to the loop without a turn; `loop`: its seconds per example, measured."""
+        spent = self.spent
+        if spent is not None and spent.calls:
+            self.calls += spent.calls
+            self.add_work(min(spent.seconds, spent.examples * loop))  # the former may count other processes
+            spent.seconds, spent.calls, spent.examples = 0.0, 0, 0
 
-    @property
-    def is_timed(self) -> bool:
-        """True if the next settled call is timed; others count with the typical cost."""
-        return self.calls < _RUNS or not self.calls % _SHARE
-
-    def record_timed(self, count: int, seconds: float) -> None:
-        """Account for a timed settled call."""
-        self.calls += 1
-        cost = self.costs[LOOP]
-        cost.add(count, seconds)
-        self._typical = cost.seconds or 0.0
-        self.add_work(seconds)
-
-    def record_untimed(self, count: int) -> None:
-        """Account for an untimed settled call, by the typical cost."""
-        self.calls += 1
-        self.add_work(count * self._typical)
+    def rest(self) -> None:
+        """Leave the next calls to the loop, without a turn, until the next search; not if a kind uses another way."""
+        spent = self.spent
+        if spent is not None:
+            busy = any(each.last != LOOP and each.spent is spent for each in spent.kinds.values())
+            spent.limit = 0.0 if busy else self.sleeps - self.work
 
     def add_backward_time(self, way: str, run: int, count: int, seconds: float) -> None:
         """Add `seconds` to the cost of an earlier run: the tape walked back over the run's nodes for a gradient.
@@ -211,13 +227,17 @@ class History:
                 best, least = way, seconds
         return best
 
-    def has_run(self) -> bool:
-        """True if the cost of any way is known."""
-        return any(cost.runs for cost in self.costs.values())
+    def known_costs(self) -> dict[str, Cost]:
+        """The costs, with what calls took that were left to the loop, if nothing else is known of it."""
+        spent, cost = self.spent, self.costs[LOOP]
+        if spent is not None and spent.calls and not cost.runs:
+            cost = Cost(runs=spent.calls)
+            cost.recent.append(spent.seconds / spent.examples)
+        return self.costs | {LOOP: cost}
 
     def reason(self, best: str) -> str:
         """Why `best` was chosen, in words for a report."""
-        return "the fastest so far" if self.costs[best].runs else "no other mode was worth a try"
+        return "the fastest so far" if self.known_costs()[best].runs else "no other mode was worth a try"
 
     def add_loss(self, seconds: float) -> None:
         """Account for a way that took this many seconds more than the loop; fewer, if negative."""
@@ -279,7 +299,8 @@ class Turn:
         if self._loop is None:
             return Portion(LOOP, 1)
         if kind.costs[LOOP].runs == 1 and left > 2:  # the first example also paid for imports and cold caches
-            return Portion(LOOP, min(left, 4 + left // _SHARE))
+            return Portion(LOOP, min(left, FIRST - 1 + left // _SHARE))
+        kind.count_small_calls(self._loop)
         found = self._trial(self._loop)
         if found is not None:
             self._trying = True
@@ -299,7 +320,7 @@ class Turn:
             if cost.runs <= 2:  # cold runs cost more than later ones will
                 cost.recent.clear()
             cost.add(count, seconds)
-            self._loop = kind._typical = cost.seconds or 0.0
+            self._loop = cost.seconds or 0.0
         loop = count * (self._loop or 0.0)
         if way != LOOP:
             cost.cold = cold
@@ -316,6 +337,8 @@ class Turn:
         if not self._gave_up:
             kind.last = way
         self.left -= count
+        if not self.left:
+            kind.rest()
 
     def stopped(self, way: str, seconds: float, reason: str = "") -> None:
         """A way was stopped at its limit, or failed; its effects are undone.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.api.batch import small_calls
-from autobatch.api.chooser import Expectation, History
+from autobatch.api.chooser import Expectation, History, Spent
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP
 from autobatch.autodiff.grad import Gradient
 from autobatch.autodiff.tape import active_tape
@@ -138,7 +138,13 @@ def history_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Hi
             known.kinds.pop(next(iter(known.kinds)), None)
         taped = gradient is not None or active_tape() is not None
         expected = functools.partial(_expected, known, taped)
-        kind = known.kinds[key] = History(ways, expected, functools.partial(learned, known))
+        spent = None
+        if isinstance(code, CodeType) and not taped:
+            if id(code) not in small_calls:
+                small_calls.put(code, Spent())
+            spent = small_calls[id(code)][1]
+            spent.kinds = known.kinds
+        kind = known.kinds[key] = History(ways, expected, functools.partial(learned, known), spent)
     return kind
 
 

@@ -2,13 +2,12 @@
 
 import functools
 import inspect
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from autobatch.api.batch import Begun, engines, pins, small_loop
+from autobatch.api.batch import Begun, engines, pins, small_map
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
 from autobatch.batches.any_batch import Shared, unwrap_shared
@@ -158,21 +157,6 @@ def _note_arguments(error: Exception, f: Any, sequences: Sequence[Any], shared: 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> "tuple[list[Any], Stats]":
     """Like `map`; returns the results and the statistics of its launches."""
     return with_options(lambda: _mapped(f, example_sequences, unwrap_shared((), shared)[1]), **pins(f))
-
-
-def small_map(function: Any, example_sequences: Sequence[Any], shared: dict[str, Any]) -> Begun | list[Any] | None:
-    """`small_loop` of a map over lists of one length, and what `shared` marks."""
-    columns: list[Any] = []
-    count = 0
-    for each in example_sequences:
-        if type(each) is list and count in (0, len(each)):
-            columns.append(each.copy())
-            count = len(each)
-        elif type(each) is not Shared:
-            return None
-        else:
-            columns.append(itertools.repeat(each.value))
-    return small_loop(function, columns, count, shared) if count else None
 
 
 def _mapped(

@@ -37,8 +37,6 @@ from autobatch.ops.rules.padding import end_to_end, to_widths
 from autobatch.ops.rules.ragged_checks import as_ids, pad_rows
 from autobatch.ops.rules.row_gather import rows_between
 
-_set_data = Batched.__dict__["data"].__get__  # reads the slot without the fallback to `__getattr__` if it is unset
-
 
 @register_form("masked")
 class MaskedBatch(Batched, ArrayBatch):
@@ -202,10 +200,7 @@ class MaskedBatch(Batched, ArrayBatch):
 
     def unguarded(self) -> Any:
         """The plain padded data, without the warnings of `.data`; for code that handles the padding."""
-        try:
-            return _set_data(self)
-        except AttributeError:
-            return self._outside
+        return self._outside if self.region is None and Lengths in map(type, self.sizes) else self.data
 
     def examples(self) -> list[Any]:
         """The data of each example without its padding.
@@ -215,21 +210,19 @@ class MaskedBatch(Batched, ArrayBatch):
         """
         if self.scalar is not None:
             return list(self.data) if is_boxed(self.data) else self.data.tolist()
-        data = self.unguarded()
-        if len(self.sizes) == 1 and type(data) is np.ndarray:
-            size = self.sizes[0]
-            if type(size) is not Lengths:
-                return list(data)
-            if not data.flags.c_contiguous:
-                return [data[i, :length] for i, length in enumerate(size.values.tolist())]
-            flat, width = data.reshape(-1), data.shape[1]  # a slice of one dimension takes half the time of one of two
-            starts = range(0, len(flat), width) if width else itertools.repeat(0)
-            return [flat[start : start + length] for start, length in zip(starts, size.values.tolist(), strict=False)]
-        if is_boxed(self.data) or any(self.dims[1:]) or not (self.sizes or is_scalar(self)):
+        data, sizes = self.unguarded(), self.sizes
+        varying = list(map(type, sizes)).count(Lengths)
+        if type(data) is not np.ndarray or varying > (type(sizes[0]) is Lengths) if sizes else not is_scalar(self):
             return super().examples()
-        if not self.is_ragged:
-            return list(self.data)
-        return [row[:length] for row, length in zip(self.data, self.lengths.tolist(), strict=True)]
+        if not varying:
+            return list(data)
+        lengths = sizes[0].values.tolist()  # type: ignore[union-attr]
+        if not data.flags.c_contiguous:
+            return [row[:length] for row, length in zip(data, lengths, strict=True)]
+        width = data.shape[1]
+        flat = data.reshape(-1) if len(sizes) == 1 else data.reshape(len(data) * width, *data.shape[2:])
+        starts = range(0, len(flat), width) if width else itertools.repeat(0)  # one index takes half the time of two
+        return [flat[start : start + length] for start, length in zip(starts, lengths, strict=False)]
 
     def _lane(self, index: int) -> Any:
         if self.scalar is not None:
@@ -356,6 +349,7 @@ class MaskedBatch(Batched, ArrayBatch):
                 raise refusal("an array that more examples have is written for some of them")
             new = merge(self, new)
         self.data, self.sizes, self.scalar = new.data, new.sizes, new.scalar
+        self.guard_data()
         self._written = True
 
     def __getattr__(self, name: str) -> Any:
@@ -512,6 +506,17 @@ def read_dims(dims: Any, rank: int) -> tuple[bool, ...]:
     return tuple(map(bool, out))
 
 
+def pad(arrays: Sequence[Any], widths: Sequence[int], size: Lengths | None = None) -> Any:
+    """Pad arrays to (B, *widths); `size` holds their lengths if they differ in the first dimension only."""
+    if size is not None and (len(arrays) > 16 or set(map(type, arrays)) != {np.ndarray}):  # one by one is 0.3 us each
+        return pad_rows(end_to_end(arrays), size, 0, widths[0])
+    out = np.zeros((len(arrays), *widths), arrays[0].dtype)
+    for at, x in enumerate(arrays):
+        corner: tuple[Any, ...] = (at, *map(slice, x.shape))
+        out[corner] = x
+    return out
+
+
 def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tuple[Any, tuple[Size, ...]]:
     """Stack arrays of one rank and dtype, padded to the longest along each axis: the data and the sizes.
 
@@ -549,15 +554,9 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
         return np.stack(arrays, **kept), tuple(sizes)
     padded = tuple(size.max() if isinstance(size, Lengths) else size for size in sizes)
     check_padding(len(arrays), sizes, padded, arrays[0].dtype.itemsize)
-    if varying == [0]:
-        return pad_rows(end_to_end(arrays), sizes[0]), tuple(sizes)  # type: ignore[arg-type]
-    if any(type(x) is not np.ndarray and is_boxed(x) for x in arrays):
+    if varying != [0] and any(type(x) is not np.ndarray and is_boxed(x) for x in arrays):
         return np.concatenate([to_widths(np.reshape(x, (1, *x.shape)), padded) for x in arrays]), tuple(sizes)
-    data = np.zeros((len(arrays), *padded), arrays[0].dtype)
-    for i, x in enumerate(arrays):
-        corner: tuple[Any, ...] = (i, *map(slice, x.shape))
-        data[corner] = x
-    return data, tuple(sizes)
+    return pad(arrays, padded, sizes[0] if varying == [0] else None), tuple(sizes)  # type: ignore[arg-type]
 
 
 def sizes_static(shape: tuple[int, ...], dims: Any) -> tuple[Size, ...]:

@@ -19,13 +19,12 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch, pack_rows
 from autobatch.batches.packing import KINDS, SCALAR_DTYPES
-from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.padded_batch import MaskedBatch, pad
 from autobatch.batches.stacking import broadcast, stack_results
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.current_region import current_region
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.ops.rules.padding import to_widths
-from autobatch.ops.rules.ragged_checks import pad_rows
 
 _Entry = tuple[Lengths, int, Any]  # a dimension's lengths, its padded size, and its offsets if packed (else None)
 
@@ -40,7 +39,7 @@ def view_columns(args: Sequence[Any], batches: Sequence[Any], count: int) -> lis
     for arg in args:
         if not isinstance(arg, Batch):
             columns.append(itertools.repeat(arg, count))
-        elif _is_of_views(arg) and id(arg) not in found:
+        elif id(arg) not in found and _is_of_views(arg):
             columns.append(arg.examples())
             found.add(id(arg))
         else:
@@ -51,27 +50,34 @@ def view_columns(args: Sequence[Any], batches: Sequence[Any], count: int) -> lis
 def _is_of_views(batch: Any) -> bool:
     """True if the batch's examples are contiguous views of its data."""
     if type(batch) is MaskedBatch:
-        return len(batch.sizes) < 2 or (not batch.is_ragged and batch.data.flags.c_contiguous)
+        inner = batch.sizes[1:]
+        return not inner or (Lengths not in map(type, inner) and batch.unguarded().flags.c_contiguous)
     return type(batch) is PackedBatch and type(batch.values) is np.ndarray and batch.values.flags.c_contiguous
 
 
 def batched(results: Sequence[Any], batches: Sequence[Any]) -> Any:
     """The results of a call's examples, one after the other, as the batched result; `batches` as for `normalised`."""
-    first, like = results[0], batches[0]
-    if type(first) is np.ndarray and first.ndim == 1 and first.dtype.kind in KINDS and first.dtype.isnative:
-        size = like.sizes[0] if type(like) is MaskedBatch and like.sizes else None
-        size = like.size_of_first if type(like) is PackedBatch and type(like.values) is np.ndarray else size
-        # the usual form of ragged results: the lengths are those of the first batch, which differ
-        if type(size) is Lengths and not _is_uniform(size) and set(map(type, results)) == {np.ndarray}:
-            shapes, dtypes = [each.shape for each in results], [each.dtype for each in results]
-            if shapes == [(length,) for length in size.values.tolist()] and dtypes.count(first.dtype) == len(results):
-                rows = np.concatenate(results)
-                if type(like) is PackedBatch:
-                    return PackedBatch.of(rows, like.offsets, size)
-                return MaskedBatch.of_data(
-                    pad_rows(rows, size, 0, like.unguarded().shape[1]), (size,), current_region()
-                )
-    return normalised(stack_results(results), len(results), batches)
+    out = _of_same_lengths(results, batches) if type(results[0]) is np.ndarray else None
+    return normalised(stack_results(results), len(results), batches) if out is None else out
+
+
+def _of_same_lengths(results: Sequence[Any], batches: Sequence[Any]) -> Any:
+    """The usual form of ragged results: arrays whose lengths are those of the first batch, which differ; else None."""
+    like, shape, dtype = batches[0], results[0].shape, results[0].dtype
+    size: Any = like.sizes[0] if type(like) is MaskedBatch and like.sizes else None
+    if type(like) is PackedBatch and type(like.values) is np.ndarray:
+        size = like.size_of_first
+    if type(size) is not Lengths or not shape or shape[0] != size.values[0] or set(map(type, results)) != {np.ndarray}:
+        return None
+    lengths, inner = size.values.tolist(), shape[1:]
+    if [(x.shape, x.dtype) for x in results] != [((length, *inner), dtype) for length in lengths]:
+        return None
+    if any(map(_has_uniform, batches)) or dtype.kind not in KINDS or not dtype.isnative:
+        return None
+    if type(like) is PackedBatch:
+        return PackedBatch.of(np.concatenate(results), like.offsets, size)
+    data = pad(results, (like.unguarded().shape[1], *inner), size)
+    return MaskedBatch.of_data(data, (size, *inner), current_region())
 
 
 def normalised(tree: Any, size: int, batches: Sequence[Any]) -> Any:
@@ -113,8 +119,8 @@ def _is_normalised(value: Any, batches: Sequence[Any]) -> bool:
 
 def _has_uniform(batch: Any) -> bool:
     if type(batch) is MaskedBatch:
-        return any(type(size) is Lengths and _is_uniform(size) for size in batch.sizes)
-    return isinstance(batch, PackedBatch) and _is_uniform(batch.size_of_first)
+        return any(type(size) is Lengths and _uniform_length(size) is not None for size in batch.sizes)
+    return isinstance(batch, PackedBatch) and _uniform_length(batch.size_of_first) is not None
 
 
 class _Dimensions:
@@ -154,7 +160,7 @@ class _Dimensions:
         entries = [self._entry(size) for size in batch.sizes]
         sizes = tuple(size if entry is None else entry[0] for size, entry in zip(batch.sizes, entries, strict=True))
         first = entries[0]
-        is_fixed = all(isinstance(size, int) or _is_uniform(size) for size in batch.sizes[1:])
+        is_fixed = all(isinstance(size, int) or _uniform_length(size) is not None for size in batch.sizes[1:])
         if self._has_packed and first is not None and first[2] is not None and is_fixed and not any(entries[1:]):
             rows = to_widths(batch.data, [batch.data.shape[1], *map(_widest, batch.sizes[1:])])
             return PackedBatch.of(pack_rows(rows, first[0]), first[2], first[0])
@@ -162,7 +168,9 @@ class _Dimensions:
         widths = []
         for size, entry in zip(sizes, entries, strict=True):
             width = _widest(size) if entry is None else entry[1]
-            settled.append(width if entry is None and not isinstance(size, int) and _is_uniform(size) else size)
+            settled.append(
+                width if entry is None and type(size) is Lengths and _uniform_length(size) is not None else size
+            )
             widths.append(width)
         data = to_widths(batch.data, widths)
         if data is batch.data and all(a is b for a, b in zip(settled, batch.sizes, strict=True)):
@@ -188,7 +196,3 @@ def _uniform_length(size: Lengths) -> int | None:
 
 def _widest(size: Size) -> int:
     return size if isinstance(size, int) else size.max()
-
-
-def _is_uniform(size: Lengths) -> bool:
-    return _uniform_length(size) is not None

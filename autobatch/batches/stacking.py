@@ -1,7 +1,6 @@
 """Splits batches (and trees of them) into examples, and stacks the results of examples to a batch again."""
 
 import itertools
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -29,7 +28,6 @@ from autobatch.ops.rules.padding import end_to_end
 
 Tree = TypeVar("Tree")
 _NUMBERS = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdFD")  # scalar types that determine their dtype
-_SHAPE, _DTYPE = operator.attrgetter("shape"), operator.attrgetter("dtype")
 _LEAVES = _NUMBERS | {np.ndarray, *SCALAR_DTYPES}  # types of most results, for a fast path
 
 
@@ -179,12 +177,10 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
                 return FORMS["objects"](column)
         if kind is not np.ndarray:
             return masked.of_data(np.array(column), (), current_region())
-        if first.dtype.kind in KINDS and all(
-            list(map(each, column)).count(each(first)) == len(column) for each in (_SHAPE, _DTYPE)
-        ):
-            data = (
-                end_to_end(column).reshape(len(column), *first.shape) if first.ndim else np.array(column, first.dtype)
-            )
+        count = len(column)
+        alike = [x.shape for x in column].count(first.shape) == count == [x.dtype for x in column].count(first.dtype)
+        if alike and first.dtype.kind in KINDS:
+            data = end_to_end(column).reshape(count, *first.shape) if first.ndim else np.array(column, first.dtype)
             out = masked.of_data(data, first.shape, current_region())
             return out if first.ndim else zero_d(out)
     if kind in SCALAR_DTYPES:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobatch.api.chooser import LOOP, Expectation, History
+from autobatch.api.chooser import LOOP, SOONEST, Expectation, History, Spent
 
 NOTHING_SURE = Expectation(price=0.0, call=0.0, share=1.0)
 SURE = Expectation(share=0.1, sure=True)
@@ -30,14 +30,6 @@ class Costs:
         self.ways = []
 
     def call(self, count):
-        if self.kind.is_settled(count):
-            if self.kind.is_timed:
-                self.kind.record_timed(count, count * self.loop)
-            else:
-                self.kind.record_untimed(count)
-            self.spent.append(count * self.loop)
-            self.ways.append([LOOP])
-            return
         turn = self.kind.turn(count)
         spent, used = 0.0, []
         while turn.left:
@@ -232,9 +224,6 @@ def test_what_a_way_cost_without_its_kernels_is_forgotten(cold):
     for call in range(60):
         if call == 10:
             kind.compilation_ended()
-        if kind.is_settled(64):
-            kind.record_timed(64, 64.0)
-            continue
         turn = kind.turn(64)
         while turn.left:
             step = turn.next()
@@ -246,25 +235,24 @@ def test_what_a_way_cost_without_its_kernels_is_forgotten(cold):
     assert ran[-1] == 59
 
 
-def test_one_in_sixteen_settled_calls_is_timed_and_a_change_is_noticed():
-    kind = History((), lambda way: Expectation())
-
-    def timed(calls, seconds):
-        count = 0
-        for _ in range(calls):
-            if kind.is_timed:
-                kind.record_timed(4, seconds)
-                count += 1
-            else:
-                kind.record_untimed(4)
-        return count
-
-    assert timed(120, 1e-5) == 3 + 7
-    assert kind.calls == 120
-    assert kind.work == pytest.approx(120 * 1e-5)
-    timed(48, 5e-4)
-    assert kind.costs[LOOP].seconds == pytest.approx(5e-4 / 4)
-    assert kind.work >= 120 * 1e-5 + 16 * 5e-4
+def test_what_is_left_to_the_loop_without_a_turn_is_counted_by_what_the_loop_costs():
+    spent = Spent()
+    kind = spent.kinds["kind"] = History((), spent=spent)
+    for _ in range(3):
+        spent.add(4, SOONEST)  # another process ran in between
+    assert spent.seconds >= spent.limit
+    for _ in range(2):
+        turn = kind.turn(4)
+        while turn.left:
+            step = turn.next()
+            turn.ran(step.way, step.count, 1e-5 * step.count)
+    assert (kind.calls, spent.calls, spent.seconds) == (5, 0, 0.0)
+    assert kind.work == pytest.approx(5 * 4e-5)
+    assert spent.limit == pytest.approx(SOONEST - kind.work)
+    other = spent.kinds["other kind"] = History((), spent=spent)
+    other.last = "way"
+    kind.rest()
+    assert spent.limit == 0.0  # that one needs its turns
 
 
 def test_a_refusal_is_for_good():
@@ -328,15 +316,18 @@ def test_what_is_expected_to_gain_is_tried_in_the_first_calls(price, first):
 
 
 def test_what_comes_later_is_part_of_what_a_run_cost():
-    kind = History(("way",), lambda way: Expectation())
-    kind.record_timed(10, 1.0)
-    kind.record_timed(10, 1.0)
-    kind.add_backward_time(LOOP, 2, 10, 3.0)  # the walks back come in the opposite order
-    kind.add_backward_time(LOOP, 1, 10, 5.0)
+    kind = History((), lambda way: Expectation())
+
+    def looped(calls):
+        for _ in range(calls):
+            kind.turn(10).ran(LOOP, 10, 1.0)
+
+    looped(4)
+    kind.add_backward_time(LOOP, 4, 10, 3.0)  # the walks back come in the opposite order
+    kind.add_backward_time(LOOP, 3, 10, 5.0)
     assert list(kind.costs[LOOP].recent) == [0.6, 0.4]
-    assert kind.work == 10.0
-    for _ in range(10):
-        kind.record_timed(10, 1.0)
+    assert kind.work == 12.0
+    looped(10)
     kind.add_backward_time(LOOP, 1, 10, 50.0)  # of a run that is forgotten
     assert set(kind.costs[LOOP].recent) == {0.1}
 
@@ -355,10 +346,6 @@ class Priced:
         self.kind = History(("way",), lambda way: expectation, lambda *given: self.learned.append(given))
 
     def call(self):
-        if self.kind.is_settled(self.count):
-            self.kind.record_timed(self.count, self.seconds)
-            self.spent += self.seconds
-            return
         turn = self.kind.turn(self.count)
         while turn.left:
             step = turn.next()
@@ -401,9 +388,6 @@ def test_a_way_that_loaded_slowly_once_is_used_where_it_pays():
     learned, ran = [], []
     kind.learned = lambda *given: learned.append(given)
     for call in range(60):
-        if kind.is_settled(8):
-            kind.record_timed(8, 0.08)
-            continue
         turn = kind.turn(8)
         while turn.left:
             step = turn.next()

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.api import batch as batch_functions
 from autobatch.api import call_ways, measured_costs
 from autobatch.api.chooser import Portion
 from autobatch.api.run_record import NAMES
@@ -171,7 +172,7 @@ def scripted(monkeypatch):
     def have(*portions):
         script = Script(*(Portion(*each) for each in portions))
         monkeypatch.setattr(measured_costs.History, "turn", lambda history, count: script)
-        monkeypatch.setattr(measured_costs.History, "is_settled", lambda history, count: False)
+        monkeypatch.setattr(batch_functions, "spent_on", lambda function: None)
         return script
 
     with ab.options(way="auto"):
@@ -611,7 +612,7 @@ def test_classes_and_functions_made_inside_have_their_names(way):
 
 @pytest.mark.chosen
 def test_nothing_is_known_of_other_sizes(monkeypatch):
-    monkeypatch.setattr(measured_costs.History, "is_settled", lambda history, count: False)  # small calls look at none
+    monkeypatch.setattr(batch_functions, "spent_on", lambda function: None)  # no call is small
     f = ab.batch(doubled)
     for size in (1, 2, 4, 8):
         for length in (1, 8, 100):  # the first two are of one kind: few numbers
