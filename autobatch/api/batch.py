@@ -23,7 +23,7 @@ from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, over
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.api.chooser import Spent
+from autobatch.api.chooser import FEW, Spent
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import Batch, Shared, has_batch, unwrap_shared
 from autobatch.batches.packed_batch import PackedBatch
@@ -176,7 +176,7 @@ def _may_look(more: float = 0.0) -> bool:
 def small_loop(
     spent: Spent, function: Any, columns: Sequence[Any], count: int, named: dict[str, Any]
 ) -> Begun | list[Any]:
-    """The results of a call that is too small for any way but the loop to pay; `Begun` if the first example took long.
+    """The results of a call that is too small for any way but the loop to pay; `Begun` if the first few took long.
 
     Args:
         function: of one example; columns: an iterable of values for each positional argument; count: of examples.
@@ -187,11 +187,11 @@ def small_loop(
         results = run_loop(function, columns, named)
     else:
         columns = [iter(column) for column in columns]
-        results = run_loop(function, [[next(column)] for column in columns], named)
+        results = run_loop(function, [itertools.islice(column, FEW) for column in columns], named)
         seconds = perf_counter() - begun
-        if seconds * count > spent.limit - spent.seconds and _may_look(seconds * count):
+        if seconds * count / FEW > spent.limit - spent.seconds and _may_look(seconds * count / FEW):
             return Begun(results, seconds)
-        results += run_loop(function, columns, named, None, 1)
+        results += run_loop(function, columns, named, None, FEW)
         spent.most = count
     spent.add(count, perf_counter() - begun)
     return results

@@ -13,17 +13,15 @@ The rule
   other ways took beyond the loop's, less the seconds that they saved. A try is affordable if the promise below holds
   even when all of its time is lost. It is stopped (`Portion.limit`) when the affordable seconds are spent.
 - A try may lose `_PART` of the loop's time so far. In the first calls, where most gains are found, it may lose as much
-  as `_CALLS` such calls will allow: if a gain is expected at once, as soon as the loop has taken that time itself; if
-  it is a guess, or comes later, in equal shares by call. From the tenth call to the last of these, a try may
-  lose `_LATE` of the time since then.
+  as `_CALLS` such calls will allow, as soon as the loop has taken that time itself.
+- Compiling takes another process: what waits for it costs nothing, and is used as soon as it is ready.
 - A way that is expected to cost many times as much as the way in use is not tried.
 - A way gets `_RUNS` tries, since later ones reuse what the first ones set up. Then its cost counts, and it is tried
   again each time that the work of all calls has doubled, if affordable. Costs that were measured while code for the way
   was still compiling in the background are forgotten when that code is ready.
 
 The promise (`tests/api/test_chooser.py`): whatever the costs are, if each try ends at its limit and a way in use costs
-what it did before, then thirty or more calls take at most 1.2 times the loop's time, and the tenth to the thirtieth
-call at most 1.04 times.
+what it did before, then thirty or more calls take at most 1.2 times the loop's time.
 
 Source: Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching (1988): when the number of future calls is
 unknown, spend at most a fixed share of the time spent so far.
@@ -40,13 +38,12 @@ SOONEST: Final = 3e-3
 set-up takes 2.5 ms (`api.measured_costs`), a search 30-60 us."""
 
 _CALLS, _PART = 30, 0.18  # after so many calls, at most this share of the loop's time is lost: 1.2 is promised
-_FEW, _LATE = 9, 0.03  # these calls may spend all of it (a gain is worth most there); later ones hardly anything
 _RUNS = 3  # tries of a way, and runs whose median counts: the second and third run of 54 functions differ by a half in
 # lock-step, where code for blocks is still made, later ones by a tenth
 _FAR = 8.0  # a way is not tried if it is expected to cost this many times the way in use, and stopped after this many
 # times the loop's time; on the fly and in lock-step, the runs of functions on numbers spread from 2 to 50 times
-FIRST = 5  # examples that the loop runs in any case: the first one, which pays for cold caches, and some to time
-_SHARE = 16  # the part of the examples that the loop runs first; the fewest that a part of a call is tried on
+FEW = 8  # the loop runs so many examples of a kind first, in at most two calls, to know its cost: the first example
+# takes two to three times as long, on cold caches; a part of a call has at least so many
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,7 +54,6 @@ class Expectation:
         price: seconds to set it up, once; loading: seconds to load, once, what was compiled in the background.
         call: fixed seconds per call; steps: further cost per call, as a multiple of the loop's seconds per example.
         example: seconds per example; share: further cost per example, as a multiple of the loop's.
-        sure: True if a gain is expected at once, not guessed: a try may then lose more than the calls so far allow.
         divides: True if a try may take only some of the examples, since the cost grows with their number.
     """
 
@@ -67,7 +63,6 @@ class Expectation:
     steps: float = 0.0
     example: float = 0.0
     share: float = 1.0
-    sure: bool = False
     divides: bool = False
 
     def seconds(self, count: int, loop: float) -> float:
@@ -126,7 +121,7 @@ class Spent:
     Attributes:
         seconds: of those calls since the last turn; calls, examples: how many there were.
         limit: seconds after which the next call gets a turn.
-        most: examples of the largest call: of larger ones the first example runs alone, as they may be too large.
+        most: examples of the largest call: of larger ones the first few run alone, as they may be too large.
         kinds: the function's histories.
     """
 
@@ -134,7 +129,7 @@ class Spent:
 
     def __init__(self) -> None:
         self.calls = self.examples = 0
-        self.seconds, self.limit, self.most = 0.0, SOONEST, FIRST
+        self.seconds, self.limit, self.most = 0.0, SOONEST, FEW
         self.kinds: dict[Any, History] = {}
 
     def add(self, count: int, seconds: float) -> None:
@@ -154,17 +149,17 @@ class History:
         spent: counts calls that are left to the loop without a turn; None if there are none.
 
     Attributes:
-        calls: the number of calls so far.
+        calls: the number of calls so far; seen: of examples that the loop has run in turns.
         costs: the `Cost` of each way.
         work: the loop's seconds for all calls so far; lost: the seconds that other ways took beyond that, less what
             they saved since, and not below 0.
         sleeps: no other way is considered before `work` reaches this.
+        is_compiling: code for a way is being compiled in the background.
         last: the way that ran the last examples of the last call.
     """
 
     __slots__ = (
-        "_later_lost", "_later_work", "calls", "costs", "expected", "last", "learned", "lost", "sleeps", "spent",
-        "work",
+        "calls", "costs", "expected", "is_compiling", "last", "learned", "lost", "seen", "sleeps", "spent", "work",
     )  # fmt: skip
 
     def __init__(
@@ -174,10 +169,11 @@ class History:
         learned: Callable[[str, float, bool], None] = lambda way, seconds, loaded: None,
         spent: Spent | None = None,
     ) -> None:
-        self.calls = 0
+        self.calls = self.seen = 0
         self.costs = {way: Cost() for way in (LOOP, *ways)}
-        self.work = self.lost = self._later_work = self._later_lost = 0.0
+        self.work = self.lost = 0.0
         self.sleeps = SOONEST
+        self.is_compiling = False
         self.last = LOOP
         self.expected, self.learned, self.spent = expected, learned, spent
 
@@ -198,7 +194,8 @@ class History:
         """Leave the next calls to the loop, without a turn, until the next search; not if a kind uses another way."""
         spent = self.spent
         if spent is not None:
-            busy = any(each.last != LOOP and each.spent is spent for each in spent.kinds.values())
+            kinds = [each for each in spent.kinds.values() if each.spent is spent]
+            busy = any(each.last != LOOP or each.is_compiling for each in kinds)
             spent.limit = 0.0 if busy else self.sleeps - self.work
 
     def add_backward_time(self, way: str, run: int, count: int, seconds: float) -> None:
@@ -241,13 +238,14 @@ class History:
 
     def add_loss(self, seconds: float) -> None:
         """Account for a way that took this many seconds more than the loop; fewer, if negative."""
-        if self.calls > _FEW:
-            self._later_lost = max(0.0, self._later_lost + seconds)
         self.lost = max(0.0, self.lost + seconds)
 
     def compilation_ended(self) -> None:
-        """Background compilation has ended: a way that ran without its kernels, and is not in use, is tried anew."""
+        """Background compilation has ended: a way that waited for it is asked again, and a way that ran without its
+        kernels, and is not in use, is tried anew."""
+        self.sleeps = 0.0 if self.is_compiling else self.sleeps
         for way, cost in self.costs.items():
+            cost.waits = 0.0 if cost.pending and self.is_compiling else cost.waits
             if cost.cold and way != self.last:
                 least = min(cost.recent, default=None)
                 anew = self.costs[way] = Cost(refused=cost.refused, is_set_up=cost.is_set_up)
@@ -255,22 +253,15 @@ class History:
                 if least is not None:
                     anew.recent.append(least)
             cost.cold = False
+        self.is_compiling = False
 
     def add_work(self, seconds: float) -> None:
         """Account for examples for which the loop takes this many seconds."""
         self.work += seconds
-        if self.calls > _FEW:
-            self._later_work += seconds
 
-    def allowance(self, now: float, expected: Expectation) -> float:
-        """Seconds that a try of what is expected may lose; `now`: the loop's seconds for the examples at hand."""
-        calls = self.calls
-        if _FEW < calls <= _CALLS:
-            return _LATE * (self._later_work + now) - self._later_lost
-        share = _PART
-        if calls <= _FEW:
-            share = min(1.0, _PART * _CALLS / (calls if expected.sure else _FEW))
-        return share * (self.work + now) - self.lost
+    def allowance(self, now: float) -> float:
+        """Seconds that a try may lose; `now`: the loop's seconds for the examples at hand."""
+        return min(1.0, _PART * _CALLS / min(self.calls, _CALLS)) * (self.work + now) - self.lost
 
 
 class Turn:
@@ -296,10 +287,8 @@ class Turn:
         """The next portion; call it only while examples are left."""
         kind, left = self._kind, self.left
         self._trying = False
-        if self._loop is None:
-            return Portion(LOOP, 1)
-        if kind.costs[LOOP].runs == 1 and left > 2:  # the first example also paid for imports and cold caches
-            return Portion(LOOP, min(left, FIRST - 1 + left // _SHARE))
+        if self._loop is None or (kind.seen < FEW and kind.costs[LOOP].runs < 2):
+            return Portion(LOOP, min(left, FEW))
         kind.count_small_calls(self._loop)
         found = self._trial(self._loop)
         if found is not None:
@@ -320,6 +309,7 @@ class Turn:
             if cost.runs <= 2:  # cold runs cost more than later ones will
                 cost.recent.clear()
             cost.add(count, seconds)
+            kind.seen += count
             self._loop = cost.seconds or 0.0
         loop = count * (self._loop or 0.0)
         if way != LOOP:
@@ -369,13 +359,14 @@ class Turn:
         self._kind.costs[way].refused = reason
 
     def not_ready(self, way: str, seconds: float) -> None:
-        """A way is not ready: its code was read, and is being compiled. The next search asks again."""
+        """A way is not ready: its code was read, and is being compiled; then it is asked again."""
         self._failed.add(way)
         self._kind.add_loss(seconds)
         cost = self._kind.costs[way]
         if not cost.pending:
             self._kind.learned(way, seconds, False)
-        cost.pending = True
+        cost.pending = self._kind.is_compiling = True
+        cost.waits = 2.0 * self._kind.work
 
     def _trial(self, loop: float) -> Portion | None:
         """The most promising affordable try; None if there is none, and until the work has grown by an eighth."""
@@ -412,7 +403,7 @@ class Turn:
         if seconds is not None and seconds <= loop and not cost.stopped:
             return None  # it already beats the loop, so `best` considers it
         expected = kind.expected(way)
-        count = min(left, max(_SHARE, left // 8)) if expected.divides and cost.runs < _RUNS else left
+        count = min(left, max(FEW, left // 8)) if expected.divides and cost.runs < _RUNS else left
         warm = expected.seconds(count, loop)
         if seconds is None and warm > _FAR * count * self._in_use(loop, count):
             return None
@@ -422,7 +413,7 @@ class Turn:
             needs = warm = seconds * left
         else:
             needs = min(warm, now)
-        allowed = kind.allowance(now, expected)
+        allowed = kind.allowance(now)
         if max(needs, 2.0 * cost.stopped) > allowed or allowed <= 0.0:
             return None
         return warm / (loop * count) * (1 + cost.runs + cost.stops), Portion(way, count, allowed)

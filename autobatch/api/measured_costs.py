@@ -158,16 +158,16 @@ def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
     if way == COMPILED:  # the price of reading the code; compiling it, or loading it from disk, is in the background
         share = 0.3 if known.array_code else 0.02
         loading = _price(_LOADING, known.size)
-        return Expectation(price, loading, call=1e-4, example=2e-6, share=share, sure=is_read)
+        return Expectation(price, loading, call=1e-4, example=2e-6, share=share)
     if way == LOCKSTEP:  # an op on a batch costs a multiple of the op on one example, nearly independent of batch size
         if taped:  # the loop would record each operation of each example
             steps = 2.0 if known.array_code else 20.0
-            return Expectation(price, call=5e-4, steps=steps, share=0.05, sure=True)
+            return Expectation(price, call=5e-4, steps=steps, share=0.05)
         if known.array_code:
-            return Expectation(price, call=2e-4, steps=15.0, share=0.1, sure=True)
+            return Expectation(price, call=2e-4, steps=15.0, share=0.1)
         return Expectation(price, call=1e-3, steps=500.0, share=0.2)
     if taped:
-        return Expectation(price, call=1e-3, share=0.4, sure=known.array_code, divides=True)
+        return Expectation(price, call=1e-3, share=0.4, divides=True)
     return Expectation(price, call=1e-3, example=1e-4, share=0.5 if known.array_code else 5.0, divides=True)
 
 

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobatch.api.chooser import LOOP, SOONEST, Expectation, History, Spent
+from autobatch.api.chooser import FEW, LOOP, SOONEST, Expectation, History, Spent
 
 NOTHING_SURE = Expectation(price=0.0, call=0.0, share=1.0)
-SURE = Expectation(share=0.1, sure=True)
+GAIN = Expectation(share=0.1)
 
 
 class Costs:
@@ -90,7 +90,6 @@ _TABLES = st.builds(
         call=st.floats(0.0, 1e-2),
         steps=st.floats(0.0, 100.0),
         share=st.floats(0.0, 5.0),
-        sure=st.booleans(),
         divides=st.booleans(),
     ),
 )
@@ -102,7 +101,7 @@ _TABLES = st.builds(
     loop=st.floats(1e-6, 10.0),
     count=st.sampled_from([1, 2, 4, 16, 64, 512]),
 )
-def test_whatever_the_costs_are_thirty_calls_lose_a_fifth_and_later_ones_hardly_anything(tables, loop, count):
+def test_whatever_the_costs_are_thirty_calls_or_more_lose_at_most_a_fifth(tables, loop, count):
     named = {f"way {number}": table for number, table in enumerate(tables)}
     expected = {name: table.expected for name, table in named.items()}
     costs = Costs(expected, loop, **{name: table.cost(loop) for name, table in named.items()})
@@ -111,7 +110,6 @@ def test_whatever_the_costs_are_thirty_calls_lose_a_fifth_and_later_ones_hardly_
     refusals = 0.1 / count * len(tables) / 21
     assert costs.over_the_loop(0, 1, count) <= 2.6
     assert all(costs.over_the_loop(0, last, count) <= 1.2 + refusals for last in range(30, 121))
-    assert costs.over_the_loop(9, 30, count) <= 1.04 + refusals
 
 
 def constant(seconds):
@@ -121,13 +119,12 @@ def constant(seconds):
 @pytest.mark.parametrize("count", [1, 4, 64, 512])
 @pytest.mark.parametrize("factor", [0.01, 0.3, 0.9, 1.0, 1.1, 2.0, 10.0, 1e6])
 @pytest.mark.parametrize("price", [0.0, 0.5, 5.0, 1e4], ids="price {}".format)
-@pytest.mark.parametrize("expected", [NOTHING_SURE, Expectation(sure=True, share=0.01)], ids=["guess", "sure"])
+@pytest.mark.parametrize("expected", [NOTHING_SURE, Expectation(share=0.01)], ids=["as the loop", "a gain"])
 def test_thirty_calls_cost_hardly_more_than_the_loop(count, factor, price, expected):
     costs = Costs(expected, way=lambda run, n: n * factor + (price * count if run == 0 else 0.0))
     for _ in range(30):
         costs.call(count)
     assert costs.over_the_loop(0, 30, count) <= 1.2
-    assert costs.over_the_loop(9, 30, count) <= 1.05
 
 
 def test_ways_that_cost_more_than_anybody_expects_lose_no_more():
@@ -135,7 +132,7 @@ def test_ways_that_cost_more_than_anybody_expects_lose_no_more():
     for _ in range(300):
         count = draws.choice([1, 3, 17, 64])
         ways = {f"way {i}": (lambda run, n: n * draws.choice([0.1, 1.5, 3.0, 50.0])) for i in range(3)}
-        costs = Costs(draws.choice([NOTHING_SURE, Expectation(sure=True, share=0.01, divides=True)]), **ways)
+        costs = Costs(draws.choice([NOTHING_SURE, Expectation(share=0.01, divides=True)]), **ways)
         for _ in range(9):
             costs.call(count)
         assert costs.over_the_loop(0, 1, count) <= 3.5
@@ -147,11 +144,11 @@ def test_the_cheapest_way_is_found_and_kept():
     for _ in range(40):
         costs.call(64)
     assert costs.ways[-1] == ["quick"]
-    assert costs.over_the_loop(10, 40, 64) < 0.15
+    assert costs.over_the_loop(10, 40, 64) < 0.2
 
 
 def test_a_price_is_paid_once_all_calls_have_earned_it():
-    expected = Expectation(price=1000.0, share=0.1, sure=True)
+    expected = Expectation(price=1000.0, share=0.1)
     costs = Costs(expected, way=lambda run, n: n * 0.1 + (1000.0 if run == 0 else 0.0))
     for _ in range(900):
         costs.call(10)
@@ -183,7 +180,7 @@ def test_a_way_that_becomes_dear_is_left():
 
 
 def test_a_way_that_gives_up_early_on_some_examples_stays_in_use_until_most_calls_are_like_that():
-    costs = Costs(SURE, lockstep=lambda run, count: 0.1 * count)
+    costs = Costs(GAIN, lockstep=lambda run, count: 0.1 * count)
     for _ in range(8):
         costs.call(100)
     assert costs.ways[-1] == ["lockstep"]
@@ -219,7 +216,7 @@ def test_a_way_that_becomes_cheap_is_found():
 
 @pytest.mark.parametrize("cold", [False, True])
 def test_what_a_way_cost_without_its_kernels_is_forgotten(cold):
-    kind = History(("way",), lambda way: Expectation(share=0.2, sure=True))
+    kind = History(("way",), lambda way: Expectation(share=0.2))
     ran = []
     for call in range(60):
         if call == 10:
@@ -231,7 +228,7 @@ def test_what_a_way_cost_without_its_kernels_is_forgotten(cold):
             slow = 1.3 if call < 10 else 0.1
             turn.ran(step.way, step.count, step.count * (1.0 if step.way == LOOP else slow), cold and call < 10)
     assert min(ran) < 3
-    assert (10 <= min(call for call in ran if call >= 10) <= 20) == cold
+    assert (10 <= min(call for call in ran if call >= 10) <= 15) == cold
     assert ran[-1] == 59
 
 
@@ -241,13 +238,13 @@ def test_what_is_left_to_the_loop_without_a_turn_is_counted_by_what_the_loop_cos
     for _ in range(3):
         spent.add(4, SOONEST)  # another process ran in between
     assert spent.seconds >= spent.limit
-    for _ in range(2):
+    for _ in range(3):
         turn = kind.turn(4)
         while turn.left:
             step = turn.next()
             turn.ran(step.way, step.count, 1e-5 * step.count)
-    assert (kind.calls, spent.calls, spent.seconds) == (5, 0, 0.0)
-    assert kind.work == pytest.approx(5 * 4e-5)
+    assert (kind.calls, spent.calls, spent.seconds) == (6, 0, 0.0)
+    assert kind.work == pytest.approx(6 * 4e-5)
     assert spent.limit == pytest.approx(SOONEST - kind.work)
     other = spent.kinds["other kind"] = History((), spent=spent)
     other.last = "way"
@@ -263,11 +260,11 @@ def test_a_refusal_is_for_good():
     assert sum(costs.spent) == pytest.approx(400.1)
 
 
-def test_one_example_at_a_time_first():
+def test_the_loop_runs_a_few_examples_first():
     costs = Costs(NOTHING_SURE, way=constant(0.1))
     turn = costs.kind.turn(64)
     first = turn.next()
-    assert (first.way, first.count, first.limit) == (LOOP, 1, None)
+    assert (first.way, first.count, first.limit) == (LOOP, FEW, None)
 
 
 def test_a_share_of_the_examples_says_what_all_of_them_cost():
@@ -277,9 +274,11 @@ def test_a_share_of_the_examples_says_what_all_of_them_cost():
 
 
 def test_what_is_made_behind_the_work_is_asked_for_seldom_and_taken_when_it_is_worth_it():
-    kind = History(("way",), lambda way: Expectation(price=2.0, loading=30.0, share=0.01, sure=True))
+    kind = History(("way",), lambda way: Expectation(price=2.0, loading=30.0, share=0.01))
     asked, ran = [], []
     for call in range(300):
+        if call == 100:
+            kind.compilation_ended()
         turn = kind.turn(10)
         while turn.left:
             step = turn.next()
@@ -289,9 +288,9 @@ def test_what_is_made_behind_the_work_is_asked_for_seldom_and_taken_when_it_is_w
             else:
                 ran += [call] * (step.way == "way")
                 turn.ran(step.way, step.count, step.count * (1.0 if step.way == LOOP else 0.01))
-    assert 2 <= len(asked) <= 30
     assert min(asked) <= 2
-    assert 100 <= ran[0] <= 120
+    assert 2 <= len(asked) <= 8  # each time that the work has doubled
+    assert ran[0] == 100
     assert ran[-1] == 299
 
 
@@ -307,7 +306,7 @@ def test_a_way_that_waits_again_is_not_asked_twice_in_a_call():
 
 @pytest.mark.parametrize(("price", "first"), [(9.0, 0), (20.0, 2), (50.0, 5)])
 def test_what_is_expected_to_gain_is_tried_in_the_first_calls(price, first):
-    expected = Expectation(price=price, share=0.01, sure=True)
+    expected = Expectation(price=price, share=0.01)
     costs = Costs(expected, way=lambda run, n: n * 0.01 + (price if run == 0 else 0.0))
     for _ in range(30):
         costs.call(10)
@@ -359,21 +358,19 @@ class Priced:
             self.spent += part
 
 
-@pytest.mark.parametrize("expected", [{}, {"sure": True}], ids=["guess", "sure"])
 @pytest.mark.parametrize("loop", [1e-5, 1e-3, 1e-1])
 @pytest.mark.parametrize("calls_worth", [0.3, 1.0, 3.0, 5.0, 6.0, 20.0, 1000.0])
-def test_no_set_up_is_begun_that_thirty_calls_cannot_pay(calls_worth, loop, expected):
-    way = Priced(calls_worth * 4 * loop, 0.9, loop, **expected)
+def test_no_set_up_is_begun_that_thirty_calls_cannot_pay(calls_worth, loop):
+    way = Priced(calls_worth * 4 * loop, 0.9, loop)
     for _ in range(30):
         way.call()
     assert way.spent <= 1.2 * 30 * way.seconds
     if calls_worth > 5.4 or way.seconds * 30 < 3e-3:  # a fifth of thirty calls; nothing is looked at before 3 ms
         assert way.begun is None
-    assert expected or way.begun is None or calls_worth <= 0.6 * way.begun  # a guess may lose so much in each call
 
 
 def test_setting_up_is_no_cost_of_the_way_and_is_learned():
-    way = Priced(0.5, 0.1, loop=0.1, sure=True)
+    way = Priced(0.5, 0.1, loop=0.1)
     for _ in range(12):
         way.call()
     assert way.kind.costs["way"].seconds == pytest.approx(0.01)
@@ -384,7 +381,7 @@ def test_setting_up_is_no_cost_of_the_way_and_is_learned():
 
 
 def test_a_way_that_loaded_slowly_once_is_used_where_it_pays():
-    kind = History(("way",), lambda way: Expectation(price=0.01, loading=0.01, share=0.1, sure=True))
+    kind = History(("way",), lambda way: Expectation(price=0.01, loading=0.01, share=0.1))
     learned, ran = [], []
     kind.learned = lambda *given: learned.append(given)
     for call in range(60):
