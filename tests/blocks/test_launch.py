@@ -146,6 +146,19 @@ def test_gates_of_two_products():
     check(body, operands, batched, 6)
 
 
+def test_a_kernel_writes_an_op_of_ones_own_as_it_declares():
+    half = ab.extend.elementwise(
+        lambda x: x * np.float32(0.5), lambda ct, out, x: ct * np.float32(0.5), name="half",
+        fused={"text": "multiply({0}, fill({lanes}, 0.5))", "bound": lambda x: x / 2},
+    )  # fmt: skip
+    operands = [floats(3, 8), floats(3, 8)]
+    with uncompiled_kernels() as made:
+        launch(traced(lambda x, y: half(x + y) * y, operands, [True, True]), boxed(operands, [True, True]))
+    assert len(made) == 1
+    assert "fill(tail, 0.5))" in made[0]
+    check(lambda x, y: half(x + y) * y, operands, [True, True], 3, compiled=False)
+
+
 def test_an_array_that_the_body_makes_is_an_operand_of_a_kernel():
     def body(x, y):
         return np.tanh(x + np.arange(8, dtype=np.float32)) * y - np.full(8, 0.5, np.float32)
