@@ -143,7 +143,7 @@ def test_adding_a_ufunc_is_one_declaration():
         batch = ab.MaskedBatch.from_examples(EXAMPLES)
         with pytest.raises(UnsupportedError, match=r"derivative of np\.exp2 is not known"):
             ab.grad(lambda w: np.exp2(w * 2.0))(1.0)
-        UFUNCS[np.exp2] = ab.extend.elementwise(np.exp2, lambda ct, out, x: ct * out * np.log(2.0), pad=0.0)
+        ab.extend.elementwise(np.exp2, lambda ct, out, x: ct * out * np.log(2.0), pad=0.0)
         for mine, x in zip(np.exp2(batch).examples(), EXAMPLES, strict=True):
             np.testing.assert_array_equal(mine, np.exp2(x))
         ab.testing.assert_equivalent(lambda x, w: np.exp2(w * x), EXAMPLES, w=np.float64(0.5))

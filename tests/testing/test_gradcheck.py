@@ -14,7 +14,7 @@ from autobatch.testing.inspect import Op
 wrong_square = Op("wrong_square", lambda x: x * x, vjp=vjp_columns([lambda ct, out, x: 3 * ct * x]))
 wrong_at_one = Op("wrong_at_one", lambda x: x * x, vjp=vjp_columns([lambda ct, out, x: ct * np.where(x > 2, x, 2 * x)]))
 without_vjp = elementwise(lambda x: x * x, name="square_without_vjp")
-right_square = elementwise(np.square, lambda ct, out, x: 2 * ct * x)
+right_square = elementwise(np.square, lambda ct, out, x: 2 * ct * x, name="right_square")
 
 
 def test_right_gradients_pass():
