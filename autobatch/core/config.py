@@ -181,13 +181,11 @@ def seeded() -> Iterator[None]:
         yield
 
 
-_SPELLED = {"lock-step": "lockstep", "tracing": "fly", "compile": "compiled", "jit": "compiled", "the loop": "loop"}
-
-
 def _expected(name: str, value: Any) -> str:
     """The values that an option accepts, for an error message; "" if `value` is one of them."""
     if name in _CHOICES:
-        own = f"; write {name}={_SPELLED[value]!r}" if value in _SPELLED else ""
+        written = {"lock-step": "lockstep", "tracing": "fly", "compile": "compiled", "the loop": "loop"}.get(str(value))
+        own = f"; write {name}={written!r}" if written else ""
         return "" if value in _CHOICES[name] else f"one of {', '.join(_CHOICES[name])}{own}"
     if isinstance(getattr(Config, name), bool):
         return "" if isinstance(value, bool) else "True or False"

@@ -304,10 +304,7 @@ def hide_frames(error: BaseException) -> None:
 
 
 def _note_what_is_taken(error: BaseException) -> None:
-    """Say what the layer takes in whose call an error was raised, or the public function whose own call does not fit.
-
-    NumPy's message names only sizes, in its own terms. A call that does not fit has `hiding_frames` as innermost frame.
-    """
+    """Say what the layer takes in whose call an error was raised, or the public function whose call does not fit."""
     trace, note = error.__traceback__, ""
     while trace is not None:
         code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
@@ -319,7 +316,8 @@ def _note_what_is_taken(error: BaseException) -> None:
                 array = np.asarray(given)
                 words = array.dtype.kind in "USO"
                 note += f"; got {_OF_WORDS if words else f'{array.dtype} of shape {array.shape}'}"
-        if code is _CALL_CODE and trace.tb_next is None and type(error) is TypeError:
+        wrapped = code.co_name == "call" and code.co_filename == __file__  # that of `hiding_frames`
+        if wrapped and trace.tb_next is None and type(error) is TypeError:
             note = f"{names['function'].__name__} takes {', '.join(inspect.signature(names['function']).parameters)}"
         trace = trace.tb_next
     if note and note not in getattr(error, "__notes__", ()):
@@ -345,9 +343,6 @@ def hiding_frames(function: F) -> F:
             raise
 
     return cast(F, call)
-
-
-_CALL_CODE = hiding_frames(len).__code__  # of the function `call`, which is around all that it decorates
 
 
 def _user_frames(trace: TracebackType | None) -> TracebackType | None:

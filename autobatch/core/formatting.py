@@ -88,13 +88,8 @@ def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]],
     '<div><div><b>none</b></div><table><thead><tr><th>id</th></tr></thead><tbody></tbody></table></div>'
     """
     heads = "".join(f"<th>{html.escape(each)}</th>" for each in head)
-    cells = [
-        "".join(
-            f'<td style="{_CELL}">{html.escape(each if isinstance(each, str) else shown_value(each))}</td>'
-            for each in row
-        )
-        for row in rows
-    ]
+    shown = [[each if isinstance(each, str) else shown_value(each) for each in row] for row in rows]
+    cells = ["".join(f'<td style="{_CELL}">{html.escape(each)}</td>' for each in row) for row in shown]
     body = "".join(f"<tr>{row}</tr>" for row in cells)
     below = f"<div>{html.escape(more)}</div>" if more else ""
     return (

@@ -325,11 +325,8 @@ def functions_of(section: str) -> frozenset[Any]:
 SHAPED_METHODS = frozenset([name for name, entry in _METHODS[np.ndarray].items() if entry[0] == "shaped"])
 """Names of array methods whose result's shape and dtype follow from those of the arguments."""
 ARRAY_SHARERS = frozenset([
-    name
-    for sections in numpy_functions.TABLES.values()
-    for text in sections.values()
-    for _, name, arguments in _ENTRY.findall(text)
-    if re.search(r"(?:^|,)\*?&|copy=!x", arguments)
+    name for sections in numpy_functions.TABLES.values() for text in sections.values()
+    for _, name, arguments in _ENTRY.findall(text) if re.search(r"(?:^|,)\*?&|copy=!x", arguments)
 ])  # fmt: skip
 """Names of NumPy functions whose result may share memory with an argument: asarray, reshape, nan_to_num.
 
