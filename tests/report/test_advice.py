@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.api.chooser import Cost
-from autobatch.api.run_record import Ran
-from autobatch.lazy.launching import Stats
 from autobatch.report import explain, line_profile
 from autobatch.report.advice import Facts, general_advice, overhead
 from autobatch.report.line_profile import Figures, LineProfile
@@ -184,11 +181,14 @@ def test_items_written_in_a_loop_are_carried_by_it(monkeypatch):
 
 def test_each_mode_is_listed_once():
     """Also one that was stopped before it had run to an end."""
-    costs = {way: Cost() for way in ("loop", "fly", "compiled", "lockstep")}
-    costs["loop"].add(1, 1e-3)
-    costs["compiled"].recent.append(2e-3)
-    costs["lockstep"].refused = "no form"
-    watched = explain.WatchedCalls([Ran("loop", "", recurrent, Stats(), costs)], [], LineProfile())
+    costs = {
+        "loop": types.SimpleNamespace(seconds=1e-3, runs=1, refused=""),
+        "fly": types.SimpleNamespace(seconds=None, runs=0, refused=""),
+        "compiled": types.SimpleNamespace(seconds=2e-3, runs=0, refused=""),
+        "lockstep": types.SimpleNamespace(seconds=None, runs=0, refused="a generator"),
+    }
+    ran = explain.Ran("loop", "", recurrent, explain.Stats(), costs)
+    watched = explain.WatchedCalls([ran], [], LineProfile())
     assert [mode for mode, _ in watched.report().modes()] == ["the loop", "compiled", "lock-step", "tracing"]
 
 
