@@ -1,4 +1,4 @@
-"""What the short examples share: training by mini-batches, in lock-step where examples are arrays, else on the fly."""
+"""What the short examples share: training by mini-batches, in lock-step where examples are arrays, else traced."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -33,7 +33,7 @@ def fit(
         losses = ab.map(loss, *zip(*[data[i] for i in chosen], strict=True), params=p)
         return sum(losses[1:], losses[0]) / len(losses)
 
-    with ab.options(way="lockstep"):  # batches in lock-step, maps on the fly
+    with ab.options(way="lockstep"):  # batches in lock-step, maps traced
         for _ in range(epochs):
             order = rng.permutation(len(data))
             for start in range(0, len(data), size):

@@ -75,7 +75,7 @@ SEQUENCE = Model(
 )
 TREE = Model(
     "Tree-LSTM",
-    "on the fly",
+    "tracing",
     tree.init,
     tree.logits,
     tree.loss,
@@ -91,7 +91,7 @@ MODELS: tuple[Model, ...] = (BAG, SEQUENCE, TREE)
 
 def batched_step(model: Model, xs: Sequence[Any], labels: np.ndarray, params: Any) -> tuple[Any, Any]:
     """(mean loss, its gradient), all examples at once."""
-    if model.way == "on the fly":
+    if model.way == "tracing":
         columns = list(zip(*xs, strict=True))
         return ab.value_and_grad(lambda p: np.mean(np.stack(ab.map(model.loss, *columns, list(labels), params=p))))(
             params
@@ -187,7 +187,7 @@ def predict(model: Model, examples: Sequence[Example], params: Any) -> np.ndarra
     for start in range(0, len(by_size), model.batch_size):
         chosen = by_size[start : start + model.batch_size]
         xs = [model.inputs(examples[i]) for i in chosen]
-        if model.way == "on the fly":
+        if model.way == "tracing":
             scores = np.stack(ab.map(model.logits, *zip(*xs, strict=True), params=params))
         else:
             scores = ab.batch(model.logits)(*columns_of(xs), params).data

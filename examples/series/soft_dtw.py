@@ -58,7 +58,7 @@ def run(count: int = 8, steps: int = 30) -> float:
     start = y = np.mean([each[:7] for each in series], 0)
 
     def far(y: np.ndarray) -> Any:
-        distances = ab.map(soft_dtw, series, y=y)  # rows that grow, and differ in length: on the fly
+        distances = ab.map(soft_dtw, series, y=y)  # rows that grow, and differ in length: traced
         return sum(distances[1:], distances[0]) / len(distances)
 
     with ab.options(way="fly"):
