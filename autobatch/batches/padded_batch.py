@@ -438,18 +438,18 @@ def _restore(data: Any, sizes: Sequence[Any], scalar: type | None) -> MaskedBatc
     return MaskedBatch.of(Batched(data, shared, scalar))
 
 
-def _operator(name: str, weak: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def _operator(name: str, weak: Callable[[Any, Any], Any], reflected: bool = False) -> Callable[[Any, Any], Any]:
     """An array operator with Python's semantics (`weak`) if the lanes and the other operand are Python scalars."""
     array = getattr(ArrayBatch, name)
-    takes = scalars.is_float64 if name[2:].removesuffix("__") in scalars.BINARY else lambda other: False
 
     def method(self: MaskedBatch, other: Any) -> Any:
         if isinstance(other, ObjectBatch):  # lane by lane, by Python's own operator
             return NotImplemented
         try:
-            if self.scalar is None or not (scalars.is_python(other) or (self.scalar is complex and takes(other))):
+            if self.scalar is None and type(other) is not complex:
                 return array(self, other)
-            return weak(self, other)
+            python = scalars.is_pythons(*((other, self) if reflected else (self, other)))
+            return weak(self, other) if python else array(self, other)
         except Exception as error:
             hide_frames(error)
             raise
@@ -469,12 +469,9 @@ def _unary(name: str, weak: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 for _name, _weak in scalars.BINARY.items():
-    if hasattr(ArrayBatch, f"__{_name}__"):
-        setattr(MaskedBatch, f"__{_name}__", _operator(f"__{_name}__", _weak))
-    if hasattr(ArrayBatch, f"__i{_name}__"):
-        setattr(MaskedBatch, f"__i{_name}__", _operator(f"__i{_name}__", _weak))
-    if hasattr(ArrayBatch, f"__r{_name}__"):
-        setattr(MaskedBatch, f"__r{_name}__", _operator(f"__r{_name}__", scalars.reflected(_weak)))
+    for _prefix, _of in (("__", _weak), ("__i", _weak), ("__r", scalars.reflected(_weak))):
+        if hasattr(ArrayBatch, _method := f"{_prefix}{_name}__"):
+            setattr(MaskedBatch, _method, _operator(_method, _of, reflected=_prefix == "__r"))
 for _name, _weak_unary in scalars.UNARY.items():
     if hasattr(ArrayBatch, f"__{_name}__"):
         setattr(MaskedBatch, f"__{_name}__", _unary(f"__{_name}__", _weak_unary))

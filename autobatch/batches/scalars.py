@@ -36,11 +36,14 @@ def is_python(value: Any) -> bool:
     return not (isinstance(value, np.ndarray | np.generic) or is_boxed(value))
 
 
-def is_float64(value: Any) -> bool:
-    """True for np.float64, which a Python complex number on its left takes as the Python float that it is, too."""
-    if isinstance(value, Batch):
-        return getattr(value, "sizes", None) == () and value.data.dtype == np.float64 and not value._zero_d  # type: ignore[attr-defined]
-    return isinstance(value, np.float64)
+def is_pythons(left: Any, right: Any) -> bool:
+    """True if an operator between them is Python's own: also of a complex number before np.float64, a Python float."""
+    if (getattr(left, "scalar", None) or type(left)) is not complex or is_python(right):
+        return is_python(left) and is_python(right)
+    if isinstance(right, Batch):
+        x: Any = right
+        return getattr(x, "sizes", None) == () and x.dtype == np.float64 and not (x._zero_d or is_boxed(x.data))
+    return isinstance(right, np.float64)
 
 
 # Below, an operand is an array of lanes or one Python number; at least one is an array.

@@ -8,6 +8,7 @@ root. `np.add(x, y)`, and an operator of which one operand is an array, is the u
 """
 
 import ast
+import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -150,31 +151,27 @@ class ScalarDifference:
     """How the operator between scalars differs from its ufunc.
 
     Attributes:
-        chars: the characters of the dtypes that it concerns; an operand has one of them.
+        chars: the characters of the dtypes that it concerns: an operand has one of them, and what operands promote to.
         suspects: `suspects(out, *operands)` is True where the operator may report or give something else than `out`,
-            the result of the ufunc; None: nowhere.
+            the result of the ufunc.
         values: results other than integers may differ there; otherwise only what is reported, the same at each place.
-        quiet: the ufunc reports what the operator does not, and nothing at other places.
+        quiet: the floating-point errors that the ufunc reports where the operator does not; all places with one are
+            suspects.
     """
 
     chars: str
-    suspects: Callable[..., np.ndarray | None]
+    suspects: Callable[..., np.ndarray]
     values: bool = False
-    quiet: bool = False
+    quiet: tuple[str, ...] = ()
 
 
 def _overflow(ufunc: np.ufunc) -> ScalarDifference:
-    def suspects(out: np.ndarray, *operands: Any) -> np.ndarray | None:
-        return overflowed(ufunc, out, *operands) if out.dtype.char in INTEGERS else None
-
-    return ScalarDifference(INTEGERS, suspects)
+    return ScalarDifference(INTEGERS, functools.partial(overflowed, ufunc))
 
 
-def _overflow_or_rounding(out: np.ndarray, x: Any, y: Any) -> np.ndarray | None:
+def _overflow_or_rounding(out: np.ndarray, x: Any, y: Any) -> np.ndarray:
     if out.dtype.char in INTEGERS:
         return overflowed(np.multiply, out, x, y)
-    if out.dtype.kind != "c":
-        return None
     large = np.finfo(out.dtype).max / 4
     return ~((np.abs(out.real) < large) & (np.abs(out.imag) < large))
 
@@ -183,23 +180,21 @@ def _imaginary_nan(out: np.ndarray, x: Any, y: Any) -> np.ndarray:
     return np.isnan(x) | np.isnan(y)
 
 
-def _division(out: np.ndarray, x: Any, y: Any) -> np.ndarray | None:
-    if out.dtype.char != "e":
-        return None
+def _division(out: np.ndarray, x: Any, y: Any) -> np.ndarray:
     with np.errstate(all="ignore"):
         return ~np.isfinite(np.divide(x, y, dtype=np.float16))
 
 
-def _root(out: np.ndarray, x: Any, y: Any) -> np.ndarray | None:
-    if out.dtype.char not in _REAL or (type(y) in (int, float) and y != 0.5):
-        return None
+def _root(out: np.ndarray, x: Any, y: Any) -> np.ndarray:
+    if type(y) in (int, float) and y != 0.5:
+        return np.False_
     return np.equal(y, 0.5) & (np.equal(x, 0) | np.equal(x, -np.inf))
 
 
-_ordered = ScalarDifference(_COMPLEX, _imaginary_nan, values=True, quiet=True)
+_ordered = ScalarDifference(_COMPLEX, _imaginary_nan, values=True, quiet=("invalid",))
 DIFFERENCES: dict[Any, ScalarDifference] = {
     **{ufunc: _overflow(ufunc) for ufunc in (np.add, np.subtract, np.negative, np.absolute)},
-    np.multiply: ScalarDifference(INTEGERS + _COMPLEX, _overflow_or_rounding, values=True, quiet=True),
+    np.multiply: ScalarDifference(INTEGERS + _COMPLEX, _overflow_or_rounding, values=True, quiet=("over", "invalid")),
     **dict.fromkeys((np.less, np.less_equal, np.greater, np.greater_equal), _ordered),
     np.floor_divide: ScalarDifference("e", _division),
     np.remainder: ScalarDifference("e", _division),

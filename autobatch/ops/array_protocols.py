@@ -23,7 +23,7 @@ from autobatch.ops.numpy.function_table import like_function, unsupported_reason
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
 from autobatch.ops.numpy.reductions import ufunc_reduction
 from autobatch.ops.numpy.shaping import FlatIterator
-from autobatch.ops.rules.aliasing import cast_for_write, is_scalar, write
+from autobatch.ops.rules.aliasing import cast_for_write, is_scalar, python_kind, write
 from autobatch.ops.rules.dispatch import (
     FUNCTIONS,
     NUMPY_OWN,
@@ -41,6 +41,7 @@ from autobatch.ops.rules.dispatch import (
 _FUNCTIONS = {each.ufunc: each.function for each in (*ARITHMETIC, *COMPARISONS, *UNARY)} | {np.absolute: abs}
 # A NumPy scalar as the left operand calls the ufunc for its operator, too.
 _OF_SCALAR = {ufunc: operator_of(ufunc, _FUNCTIONS[ufunc], unclear=True) for ufunc in DIFFERENCES}
+_ORDERS = {each.ufunc for each in COMPARISONS}
 _UFUNC_DEFAULTS = {"where": True, "casting": "same_kind", "order": "K", "subok": True, "out": None, "dtype": None}
 
 
@@ -125,8 +126,7 @@ def _power(op: Callable[..., Any]) -> Callable[..., Any]:
             ufunc = _POWERS.get((type(y), y)) if type(y) in (int, float) else None
             if ufunc is not None and (kind == "c" or y == 2):
                 return UFUNCS[ufunc](x)
-            weak = getattr(y, "scalar", None) or getattr(getattr(y, "aval", None), "weak", None)
-            if weak in (int, float):
+            if python_kind(y) in (int, float):
                 return refuse(operator.pow, (x, y), {}, "a power of complex numbers or bools, by an unknown exponent")
         return op(x, y)
 
@@ -240,7 +240,13 @@ class ArrayMixin:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         try:
-            table = _OF_SCALAR if ufunc in _OF_SCALAR and issubclass(type(inputs[0]), np.generic) else UFUNCS
+            table = UFUNCS
+            if ufunc in _OF_SCALAR:
+                first = inputs[0]
+                if ufunc in _ORDERS and type(first) is np.ndarray and not first.ndim:  # `scalar < x` makes it one
+                    inputs = (first[()], *inputs[1:])
+                if issubclass(type(inputs[0]), np.generic):
+                    table = _OF_SCALAR
             op = table.get(ufunc) if method == "__call__" and not kwargs else None
             for x in inputs:
                 if type(x) is list or type(x) is tuple or (type(x) is np.ndarray and x.dtype.hasobject):

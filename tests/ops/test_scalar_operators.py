@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.errors import NeedsLoop
 from tests.law import every_way_is_exact
 
 
@@ -182,3 +183,66 @@ def test_a_loop_that_does_not_overflow_stays_in_lock_step():
     with np.errstate(over="raise"):
         out = ab.batch(until_it_overflows, strict=True)(batch)
     assert out.data.tolist() == [1, -1]
+
+
+_NUMBERS = [
+    *(np.dtype(char).type(x) for char, x in itertools.product("bHq", (0, 3, 100))),
+    *(np.dtype(char).type(x) for char, x in itertools.product("efd", (0.0, np.nan, -np.inf))),
+    *(np.finfo(char).max for char in "efd"),
+    *(np.finfo(char).tiny for char in "efd"),
+    *(np.dtype(char).type(x) for char, x in itertools.product("FD", (3e38 + 3e38j, 2e-38 + 2e-38j, np.nan * 1j, 1j))),
+    *(np.int8(-128), np.uint16(65535), np.int64(-(2**63)), np.bool_(True)),
+    *(300, -2, 1e300, 1e-300, np.inf, True, 1e300 + 1j, 0j),
+]
+
+
+def reports(function, *operands):
+    """What NumPy reports of a call, or the class of the exception."""
+    found = set()
+    with np.errstate(all="call", call=lambda kind, _: found.add(kind)):
+        try:
+            function(*operands)
+        except Exception as error:
+            return type(error)
+    return found
+
+
+@pytest.mark.parametrize("name", ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "lt", "ge", "eq"])
+def test_what_is_reported_of_any_two_dtypes(name):
+    function = getattr(operator, name)
+    columns = [ab.collate([x]) for x in _NUMBERS]
+    for (x, of_x), (y, of_y) in itertools.product(zip(_NUMBERS, columns, strict=True), repeat=2):
+        infinite = name == "pow" and np.isinf(y)  # of which NumPy's ufunc reports overflow for large x
+        if (name == "pow" and type(x) is type(y) is int) or infinite:
+            continue
+        expected = reports(function, x, y)
+        for operands in ((of_x, of_y), (of_x, y), (x, of_y)):
+            found = reports(function, *operands)
+            assert found in (expected, NeedsLoop), (name, x, y, type(operands[0]), type(operands[1]))
+
+
+def of_shared_integers(x, w):
+    return abs(x)[2] * w[0]
+
+
+def of_a_python_number(x):
+    return len(x) * x[1], x[1] // len(x)
+
+
+def test_floats_beside_integers_overflow():
+    x = np.array([0, 0, 3e38], np.complex64)
+    for kind in ("raise", "ignore"):
+        with np.errstate(over=kind):
+            every_way_is_exact(of_shared_integers, [x / 1e30, x], w=np.array([50000, 1], np.uint16))
+            every_way_is_exact(of_a_python_number, [np.zeros(3, np.float32), np.full(2, 3e38, np.float32)])
+
+
+def by_complex_numbers(x):
+    return 1j * x[0], x[0] * 1j, 1j - x[0], 2j / x[1]
+
+
+def test_a_complex_number_of_python_takes_a_float64():
+    for dtype in (np.float64, np.float32):
+        xs = [np.array([2.0, 1.0], dtype), np.array([3.0, 2.0], dtype)]
+        every_way_is_exact(by_complex_numbers, xs)
+    every_way_is_exact(by_complex_numbers, [np.array([2.0, 1.0]), np.array([2.0, 0.0])])  # Python divides, and raises

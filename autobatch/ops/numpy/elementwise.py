@@ -3,7 +3,6 @@
 If the operands of maximum or minimum are equal, the gradient goes to the first operand.
 """
 
-import contextlib
 import functools
 import math
 import operator
@@ -18,7 +17,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, Unsupported, UnsupportedError
 from autobatch.facts.operators import DIFFERENCES, ScalarDifference
-from autobatch.ops.rules.aliasing import is_scalar, write_into
+from autobatch.ops.rules.aliasing import is_scalar, python_kind, write_into
 from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, as_array, implements, leave_to_python, name_of, source
 from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule
 from autobatch.ops.rules.padding import where_or_zero
@@ -261,9 +260,9 @@ def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = F
     def call(*operands: Any) -> Any:
         concerned = False
         for x in operands:
-            if type(x) in (int, float, bool):
+            if type(x) in (int, float, bool, complex) or python_kind(x):
                 continue
-            if not (is_scalar(x) if is_boxed(x) else isinstance(x, np.generic | complex)):
+            if not (is_scalar(x) if is_boxed(x) else isinstance(x, np.generic)):
                 return op(*operands)
             concerned = concerned or dtype_of(x).char in chars
         return (own if concerned else op)(*operands)
@@ -279,16 +278,18 @@ def _of_scalars(
     def of_scalars(*operands: Any) -> Any:
         if np.ndarray not in map(type, operands):
             return function(*operands)
-        with np.errstate(all="ignore") if difference.quiet else contextlib.nullcontext():
+        if np.result_type(*operands).char not in difference.chars:
+            return ufunc(*operands)
+        with np.errstate(**dict.fromkeys(difference.quiet, "ignore")):
             out = ufunc(*operands)
         suspects = difference.suspects(out, *operands)
-        if suspects is None or not suspects.any():
+        if not suspects.any():
             return out
-        exact = out.dtype.kind in "iu" or not difference.values  # one place reports for all
-        if refuse and not exact:
+        integers = out.dtype.kind in "iu"  # whose overflow is the same at each place
+        if refuse and difference.values and not integers:
             raise NeedsLoop(f"{ufunc.__name__} of numbers, which may be the operator or the function of NumPy")
         places = np.argwhere(suspects)
-        for place in map(tuple, places[:1] if exact else places):
+        for place in map(tuple, places[:1] if integers else places):
             out[place] = function(
                 *[np.broadcast_to(x, out.shape)[place] if hasattr(x, "dtype") else x for x in operands]
             )

@@ -198,9 +198,10 @@ def promote_weak(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> lis
         OverflowError: a Python integer does not fit the other operand's integer dtype; NumPy's message.
     """
     ufunc = op.impl
-    if "dtype" in params or not any(isinstance(x, Batched) and x.scalar in _PYTHON for x in operands):
+    weak = _PYTHON if isinstance(ufunc, np.ufunc) else _SCALARS  # to a ufunc, Python's bools are those of NumPy
+    if "dtype" in params or not any(isinstance(x, Batched) and x.scalar in weak for x in operands):
         return [Batched(x.data, x.sizes) if isinstance(x, Batched) and x.scalar else x for x in operands]
-    kinds = [_kind(x) for x in operands]
+    kinds = [_kind(x, weak) for x in operands]
     if isinstance(ufunc, np.ufunc):
         wanted = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout))
     else:
@@ -211,10 +212,10 @@ def promote_weak(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> lis
     ]
 
 
-def _kind(x: Any) -> Any:
+def _kind(x: Any, weak: tuple[type, ...]) -> Any:
     if isinstance(x, Batched):
-        return x.scalar if x.scalar in _PYTHON else dtype_of(x.data)
-    return type(x) if type(x) in _PYTHON else dtype_of(x)
+        return x.scalar if x.scalar in weak else dtype_of(x.data)
+    return type(x) if type(x) in weak else dtype_of(x)
 
 
 def _cast(x: Batched, dtype: np.dtype, ufunc: Any) -> Batched:
@@ -230,7 +231,8 @@ def _cast(x: Batched, dtype: np.dtype, ufunc: Any) -> Batched:
             lane = int(np.argmax(wrong))
             message = f"Python integer {int(data[lane])} out of bounds for {dtype.name}"
             raise note_example(OverflowError(message), lane)
-    return Batched(data.astype(dtype), x.sizes)
+    with np.errstate(under="ignore"):  # which NumPy does not report of Python's numbers
+        return Batched(data.astype(dtype), x.sizes)
 
 
 def run_by_length(op: Op, x: Batched, params: dict[str, Any], axes: Sequence[int]) -> Batched:
