@@ -25,8 +25,12 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, np.ndarray):
         if (a.dtype, a.shape) != (b.dtype, b.shape):
             return False
+        if a.dtype.kind == "f" and (np.signbit(a) != np.signbit(b))[a == 0].any():
+            return False
         return bool(np.allclose(a, b, rtol=1e-6 if a.dtype == np.float32 else 1e-12, equal_nan=True))
     if isinstance(a, float | np.floating):
+        if a == 0 and np.signbit(a) != np.signbit(b):
+            return False
         return (
             a == b or (a != a and b != b) or bool(np.isclose(a, b, rtol=1e-6 if a.dtype == np.float32 else 1e-13))
             if isinstance(a, np.generic)

@@ -64,6 +64,29 @@ EXTREMES = {
 }
 
 
+BOUNDED = {
+    "own bounds": lambda x: np.clip(x[0], x[1], x[2]),
+    "0 and 2": lambda x: np.clip(x[0], 0, 2),
+    "zeros": lambda x: np.clip(x[0], -0.0, 0.0),
+    "zeros the wrong way": lambda x: np.clip(x[0], 0.0, -0.0),
+    "a Python number": lambda x: np.clip(float(x[0]), 0, 2),
+    "a Python bound": lambda x: np.clip(x[0], float(x[1]), 2),
+    "one bound": lambda x: (np.clip(x[0], 0, None), np.clip(x[0], None, x[1])),
+    "an array": lambda x: np.clip(x, 0, 2),
+    "an array and own bounds": lambda x: x.clip(x[1], x[2]),
+    "arrays": lambda x: np.clip(x, x[::-1], 2),
+    "of two": lambda x: (np.maximum(x[0], x[1]), np.minimum(x[0], x[1]), np.maximum(x, -x)),
+    "Python's": lambda x: (max(x[0], 0.0), min(x[0], x[1]), max(0.0, x[0])),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_signs_of_zeros_at_bounds(name):
+    rows = [*itertools.product([0.0, -0.0, 1.0, -1.0], repeat=3), *itertools.product([0.0, np.nan, -2.0], repeat=3)]
+    for dtype in (np.float64, np.float32, np.float16):
+        every_way_is_exact(BOUNDED[name], [np.array(row, dtype) for row in rows])
+
+
 @pytest.mark.parametrize("name", EXTREMES)
 def test_signs_of_zeros(name):
     draw = np.random.default_rng(0)

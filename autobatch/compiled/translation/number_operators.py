@@ -279,15 +279,18 @@ def compare(reader: Any, op: str, a: Value, b: Value) -> Value:
     floats = [value.kind.kind == "f" for value in (a, b)]
     if not any(floats):
         return reader.temp(f"{as_int(a)} {sign} {as_int(b)}", kind)
-    if all(floats) and a.kind.name == b.kind.name:
-        return reader.temp(f"{a.text} {sign} {b.text}", kind)
-    if kind == BOOL:  # Python compares an int and a float exactly
+    alike = all(floats) and a.kind.name == b.kind.name
+    if kind == BOOL and not alike:  # Python compares an int and a float exactly
         for value, is_float in zip((a, b), floats, strict=True):
             if not is_float and value.kind == INT and not value.small:
                 reader.fail_if(f"{value.text} > {_EXACT} or {value.text} < -{_EXACT}")
         return reader.temp(f"{as_float(a)} {sign} {as_float(b)}", kind)
-    common = result_of(reader, operator.add, a.kind, b.kind)
-    return reader.temp(f"{cast(a, common)} {sign} {cast(b, common)}", kind)
+    common = a.kind if alike else result_of(reader, operator.add, a.kind, b.kind)
+    texts = [cast(value, common) for value in (a, b)]
+    for place, value in enumerate((a, b)):  # LLVM makes `0.0 if x < 0 else float64(x)` a maximum, 0.0 for x = -0.0
+        if common.name == "float32" and value.constant is not NO_CONSTANT and value.constant == 0:
+            texts[place] = f"opaque({texts[place]})"
+    return reader.temp(f" {sign} ".join(texts), kind)
 
 
 def negative(reader: Any, value: Value) -> Value:

@@ -232,13 +232,30 @@ def _power_of_one_exponent(x: Any, y: Any, **params: Any) -> Any:
 _one_power_p: Op = elementwise(_power_of_one_exponent, _power_x, _power_y, pad=(1.0, 1.0), name="power")
 
 
-def _power_rule(op: Op, operands: Any, params: dict[str, Any]) -> Batched:
-    exponent = operands[1]
-    one = isinstance(exponent, Batched) and not exponent.sizes
-    return elementwise_rule(_one_power_p if one else op, operands, params)
+def _clip_to_numbers(x: Any, low: Any, high: Any) -> Any:
+    out = umath.clip(x, low, high)  # type: ignore[attr-defined]
+    if out.dtype.kind != "f":
+        return out
+    above = np.where(x < low, low, x)
+    return np.where((low == low) & (high == high), np.where(above > high, high, above), out)
 
 
-pow_p.rule = _power_rule
+# To bounds that are one number in each example, NumPy keeps an element that equals one, such as -0.0 beside 0.0.
+_clip_to_numbers_p = Op("clip", _clip_to_numbers, rule=elementwise_rule, vjp=clip_p.vjp, kind="elementwise")
+
+
+def _of_numbers(own: Op) -> Callable[..., Batched]:
+    """The rule of an op that is `own` where all operands but the first are one number in each example."""
+
+    def rule(op: Op, operands: Any, params: dict[str, Any]) -> Batched:
+        ranks = [x.rank if isinstance(x, Batched) else ndim_of(x) for x in operands[1:]]
+        differ = any(isinstance(x, Batched) for x in operands[1:])
+        return elementwise_rule(own if differ and not any(ranks) else op, operands, params)
+
+    return rule
+
+
+pow_p.rule, clip_p.rule = _of_numbers(_one_power_p), _of_numbers(_clip_to_numbers_p)
 
 
 def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = False) -> Callable[..., Any]:
@@ -374,8 +391,19 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
 def _clip_of_one(a, a_min=None, a_max=None):
     if a_min is None and a_max is None:
         leave_to_python()
-    out = a if a_min is None else np.maximum(a, a_min)
-    return out if a_max is None else np.minimum(out, a_max)
+    if a_min is None or a_max is None:
+        return np.minimum(a, a_max) if a_min is None else np.maximum(a, a_min)
+    if isinstance(a_min, np.ndarray) or isinstance(a_max, np.ndarray):
+        return np.minimum(np.maximum(a, a_min), a_max)
+    if isinstance(a, np.ndarray):  # between two numbers, NumPy keeps an element that equals one: -0.0 beside 0.0
+        if a_min != a_min or a_max != a_max:
+            leave_to_python()
+        above = np.where(a < a_min, a_min, a)
+        return np.where(above > a_max, a_max, above)
+    out = np.minimum(np.maximum(a, a_min), a_max)
+    if out == 0 and (a == 0 or a_min == a_max) and (np.signbit(a) or np.signbit(a_min) or np.signbit(a_max)):
+        leave_to_python()
+    return out
 
 
 @implements(np.fix, out=write_into)
