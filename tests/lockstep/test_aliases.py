@@ -559,3 +559,82 @@ def _of_lines(lines, folder):
         + "\n    return like, kept\n"
     )
     return runpy.run_path(str(path))["f"]
+
+
+def known_by_a_name(x):
+    u = np.zeros(2)
+    before = u
+    for v in x:
+        u = u * 0.5 + v
+    u[0] = 0.5
+    return u, before
+
+
+def known_in_a_list(x):
+    u = np.zeros(2)
+    kept = []
+    kept.append(u)
+    for v in x:
+        u = u * 0.5 + v
+    u[0] = 0.5
+    return u, kept
+
+
+def known_in_a_tuple_and_a_dict(x):
+    u = np.zeros(2)
+    w = np.ones(2)
+    kept = {"u": u}, (w,)
+    for v in x:
+        u, w = u + v, w * v
+    u += 1
+    w[1] = 7
+    return u, w, kept[0]["u"], kept[1]
+
+
+def written_by_its_other_name(x):
+    u = np.zeros(2)
+    before = [u]
+    for v in x:
+        u = u + v
+    before[0][0] = 0.5
+    return u, before
+
+
+def known_since_the_last_step(x):
+    u = np.zeros(2)
+    kept = []
+    for v in x:
+        u = u * 0.5 + v
+        kept.append(u)
+    u[0] = 9.0
+    return u, kept
+
+
+def in_a_list_that_the_loop_carries(x):
+    u = np.zeros(2)
+    pair = [u, 1.0]
+    for v in x:
+        pair = [pair[0] + v, v]
+    pair[0][1] = 4.0
+    return u, pair
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        known_by_a_name,
+        known_in_a_list,
+        known_in_a_tuple_and_a_dict,
+        written_by_its_other_name,
+        known_since_the_last_step,
+        in_a_list_that_the_loop_carries,
+    ],
+    ids=lambda f: f.__name__,
+)
+@pytest.mark.parametrize("lengths", [(3, 0, 2), (0, 0, 1), (2, 5, 0, 0, 3)], ids=str)
+def test_an_array_that_only_some_examples_replace_in_a_loop(f, lengths):
+    xs = ragged(*lengths)
+    with ab.options(warn=False):
+        found = ab.examples(batch(f)(MaskedBatch.from_examples(xs)))
+        for got, x in zip(found, xs, strict=True):
+            assert_same(got, f(x))

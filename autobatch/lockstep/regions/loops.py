@@ -1,7 +1,6 @@
 """Loops: the objects that rewritten `for`, `while` and comprehensions iterate over, and how variables follow lanes."""
 
-import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,7 +100,7 @@ class RaggedLoop:
         self.sequence = sequence
         self.order = Order.by_length(self.parent, lengths)
         self.has_shrunk = False
-        self.pieces: list[tuple[tuple[Any, ...], int]] = []
+        self.pieces: list[tuple[Subset, list[Any]]] = []
         whole = Prefix(self.order, len(lengths))
         self.previous: Any = whole
         self.current: Any = whole
@@ -136,19 +135,20 @@ class RaggedLoop:
         """
         self.has_shrunk = False
         current, previous = self.current, self.previous
+        saved = len(self.pieces)
         if current is not previous and _are_simple((*kept, *carried), previous):  # nearly every step
             count = current.count
             if kept:
-                stop = previous.count
-                self.pieces.append((tuple([value._between(count, stop) for value in kept]), stop - count))
+                self._set_aside(kept)
             out = tuple(
                 [MaskedBatch.of_data(rows_between(x.data, 0, count), x.sizes, current) for x in (*kept, *carried)]
             )
         else:
             out = self._narrowed(kept, carried)
+        left = self.pieces[saved][1] if len(self.pieces) > saved else ()
         for place, (new, old) in enumerate(zip(out, (*kept, *carried), strict=True)):
             if new is not old and (place not in own or has_views(old)):
-                freeze_copies(new, old)
+                freeze_copies(new, old, *left[place : place + 1])
         return out
 
     def _narrowed(self, kept: tuple[Any, ...], carried: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -158,17 +158,27 @@ class RaggedLoop:
         if current is previous:
             return (*before, *[self._within(value, current, memo) for value in carried])
         if kept:
-            self.pieces.append((tuple([self._leaving(value) for value in before]), previous.count - current.count))
+            self._set_aside(before)
         memo = {}
         return tuple([self._within(value, current, memo) for value in (*before, *carried)])
 
-    def _leaving(self, value: Any) -> Any:
+    def _set_aside(self, values: Sequence[Any]) -> None:
+        """Keep what the leaving lanes have, for `merge`."""
         start, stop = self.current.count, self.previous.count
-        if isinstance(value, Batch):
-            return value._between(start, stop)
-        if is_node(value):
-            return map_tree(lambda leaf: leaf._between(start, stop) if isinstance(leaf, Batch) else leaf, value)
-        return value
+        home = self._home(start, stop)
+
+        def leaving(leaf: Any) -> Any:
+            if not isinstance(leaf, Batch):
+                return leaf
+            out = leaf._between(start, stop)
+            out.region = home
+            return out
+
+        self.pieces.append((home, [map_tree(leaving, each) if is_node(each) else leaving(each) for each in values]))
+
+    def _home(self, start: int, stop: int) -> Subset:
+        """The region of consecutive lanes in the loop's order."""
+        return Subset(self.parent, Prefix(self.order, self.order.size).lanes()[start:stop])
 
     def _within(self, value: Any, region: Prefix, memo: dict[int, Any]) -> Any:
         """A value restricted to a region, containers included. `memo` keeps one container object one object."""
@@ -191,17 +201,12 @@ class RaggedLoop:
             return kept
         memo: dict[int, Any] = {}
         values = [self._within(value, current, memo) for value in kept]
-        counts = [current.count]
-        columns = [[value] for value in values]
-        for piece, count in reversed(self.pieces):
-            counts.append(count)
-            for column, value in zip(columns, piece, strict=True):
-                column.append(value)
-        missing = self.order.size - sum(counts)
-        if missing:
+        homes = [self._home(0, current.count), *(home for home, _ in reversed(self.pieces))]
+        columns = list(map(list, zip(values, *(piece for _, piece in reversed(self.pieces)), strict=True)))
+        counts = [home.count for home in homes]
+        if sum(counts) != self.order.size:
             raise NeedsLoop("lanes left a loop before its variables were known")
         self.pieces.clear()  # what nobody else holds must not forbid writes
-        homes = self._piece_regions(counts)
         out = tuple(self._merged(column, counts, homes) for column in columns)
         for place, (new, old, column) in enumerate(zip(out, kept, columns, strict=True)):
             if new is not old:
@@ -219,12 +224,6 @@ class RaggedLoop:
         out = joined_where_bound(bound, self.parent)
         set_region(self.parent)
         return out
-
-    def _piece_regions(self, counts: list[int]) -> list[Any]:
-        """The region of each piece: consecutive slices of the loop's lane order, of sizes `counts`."""
-        lanes = Prefix(self.order, self.order.size).lanes()
-        starts = np.cumsum([0, *counts])
-        return [Subset(self.parent, lanes[a:b]) for a, b in itertools.pairwise(starts)]
 
     def _unsorted(self, value: Any) -> Any:
         """Permute a value of all lanes from the loop's order back to the parent's."""
