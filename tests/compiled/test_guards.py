@@ -516,3 +516,14 @@ def test_no_copy_is_made_of_many_items_that_examples_share(table):
 
     with pytest.raises(Unsupported, match="share containers of more than 20000 items; arrays have no such limit"):
         compiled_map(first, [[1.0, 2.0]], {"table": table})
+
+
+def sum_and_least(x):
+    return x[0] + x[0], x.min()  # NumPy's loop of a minimum clears the processor's flags
+
+
+def test_an_overflow_is_known_after_numpys_loops():
+    xs = [np.full(3, value) for value in (1.0, 1e308, 2.0)]
+    wait_until_compiled(sum_and_least, [xs], {})
+    with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow encountered in scalar add"):
+        compiled_map(sum_and_least, [xs], {})

@@ -48,13 +48,17 @@ subtract = _with_overflow("sub")
 multiply = _with_overflow("mul")
 
 
+def _call_of_status(builder: Any, name: str, flags: Any) -> Any:
+    word = ir.IntType(32)
+    function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word]), name)
+    return builder.call(function, [flags])
+
+
 def _status_call(name: str) -> Any:
     @intrinsic
     def call(typing_context):
         def generate(context, builder, signature, args):
-            word = ir.IntType(32)
-            function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(word, [word]), name)
-            return builder.call(function, [word(FLAGS)])
+            return _call_of_status(builder, name, ir.IntType(32)(FLAGS))
 
         return types.int32(), generate
 
@@ -122,7 +126,10 @@ def list_put(typing_context, items, index, value):
 
 
 def _loop_call(builder: Any, address: Any, data: Any, pointers: list[Any], count: Any, steps: list[Any]) -> None:
-    """Call a ufunc's inner loop: `void (char **args, intptr *dimensions, intptr *steps, void *data)`."""
+    """Call a ufunc's inner loop: `void (char **args, intptr *dimensions, intptr *steps, void *data)`.
+
+    Flags that were set stay set: loops that compare (maximum, sign, isnan) clear all, as NumPy asks for them call by call.
+    """
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(64)
 
     def array_of(kind: Any, values: list[Any]) -> Any:
@@ -133,7 +140,10 @@ def _loop_call(builder: Any, address: Any, data: Any, pointers: list[Any], count
 
     kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), word.as_pointer(), word.as_pointer(), byte]).as_pointer()
     arguments = [array_of(byte, pointers), array_of(word, [count]), array_of(word, steps)]
+    before = _call_of_status(builder, "fetestexcept", ir.IntType(32)(FLAGS))
     builder.call(builder.inttoptr(address, kind), [*arguments, builder.inttoptr(data, byte)])
+    with builder.if_then(builder.icmp_unsigned("!=", before, ir.IntType(32)(0)), likely=False):
+        _call_of_status(builder, "feraiseexcept", before)
 
 
 @intrinsic
