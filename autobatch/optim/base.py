@@ -165,9 +165,10 @@ def _check_state(state: Any, path: str, shape: tuple[int, ...]) -> None:
     check_plain(state, f"the state of params{path}")
     if shape_of(state) != shape:
         raise ShapeError(f"the state of params{path} has shape {shape_of(state)}; expected {shape}: call init(params)")
-    if not isinstance(state, np.ndarray) or state.dtype.kind != "f" or not state.flags.writeable:
+    if not (isinstance(state, np.ndarray) and is_parameter(state) and state.flags.writeable):
         given = f"{type(state).__name__} of {dtype_of(state)}"
-        raise DTypeError(f"the state of params{path} is {given}; expected an array of floats that can be written to")
+        wanted = "a writable array of floats of at most 64 bits"
+        raise DTypeError(f"the state of params{path} is {given}; expected {wanted}")
 
 
 def _memory(value: Any) -> Any:

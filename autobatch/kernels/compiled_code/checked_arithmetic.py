@@ -128,7 +128,7 @@ def list_put(typing_context, items, index, value):
 def _loop_call(builder: Any, address: Any, data: Any, pointers: list[Any], count: Any, steps: list[Any]) -> None:
     """Call a ufunc's inner loop: `void (char **args, intptr *dimensions, intptr *steps, void *data)`.
 
-    Flags that were set stay set: loops that compare (maximum, sign, isnan) clear all, as NumPy asks for them call by call.
+    Flags that were set stay set: loops that compare (maximum, sign) clear all, as NumPy asks for them call by call.
     """
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(64)
 
