@@ -23,7 +23,7 @@ from autobatch.ops.numpy.function_table import like_function, unsupported_reason
 from autobatch.ops.numpy.indexing import add_at, getitem, setitem
 from autobatch.ops.numpy.reductions import ufunc_reduction
 from autobatch.ops.numpy.shaping import FlatIterator
-from autobatch.ops.rules.aliasing import cast_for_write, is_scalar, python_kind, write
+from autobatch.ops.rules.aliasing import cast_for_write, is_scalar, write
 from autobatch.ops.rules.dispatch import (
     FUNCTIONS,
     NUMPY_OWN,
@@ -126,7 +126,8 @@ def _power(op: Callable[..., Any]) -> Callable[..., Any]:
             ufunc = _POWERS.get((type(y), y)) if type(y) in (int, float) else None
             if ufunc is not None and (kind == "c" or y == 2):
                 return UFUNCS[ufunc](x)
-            if python_kind(y) in (int, float):
+            weak = getattr(y, "scalar", None) or getattr(getattr(y, "aval", None), "weak", None)
+            if weak in (int, float):
                 return refuse(operator.pow, (x, y), {}, "a power of complex numbers or bools, by an unknown exponent")
         return op(x, y)
 
@@ -240,13 +241,9 @@ class ArrayMixin:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         try:
-            table = UFUNCS
-            if ufunc in _OF_SCALAR:
-                first = inputs[0]
-                if ufunc in _ORDERS and type(first) is np.ndarray and not first.ndim:  # `scalar < x` makes it one
-                    inputs = (first[()], *inputs[1:])
-                if issubclass(type(inputs[0]), np.generic):
-                    table = _OF_SCALAR
+            if ufunc in _ORDERS and type(inputs[0]) is np.ndarray and not inputs[0].ndim:  # `scalar < x` makes it one
+                inputs = (inputs[0][()], *inputs[1:])
+            table = _OF_SCALAR if ufunc in _OF_SCALAR and issubclass(type(inputs[0]), np.generic) else UFUNCS
             op = table.get(ufunc) if method == "__call__" and not kwargs else None
             for x in inputs:
                 if type(x) is list or type(x) is tuple or (type(x) is np.ndarray and x.dtype.hasobject):

@@ -167,8 +167,7 @@ def _check_state(state: Any, path: str, shape: tuple[int, ...]) -> None:
         raise ShapeError(f"the state of params{path} has shape {shape_of(state)}; expected {shape}: call init(params)")
     if not (isinstance(state, np.ndarray) and is_parameter(state) and state.flags.writeable):
         given = f"{type(state).__name__} of {dtype_of(state)}"
-        wanted = "a writable array of floats of at most 64 bits"
-        raise DTypeError(f"the state of params{path} is {given}; expected {wanted}")
+        raise DTypeError(f"the state of params{path} is {given}; expected writable floats of at most 64 bits")
 
 
 def _memory(value: Any) -> Any:

@@ -117,19 +117,14 @@ _counted = type(np.count_nonzero(np.ones(1)))  # Python's int before NumPy 2.4
 @source(np.unique, of=(1,))
 def unique(ar):
     x = np.sort(np.asarray(ar))
-    many = 0
-    for i in range(len(x)):
-        if i == 0 or x[i] != x[i - 1]:
-            many += 1
-    out = np.empty(many, x.dtype)
-    many = 0
+    out, many = np.empty_like(x), 0
     for i in range(len(x)):
         if x[i] != x[i]:
             leave_to_python()
         if i == 0 or x[i] != x[i - 1]:
             out[many] = x[i]
             many += 1
-    return out
+    return out[:many].copy()
 
 
 @source(np.cumsum, np.add.accumulate, of=(1,))
@@ -187,15 +182,9 @@ def bincount(x, weights=None, minlength=0):
 
 @source()
 def triangle(n, k, sign):
-    rows, columns = [], []
     if n < 0:
         leave_to_python()
-    for i in range(n):
-        for j in range(n):
-            if sign * (j - i - k) >= 0:
-                rows.append(i)
-                columns.append(j)
-    return np.array(rows, dtype=np.int64), np.array(columns, dtype=np.int64)
+    return np.nonzero(half(np.ones((n, n)), k, sign))
 
 
 @source(np.triu_indices)
@@ -210,10 +199,7 @@ def tril_indices(n, k=0):
 
 @source(np.eye, np.identity)
 def eye(N, dtype=float):  # noqa: N803
-    out = np.zeros((N, N), dtype)
-    for i in range(N):
-        out[i, i] = 1
-    return out
+    return diag(np.ones(N, dtype))
 
 
 @source(np.interp)

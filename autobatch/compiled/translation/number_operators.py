@@ -286,11 +286,10 @@ def compare(reader: Any, op: str, a: Value, b: Value) -> Value:
                 reader.fail_if(f"{value.text} > {_EXACT} or {value.text} < -{_EXACT}")
         return reader.temp(f"{as_float(a)} {sign} {as_float(b)}", kind)
     common = a.kind if alike else result_of(reader, operator.add, a.kind, b.kind)
-    texts = [cast(value, common) for value in (a, b)]
-    for place, value in enumerate((a, b)):  # LLVM makes `0.0 if x < 0 else float64(x)` a maximum, 0.0 for x = -0.0
-        if common.name == "float32" and value.constant is not NO_CONSTANT and value.constant == 0:
-            texts[place] = f"opaque({texts[place]})"
-    return reader.temp(f" {sign} ".join(texts), kind)
+    # A known zero is hidden: LLVM makes `0.0 if x < 0 else float64(x)` a maximum, which is 0.0 for x = -0.0.
+    hide = [common.name == "float32" and value.constant == 0 for value in (a, b)]
+    one, two = (f"opaque({cast(v, common)})" if own else cast(v, common) for v, own in zip((a, b), hide, strict=True))
+    return reader.temp(f"{one} {sign} {two}", kind)
 
 
 def negative(reader: Any, value: Value) -> Value:

@@ -146,66 +146,50 @@ def _loop_call(builder: Any, address: Any, data: Any, pointers: list[Any], count
         _call_of_status(builder, "feraiseexcept", before)
 
 
-@intrinsic
-def _call_1(typing_context, address, data, x, y, count, x_step, y_step):
-    signature = types.void(*[types.int64] * 7)
+def _loop_of_arrays(count: int) -> tuple[Any, Any]:
+    """The signature and the code of a call of a loop: its address, data, so many pointers, the length, their steps."""
 
     def generate(context, builder, signature, args):
-        byte = ir.IntType(8).as_pointer()
-        pointers = [builder.inttoptr(args[2], byte), builder.inttoptr(args[3], byte)]
-        _loop_call(builder, args[0], args[1], pointers, args[4], list(args[5:7]))
+        pointers = [builder.inttoptr(each, ir.IntType(8).as_pointer()) for each in args[2 : 2 + count]]
+        _loop_call(builder, args[0], args[1], pointers, args[2 + count], list(args[3 + count :]))
         return context.get_dummy_value()
 
-    return signature, generate
+    return types.void(*[types.int64] * (3 + 2 * count)), generate
+
+
+@intrinsic
+def _call_1(typing_context, address, data, x, y, count, x_step, y_step):
+    return _loop_of_arrays(2)
 
 
 @intrinsic
 def _call_2(typing_context, address, data, x, y, z, count, x_step, y_step, z_step):
-    signature = types.void(*[types.int64] * 9)
+    return _loop_of_arrays(3)
 
+
+def _loop_of_numbers(kinds: tuple[Any, ...], like: Any) -> tuple[Any, Any]:
     def generate(context, builder, signature, args):
-        byte = ir.IntType(8).as_pointer()
-        pointers = [builder.inttoptr(arg, byte) for arg in args[2:5]]
-        _loop_call(builder, args[0], args[1], pointers, args[5], list(args[6:9]))
-        return context.get_dummy_value()
+        byte, word, models = ir.IntType(8).as_pointer(), ir.IntType(64), context.data_model_manager
+        values = [models[kind].as_data(builder, value) for kind, value in zip(kinds, args[2:], strict=False)]
+        places = [cgutils.alloca_once_value(builder, value) for value in values]
+        places.append(cgutils.alloca_once(builder, context.get_data_type(like)))
+        pointers = [builder.bitcast(place, byte) for place in places]
+        _loop_call(builder, args[0], args[1], pointers, word(1), [word(8)] * len(places))
+        return models[like].from_data(builder, builder.load(places[-1]))
 
-    return signature, generate
+    return like(types.int64, types.int64, *kinds, like), generate
 
 
 @intrinsic
 def scalar_1(typing_context, address, data, x, like):
     """loop(x) of one number; `like` is a number of the result's type."""
-    signature = like(types.int64, types.int64, x, like)
-
-    def generate(context, builder, signature, args):
-        byte, word = ir.IntType(8).as_pointer(), ir.IntType(64)
-        value = context.data_model_manager[x].as_data(builder, args[2])
-        place = cgutils.alloca_once_value(builder, value)
-        out = cgutils.alloca_once(builder, context.get_data_type(like))
-        pointers = [builder.bitcast(place, byte), builder.bitcast(out, byte)]
-        _loop_call(builder, args[0], args[1], pointers, word(1), [word(8), word(8)])
-        return context.data_model_manager[like].from_data(builder, builder.load(out))
-
-    return signature, generate
+    return _loop_of_numbers((x,), like)
 
 
 @intrinsic
 def scalar_2(typing_context, address, data, x, y, like):
     """loop(x, y) of two numbers; `like` is a number of the result's type."""
-    signature = like(types.int64, types.int64, x, y, like)
-
-    def generate(context, builder, signature, args):
-        byte, word = ir.IntType(8).as_pointer(), ir.IntType(64)
-        places = [
-            cgutils.alloca_once_value(builder, context.data_model_manager[kind].as_data(builder, value))
-            for kind, value in ((x, args[2]), (y, args[3]))
-        ]
-        places.append(cgutils.alloca_once(builder, context.get_data_type(like)))
-        pointers = [builder.bitcast(place, byte) for place in places]
-        _loop_call(builder, args[0], args[1], pointers, word(1), [word(8)] * 3)
-        return context.data_model_manager[like].from_data(builder, builder.load(places[-1]))
-
-    return signature, generate
+    return _loop_of_numbers((x, y), like)
 
 
 @jit

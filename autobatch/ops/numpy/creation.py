@@ -200,13 +200,7 @@ def identity(n: Any, dtype: Any = None) -> Any:
 
 
 def linspace(
-    start: Any,
-    stop: Any,
-    num: Any = 50,
-    endpoint: bool = True,
-    retstep: bool = False,
-    dtype: Any = None,
-    axis: int = 0,
+    start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
 ) -> Any:
     """np.linspace for a number and bounds that may differ between examples; differentiable in the bounds."""
     if axis != 0 or ndim_of(start) or ndim_of(stop):

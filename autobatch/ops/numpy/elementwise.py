@@ -17,7 +17,7 @@ from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, Unsupported, UnsupportedError
 from autobatch.facts.operators import DIFFERENCES, ScalarDifference
-from autobatch.ops.rules.aliasing import is_scalar, python_kind, write_into
+from autobatch.ops.rules.aliasing import is_scalar, write_into
 from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, as_array, implements, leave_to_python, name_of, source
 from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule
 from autobatch.ops.rules.padding import where_or_zero
@@ -228,34 +228,27 @@ def _power_of_one_exponent(x: Any, y: Any, **params: Any) -> Any:
     return np.where(roots, np.sqrt(x, **params), out) if roots.any() else out
 
 
-# Of an exponent that is one number in each example, for which NumPy takes the square root if that number is 0.5.
-_one_power_p: Op = elementwise(_power_of_one_exponent, _power_x, _power_y, pad=(1.0, 1.0), name="power")
-
-
 def _clip_to_numbers(x: Any, low: Any, high: Any) -> Any:
     out = umath.clip(x, low, high)  # type: ignore[attr-defined]
-    if out.dtype.kind != "f":
-        return out
     above = np.where(x < low, low, x)
-    return np.where((low == low) & (high == high), np.where(above > high, high, above), out)
+    kept = np.where((low == low) & (high == high), np.where(above > high, high, above), out)
+    return kept if out.dtype.kind == "f" else out
 
 
-# To bounds that are one number in each example, NumPy keeps an element that equals one, such as -0.0 beside 0.0.
-_clip_to_numbers_p = Op("clip", _clip_to_numbers, rule=elementwise_rule, vjp=clip_p.vjp, kind="elementwise")
-
-
-def _of_numbers(own: Op) -> Callable[..., Batched]:
-    """The rule of an op that is `own` where all operands but the first are one number in each example."""
+def _of_numbers(op: Op, impl: Callable[..., Any]) -> None:
+    """Let `impl` compute an op where all operands but the first are one number in each example, not the same in all."""
+    own = Op(op.name, impl, rule=elementwise_rule, vjp=op.vjp, kind="elementwise", pad=op.pad)
 
     def rule(op: Op, operands: Any, params: dict[str, Any]) -> Batched:
         ranks = [x.rank if isinstance(x, Batched) else ndim_of(x) for x in operands[1:]]
-        differ = any(isinstance(x, Batched) for x in operands[1:])
-        return elementwise_rule(own if differ and not any(ranks) else op, operands, params)
+        numbers = not any(ranks) and any(isinstance(x, Batched) for x in operands[1:])
+        return elementwise_rule(own if numbers else op, operands, params)
 
-    return rule
+    op.rule = rule
 
 
-pow_p.rule, clip_p.rule = _of_numbers(_one_power_p), _of_numbers(_clip_to_numbers_p)
+_of_numbers(pow_p, _power_of_one_exponent)  # NumPy takes the square root if the number is 0.5
+_of_numbers(clip_p, _clip_to_numbers)  # NumPy keeps an element that equals a bound, such as -0.0 beside 0.0
 
 
 def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = False) -> Callable[..., Any]:
@@ -277,7 +270,7 @@ def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = F
     def call(*operands: Any) -> Any:
         concerned = False
         for x in operands:
-            if type(x) in (int, float, bool, complex) or python_kind(x):
+            if x.__class__ in (int, float, bool, complex) or getattr(x, "scalar", None):  # a number of Python's
                 continue
             if not (is_scalar(x) if is_boxed(x) else isinstance(x, np.generic)):
                 return op(*operands)

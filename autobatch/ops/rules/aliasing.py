@@ -135,11 +135,6 @@ def is_scalar(box: Any) -> bool:
     return aval is None or aval.scalar
 
 
-def python_kind(box: Any) -> type | None:
-    """int, float, bool or complex if this stands for such a number, which is weak in promotion; else None."""
-    return getattr(box, "scalar", None) or getattr(getattr(box, "aval", None), "weak", None)
-
-
 def unclear_view(out: Any, base: Any) -> Any:
     """Mark `out` as either a view or a copy of `base`, depending on unknown strides; return it."""
     zero_d(out)

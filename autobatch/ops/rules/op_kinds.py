@@ -201,7 +201,9 @@ def promote_weak(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> lis
     weak = _PYTHON if isinstance(ufunc, np.ufunc) else _SCALARS  # to a ufunc, Python's bools are those of NumPy
     if "dtype" in params or not any(isinstance(x, Batched) and x.scalar in weak for x in operands):
         return [Batched(x.data, x.sizes) if isinstance(x, Batched) and x.scalar else x for x in operands]
-    kinds = [_kind(x, weak) for x in operands]
+    classes = [x.scalar if isinstance(x, Batched) else type(x) for x in operands]
+    values = [x.data if isinstance(x, Batched) else x for x in operands]
+    kinds: list[Any] = [each if each in weak else dtype_of(x) for each, x in zip(classes, values, strict=True)]
     if isinstance(ufunc, np.ufunc):
         wanted = ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout))
     else:
@@ -210,12 +212,6 @@ def promote_weak(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> lis
         _cast(x, dtype, ufunc) if isinstance(x, Batched) and x.scalar else x
         for x, dtype in zip(operands, wanted, strict=False)
     ]
-
-
-def _kind(x: Any, weak: tuple[type, ...]) -> Any:
-    if isinstance(x, Batched):
-        return x.scalar if x.scalar in weak else dtype_of(x.data)
-    return type(x) if type(x) in weak else dtype_of(x)
 
 
 def _cast(x: Batched, dtype: np.dtype, ufunc: Any) -> Batched:
