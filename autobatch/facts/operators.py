@@ -187,7 +187,7 @@ def _division(out: np.ndarray, x: Any, y: Any) -> np.ndarray:
 
 def _root(out: np.ndarray, x: Any, y: Any) -> np.ndarray:
     if type(y) in (int, float) and y != 0.5:
-        return np.False_
+        return np.zeros(1, np.bool_)
     return np.equal(y, 0.5) & (np.equal(x, 0) | np.equal(x, -np.inf))
 
 

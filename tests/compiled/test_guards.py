@@ -527,3 +527,24 @@ def test_an_overflow_is_known_after_numpys_loops():
     wait_until_compiled(sum_and_least, [xs], {})
     with np.errstate(over="raise"), pytest.raises(FloatingPointError, match="overflow encountered in scalar add"):
         compiled_map(sum_and_least, [xs], {})
+
+
+def joined_by_axis(x):
+    return np.concatenate([x, x + 1], axis=0)
+
+
+def joined_by_names(x):
+    return np.concatenate(axis=-1, arrays=[x, x[:1]])
+
+
+def unknown_keyword(x):
+    return max(x[0], x[1], least=1)
+
+
+@pytest.mark.parametrize("f", [joined_by_axis, joined_by_names, unknown_keyword], ids=lambda f: f.__name__)
+def test_keywords_that_compiled_code_does_not_know(f):
+    xs = [np.array([1.0, 2.0]), np.array([3.0, 4.0])]
+    with pytest.raises(NotCompiled, match="with these arguments it is not compiled"):
+        compiled_map(f, [xs], {})
+    with ab.options(way="compiled", warn=False):
+        assert same(outcome(lambda: ab.map(f, xs)), outcome(lambda: [f(x) for x in xs]))

@@ -234,11 +234,9 @@ def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, fl
 @takes_nodes
 def concatenate(reader: Any, node: ast.Call) -> Value:
     """`np.concatenate` of vectors in a list or tuple that is written out."""
-    value = (
-        reader.expr(ast.copy_location(ast.Tuple(node.args[0].elts, ast.Load()), node))
-        if (len(node.args) == 1 and isinstance(node.args[0], ast.List | ast.Tuple))
-        else None
-    )
+    value = None
+    if len(node.args) == 1 and isinstance(node.args[0], ast.List | ast.Tuple):
+        value = reader.expr(ast.copy_location(ast.Tuple(node.args[0].elts, ast.Load()), node))
     if value is None or not value.parts:
         raise reader.refuse("what is joined has to be written out", node)
     parts = [arrays.as_array(reader, part, node) for part in value.parts]

@@ -184,7 +184,8 @@ def bincount(x, weights=None, minlength=0):
 def triangle(n, k, sign):
     if n < 0:
         leave_to_python()
-    return np.nonzero(half(np.ones((n, n)), k, sign))
+    at = np.flatnonzero(half(np.ones((n, n)), k, sign).ravel())
+    return at // max(n, 1), at % max(n, 1)
 
 
 @source(np.triu_indices)

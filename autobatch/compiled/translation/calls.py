@@ -238,12 +238,12 @@ def _local_call(reader: Any, node: Any, local: LocalFunction, args: list[Value],
 
 
 def _handled(reader: Any, node: ast.Call, handler: Handler, first: list[Value], keywords: dict[str, ast.expr]) -> Value:
-    if getattr(handler, "takes_nodes", False):
-        if any(isinstance(arg, ast.Starred) for arg in node.args):
-            raise reader.refuse("arguments with *", node)
-        return handler(reader, node, *first, **keywords)
-    args = reader.exprs(node.args)
-    named = {name: reader.expr(value) for name, value in keywords.items()}
+    args: list[Value] = []
+    named: dict[str, Any] = keywords
+    if not getattr(handler, "takes_nodes", False):
+        args, named = reader.exprs(node.args), _named(reader, keywords)
+    elif any(isinstance(arg, ast.Starred) for arg in node.args):
+        raise reader.refuse("arguments with *", node)
     try:
         return handler(reader, node, *first, *args, **named)
     except TypeError as error:

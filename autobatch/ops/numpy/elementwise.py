@@ -290,7 +290,8 @@ def _of_scalars(
             return function(*operands)
         if np.result_type(*operands).char not in difference.chars:
             return ufunc(*operands)
-        with np.errstate(**dict.fromkeys(difference.quiet, "ignore")):
+        ignored: dict[str, Any] = dict.fromkeys(difference.quiet, "ignore")
+        with np.errstate(**ignored):
             out = ufunc(*operands)
         suspects = difference.suspects(out, *operands)
         if not suspects.any():
