@@ -388,3 +388,12 @@ def test_a_part_of_an_array_without_a_name_is_no_contiguous_one(f):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         ab.testing.assert_equivalent(f, EXAMPLES, grad=False, w=0.7)
+
+
+@pytest.mark.parametrize("row", [lambda x: x.T[0], lambda x: x.T[:1], lambda x: x.T[:, :1]], ids=["0", "row", "column"])
+def test_a_value_that_fills_an_array_in_fortran_order(row):
+    def filled(x):
+        out = np.full_like(x.T, row(x))
+        return out, out.ravel(), out.flags.f_contiguous
+
+    ab.testing.assert_equivalent(filled, [np.arange(6.0).reshape(2, 3) + k for k in range(3)])

@@ -111,7 +111,7 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", *, s
     if not is_boxed(fill_value) and ndim_of(fill_value) == 0:
         return _like(a, np.asarray(fill_value).item(), dtype, shape, order)
     if shape is None and order in ("K", "A") and is_non_c_order(a):
-        return write_into(_like(a, 0, dtype, None, order), fill_value)
+        return write_into(_like(a, 0, dtype, None, order), full(shape_of(a), fill_value, dtype))
     return full(shape_of(a) if shape is None else shape, fill_value, dtype, "F" if order == "F" else "C")
 
 
