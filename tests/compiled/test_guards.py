@@ -544,7 +544,7 @@ def unknown_keyword(x):
 @pytest.mark.parametrize("f", [joined_by_axis, joined_by_names, unknown_keyword], ids=lambda f: f.__name__)
 def test_keywords_that_compiled_code_does_not_know(f):
     xs = [np.array([1.0, 2.0]), np.array([3.0, 4.0])]
-    with pytest.raises(NotCompiled, match="with these arguments it is not compiled"):
+    with pytest.raises(Unsupported, match="with these arguments it is not compiled"):
         compiled_map(f, [xs], {})
     with ab.options(way="compiled", warn=False):
         assert same(outcome(lambda: ab.map(f, xs)), outcome(lambda: [f(x) for x in xs]))
