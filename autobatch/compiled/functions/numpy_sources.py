@@ -123,11 +123,7 @@ def tril(m, k=0):
 
 @source(np.count_nonzero, of=(1,))
 def count_nonzero(a):
-    out = 0
-    for value in a:
-        if value != 0:
-            out += 1
-    return _counted(out)
+    return _counted((np.asarray(a) != 0).sum())
 
 
 _counted = type(np.count_nonzero(np.ones(1)))  # Python's int before NumPy 2.4
