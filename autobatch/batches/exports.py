@@ -25,7 +25,7 @@ def _layout(batch: Any) -> tuple[Any, list[Any]]:
         batch = batch.values
     if isinstance(batch, Batched):
         if any(isinstance(size, Lengths) for size in batch.sizes[1:]):
-            raise UnsupportedError("more dimensions than the first vary, which has no such form; write .examples()")
+            raise UnsupportedError("more dimensions than the first vary in this batch; .examples() lists them")
         data = batch.data
         _check_plain(data)
         if batch.sizes and isinstance(batch.sizes[0], Lengths):

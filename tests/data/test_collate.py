@@ -25,6 +25,7 @@ Pair = collections.namedtuple("Pair", "words score")
 ROWS = [np.array([1, 2, 3]), np.array([], np.int64), np.array([4])]
 
 
+@pytest.mark.filterwarnings("ignore:ab.collate got strings")
 @pytest.mark.parametrize(
     ("data", "kind", "expected"),
     [
@@ -128,6 +129,7 @@ OBJECTS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:ab.collate got strings")
 @pytest.mark.parametrize("examples", OBJECTS, ids=str)
 def test_what_no_array_holds_is_a_batch_of_objects(examples):
     found = ab.collate(examples).examples()

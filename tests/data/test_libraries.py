@@ -404,7 +404,7 @@ def test_round_trips(name, form):
 
 def test_strings_go_out_too():
     pytest.importorskip("pyarrow")
-    names = ab.collate(["a", "bc"])
+    names = ab.collate({"name": ["a", "bc"]})["name"]
     assert names.to_arrow().to_pylist() == ["a", "bc"]
     pytest.importorskip("awkward")
     assert names.to_awkward().to_list() == ["a", "bc"]
@@ -415,7 +415,7 @@ def test_strings_go_out_too():
 def test_strings_have_no_tensor():
     pytest.importorskip("torch")
     with pytest.raises(UnsupportedError, match="have no tensor"):
-        ab.collate(["a", "bc"]).to_torch()
+        ab.collate({"name": ["a", "bc"]})["name"].to_torch()
 
 
 def test_what_is_out_shares_memory():
