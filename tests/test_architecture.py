@@ -139,7 +139,6 @@ FUNCTIONS = [
 ANOTHER_MEANING = {
     ("tanh", "cli/small_demo.py"): "a user's code, as it is shown",
     ("tanh", "facts/other_libraries.py"): "torch's",
-    ("median", "core/diagnostics.py"): "a hint to who called it",
     ("clip", "ops/numpy/selecting.py"): "a mode of np.take",
     ("clip", "tables/row_access.py"): "a mode of np.take",
     ("clip", "tables/table.py"): "a mode of np.take",

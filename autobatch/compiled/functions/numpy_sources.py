@@ -22,25 +22,6 @@ def roll(a, shift):
     return out
 
 
-@source(np.clip)
-def clip(a, a_min=None, a_max=None):
-    if a_min is None and a_max is None:
-        leave_to_python()
-    if a_min is None or a_max is None:
-        return np.minimum(a, a_max) if a_min is None else np.maximum(a, a_min)
-    if isinstance(a_min, np.ndarray) or isinstance(a_max, np.ndarray):
-        return np.minimum(np.maximum(a, a_min), a_max)
-    if isinstance(a, np.ndarray):  # between two numbers, NumPy keeps an element that equals one: -0.0 beside 0.0
-        if a_min != a_min or a_max != a_max:
-            leave_to_python()
-        above = np.where(a < a_min, a_min, a)
-        return np.where(above > a_max, a_max, above)
-    out = np.minimum(np.maximum(a, a_min), a_max)
-    if out == 0 and (a == 0 or a_min == a_max) and (np.signbit(a) or np.signbit(a_min) or np.signbit(a_max)):
-        leave_to_python()
-    return out
-
-
 @source(np.flip, np.flipud, of=(1, 2))
 def flip(m):
     return np.asarray(m)[::-1] if np.asarray(m).ndim == 1 else np.asarray(m)[::-1, ::-1]

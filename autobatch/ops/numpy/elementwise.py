@@ -18,7 +18,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, Unsupported, UnsupportedError
 from autobatch.facts.operators import DIFFERENCES, ScalarDifference
 from autobatch.ops.rules.aliasing import is_scalar, write_into
-from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, as_array, implements, name_of
+from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED, as_array, implements, leave_to_python, name_of, source
 from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule
 from autobatch.ops.rules.padding import where_or_zero
 
@@ -379,6 +379,25 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
     if low is None:
         return min_p(a, high)
     return max_p(a, low) if high is None else clip_p(a, low, high)
+
+
+@source(np.clip)
+def _clip_of_one(a, a_min=None, a_max=None):
+    if a_min is None and a_max is None:
+        leave_to_python()
+    if a_min is None or a_max is None:
+        return np.minimum(a, a_max) if a_min is None else np.maximum(a, a_min)
+    if isinstance(a_min, np.ndarray) or isinstance(a_max, np.ndarray):
+        return np.minimum(np.maximum(a, a_min), a_max)
+    if isinstance(a, np.ndarray):  # between two numbers, NumPy keeps an element that equals one: -0.0 beside 0.0
+        if a_min != a_min or a_max != a_max:
+            leave_to_python()
+        above = np.where(a < a_min, a_min, a)
+        return np.where(above > a_max, a_max, above)
+    out = np.minimum(np.maximum(a, a_min), a_max)
+    if out == 0 and (a == 0 or a_min == a_max) and (np.signbit(a) or np.signbit(a_min) or np.signbit(a_max)):
+        leave_to_python()
+    return out
 
 
 @implements(np.fix, out=write_into)
