@@ -27,6 +27,7 @@ import numpy as np
 import autobatch as ab
 from autobatch import MaskedBatch, PackedBatch, batch
 from autobatch.api.extend import Batched, Lengths
+from autobatch.api.run_record import ran_ways
 from autobatch.batches.stacking import stack_results
 from autobatch.compiled.compiled_map import compiled_map
 from autobatch.core.memory import collector_paused
@@ -266,6 +267,12 @@ def run_again(f, *columns, times=2, **shared):
 def agrees(f, *columns, **shared):
     """A program traced before gives what the loop gives."""
     assert_same(ab.examples(run_again(f, *columns, **shared)), loop(f, *columns, **shared), "examples")
+
+
+def run_as_text(way, call):
+    """What a call gives where this way is named, compiled text run by Python; and the way that ran."""
+    with interpreted(), ab.options(way=way, warn=False), ran_ways() as ran:
+        return call(), ran[-1].way
 
 
 def map_equals_loop(f, *columns, precision=4, **shared):

@@ -6,10 +6,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.api.extend import elementwise, implements, source
-from autobatch.api.run_record import ran_ways
 from autobatch.ops.rules.dispatch import FUNCTIONS, SOURCES, UFUNCS
-from tests.compiled.interpreted import interpreted
-from tests.law import equals_loop, every_way_equals_loop, ragged
+from tests.law import equals_loop, every_way_equals_loop, ragged, run_as_text
 
 special = pytest.importorskip("scipy.special")  # which Numba needs, too
 
@@ -57,9 +55,8 @@ def in_every_way(f, xs, w):
         assert value == f(x, w)
         assert slope == pytest.approx((f(x, w + eps) - f(x, w - eps)) / (2 * eps), rel=1e-6)
     for way in ("loop", "fly", "compiled"):
-        with interpreted(), ab.options(way=way), ran_ways() as ran:
-            found = ab.map(gradient, xs, [w] * len(xs))
-        assert ran[-1].way == way
+        found, ran = run_as_text(way, lambda: ab.map(gradient, xs, [w] * len(xs)))
+        assert ran == way
         np.testing.assert_allclose(found, plain, rtol=1e-12)
     equals_loop(f, xs, w=w)
     batch = ab.MaskedBatch.from_examples(xs)
@@ -112,9 +109,8 @@ def test_a_function_in_every_way(own_tables):
 
 def test_a_derivative_that_asks_for_values_is_not_compiled(own_tables):
     elementwise(special.expit, lambda ct, out, x: ct * out * (1 - out) if np.all(x < 100) else ct * 0)
-    with interpreted(), ab.options(way="compiled", warn=False), ran_ways() as ran:
-        ab.map(ab.grad(squashed, argnums=1), XS, [1.3] * len(XS))
-    assert ran[-1].way != "compiled"
+    _, ran = run_as_text("compiled", lambda: ab.map(ab.grad(squashed, argnums=1), XS, [1.3] * len(XS)))
+    assert ran != "compiled"
 
 
 def test_ab_extend_has_what_that_takes():

@@ -310,11 +310,8 @@ def ufunc_reduction(ufunc: np.ufunc) -> Callable[..., Any] | None:
     op: Any = UFUNCS.get(ufunc)
     if ufunc in _OF_UFUNCS or getattr(op, "each", None) is None or op.identity is None:
         return _OF_UFUNCS.get(ufunc)
-
-    def vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
-        return op.each(ct, out, x)
-
-    return _of_floats(ufunc, reduction(ufunc, op.identity, vjp, name=f"{ufunc.__name__}.reduce"))
+    own = reduction(ufunc, None, lambda ct, out, x, axes: op.each(ct, out, x), name=f"{ufunc.__name__}.reduce")
+    return _of_floats(ufunc, own)
 
 
 def along_one(a: Any, axis: Any) -> tuple[Any, int]:

@@ -47,6 +47,9 @@ def source(*functions: Any, of: tuple[int, ...] = (), sums: bool = False) -> Cal
         of: the ranks that the first argument may have, a list counting as a vector; () for any.
         sums: NumPy or LAPACK may add in another order, so results are compared approximately.
 
+    Returns:
+        A decorator that returns the function.
+
     >>> @source(np.trapezoid, of=(1,), sums=True)
     ... def trapezoid(y):
     ...     return ((y[1:] + y[:-1]) / 2).sum()
