@@ -466,7 +466,7 @@ def _check_packed(name: str, given: Any) -> None:
 
 def as_rows(values: Any) -> Any:
     """The values as an array or a batch; values with a gradient keep it."""
-    return as_data(values, "the values are not one array", "PackedBatch")
+    return as_data(values, "the array of values", "PackedBatch")
 
 
 def _count(values: Any) -> int:

@@ -477,7 +477,7 @@ for _name, _weak_unary in scalars.UNARY.items():
         setattr(MaskedBatch, f"__{_name}__", _unary(f"__{_name}__", _weak_unary))
 
 
-def as_data(data: Any, what: str = "the data is not one padded array", cls: str = "MaskedBatch") -> Any:
+def as_data(data: Any, what: str = "the data", cls: str = "MaskedBatch") -> Any:
     """The data of a batch as an array of numbers; what carries a gradient keeps it.
 
     Raises:
@@ -485,13 +485,12 @@ def as_data(data: Any, what: str = "the data is not one padded array", cls: str 
     """
     if is_boxed(data):
         return plain_data(data)
-    name = " ".join(what.split()[:2])
-    check_plain(data, name)
+    check_plain(data, what)
     try:
         out = np.asarray(data)
     except ValueError as error:
-        raise ShapeError(f"{what} ({error}); use {cls}.from_examples") from None
-    check_numbers(out.dtype, name)
+        raise ShapeError(f"{what} is not one array ({error}); use {cls}.from_examples") from None
+    check_numbers(out.dtype, what)
     return out
 
 
