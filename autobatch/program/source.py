@@ -41,10 +41,10 @@ _FUTURE_FLAGS = functools.reduce(
 
 # {code of a rewritten function: the user's code that it was made from}
 _written: CodeCache[CodeType] = CodeCache()
-_found: "CodeCache[Definition]" = CodeCache()
+_found: "CodeCache[FunctionSource]" = CodeCache()
 
 
-class Definition:
+class FunctionSource:
     """What is read of a code object, once for all readers; who changes its syntax takes a copy (`own_tree`).
 
     Attributes:
@@ -63,7 +63,7 @@ class Definition:
         return tree
 
 
-def find(function: FunctionType) -> Definition:
+def find(function: FunctionType) -> FunctionSource:
     """The definition that a function was compiled from, found once for each code object.
 
     Raises:
@@ -75,7 +75,7 @@ def find(function: FunctionType) -> Definition:
     return _found[id(code)][1]
 
 
-def _search(function: FunctionType, code: CodeType) -> Definition:
+def _search(function: FunctionType, code: CodeType) -> FunctionSource:
     name, file = function.__qualname__, shown_file(code.co_filename)
     lines = linecache.getlines(code.co_filename, function.__globals__)
     tried = (_find_in(each, code) for each in _sources(code, function.__globals__))
@@ -175,7 +175,7 @@ def is_rewritten(function: FunctionType) -> bool:
     return any(name.startswith("_ab_") for name in function.__code__.co_freevars)
 
 
-def _find_in(lines: list[str], code: CodeType) -> Definition | None:
+def _find_in(lines: list[str], code: CodeType) -> FunctionSource | None:
     line, whole = code.co_firstlineno, "".join(lines)
     return _found_in(_statement_around(lines, line), code) or _found_in(whole, code) or _found_in(whole, code, line)
 
@@ -200,7 +200,7 @@ _NO_STATEMENT = " \t\r\n\f#)]}"  # first characters of lines that continue a sta
 _IMPORT = re.compile(r"import\s+[\w.]+\s*(as\s|,|$)|from\s+[\w.]+\s+import\s")
 
 
-def _found_in(text: str, code: CodeType, alone_at: int = 0) -> Definition | None:
+def _found_in(text: str, code: CodeType, alone_at: int = 0) -> FunctionSource | None:
     flags = code.co_flags & _FUTURE_FLAGS
     try:
         codes = _codes(text, code.co_filename, flags, alone_at)
@@ -213,10 +213,10 @@ def _found_in(text: str, code: CodeType, alone_at: int = 0) -> Definition | None
         nodes = [(node, owner) for node, owner in nodes if _body_starts(node, code)]
         # of nested lambdas take the innermost: an outer one also has instructions outside of it
         nodes.sort(key=lambda found: (found[0].lineno, found[0].col_offset))
-    return Definition(*nodes[-1]) if nodes else None
+    return FunctionSource(*nodes[-1]) if nodes else None
 
 
-def _autoreloaded(lines: list[str], code: CodeType) -> Definition | None:
+def _autoreloaded(lines: list[str], code: CodeType) -> FunctionSource | None:
     """The definition whose code IPython's %autoreload put into a function; its line numbers start from 1, since it was
     compiled from the unparsed tree."""
     if code.co_firstlineno > 2:  # 2: a method, after its class line
@@ -233,7 +233,7 @@ def _autoreloaded(lines: list[str], code: CodeType) -> Definition | None:
                 text = written if owner is None else f"class {owner}:\n{textwrap.indent(written, '    ')}"
                 made = inner_codes(compile(text, code.co_filename, "exec", dont_inherit=True))
                 if any(_same(each, code) for each in made):
-                    return Definition(node, owner)
+                    return FunctionSource(node, owner)
     return None
 
 
