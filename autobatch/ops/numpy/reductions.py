@@ -304,14 +304,13 @@ _OF_UFUNCS: dict[Any, Any] = {op.ufunc: function for function, op in REDUCTIONS.
 _OF_UFUNCS |= {np.fmax: _numpys(fmax_p), np.fmin: _numpys(fmin_p)}
 
 
-@functools.lru_cache(maxsize=256)
 def ufunc_reduction(ufunc: np.ufunc) -> Callable[..., Any] | None:
     """What is called for `ufunc.reduce`: NumPy's own function, or one made from what the ufunc's op declares."""
     op: Any = UFUNCS.get(ufunc)
-    if ufunc in _OF_UFUNCS or getattr(op, "each", None) is None or op.identity is None:
-        return _OF_UFUNCS.get(ufunc)
-    own = reduction(ufunc, None, lambda ct, out, x, axes: op.each(ct, out, x), name=f"{ufunc.__name__}.reduce")
-    return _of_floats(ufunc, own)
+    if not {ufunc, op} & _OF_UFUNCS.keys() and getattr(op, "each", None) is not None and op.identity is not None:
+        own = reduction(ufunc, None, lambda ct, out, x, axes: op.each(ct, out, x), name=f"{ufunc.__name__}.reduce")
+        _OF_UFUNCS[op] = _of_floats(ufunc, own)
+    return _OF_UFUNCS.get(ufunc, _OF_UFUNCS.get(op))
 
 
 def along_one(a: Any, axis: Any) -> tuple[Any, int]:
