@@ -11,18 +11,6 @@ from autobatch.ops.nn.losses import cross_entropy, one_hot
 from autobatch.ops.nn.softmax_and_norms import layer_norm, log_softmax, logsumexp, softmax
 
 __all__ = [
-    "causal_mask",
-    "cross_entropy",
-    "dropout",
-    "gelu",
-    "init",
-    "join_dims",
-    "layer_norm",
-    "log_softmax",
-    "logsumexp",
-    "one_hot",
-    "relu",
-    "sigmoid",
-    "softmax",
-    "split_dim",
-]
+    "causal_mask", "cross_entropy", "dropout", "gelu", "init", "join_dims", "layer_norm", "log_softmax",
+    "logsumexp", "one_hot", "relu", "sigmoid", "softmax", "split_dim",
+]  # fmt: skip

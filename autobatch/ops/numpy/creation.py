@@ -307,19 +307,10 @@ def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
 
 
 _MADE: dict[Any, Callable[..., Any]] = {
-    np.zeros: zeros,
-    np.ones: ones,
-    np.empty: empty,
-    np.full: full,
-    np.arange: arange,
-    np.eye: eye,
-    np.identity: identity,
-    np.linspace: linspace,
-    np.array: array,
-    np.asarray: asarray,
-    np.asanyarray: asarray,
+    np.zeros: zeros, np.ones: ones, np.empty: empty, np.full: full, np.arange: arange, np.eye: eye,
+    np.identity: identity, np.linspace: linspace, np.array: array, np.asarray: asarray, np.asanyarray: asarray,
     np.ascontiguousarray: ascontiguousarray,
-}
+}  # fmt: skip
 CREATION: dict[Callable[..., Any], Callable[..., Any]] = {
     function: implements(function)(ours) for function, ours in _MADE.items()
 }

@@ -19,15 +19,9 @@ _counts_p = looped_op("unique_counts", lambda x, **how: np.unique(x, return_coun
 
 @implements(np.unique)
 def unique(
-    ar: Any,
-    return_index: bool = False,
-    return_inverse: bool = False,
-    return_counts: bool = False,
-    axis: Any = None,
-    *,
-    equal_nan: bool = True,
-    sorted: bool = True,
-) -> Any:
+    ar: Any, return_index: bool = False, return_inverse: bool = False, return_counts: bool = False, axis: Any = None, *,
+    equal_nan: bool = True, sorted: bool = True,
+) -> Any:  # fmt: skip
     """np.unique of each example; the gradient of a value goes to its first occurrence."""
     if axis is not None and (ndim_of(ar) != 1 or not isinstance(axis, int)):
         raise Unsupported("np.unique along an axis")
