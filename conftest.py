@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch
-from autobatch.testing import inspect
+from tests import inspect
 
 
 def pytest_collection_finish():

@@ -34,6 +34,7 @@ from autobatch.core.memory import collector_paused
 from autobatch.errors import FallbackWarning, Unsupported
 from autobatch.testing.inspect import Tape, forget_warnings, map_with_stats
 from tests.compiled.interpreted import interpreted
+from tests.inspect import Tape, forget_warnings, map_with_stats
 
 # Examples.
 

@@ -90,7 +90,7 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 334
+MOST_FILES = 333
 MOST_LINES = {
     "": 406,
     "api": 2_287,
@@ -336,7 +336,7 @@ def test_imports_are_absolute():
 
 
 def test_tests_see_the_package_from_outside():
-    """What a test of another folder needs is public, in `tests.law` or in `autobatch.testing.inspect`."""
+    """What a test of another folder needs is public, in `tests.law` or in `tests.inspect`."""
     public = {"autobatch", "autobatch.errors", "autobatch.api.extend"}
     seen = collections.defaultdict(set)
     for path in (ROOT / "tests").glob("*/**/*.py"):

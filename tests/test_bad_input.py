@@ -12,7 +12,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import DTypeError, FallbackWarning, ShapeError, UnsupportedError
-from autobatch.testing.inspect import current_example, current_region
+from tests.inspect import current_example, current_region
 
 LENGTHS = [3, 1, 0, 4]
 EXAMPLES = [np.arange(n, dtype=np.float32) for n in LENGTHS]

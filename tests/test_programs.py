@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing import inspect
-from autobatch.testing.inspect import noted_fallbacks
+from tests import inspect
+from tests.inspect import noted_fallbacks
 from tests.law import assert_same, batch_of
 from tests.programs.registry import PROGRAMS
 

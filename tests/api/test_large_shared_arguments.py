@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.core.pytree import has_more_parts, leaves, leaves_of_kind
-from autobatch.testing import inspect
+from tests import inspect
 from tests.law import assert_same, ragged
 
 MANY = 30_000

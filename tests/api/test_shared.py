@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing.inspect import forget_warnings
+from tests.inspect import forget_warnings
 from tests.law import assert_same
 
 RNG = np.random.default_rng(0)

@@ -19,8 +19,7 @@ from autobatch.api.run_record import NAMES
 from autobatch.core import current_region
 from autobatch.errors import FallbackWarning, OverTime, ShapeError, UnsupportedError
 from autobatch.kernels import jit
-from autobatch.testing import inspect
-from tests import law
+from tests import inspect, law
 
 WAYS = ["lockstep", "loop", "fly"]
 RAGGED = [np.arange(3.0), np.arange(1.0), np.zeros(0), np.arange(5.0)]

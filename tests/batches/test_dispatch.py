@@ -12,7 +12,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import lanes_of
 from autobatch.core import current_region
 from autobatch.errors import FallbackWarning, NeedsLoop, ShapeError, UnsupportedError
-from autobatch.testing.inspect import Op, forget_warnings
+from tests.inspect import Op, forget_warnings
 from tests.law import assert_same
 
 W = np.random.default_rng(0).normal(size=(3, 2))

@@ -12,7 +12,7 @@ import pytest
 import autobatch as ab
 from autobatch import MaskedBatch
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-from autobatch.testing import inspect
+from tests import inspect
 
 DTYPES = [np.bool_, np.int8, np.int64, np.uint8, np.float16, np.float32, np.float64, np.complex128]
 

@@ -10,7 +10,7 @@ from autobatch import MaskedBatch, options
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import lanes_of
 from autobatch.errors import FallbackWarning, UnsupportedError
-from autobatch.testing.inspect import forget_warnings
+from tests.inspect import forget_warnings
 
 Point = collections.namedtuple("Point", "x y")
 

@@ -12,7 +12,7 @@ import pytest
 from autobatch import MaskedBatch, PackedBatch
 from autobatch.batches.packed_batch import CSR
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
-from autobatch.testing.inspect import Tape
+from tests.inspect import Tape
 
 SETS = [[1, 2, 3], [2, 4, 6, 7], [3, 6]]
 VALUES = [1, 2, 3, 2, 4, 6, 7, 3, 6]

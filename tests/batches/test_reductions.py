@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing import inspect
-from tests import law
+from tests import inspect, law
 
 RNG = np.random.default_rng(0)
 SHAPES = {

@@ -14,7 +14,7 @@ from autobatch.batches.result_form import normalised
 from autobatch.batches.stacking import broadcast, lanes_of, prefix_lanes, stack_results, take_lanes
 from autobatch.core.pytree import map_tree
 from autobatch.errors import ShapeError, UnsupportedError
-from autobatch.testing.inspect import Tape
+from tests.inspect import Tape
 
 Pair = collections.namedtuple("Pair", "x y")
 

@@ -22,7 +22,7 @@ from autobatch.batches.scalars import (
 )
 from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.errors import ShapeError
-from autobatch.testing.inspect import python_calls
+from tests.inspect import python_calls
 
 BINARY = [
     operator.add,

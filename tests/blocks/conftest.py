@@ -2,7 +2,7 @@
 
 import pytest
 
-from autobatch.testing import inspect
+from tests import inspect
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from autobatch.blocks.batched_program import step_by_step
 from autobatch.blocks.launch import launch
 from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import WEAK, aval_of
-from autobatch.testing.inspect import Tape
+from tests.inspect import Tape
 
 
 def kind_of(x, batched):

@@ -9,8 +9,8 @@ import autobatch as ab
 from autobatch.api.extend import Batched
 from autobatch.blocks.launch import form_of, launch
 from autobatch.core.cotangent import Product
-from autobatch.testing.inspect import Tape
 from tests.blocks.forms import boxed, calls, close, differentiate, loop, steps, traced, uncompiled_kernels
+from tests.inspect import Tape
 
 pytestmark = pytest.mark.usefixtures("compiled_at_once")
 

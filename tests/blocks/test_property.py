@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
-from autobatch.testing.inspect import compiled_at_once
 from tests.blocks.forms import (
     boxed,
     calls,
@@ -24,6 +23,7 @@ from tests.blocks.forms import (
     uncompiled_kernels,
 )
 from tests.fuzz import by_strategy, main
+from tests.inspect import compiled_at_once
 
 pytestmark = [pytest.mark.usefixtures("compiled_at_once"), pytest.mark.fuzz]
 

@@ -5,7 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-from autobatch.testing import inspect
+from tests import inspect
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy

@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
-from autobatch.testing import inspect
+from tests import inspect
 
 torch = pytest.importorskip("torch")
 nested = torch.nested.nested_tensor

@@ -16,9 +16,9 @@ import autobatch as ab
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.errors import Unsupported
 from autobatch.kernels.compiled_code.gradient_tape import sign_of
-from autobatch.testing.inspect import ran_ways
 from tests.compiled.gradient_programs import GRADIENTS
 from tests.compiled.interpreted import each_as_text, interpreted
+from tests.inspect import ran_ways
 
 FEW = {"scan_with_if", "recursion"}
 NAMES = [name if name in FEW else pytest.param(name, marks=pytest.mark.slow) for name in GRADIENTS]

@@ -4,7 +4,7 @@ import numpy as np
 
 import autobatch as ab
 from autobatch.core import pytree
-from autobatch.testing.inspect import map_with_stats
+from tests.inspect import map_with_stats
 from tests.law import assert_same, loop, normal
 
 TREES = [((1, 2), 3), 4, ((5, (6, 7)), 8), (0, 0)]

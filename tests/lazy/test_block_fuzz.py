@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing.inspect import map_with_stats, noted_fallbacks
 from tests.fuzz import by_seed, main
+from tests.inspect import map_with_stats, noted_fallbacks
 from tests.law import assert_same
 from tests.lockstep.fuzz import Program
 

@@ -5,7 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.lazy.grouping.buffers import Picked
-from autobatch.testing.inspect import map_with_stats
+from tests.inspect import map_with_stats
 from tests.law import assert_same, loop, normal
 
 SIZE = 4

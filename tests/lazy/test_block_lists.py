@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.lazy.block_nodes import Block
-from autobatch.testing.inspect import map_with_stats
+from tests.inspect import map_with_stats
 from tests.law import assert_same, loop, map_equals_loop, normal, vectors
 
 W, U = normal(3, 3, seed=1), normal(3, 3, seed=2)

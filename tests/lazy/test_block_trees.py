@@ -10,7 +10,7 @@ import autobatch as ab
 from autobatch.rewrite.recorders.generated_recorders import forget_recorders
 from autobatch.testing.compared_ways import LockStep, OnTheFly
 from autobatch.testing.equivalence import check_equivalence
-from autobatch.testing.inspect import map_with_stats
+from tests.inspect import map_with_stats
 from tests.law import assert_same, loop
 from tests.programs.registry import PROGRAMS, weights
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing.inspect import map_with_stats, noted_fallbacks
+from tests.inspect import map_with_stats, noted_fallbacks
 from tests.law import assert_same, garbage_of, loop, normal, vectors
 from tests.lazy import programs_objects, programs_syntax
 from tests.lazy.programs_effects import CASES, LOG

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing.inspect import map_with_stats
+from tests.inspect import map_with_stats
 from tests.law import assert_same, loop, normal
 
 D = 4

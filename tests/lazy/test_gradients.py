@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing.inspect import Tape
+from tests.inspect import Tape
 from tests.law import assert_same, loop, normal, vectors
 
 PARAMS = {

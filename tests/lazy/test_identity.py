@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing.inspect import noted_fallbacks
 from tests.compiled.interpreted import interpreted
+from tests.inspect import noted_fallbacks
 from tests.law import assert_same, loop, map_equals_loop, vectors
 
 

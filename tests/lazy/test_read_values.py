@@ -16,8 +16,8 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import FallbackWarning
-from autobatch.testing.inspect import map_with_stats
 from tests.api.opaque_callees import CALLEES, SCOPE, VALUES, compare, differences, examples, function_of, write
+from tests.inspect import map_with_stats
 from tests.law import assert_same, loop, map_equals_loop
 
 XS = [np.array([1.5, -2.0, 3.0]), np.array([0.5, 4.0, 1.0]), np.array([2.0, 2.0, 0.0])]

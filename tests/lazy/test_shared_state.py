@@ -15,7 +15,7 @@ import pytest
 import autobatch as ab
 from autobatch import map as batched
 from autobatch.errors import FallbackWarning, UnsupportedError
-from autobatch.testing.inspect import forget_warnings
+from tests.inspect import forget_warnings
 
 XS = [np.arange(n) + 1.0 for n in (3, 0, 5, 1, 2)]
 TOTAL = 0.0

@@ -11,8 +11,8 @@ import pytest
 import autobatch as ab
 from autobatch.core.diagnostics import silence
 from autobatch.lazy import trace as traces
-from autobatch.testing import inspect
-from autobatch.testing.inspect import map_with_stats, noted_fallbacks
+from tests import inspect
+from tests.inspect import map_with_stats, noted_fallbacks
 from tests.law import assert_same, loop, normal, vectors
 
 

@@ -14,7 +14,7 @@ import autobatch as ab
 from autobatch.lazy import launch_on_demand
 from autobatch.lazy.launch_on_demand import OpenSegment
 from autobatch.rewrite.recorders.generated_recorders import forget_recorders
-from autobatch.testing.inspect import map_with_stats
+from tests.inspect import map_with_stats
 from tests.law import assert_same, normal
 
 SIZE, WORDS = 6, 9

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing.inspect import noted_fallbacks
+from tests.inspect import noted_fallbacks
 from tests.law import assert_same, batch_of, loop
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.rewrite.recorders.generated_recorders import forget_recorders
-from autobatch.testing.inspect import map_with_stats
+from tests.inspect import map_with_stats
 from tests.law import assert_same, normal
 from tests.lazy.tree_models import CASES, examples_of, shared_of, weights
 

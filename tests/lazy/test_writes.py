@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import FallbackWarning
-from autobatch.testing.inspect import noted_fallbacks
+from tests.inspect import noted_fallbacks
 from tests.law import assert_same, loop, normal, vectors
 
 

@@ -29,6 +29,7 @@ from autobatch.testing.equivalence import Reference
 from autobatch.testing.gradients import gradients
 from autobatch.testing.inspect import regions
 from tests.fuzz import by_seed, main
+from tests.inspect import regions
 from tests.law import assert_same, batch_of, ragged
 from tests.lockstep import fuzz_grammar as grammar
 from tests.lockstep import fuzz_prelude

@@ -7,7 +7,7 @@ import numpy as np
 
 from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
-from autobatch.testing.inspect import forget_warnings
+from tests.inspect import forget_warnings
 from tests.law import assert_same, batch_of
 
 

@@ -10,8 +10,8 @@ from autobatch import batch, examples, nn
 from autobatch.errors import FallbackWarning, UnsupportedError
 from autobatch.lockstep import lockstep_call
 from autobatch.program.purity import is_pure
-from autobatch.testing import inspect
-from autobatch.testing.inspect import forget_warnings, noted_fallbacks
+from tests import inspect
+from tests.inspect import forget_warnings, noted_fallbacks
 from tests.law import assert_same, batch_of, every_way_equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)

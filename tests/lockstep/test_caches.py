@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from autobatch import batch, examples
-from autobatch.testing.inspect import noted_fallbacks
+from tests.inspect import noted_fallbacks
 from tests.law import assert_same, batch_of, map_equals_loop
 
 

@@ -5,8 +5,8 @@ import pytest
 
 import autobatch as ab
 from autobatch import batch, examples, options
-from autobatch.testing import inspect
-from autobatch.testing.inspect import Example, current_example, example
+from tests import inspect
+from tests.inspect import Example, current_example, example
 from tests.law import assert_same, batch_of, ragged
 
 

@@ -15,7 +15,7 @@ import pytest
 import autobatch as ab
 from autobatch import MaskedBatch, batch, examples
 from autobatch.errors import FallbackWarning, UnsupportedError
-from autobatch.testing.inspect import forget_warnings
+from tests.inspect import forget_warnings
 from tests.law import assert_same, batch_of, equals_loop, ragged
 
 XS = ragged(3, 1, 0, 4)

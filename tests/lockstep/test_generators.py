@@ -7,7 +7,7 @@ import pytest
 
 from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
-from autobatch.testing.inspect import noted_fallbacks
+from tests.inspect import noted_fallbacks
 from tests.law import assert_same, batch_of, every_way_equals_loop, ragged
 from tests.law import equals_loop_either_way as equals_loop
 

@@ -12,8 +12,8 @@ import pytest
 import autobatch as ab
 from autobatch import batch, examples
 from autobatch.errors import FallbackWarning, UnsupportedError
-from autobatch.testing.inspect import forget_warnings
 from tests import law
+from tests.inspect import forget_warnings
 from tests.law import assert_same, batch_of, map_equals_loop, ragged
 from tests.lockstep.outside import Model, equals_loop, state
 

@@ -12,7 +12,7 @@ import pytest
 import autobatch as ab
 from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
-from autobatch.testing.inspect import forget_warnings
+from tests.inspect import forget_warnings
 from tests.law import assert_same, batch_of, ragged
 
 XS = ragged(3, 1, 0, 4, 2)

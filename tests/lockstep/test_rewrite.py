@@ -15,7 +15,7 @@ from autobatch.program.quote import statements
 from autobatch.rewrite.expressions import Operators
 from autobatch.rewrite.in_place_writes import Ownership
 from autobatch.rewrite.lockstep_forms import PASSES, convert, source
-from autobatch.testing.inspect import python_calls
+from tests.inspect import python_calls
 from tests.law import batch_of, equals_loop, ragged
 
 

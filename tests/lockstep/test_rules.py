@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from autobatch import batch, examples, options
-from autobatch.testing.inspect import Example, current_example, example
+from tests.inspect import Example, current_example, example
 from tests.law import batch_of, ragged
 from tests.lockstep.test_walks import NUMBERS, XS, fibonacci
 

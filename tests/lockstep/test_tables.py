@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import FallbackWarning
-from autobatch.testing import inspect
+from tests import inspect
 from tests.law import batch_of, equals_loop
 
 RNG = np.random.default_rng(0)

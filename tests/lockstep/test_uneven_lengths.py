@@ -11,7 +11,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import FallbackWarning
-from autobatch.testing.inspect import forget_warnings
+from tests.inspect import forget_warnings
 from tests.law import assert_same, batch_of, equals_loop
 
 RNG = np.random.default_rng(0)

@@ -17,7 +17,7 @@ from autobatch import batch
 from autobatch.batches import padded_batch, unpadded
 from autobatch.batches.unpadded import Unpadded
 from autobatch.ops.rules.padding import where_or_zero
-from autobatch.testing import inspect
+from tests import inspect
 from tests.law import batch_of, equals_loop, ragged
 
 RNG = np.random.default_rng(1)

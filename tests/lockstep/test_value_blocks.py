@@ -11,7 +11,7 @@ import pytest
 import autobatch as ab
 from autobatch import batch, options
 from autobatch.lockstep import block_launch
-from autobatch.testing import inspect
+from tests import inspect
 from tests.law import agrees, batch_of, equals_loop, ragged, run_again
 from tests.lockstep.test_rewrite import body_of, written
 

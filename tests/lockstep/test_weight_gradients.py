@@ -11,7 +11,7 @@ import autobatch as ab
 from autobatch.api.extend import Scatter
 from autobatch.core import cotangent
 from autobatch.core.cotangent import Contributions, Product
-from autobatch.testing import inspect
+from tests import inspect
 
 RNG = np.random.default_rng(0)
 U = RNG.normal(size=(4, 4)) / 2

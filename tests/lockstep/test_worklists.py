@@ -7,7 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch import batch, examples
-from autobatch.testing.inspect import noted_fallbacks
+from tests.inspect import noted_fallbacks
 from tests.law import batch_of, ragged
 from tests.law import equals_loop_either_way as equals_loop
 

@@ -7,8 +7,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import FallbackWarning, UnsupportedError
-from autobatch.testing import inspect
-from tests import law
+from tests import inspect, law
 
 LENGTHS = [5, 3, 8, 3, 4]
 EXAMPLES = [np.random.default_rng(n).normal(size=length) for n, length in enumerate(LENGTHS)]

@@ -7,7 +7,7 @@ from autobatch import MaskedBatch
 from autobatch.errors import FallbackWarning, NeedsLoop
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.row_gather import Scatter
-from autobatch.testing.inspect import Tape
+from tests.inspect import Tape
 from tests.law import Shared, check, check_grads, every_way_equals_loop, ragged
 from tests.numpy_functions.cases import BOTH, CUBES, ROWS, STATIC, VECTORS, normals
 

@@ -17,7 +17,7 @@ from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
 from autobatch.ops.numpy.function_table import UNSUPPORTED_REASONS, like_function, unsupported_reason
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS, UNSUPPORTED, top_box
-from autobatch.testing.inspect import Tape
+from tests.inspect import Tape
 from tests.numpy_functions.cases import ROWS, VECTORS
 
 OWN = {

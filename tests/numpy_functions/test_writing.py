@@ -6,7 +6,7 @@ import pytest
 import autobatch as ab
 from autobatch import MaskedBatch
 from autobatch.ops.numpy import creation
-from autobatch.testing.inspect import Tape
+from tests.inspect import Tape
 from tests.law import Shared, check, check_grads, equals_loop
 from tests.numpy_functions.cases import BOTH, ROWS, STATIC, VECTORS, VECTORS2, normals
 

@@ -6,8 +6,8 @@ import pytest
 from autobatch import MaskedBatch, nn
 from autobatch.errors import ShapeError
 from autobatch.ops.numpy import contractions
-from autobatch.testing import inspect
-from autobatch.testing.inspect import Op
+from tests import inspect
+from tests.inspect import Op
 from tests.law import Shared, as_operands, check, check_grads
 
 T = (3, 5, 0, 1)

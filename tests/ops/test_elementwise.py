@@ -9,7 +9,7 @@ from autobatch.errors import ShapeError
 from autobatch.ops.nn import activations
 from autobatch.ops.numpy import elementwise
 from autobatch.ops.rules.dispatch import UFUNCS, UNSUPPORTED
-from autobatch.testing.inspect import Op
+from tests.inspect import Op
 from tests.law import Shared, as_operands, check, check_grads
 from tests.ops.samples import operands
 

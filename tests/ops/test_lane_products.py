@@ -9,7 +9,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.ops.numpy import contractions
-from autobatch.testing import inspect
+from tests import inspect
 
 LENGTHS = [3, 0, 7, 1, 5, 7]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing.inspect import Tape
+from tests.inspect import Tape
 from tests.law import dense
 from tests.numpy_functions.cases import MATRIX, UNARY
 from tests.ops.samples import operands

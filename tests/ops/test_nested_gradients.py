@@ -5,7 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch import nn
-from autobatch.testing.inspect import Tape
+from tests.inspect import Tape
 from tests.law import dense
 from tests.ops.samples import operands
 from tests.ops.test_contractions import SUBSCRIPTS

@@ -10,7 +10,7 @@ from autobatch import nn
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.ops.nn.activations import normal_cdf
 from autobatch.ops.nn.dropout_and_masks import random_uniform
-from autobatch.testing.inspect import Example, Tape, example
+from tests.inspect import Example, Tape, example
 from tests.law import Shared, as_operands, check, check_grads
 
 T = (3, 5, 0, 1)

@@ -8,7 +8,7 @@ import pytest
 import autobatch as ab
 from autobatch import nn
 from autobatch.ops.nn import softmax_and_norms
-from autobatch.testing import inspect
+from tests import inspect
 from tests.law import check
 
 RNG = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch import MaskedBatch
-from autobatch.testing.inspect import Tape
+from tests.inspect import Tape
 from tests.law import Shared, as_operands, check, check_grads, padded, ragged
 
 DTYPES = ("f2", "f4", "f8", "i1", "u2", "i8", "?", "c16")

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.testing.inspect import compiled_at_once, map_with_stats
 from tests.fuzz import by_seed
+from tests.inspect import compiled_at_once, map_with_stats
 from tests.law import assert_same_classes
 from tests.ops.samples import special_numbers
 from tests.ops.test_elementwise import BINARY, OPS, UNARY

@@ -15,7 +15,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import FallbackWarning, UnsupportedError
-from autobatch.testing.inspect import forget_warnings
+from tests.inspect import forget_warnings
 from tests.law import assert_same, batch_of, normal, ragged, vectors
 
 PACKAGE = os.path.dirname(ab.__file__) + os.sep

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import autobatch as ab
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.tables import bag_and_segment_op
-from autobatch.testing import inspect
-from tests import naive
+from tests import inspect, naive
 
 RANDOM = np.random.default_rng(13)
 MODES = ("sum", "mean", "max", "min", "sqrtn")

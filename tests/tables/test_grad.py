@@ -17,8 +17,8 @@ from autobatch.autodiff.grad import grad, value_and_grad
 from autobatch.autodiff.tape import TapeArray
 from autobatch.errors import DTypeError, ForcedValueError, ShapeError, UnsupportedError
 from autobatch.tables.bag_and_segment_op import segment_p
-from autobatch.testing.inspect import Tape
 from tests import naive
+from tests.inspect import Tape
 
 RANDOM = np.random.default_rng(3)
 Pair = collections.namedtuple("Pair", "a b")

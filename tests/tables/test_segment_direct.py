@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 import autobatch as ab
 from autobatch.tables import fast_paths as direct_calls
 from autobatch.tables.fast_paths import direct_segments as direct
-from autobatch.testing import inspect
-from tests import naive
+from tests import inspect, naive
 
 RANDOM = np.random.default_rng(37)
 

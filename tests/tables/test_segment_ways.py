@@ -5,7 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import BadIdError, ShapeError
-from autobatch.testing import inspect
+from tests import inspect
 from tests.law import equals_loop
 from tests.tables.test_segment_family import MODES, SMOOTH, call
 

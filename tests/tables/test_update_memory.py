@@ -7,8 +7,7 @@ import autobatch as ab
 from autobatch.core.threads import split_work
 from autobatch.optim import SGD, Adagrad, Indexer
 from autobatch.optim import row_steps as steps_module
-from autobatch.testing import inspect
-from tests import naive
+from tests import inspect, naive
 
 RANDOM = np.random.default_rng(29)
 

@@ -14,7 +14,7 @@ from autobatch.kernels import hash_table as kernels
 from autobatch.kernels.hash_table import EMPTY_KEY
 from autobatch.tables.keyed import variable
 from autobatch.tables.stored import StoredBlock, StoredTable
-from autobatch.testing import inspect
+from tests import inspect
 from tests.faults import Left, left_at, without_memory_at
 
 MAX, MIN = 2**63 - 1, -(2**63)

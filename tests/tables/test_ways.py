@@ -5,8 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import BadIdError
-from autobatch.testing import inspect
-from tests import naive
+from tests import inspect, naive
 
 RANDOM = np.random.default_rng(6)
 SENTENCES = [np.array(x, np.int64) for x in ([1, 4, 1], [], [0], [5, 5, 2, 3])]

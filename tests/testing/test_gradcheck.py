@@ -9,7 +9,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.op_kinds import vjp_columns
 from autobatch.testing import assert_equivalent, check_grads
 from autobatch.testing.gradients import check_directions
-from autobatch.testing.inspect import Op
+from tests.inspect import Op
 
 wrong_square = Op("wrong_square", lambda x: x * x, vjp=vjp_columns([lambda ct, out, x: 3 * ct * x]))
 wrong_at_one = Op("wrong_at_one", lambda x: x * x, vjp=vjp_columns([lambda ct, out, x: ct * np.where(x > 2, x, 2 * x)]))

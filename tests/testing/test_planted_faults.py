@@ -7,7 +7,7 @@ from autobatch import MaskedBatch
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.testing.compared_ways import ReferenceLoop, UnfitError, Way
 from autobatch.testing.equivalence import check_equivalence
-from autobatch.testing.inspect import current_example
+from tests.inspect import current_example
 
 EXAMPLES = [np.float32([1, 2, 3]), np.float32([4]), np.float32([5, 6])]
 SHARED = {"w": np.float32([0.5, -1.0])}

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from autobatch.testing import inspect
+from tests import inspect
 
 
 @pytest.fixture
