@@ -23,9 +23,9 @@ from autobatch.kernels.jit import jit
 from autobatch.kernels.simd_rows import intrinsic_or_plain, prefetch_element, prefetch_number, splat
 
 # Indices into the int64 notes of a table of keys: version (odd during a change); rows in use; rows ever used; free
-# rows; length of the change log; the row of EMPTY_KEY, or -1; ticket of the last committed change; keys removed so far;
-# and the number of notes.
-VERSION, LIVE, HIGH, FREE, LOGGED, SPECIAL, TICKET, REMOVED, NOTES = range(9)
+# rows; length of the change log; the row of EMPTY_KEY, or -1; ticket of the last committed change; and
+# the number of notes.
+VERSION, LIVE, HIGH, FREE, LOGGED, SPECIAL, TICKET, NOTES = range(8)
 
 DEAD = uint32(2**32 - 1)
 _MOST = uint32(2**32 - 2)
@@ -276,7 +276,6 @@ def commit_rows(
             notes[SPECIAL] = -1
         else:
             _remove(row_keys[gone[i]], index, form)
-    notes[REMOVED] += gone.shape[0]
     notes[TICKET] = ticket
 
 

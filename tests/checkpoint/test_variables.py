@@ -368,7 +368,6 @@ def test_rows_of_a_mapped_variable_have_addresses(folder):
     with pytest.raises(BadIdError, match="key 4 is not there and has no address"):
         mapped.row_addresses([-2, 4])
     assert mapped[[-2, 3, 4, 5]].shape == (4, 3)
-    assert mapped.report().hit_rate == 0.75
 
 
 def test_what_is_mapped_can_be_saved(folder, tmp_path):

@@ -122,7 +122,6 @@ def test_capacity_is_kept_by_evicting(eviction, gone):
         state = step(users, opt, state, keys, value)
     state = step(users, opt, state, [10, 11], 9.0)
     assert set(users.keys().tolist()) == {1, 2, 3, 4, 10, 11} - gone
-    assert users.report().removed == 2
 
 
 def test_keys_of_the_step_itself_are_not_evicted_and_a_step_of_too_many_is_refused():
@@ -225,22 +224,6 @@ def test_results_do_not_depend_on_the_number_of_partitions(parts, admission):
 def test_the_part_of_a_key_is_the_same_everywhere():
     users = ab.EmbeddingVariable(1).partition(5)
     assert users.part_of([0, 1, -1, 2**40, MAX]).tolist() == [0, 4, 0, 1, 2]
-
-
-def test_a_report_for_people():
-    users, opt = made(name="users")
-    state = opt.init(users)
-    for keys in ([1, 2], [2], [3]):
-        state = step(users, opt, state, keys)
-    users[[1, 2, 50, 51]]
-    users.remove([1])
-    report = users.report(hot=2)
-    assert (report.keys, report.step, report.oldest, report.newest, report.removed) == (2, 3, 2, 3, 1)
-    assert report.hot == [(2, 2), (3, 1)]
-    assert report.hit_rate == 0.5
-    assert "hot keys  2 (2 updates), 3 (1 updates)" in str(report)
-    assert repr(users) == "EmbeddingVariable('users', 2 keys, dim=2, dtype=float32)"
-    assert "none" in str(ab.EmbeddingVariable(2).report())
 
 
 def test_to_arrow_and_back_with_slots(tmp_path):

@@ -55,8 +55,7 @@ class SortedRows:
         self.row_keys = block.keys.view(np.int64)
         self.rows, self.versions, self.counts = (_read_only(x) for x in (block.rows, block.versions, block.counts))
         self.slots: dict[str, Any] = {}
-        self.high = self.index_slots = len(block.keys)
-        self.removals = 0
+        self.high = len(block.keys)
         self.nbytes = sum(array.nbytes for array in (block.keys, block.rows, block.versions, block.counts))
 
     def __len__(self) -> int:

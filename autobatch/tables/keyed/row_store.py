@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from autobatch.kernels import hash_table as kernels
-from autobatch.kernels.hash_table import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, REMOVED, SPECIAL, VERSION
+from autobatch.kernels.hash_table import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, SPECIAL, VERSION
 from autobatch.tables.keyed.growing_arrays import Reserved, memory_of_machine
 from autobatch.tables.keyed.key_index import KeyIndex
 from autobatch.tables.row_access import FEW, locate_array, write_rows
@@ -142,16 +142,6 @@ class RowStore:
     def counts(self) -> np.ndarray:
         """The number of updates of each row."""
         return self._facts.array[: self.high, 1]
-
-    @property
-    def index_slots(self) -> int:
-        """The number of slots of the index."""
-        return self._index.slots
-
-    @property
-    def removals(self) -> int:
-        """The number of keys removed so far."""
-        return int(self.notes[REMOVED])
 
     @property
     def nbytes(self) -> int:

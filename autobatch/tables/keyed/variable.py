@@ -1,6 +1,5 @@
 """`EmbeddingVariable`: a table of rows addressed by keys, which grows in training and shrinks by `steps_to_live`."""
 
-import dataclasses
 import functools
 import itertools
 import operator
@@ -10,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autobatch.core.formatting import DTypeLike, shown_bytes
+from autobatch.core.formatting import DTypeLike
 from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.hash_table import DEAD
 from autobatch.ops.nn import init
@@ -33,60 +32,6 @@ _SETTINGS = (
 _tokens = itertools.count(1)
 _none = np.empty(0, np.int64)
 T = TypeVar("T")
-
-
-@dataclasses.dataclass(frozen=True)
-class VariableReport:
-    """Statistics of an `EmbeddingVariable`; `print` shows them as below.
-
-    Attributes:
-        keys: number of keys in the table. nbytes: memory of rows, slots, keys and the index.
-        load: how full the index is, from 0 to 1. step: number of optimiser steps taken.
-        oldest, newest: the least and the greatest version (step of a key's last update); None without keys.
-        hot: (key, number of updates) of the keys with the most updates, in descending order.
-        hit_rate: the share of looked-up keys that were in the table; None before the first look-up.
-        removed: the number of keys removed, evicted or shrunk away so far.
-
-    >>> users = ab.EmbeddingVariable(2, name="users")
-    >>> users.insert([4, 5])
-    >>> print(users.report())
-    users: 2 keys, step 0
-      memory    ... kB, index 3% full
-      versions  from 0 to 0
-      hot keys  4 (0 updates), 5 (0 updates)
-      hit rate  no look-ups yet
-      removed   0 keys so far
-    """
-
-    name: str
-    keys: int
-    nbytes: int
-    load: float
-    step: int
-    oldest: int | None
-    newest: int | None
-    hot: list[tuple[int, int]]
-    hit_rate: float | None
-    removed: int
-
-    def __str__(self) -> str:
-        versions = "none" if self.oldest is None else f"from {self.oldest} to {self.newest}"
-        hot = ", ".join(f"{key} ({count} updates)" for key, count in self.hot) or "none"
-        rate = "no look-ups yet" if self.hit_rate is None else f"{self.hit_rate:.1%}"
-        return (
-            f"{self.name}: {self.keys} keys, step {self.step}\n"
-            f"  memory    {shown_bytes(self.nbytes)}, index {self.load:.0%} full\n"
-            f"  versions  {versions}\n"
-            f"  hot keys  {hot}\n"
-            f"  hit rate  {rate}\n"
-            f"  removed   {self.removed} keys so far"
-        )
-
-
-def hottest(keys: np.ndarray, counts: np.ndarray, most: int) -> list[tuple[int, int]]:
-    """(key, count) of the `most` keys with the highest counts, in descending order; ties by ascending key."""
-    order = np.lexsort((keys, -counts.astype(np.int64)))[:most]
-    return list(zip(keys[order].tolist(), counts[order].tolist(), strict=True))
 
 
 class SlotOf:
@@ -162,7 +107,7 @@ class EmbeddingVariable(KeyedTable):
     """
 
     __slots__ = (
-        "_admission", "_found", "_looked", "_store", "capacity", "dim", "dtype", "eviction", "initializer",
+        "_admission", "_store", "capacity", "dim", "dtype", "eviction", "initializer",
         "insert_on", "key_dtype", "name", "seed", "step", "steps_to_live", "storage", "trainable",
     )  # fmt: skip
     _ab_in_one = True  # so that `tables.fast_paths` recognises the class without importing it
@@ -213,7 +158,7 @@ class EmbeddingVariable(KeyedTable):
             raise OptionError(f"insert_on={insert_on!r}; expected 'update' or 'lookup'")
         self.insert_on, self.trainable, self.name = insert_on, bool(trainable), name
         self.storage = None if storage is None else pathlib.Path(storage)
-        self.step = self._looked = self._found = 0
+        self.step = 0
         if self.storage is not None:
             self.storage.mkdir(parents=True, exist_ok=True)
             if any(self.storage.glob("*.bin")):
@@ -276,8 +221,6 @@ class EmbeddingVariable(KeyedTable):
         if self.insert_on == "lookup":
             self._born(keys)
         rows, missing = self._store.find(keys)
-        self._looked += len(keys)
-        self._found += len(keys) - missing
         total = self._store.high * self.row_bytes
         form = self.dtype.str[1:]
         if not missing:
@@ -386,29 +329,6 @@ class EmbeddingVariable(KeyedTable):
             alive = self._store.in_order(self.key_dtype)
             block = self._store.block(alive, self.key_dtype)
         return block.keys, block.rows, block.versions, block.counts
-
-    def report(self, hot: int = 5) -> VariableReport:
-        """Statistics to `print`: keys, bytes, load, versions, hot keys, hit rate, removals.
-
-        Args:
-            hot: how many of the most updated keys to list.
-        """
-        with self._store.lock:
-            alive = self._store.alive()
-            versions, counts = self._store.versions[alive], self._store.counts[alive]
-            keys = self._store.row_keys[alive].view(self.key_dtype)
-        return VariableReport(
-            name=self.name or "EmbeddingVariable",
-            keys=len(keys),
-            nbytes=self.nbytes,
-            load=len(keys) / max(self._store.index_slots, 1),
-            step=self.step,
-            oldest=int(versions.min()) if len(keys) else None,
-            newest=int(versions.max()) if len(keys) else None,
-            hot=hottest(keys, counts, hot),
-            hit_rate=self._found / self._looked if self._looked else None,
-            removed=self._store.removals,
-        )
 
     def to_arrow(self) -> Any:
         """The table's contents as a `pyarrow.Table`, in ascending order of the keys, such as for `pyarrow.parquet`.
