@@ -91,7 +91,7 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 333
+MOST_FILES = 332
 MOST_LINES = {
     "": 406,
     "api": 2_287,

@@ -214,7 +214,14 @@ def test_arrow_without_pyarrow(monkeypatch):
     pl = pytest.importorskip("polars")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UnsupportedError, match="pip install pyarrow"):
-        ab.collate(pl.Series([1, 2]))
+        ab.collate({"x": pl.Series([1, 2])})
+
+
+def test_the_message_names_the_column_and_the_example_of_arrow():
+    pa = pytest.importorskip("pyarrow")
+    chunks = pa.chunked_array([[[1], [2]], [[3], [4, None]]])
+    with pytest.raises(ShapeError, match=r"example 3 has a missing number at \['x'\]\[\.\.\.\]"):
+        ab.collate({"x": chunks})
 
 
 def address(array):
@@ -296,7 +303,7 @@ def test_awkward_layouts():
         {"pt": [], "hits": []},
         {"pt": [2.0, 3.0], "hits": [[], [3]]},
     ]
-    with pytest.raises(UnsupportedError, match="UnionArray"):
+    with pytest.raises(UnsupportedError, match="dense_union"):
         ab.collate(ak.Array([1, "a"]))
     with pytest.raises(UnsupportedError, match="one awkward record"):
         ab.collate(ak.Record({"a": 1}))

@@ -1,4 +1,4 @@
-"""Reads Arrow data of any library, by pyarrow: numbers and offsets where they are, without a copy.
+"""Reads Arrow's data of any library, and awkward's, by pyarrow: numbers and offsets where they are, without a copy.
 
 `__arrow_c_stream__` and `__arrow_c_array__` are Arrow's interface, by which pyarrow takes the memory of other
 libraries: polars, DuckDB, narwhals, pandas with Arrow dtypes and Parquet readers have them. Bits, strings and columns
@@ -14,7 +14,7 @@ from autobatch.batches.data.concat import concat_trees
 from autobatch.errors import ShapeError, UnsupportedError
 
 
-def read_arrow(data: Any, columns: Columns) -> Column:
+def read_arrow(data: object, columns: Columns, place: Place) -> Column:
     """The column that an object gives by Arrow's interface; of a table or frame, records.
 
     Raises:
@@ -30,12 +30,10 @@ def read_arrow(data: Any, columns: Columns) -> Column:
         whole.validate(full=True)
     except pa.ArrowException as error:
         raise ShapeError(f"Arrow data with wrong structures: {error}") from error
-    chunks = [chunk for chunk in getattr(whole, "chunks", [whole]) if len(chunk)]
-    if not chunks:
-        return _read(pa.array([], whole.type), columns, Place())
+    chunks = [chunk for chunk in getattr(whole, "chunks", [whole]) if len(chunk)] or [pa.nulls(0, whole.type)]
     starts = np.cumsum([0, *map(len, chunks)]).tolist()
-    places = [Place("", lambda i, start=start: i + start) for start in starts]  # type: ignore[misc]
-    found = [_read(chunk, columns, place) for chunk, place in zip(chunks, places, strict=False)]
+    places = [Place(place.path, lambda i, start=start: place.example_of(i + start)) for start in starts]  # type: ignore[misc]
+    found = [_read(chunk, columns, each) for chunk, each in zip(chunks, places, strict=False)]
     return found[0] if len(found) == 1 else _joined(found)
 
 
@@ -55,7 +53,9 @@ def _read(array: Any, columns: Columns, place: Place) -> Column:
     if hasattr(array, "to_numpy_ndarray"):  # lists of one length that stand for tensors
         return columns.numbers(array.to_numpy_ndarray(), _valid(array), place)
     if hasattr(array, "storage"):
-        return _read(array.storage, columns, place)
+        found = _read(array.storage, columns, place)
+        is_tuple = getattr(kind, "record_is_tuple", False)  # of awkward's
+        return Column(tuple(found.tree.values()), found.valid) if is_tuple else found
     if types.is_dictionary(kind):
         return _read(array.dictionary_decode(), columns, place)
     if types.is_struct(kind):
@@ -111,7 +111,8 @@ def _numbers(array: Any, place: Place) -> np.ndarray:
         dtype = np.dtype(f"{'M8' if types.is_timestamp(kind) else 'm8'}[{kind.unit}]")
     else:
         raise UnsupportedError(
-            f"data of Arrow's type {kind}{place}, which no batch holds; cast it to numbers, strings, lists or structs"
+            f"data of Arrow's type {str(kind).partition('<')[0]}{place}, which no batch holds; cast it to numbers, "
+            "strings, lists or structs"
         )
     if not len(array):
         return np.zeros(0, dtype)
