@@ -291,15 +291,14 @@ def batches(rng: np.random.Generator) -> Call:
 def tables(rng: np.random.Generator) -> Call:
     weights = rows(rng, int(rng.integers(1, 7)), 4, "f4")
 
-    def run(weights: Any, ids: Any, chunk: Any, packed: Any, dim: Any, bits: Any) -> Any:
+    def run(weights: Any, ids: Any, chunk: Any, packed: Any) -> Any:
         made: list[Any] = [ab.EmbeddingTable(weights), ab.SplitTable.from_array(weights, chunk)]
-        made.append(ab.QuantizedTable(packed, dim, bits))
+        made.append(ab.QuantizedTable(packed))
         return [(table[ids], np.asarray(table), ab.segment_sum(table, ids=ids, lengths=[len(ids)])) for table in made]
 
-    bits = pick(rng, 8, 4)
-    packed = ab.QuantizedTable.from_weights(weights, bits).packed
+    packed = ab.QuantizedTable.from_weights(weights).packed
     ids = ids_below(rng, len(weights), 5)
-    return Call(run, weights=weights, ids=ids, chunk=2, packed=packed, dim=weights.shape[1], bits=bits)
+    return Call(run, weights=weights, ids=ids, chunk=2, packed=packed)
 
 
 FUNCTIONS_OF_NN = "softmax", "log_softmax", "logsumexp", "sigmoid", "relu"

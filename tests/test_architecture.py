@@ -99,7 +99,7 @@ MOST_LINES = {
     "batches": 5_371,
     "blocks": 4_130,
     "bridges": 998,
-    "checkpoint": 2_891,
+    "checkpoint": 2_888,
     "cli": 954,
     "compiled": 10_526,
     "core": 3_685,

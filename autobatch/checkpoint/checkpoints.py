@@ -21,7 +21,7 @@ from autobatch.checkpoint.files import Files, Lock
 from autobatch.checkpoint.increments import Digester, changes_stream, is_tracked
 from autobatch.checkpoint.json_forms import making
 from autobatch.checkpoint.manifests import Folder, Manifest
-from autobatch.checkpoint.streams import ROWS_AT_ONCE, Stream, array_stream, table_stream, whole_table
+from autobatch.checkpoint.streams import ROWS_AT_ONCE, Stream, array_stream, table_stream, whole_table, write, writer_of
 from autobatch.checkpoint.tensor_files import TensorWriter
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.core.config import config
@@ -223,21 +223,18 @@ class Checkpoints:
     def _write(self, save: _Save, base: _Base | None) -> None:
         """Write and commit; with `background`, a thread writes copies of the streams that fit into the budget."""
         writer = self._writer(save)
-        try:
-            room = config.memory_budget if self.background else -1
-            later = []
+        room = config.memory_budget if self.background else -1
+        later = []
+        with contextlib.nullcontext() if writer is None else writer:
             for stream in sorted(save.streams, key=lambda stream: stream.nbytes):
                 room -= stream.nbytes
-                if room >= 0:
+                if room >= 0 or writer is None:
                     later.append(stream.snapshot())
                 else:
-                    _append(writer, stream)
-        except BaseException:
-            _abandon(writer)
-            raise
+                    write(writer, [stream])
 
         def finish() -> None:
-            checksum = _write_all(writer, later)
+            checksum = _finished(writer, later)
             self._commit(save, base, writer, checksum)
             self._compact_and_clean(save.sequence)
 
@@ -255,8 +252,7 @@ class Checkpoints:
     def _writer(self, save: _Save) -> TensorWriter | None:
         if not save.streams:
             return None
-        tensors = [tensor for stream in save.streams for tensor in stream.tensors]
-        return TensorWriter(self._folder.files, self._folder.join(save.file), tensors, {})
+        return writer_of(self._folder.files, self._folder.join(save.file), save.streams, {})
 
     def _commit(self, save: _Save, base: _Base | None, writer: TensorWriter | None, checksum: str) -> None:
         needed = {part["file"] for parts in save.entries.values() for part in parts}
@@ -450,7 +446,7 @@ class Checkpoints:
             for entry in manifest.entries:
                 save.add(entry, [], *entries.merged(entry))
             writer = self._writer(save)
-            checksum = _write_all(writer, save.streams)
+            checksum = _finished(writer, save.streams)
         base = self._base
         self._commit(save, None, writer, checksum)
         if base is not None and self._base is not None and base.manifest.sequence == sequence:
@@ -483,24 +479,10 @@ def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -
     save.add(name, before, *table_stream(name, changes.total, lambda: changes.blocks, changes.removed))
 
 
-def _write_all(writer: TensorWriter | None, streams: Sequence[Stream]) -> str:
-    """Append streams and end the file, which is abandoned if that fails; returns its checksum, "" without a file."""
-    try:
-        for stream in streams:
-            _append(writer, stream)
-        return writer.finish() if writer is not None else ""
-    except BaseException:
-        _abandon(writer)
-        raise
-
-
-def _append(writer: TensorWriter | None, stream: Stream) -> None:
-    if writer is not None:
-        for name, piece in stream.pieces():
-            writer.append(name, piece)
-
-
-def _abandon(writer: TensorWriter | None) -> None:
-    if writer is not None:
-        with contextlib.suppress(OSError):  # the caller raises the first error; the next save removes the file
-            writer.abandon()
+def _finished(writer: TensorWriter | None, streams: Sequence[Stream]) -> str:
+    """Append streams and end the file; returns its checksum, "" without a file."""
+    if writer is None:
+        return ""
+    with writer:
+        write(writer, streams)
+        return writer.finish()

@@ -10,7 +10,7 @@ import numpy as np
 from autobatch.checkpoint import json_values
 from autobatch.checkpoint.files import Files
 from autobatch.checkpoint.json_forms import TABLE_PART, by_name, node, parse
-from autobatch.checkpoint.streams import array_stream, checked_part, restore_table, whole_table, write_streams
+from autobatch.checkpoint.streams import array_stream, checked_part, restore_table, whole_table, write, writer_of
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.core.diagnostics import hiding_frames
@@ -56,7 +56,9 @@ def save(path: Any, tree: Any) -> None:
     beside = f"{path}.{os.getpid()}.part"
     with contextlib.suppress(FileNotFoundError):  # left by a process that was killed
         files.unlink(beside)
-    write_streams(files, beside, streams, {"tree": json.dumps(said), "tables": json.dumps(tables)})
+    with writer_of(files, beside, streams, {"tree": json.dumps(said), "tables": json.dumps(tables)}) as writer:
+        write(writer, streams)
+        writer.finish()
     try:
         files.rename(beside, path)
     except BaseException:

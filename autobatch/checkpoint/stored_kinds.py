@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.errors import CheckpointError
 from autobatch.tables.keyed.features import Vocabulary, restored_vocabulary
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
@@ -46,6 +47,12 @@ def kind_of(value: Any) -> StoredKind | None:
     return next((kind for kind in KINDS.values() if type(value) is kind.cls), None)
 
 
+def _quantized(settings: dict[str, Any], arrays: dict[str, np.ndarray]) -> QuantizedTable:
+    if settings.get("bits", 8) != 8:  # as earlier versions could save
+        raise CheckpointError(f"a QuantizedTable of {settings['bits']!r:.20} bits, which this version does not know")
+    return QuantizedTable(arrays["packed"])
+
+
 declare(
     "EmbeddingTable",
     EmbeddingTable,
@@ -61,8 +68,8 @@ declare(
 declare(
     "QuantizedTable",
     QuantizedTable,
-    lambda table: ({"dim": table.shape[1], "bits": table.bits}, {"packed": table.packed}),
-    lambda settings, arrays: QuantizedTable(arrays["packed"], settings["dim"], settings["bits"]),
+    lambda table: ({}, {"packed": table.packed}),
+    _quantized,
 )
 declare(
     "SparseRows",

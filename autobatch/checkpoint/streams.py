@@ -197,15 +197,13 @@ def restore_table(
     return out
 
 
-def write_streams(files: Files, path: str, streams: Iterable[Stream], metadata: Mapping[str, str]) -> str:
-    """Write streams into a file and flush it; returns its header's checksum. If that fails, the file is removed."""
-    streams = list(streams)
-    writer = TensorWriter(files, path, [tensor for stream in streams for tensor in stream.tensors], metadata)
-    try:
-        for stream in streams:
-            for name, piece in stream.pieces():
-                writer.append(name, piece)
-        return writer.finish()
-    except BaseException:
-        writer.abandon()
-        raise
+def writer_of(files: Files, path: str, streams: Iterable[Stream], metadata: Mapping[str, str]) -> TensorWriter:
+    """A writer of a file with room for these streams."""
+    return TensorWriter(files, path, [tensor for stream in streams for tensor in stream.tensors], metadata)
+
+
+def write(writer: TensorWriter, streams: Iterable[Stream]) -> None:
+    """Append streams to a file."""
+    for stream in streams:
+        for name, piece in stream.pieces():
+            writer.append(name, piece)

@@ -11,6 +11,7 @@ and the caller's own entries. A dtype that the format has no name for is stored 
 the caller records which dtype it is. Source: github.com/huggingface/safetensors, "Format".
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -90,6 +91,8 @@ def tensor_dtype(code: str) -> np.dtype:
 
 class TensorWriter:
     """Writes a new file of tensors; elements are appended piece by piece, to the tensors in any order.
+
+    A context manager: an exception within it removes the file.
 
     Args:
         tensors: all tensors of the file, with distinct names.
@@ -172,12 +175,17 @@ class TensorWriter:
         self._files.close(handle)
         return checksum
 
-    def abandon(self) -> None:
-        """Close and remove the unfinished file."""
-        if self._handle is not None:
-            handle, self._handle = self._handle, None
-            self._files.close(handle)
-        self._files.unlink(self.path)
+    def __enter__(self) -> "TensorWriter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """After an exception, close and remove the unfinished file."""
+        if kind is not None:
+            with contextlib.suppress(OSError):  # the first error is the one that the caller gets
+                if self._handle is not None:
+                    handle, self._handle = self._handle, None
+                    self._files.close(handle)
+                self._files.unlink(self.path)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ bytes, and of smaller powers of two for the rest. Formats:
 
 - "f2", "f4", "f8", "i1" … "u8": NumPy's; computed in that dtype, float16 in float32.
 - "b2": bfloat16, the upper half of a float32; computed in that.
-- "q8", "q4": codes of 8 or 4 bits (two to a byte, the first in the low bits), after them the row's scale and bias as
-  float32; element j is scale * code[j] + bias, in float32.
+- "q8": codes of 8 bits, and after them the row's scale and bias as float32; element j is scale * code[j] + bias, in
+  float32.
 
 A row is given by its address, of any alignment. Rows named by ids are scattered, and a cache miss costs more than the
 computation: `prefetch_row` and `prefetch_source` prefetch them. Nothing is checked. With `NUMBA_DISABLE_JIT=1` the same
@@ -104,21 +104,6 @@ def _constant(value: int, bits: int, k: int) -> Any:
     return ir.Constant(ir.VectorType(ir.IntType(bits), k), [value] * k)
 
 
-def nibbles(builder: Any, address: Any, first: Any, k: int) -> Any:
-    """k codes of 4 bits from an even element on, or one from any."""
-    integer, byte = ir.IntType(64), ir.IntType(8)
-    place = builder.add(address, builder.lshr(first, integer(1)))
-    if k == 1:
-        shift = builder.trunc(builder.shl(builder.and_(first, integer(1)), integer(2)), byte)
-        code = builder.and_(builder.lshr(read(builder, place, byte), shift), byte(15))
-        return splat(builder, code, 1)
-    pairs = read(builder, place, ir.VectorType(byte, k // 2))
-    low = builder.and_(pairs, _constant(15, 8, k // 2))
-    high = builder.lshr(pairs, _constant(4, 8, k // 2))
-    order = ir.Constant(ir.VectorType(ir.IntType(32), k), [j // 2 + (j % 2) * (k // 2) for j in range(k)])
-    return builder.shuffle_vector(low, high, order)
-
-
 def from_half(builder: Any, bits: Any, k: int) -> Any:
     """float16 as float32, in integer arithmetic, so that no machine lacks it: the exponent is moved by a product."""
     wide, real = ir.VectorType(ir.IntType(32), k), ir.VectorType(ir.FloatType(), k)
@@ -132,7 +117,7 @@ def from_half(builder: Any, bits: Any, k: int) -> Any:
     return builder.bitcast(builder.or_(magnitude, sign), real)
 
 
-FORMATS = ("b2", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "q8", "q4")
+FORMATS = ("b2", "f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "q8")
 REGISTER = 64  # bytes; wider than the machine's is split by the compiler
 
 
@@ -158,7 +143,7 @@ class VectorLayout:
 
 def computed_dtype(format: str) -> np.dtype:
     """The dtype in which elements are computed."""
-    return np.dtype(np.float32) if format in ("b2", "f2", "q8", "q4") else np.dtype(format)
+    return np.dtype(np.float32) if format in ("b2", "f2", "q8") else np.dtype(format)
 
 
 class _LanesType(types.Dummy):
@@ -242,14 +227,11 @@ def plain_load(lanes: VectorLayout, address: int, column: int, dim: int) -> np.n
     """`load` without compilation."""
     if lanes.format == "b2":
         return (_bytes_at(address + 2 * column, 2 * lanes.n).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    if lanes.format not in ("q8", "q4"):
+    if lanes.format != "q8":
         dtype = np.dtype(lanes.format)
         data = _bytes_at(address + column * dtype.itemsize, lanes.n * dtype.itemsize)
         return data.view(dtype).astype(computed_dtype(lanes.format))
-    width = dim if lanes.format == "q8" else dim // 2
-    codes, numbers = _bytes_at(address, width), _bytes_at(address + width, 8).view(np.float32)
-    if lanes.format == "q4":
-        codes = np.stack([codes & 15, codes >> 4], axis=1).reshape(-1)
+    codes, numbers = _bytes_at(address, dim), _bytes_at(address + dim, 8).view(np.float32)
     return codes[column : column + lanes.n].astype(np.float32) * numbers[0] + numbers[1]
 
 
@@ -265,16 +247,14 @@ def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any
         )
         out = ir.Constant(context.get_value_type(vector), ir.Undefined)
         scale = bias = None
-        if lanes.format[0] == "q":
-            end = builder.add(address, dim if lanes.format == "q8" else builder.lshr(dim, integer(1)))
+        if lanes.format == "q8":
+            end = builder.add(address, dim)
             scale = read(builder, end, ir.FloatType())
             bias = read(builder, builder.add(end, integer(4)), ir.FloatType())
         for index, (at, k) in enumerate(machine_vectors(vector)):
             first = builder.add(column, integer(at))
             if lanes.format == "q8":
                 codes = read(builder, builder.add(address, first), ir.VectorType(ir.IntType(8), k))
-            elif lanes.format == "q4":
-                codes = nibbles(builder, address, first, k)
             else:
                 offset = builder.mul(first, integer(int(lanes.format[1:])))
                 codes = read(builder, builder.add(address, offset), ir.VectorType(element(lanes.format), k))
@@ -451,15 +431,13 @@ def held(typingctx: Any, x: Any) -> Any:
 @intrinsic_or_plain(lambda lanes, address, column: None)
 def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
     """Prefetch elements of a row that will be read soon; the address need not be valid."""
-    bits = {"q": int(lanes.format[1:])}.get(lanes.format[0], 8 * int(lanes.format[1:]))
+    size = 1 if lanes.format == "q8" else int(lanes.format[1:])
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (1, 2))
         integer = ir.IntType(64)
-        first = builder.lshr(column, integer(1)) if bits == 4 else builder.mul(column, integer(bits // 8))
-        start = builder.add(address, first)
-        size = lanes.n * bits // 8
-        for place in [*range(0, max(1, size), LINE), *([size - 1] if lanes.across else [])]:
+        start = builder.add(address, builder.mul(column, integer(size)))
+        for place in [*range(0, lanes.n * size, LINE), *([lanes.n * size - 1] if lanes.across else [])]:
             emit_prefetch(builder, builder.add(start, integer(place)), to_write=False)
         return context.get_dummy_value()
 

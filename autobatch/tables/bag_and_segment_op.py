@@ -268,18 +268,16 @@ def pooled(table: Any, ids: Any, bounds: Any, weights: Any, mode: str, out: np.n
 
 
 def _pooled(table: Any, ids: Any, bounds: Any, weights: Any, mode: str, out: np.ndarray | None) -> np.ndarray:
-    dtype, dim, how = table.dtype, table.shape[1], MODES[mode]
+    dtype, how = table.dtype, MODES[mode]
     found = locate(table, ids)
     real = computed_dtype(found.format)
     if weights is not None:
         weights = np.ascontiguousarray(weights, real)
     norm = how.norm if weights is None else None
     kernel = SUM if norm is None or norm.kernel is None else norm.kernel
-    if out is None or out.dtype != real or found.dim > dim:
+    if out is None or out.dtype != real:
         out = np.empty((len(bounds) - 1, found.dim), real)
     pool(found, bounds, weights, kernel, how.pooled, out)
-    if found.dim > dim:
-        out = out[:, :dim]
     if norm is None or norm.kernel is None:
         out = _normalise(out, how.norm, weights, bounds)
     return out.astype(dtype, copy=False)

@@ -38,7 +38,7 @@ class LocatedRows:
     """Rows in the form that kernels read: row i is at the address `table[0] + table[1] * ids[i]`.
 
     Attributes:
-        dim: number of elements of a row; for 4-bit codes rounded up to an even number.
+        dim: number of elements of a row.
         row_bytes: bytes of a row; total_bytes: bytes of the whole table.
         owner: an object that must stay alive while the kernel runs.
     """
@@ -165,7 +165,6 @@ def lane_layout(
     if static:
         passes = -(-dim // most)
         n = -(-dim // passes)
-        n += n % 2 if format == "q4" else 0
     elif dim <= most and dim * size % 16 == 0:
         n = dim
     else:
@@ -241,7 +240,7 @@ def read_rows(found: LocatedRows, out: np.ndarray) -> None:
     if not found.dim or found.ids is None or not len(found.ids):
         return
     table, dim = found.table, found.dim
-    if found.format in ("q8", "q4"):
+    if found.format == "q8":
         lanes, target = lane_layout(found.format, dim, found.static), out
     else:
         dim, target = found.row_bytes, out.view(np.uint8)
@@ -268,13 +267,7 @@ def gather(table: Any, ids: np.ndarray, out: np.ndarray | None = None) -> np.nda
 
 def _gathered(table: Any, ids: np.ndarray, out: np.ndarray) -> None:
     flat = out if ids.ndim == 1 else out.reshape(ids.size, table.shape[1])
-    found = locate(table, ids.reshape(-1))
-    if found.dim == table.shape[1]:
-        read_rows(found, flat)
-    else:  # rows of 4 bits end with a whole byte
-        wide = np.empty((ids.size, found.dim), table.dtype)
-        read_rows(found, wide)
-        flat[...] = wide[:, : table.shape[1]]
+    read_rows(locate(table, ids.reshape(-1)), flat)
 
 
 def write_rows(found: LocatedRows, rows: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""The table classes: rows stored in one array, in several arrays (chunks), or as 8- or 4-bit codes."""
+"""The table classes: rows stored in one array, in several arrays (chunks), or as 8-bit codes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import check_plain
-from autobatch.core.formatting import few_rows
+from autobatch.core.formatting import ArrayLike, few_rows
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.kernels.rows import first_bad_id, split_addresses
 from autobatch.ops.rules.ragged_checks import as_integers, check_ids, whole_number
 from autobatch.tables.protocol import Context, Table, checked_matrix
 from autobatch.tables.row_access import LocatedRows, locate_array
 
+_SCALE_AND_BIAS, _MOST_CODE = 8, 255  # bytes after the codes of a quantized row; the largest code
 _FEW = 1 << 10  # ids up to which `ndarray.take` is used; for more ids, the kernel that prefetches rows
 
 
@@ -184,19 +185,16 @@ class SplitTable(Table):
 
 
 class QuantizedTable(Table):
-    """A table of 8- or 4-bit codes with a scale and a bias for each row: element j is scale * code[j] + bias.
+    """A table of 8-bit codes with a scale and a bias for each row: element j is scale * code[j] + bias.
 
-    Look-ups return float32; the table cannot be trained or written. A row is stored as its codes (4-bit codes two to a
-    byte, the first in the low half), followed by scale and bias as float32. With 8 bits, this is the layout of
-    `torch.ops.quantized.embedding_bag_byte_prepack`.
+    Look-ups return float32; the table cannot be trained or written. A row is stored as its codes, followed by scale and
+    bias as float32: the layout of `torch.ops.quantized.embedding_bag_byte_prepack`.
 
     Args:
-        packed: (num_rows, row_bytes) uint8, rows in the layout above; not copied, and may be memory-mapped.
-        dim: number of elements of a row; None: as many as fit into the bytes.
-        bits: 8 or 4.
+        packed: (num_rows, dim + 8) uint8, rows in the layout above; not copied, and may be memory-mapped.
 
     Raises:
-        DTypeError: `packed` is not uint8. ShapeError: rows are not of the size of `dim` codes, a scale and a bias.
+        DTypeError: `packed` is not uint8. ShapeError: rows without room for a scale and a bias, or with gaps.
 
     >>> table = QuantizedTable.from_weights([[0.0, 51.0, 255.0], [1.0, 1.0, 1.0]])
     >>> table[[0, 1]]
@@ -206,64 +204,51 @@ class QuantizedTable(Table):
     22
     """
 
-    __slots__ = ("bits", "packed", "shape")
+    __slots__ = ("packed", "shape")
 
     trainable = False
     dtype = np.dtype(np.float32)
 
-    def __init__(self, packed: Any, dim: int | None = None, bits: int = 8) -> None:
+    def __init__(self, packed: Any) -> None:
         packed = checked_matrix(packed, "QuantizedTable")
-        if bits not in (4, 8):
-            raise ShapeError(f"codes of {bits} bits; expected 8 or 4")
         if packed.dtype != np.uint8:
             raise DTypeError(f"packed rows of dtype {packed.dtype}; expected uint8: see QuantizedTable.from_weights")
-        room = (packed.shape[1] - 8) * 8 // bits
-        dim = max(room, 0) if dim is None else whole_number(dim, "dim")
-        if not 0 <= room - dim < 8 // bits or packed.strides[1] != 1:
+        if packed.shape[1] < _SCALE_AND_BIAS or packed.strides[1] != 1:
             raise ShapeError(
-                f"packed rows of shape {packed.shape} for {dim} codes of {bits} bits; expected "
-                f"{(dim * bits + 7) // 8} bytes of codes and 8 of scale and bias, without gaps"
+                f"packed rows of shape {packed.shape}; expected codes and 8 bytes of scale and bias, without gaps"
             )
-        self.packed, self.bits, self.shape = packed, bits, (len(packed), dim)
+        self.packed, self.shape = packed, (len(packed), packed.shape[1] - _SCALE_AND_BIAS)
 
     @classmethod
-    def from_weights(cls, weights: Any, bits: int = 8) -> "QuantizedTable":
+    def from_weights(cls, weights: ArrayLike) -> "QuantizedTable":
         """Quantize rows of finite floats: each value to the nearest code, between its row's minimum and maximum."""
         weights = checked_matrix(weights, "QuantizedTable").astype(np.float32)
-        if bits not in (4, 8):
-            raise ShapeError(f"codes of {bits} bits; expected 8 or 4")
         if not np.isfinite(weights).all():
             raise DTypeError("weights that are not finite have no codes; expected finite floats")
         low = weights.min(axis=1, initial=np.inf) if weights.shape[1] else np.zeros(len(weights), np.float32)
         high = weights.max(axis=1, initial=-np.inf) if weights.shape[1] else low
-        levels = (1 << bits) - 1
-        scale = (high.astype(np.float64) - low) / levels
+        scale = (high.astype(np.float64) - low) / _MOST_CODE
         safe = np.where(scale > 0, scale, 1)[:, None]
-        codes = np.clip(np.rint((weights.astype(np.float64) - low[:, None]) / safe), 0, levels).astype(np.uint8)
-        return cls.from_codes(codes, scale, low, bits)
+        codes = np.clip(np.rint((weights.astype(np.float64) - low[:, None]) / safe), 0, _MOST_CODE).astype(np.uint8)
+        return cls.from_codes(codes, scale, low)
 
     @classmethod
-    def from_codes(cls, codes: Any, scale: Any, bias: Any, bits: int = 8) -> "QuantizedTable":
+    def from_codes(cls, codes: ArrayLike, scale: ArrayLike, bias: ArrayLike) -> "QuantizedTable":
         """Pack codes (num_rows, dim) and each row's scale and bias, (num_rows,) or one number for all, into a table.
 
         Raises:
-            ShapeError: other shapes. DTypeError: codes are not integers, or do not fit into `bits` bits.
+            ShapeError: other shapes. DTypeError: codes are not integers from 0 to 255.
         """
         codes = checked_matrix(codes, "QuantizedTable")
-        rows, dim = codes.shape
-        if codes.dtype.kind not in "iu" or (codes.size and not 0 <= int(codes.min()) <= int(codes.max()) < 1 << bits):
-            raise DTypeError(f"codes of dtype {codes.dtype}; expected integers of {bits} bits, from 0 to {2**bits - 1}")
+        rows = len(codes)
+        if codes.dtype.kind not in "iu" or (codes.size and not 0 <= int(codes.min()) <= int(codes.max()) <= _MOST_CODE):
+            raise DTypeError(f"codes of dtype {codes.dtype}; expected integers from 0 to {_MOST_CODE}")
         numbers = np.empty((rows, 2), np.float32)
         for column, values in enumerate((scale, bias)):
             if np.shape(values) not in ((), (rows,)):
                 raise ShapeError(f"scale and bias have shape {np.shape(values)}; expected one for each row, ({rows},)")
             numbers[:, column] = values
-        codes = codes.astype(np.uint8)
-        if bits == 4:
-            even = np.zeros((rows, dim + dim % 2), np.uint8)
-            even[:, :dim] = codes
-            codes = even[:, ::2] | even[:, 1::2] << 4
-        return cls(np.concatenate([codes, numbers.view(np.uint8)], axis=1), dim, bits)
+        return cls(np.concatenate([codes.astype(np.uint8), numbers.view(np.uint8)], axis=1))
 
     @property
     def nbytes(self) -> int:
@@ -279,22 +264,12 @@ class QuantizedTable(Table):
     def _ab_locate(self, ids: np.ndarray, context: Context | None) -> LocatedRows:
         if context is Context.UPDATE:
             self._refuse_updates()
-        base, dim = self.packed.__array_interface__["data"][0], self.shape[1]
-        if self.bits == 4:
-            dim += dim % 2
-        return LocatedRows(
-            (base, self.packed.strides[0]),
-            ids,
-            f"q{self.bits}",
-            dim,
-            False,
-            self.packed.shape[1],
-            self.packed.nbytes,
-            self.packed,
-        )
+        place = self.packed.__array_interface__["data"][0], self.packed.strides[0]
+        row_bytes, nbytes = self.packed.shape[1], self.packed.nbytes
+        return LocatedRows(place, ids, "q8", self.shape[1], False, row_bytes, nbytes, self.packed)
 
     def _ab_overlaps(self, out: np.ndarray) -> bool:
         return np.may_share_memory(out, self.packed)
 
     def __reduce__(self) -> Any:
-        return QuantizedTable, (self.packed, self.shape[1], self.bits)
+        return QuantizedTable, (self.packed,)

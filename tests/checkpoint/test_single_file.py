@@ -123,7 +123,7 @@ TREES = {
     "dataclass": Cell(normal(2, 2), np.tanh, Cell(np.arange(3), len)),
     "named": [np.tanh, len, Colour.RED, int, np.float32, np.dtype("f4"), slice(1, None, 2), ..., range(3)],
     "tables": [ab.EmbeddingTable(normal(3, 4), static=True), ab.SplitTable.from_array(normal(5, 2), 2)],
-    "codes": ab.QuantizedTable.from_weights(normal(4, 5), bits=4),
+    "codes": ab.QuantizedTable.from_weights(normal(4, 5)),
     "sparse": ab.SparseRows(np.array([1, 1, 0]), normal(3, 2), 4),
 }
 

@@ -96,10 +96,9 @@ def test_a_table_may_lie_in_files(tmp_path):
     assert [np.load(tmp_path / f"{i}.npy").sum() for i in range(3)] == [-5, 0, -5]
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_a_quantised_table_is_not_trained(bits):
+def test_a_quantised_table_is_not_trained():
     """Codes hold no small step; a table of codes is made again from trained weights."""
-    table = ab.QuantizedTable.from_weights(weights(), bits=bits)
+    table = ab.QuantizedTable.from_weights(weights())
     before = table.packed.copy()
     opt = ab.optim.SGD(0.1)
     params = {"emb": table, "v": np.ones(5, np.float32)}

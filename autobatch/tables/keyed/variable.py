@@ -46,13 +46,8 @@ class SlotOf:
     def __init__(self, name: str, token: int) -> None:
         self.name, self.token = name, token
 
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The fields as a dict for JSON; `SlotOf(**settings)` restores it."""
-        return {"name": self.name, "token": self.token}
-
-    def __eq__(self, other: Any) -> bool:
-        return isinstance(other, SlotOf) and self.settings == other.settings
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SlotOf) and (self.name, self.token) == (other.name, other.token)
 
     def __hash__(self) -> int:
         return hash((self.name, self.token))
