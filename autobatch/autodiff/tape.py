@@ -232,17 +232,17 @@ class TapeArray(RecordedArray, ArrayMixin):
         parents: list[tuple[int, int]] = []
         plain = True
         for position, arg in enumerate(args):
-            kind = type(arg)
-            if kind is TapeArray and arg._ab_tape is tape:
+            cls = type(arg)
+            if cls is TapeArray and arg._ab_tape is tape:
                 if arg._ab_index >= 0:
                     parents.append((position, arg._ab_index))
                 arg = arg._ab_value
-                kind = type(arg)
-            elif kind not in _PLAIN and recorded:
+                cls = type(arg)
+            elif cls not in _PLAIN and recorded:
                 is_list = not hasattr(arg, "shape") and hasattr(arg, "__len__")  # vjps take arrays only
                 arg = np.array(arg) if is_list else tape.kept(arg)
-                kind = type(arg)
-            if kind is not _ndarray and kind not in _PLAIN:
+                cls = type(arg)
+            if cls is not _ndarray and cls not in _PLAIN:
                 plain = False
             values.append(arg)
         if tape.closed and parents:

@@ -34,9 +34,9 @@ def mixed_reason(args: Any) -> str:
         number = next((value for value in values if type(value) in _NUMBERS), None)
         array = next((value for value in values if hasattr(value, "dtype")), None)
         if number is not None and array is not None:
-            kind, shape = np.dtype(array.dtype).name, np.shape(array)
-            start = f"np.zeros({shape}, np.{kind})" if shape else f"np.{kind}({number!r})"
-            return f"{_DIFFER}: {number!r}, a Python {type(number).__name__}, and {kind}; start from {start} instead"
+            dtype, shape = np.dtype(array.dtype).name, np.shape(array)
+            start = f"np.zeros({shape}, np.{dtype})" if shape else f"np.{dtype}({number!r})"
+            return f"{_DIFFER}: {number!r}, a Python {type(number).__name__}, and {dtype}; start from {start} instead"
     return _DIFFER
 
 
@@ -106,8 +106,8 @@ class Batch:
         rows = []
         for at in range(min(count, _SHOWN_EXAMPLES)):
             value = self._lane(at)
-            kind = f"{value.shape} {value.dtype}" if hasattr(value, "dtype") else type(value).__name__
-            rows.append((str(at), kind, repr(value) if is_boxed(value) else value))
+            what = f"{value.shape} {value.dtype}" if hasattr(value, "dtype") else type(value).__name__
+            rows.append((str(at), what, repr(value) if is_boxed(value) else value))
         more = f"and {count - len(rows)} more" if count > len(rows) else ""
         examples = "1 example" if count == 1 else f"{count} examples"
         return html_table(f"{type(self).__name__}: {examples}", ("example", "what it is", "value"), rows, more)
@@ -361,10 +361,10 @@ def lane(tree: Any, index: int) -> Any:
     """The tree as one example sees it: each batch replaced by that example's value, other leaves unchanged."""
     if isinstance(tree, Batch):
         return tree._lane(index)
-    kind = type(tree)
-    if kind is list or kind is tuple:
-        return kind(lane(child, index) for child in tree)
-    if kind is slice:
+    cls = type(tree)
+    if cls is list or cls is tuple:
+        return cls(lane(child, index) for child in tree)
+    if cls is slice:
         return slice(lane(tree.start, index), lane(tree.stop, index), lane(tree.step, index))
     if is_node(tree):
         return map_tree(lambda leaf: lane(leaf, index), tree)

@@ -65,12 +65,12 @@ def with_any_lengths(array: Any) -> Any:
     """An Arrow array with lists of any length in place of those whose type says their length."""
     import pyarrow as pa  # noqa: PLC0415
 
-    def of_any_length(kind: Any) -> Any:
-        if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-            return pa.large_list(of_any_length(kind.value_type))
-        if pa.types.is_struct(kind):
-            return pa.struct([field.with_type(of_any_length(field.type)) for field in kind])
-        return kind
+    def of_any_length(old: Any) -> Any:
+        if pa.types.is_list(old) or pa.types.is_large_list(old) or pa.types.is_fixed_size_list(old):
+            return pa.large_list(of_any_length(old.value_type))
+        if pa.types.is_struct(old):
+            return pa.struct([field.with_type(of_any_length(field.type)) for field in old])
+        return old
 
     return array.cast(of_any_length(array.type))
 

@@ -580,8 +580,8 @@ def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, 
     for i, example in enumerate(examples):
         for key, value in example.items():
             if np.ndim(value) != int(nested):
-                kind = "a list" if np.ndim(value) else "a number"
-                raise ShapeError(f"example {i} has {kind} under key {key}; expected all numbers, or all lists")
+                given = "a list" if np.ndim(value) else "a number"
+                raise ShapeError(f"example {i} has {given} under key {key}; expected all numbers, or all lists")
     if nested:
         whole = np.concatenate(entries)
         if not whole.size:

@@ -133,8 +133,8 @@ def flat_numbers(examples: Sequence[Any]) -> tuple[np.ndarray, np.ndarray] | Non
     kinds = set(map(type, itertools.chain.from_iterable(examples)))
     if len(kinds) != 1:
         return None
-    kind = kinds.pop()
-    dtype = SCALAR_DTYPES.get(kind, kind if issubclass(kind, np.generic) else None)
+    cls = kinds.pop()
+    dtype = SCALAR_DTYPES.get(cls, cls if issubclass(cls, np.generic) else None)
     if dtype is None or np.dtype(dtype).kind not in "biufc":
         return None
     lengths = np.fromiter(map(len, examples), np.int64, len(examples))

@@ -374,8 +374,8 @@ class MaskedBatch(Batched, ArrayBatch):
         if current_region() is None:
             raise self._no_len()
         if not self.sizes:
-            kind = self.scalar
-            raise TypeError(f"object of type {kind.__name__!r} has no len()" if kind else "len() of unsized object")
+            scalar = self.scalar
+            raise TypeError(f"object of type {scalar.__name__!r} has no len()" if scalar else "len() of unsized object")
         if isinstance(self.sizes[0], Lengths):
             raise self._no_len()
         return self.sizes[0]
@@ -384,8 +384,8 @@ class MaskedBatch(Batched, ArrayBatch):
         if current_region() is None and not asks_batches.get():
             raise self._no_iteration()
         if not self.sizes:
-            kind = self.scalar
-            raise TypeError(f"{kind.__name__!r} object is not iterable" if kind else "iteration over a 0-d array")
+            scalar = self.scalar
+            raise TypeError(f"{scalar.__name__!r} object is not iterable" if scalar else "iteration over a 0-d array")
         here = narrowed(self)
         first = here.sizes[0]
         if isinstance(first, Lengths) and len(first):

@@ -136,10 +136,10 @@ def _fits(value: int) -> bool:
     return _INT64.min <= value <= _INT64.max
 
 
-def _exact(x: Any, kind: type) -> bool:
+def _exact(x: Any, cls: type) -> bool:
     """True if float64 holds a real operand exactly, so that NumPy's mixed arithmetic equals Python's."""
-    if kind is not int:
-        return kind is float or kind is bool
+    if cls is not int:
+        return cls is float or cls is bool
     return _is_exact(x if type(x) is int else x.data)
 
 
@@ -224,8 +224,8 @@ def lane_int(x: Any = 0, *base: Any) -> Any:
     """`int(x)` per lane; NaN, infinities and values beyond int64 as Python has them."""
     x = narrowed(x)
     if not base and _is_plain_scalar(x):
-        kind = x.data.dtype.kind
-        if kind in "bi" or (kind == "f" and (np.abs(x.data) < _SAFE).all()):
+        code = x.data.dtype.kind
+        if code in "bi" or (code == "f" and (np.abs(x.data) < _SAFE).all()):
             return weak_lanes(x.data.astype(np.int64), int)
     return map_lanes(int, x, *base)
 
@@ -295,9 +295,9 @@ def _extreme_of_both(better: Callable[[Any, Any], Any], args: Any) -> Any:
         return map_lanes(min if better is operator.lt else max, *args)
     best, kinds = datas[0], [_scalar_kind(arg) is float for arg in args]
     python: Any = kinds[0]
-    for kind, data in zip(kinds[1:], datas[1:], strict=True):
+    for is_python, data in zip(kinds[1:], datas[1:], strict=True):
         wins: Any = better(data, best)
-        best, python = np.where(wins, data, best), np.where(wins, kind, python)
+        best, python = np.where(wins, data, best), np.where(wins, is_python, python)
     size = common_size(arg for arg in args if isinstance(arg, Batch))
     best, python = np.broadcast_to(best, size).copy(), np.broadcast_to(python, size)
     if python.all():
@@ -330,11 +330,11 @@ def _scalar_kind(x: Any) -> Any:
 def _choose(wins: Any, a: Any, b: Any) -> Any:
     if not isinstance(wins, Batch):
         return a if wins else b
-    kind = getattr(a, "scalar", None) or getattr(b, "scalar", None)
+    scalar = getattr(a, "scalar", None) or getattr(b, "scalar", None)
     outcome: Any = wins
-    if kind is None:
+    if scalar is None:
         return np.where(outcome, a, b)
-    return weak_lanes(np.where(outcome.data, getattr(a, "data", a), getattr(b, "data", b)), kind)
+    return weak_lanes(np.where(outcome.data, getattr(a, "data", a), getattr(b, "data", b)), scalar)
 
 
 def lane_sum(x: Any, start: Any = 0) -> Any:

@@ -128,13 +128,13 @@ def stack_results(results: Sequence[Any]) -> Any:
     if not len(results):
         return FORMS["objects"]([])
     first = results[0]
-    kind = type(first)
-    if kind in _LEAVES or not is_node(first):
+    cls = type(first)
+    if cls in _LEAVES or not is_node(first):
         return _stack_leaf(results)
-    if kind is tuple or kind is list:
-        if len(results) > 1 and (set(map(type, results)) != {kind} or len(set(map(len, results))) > 1):
+    if cls is tuple or cls is list:
+        if len(results) > 1 and (set(map(type, results)) != {cls} or len(set(map(len, results))) > 1):
             return FORMS["objects"](results)
-        return kind([stack_results(column) for column in zip(*results, strict=True)])
+        return cls([stack_results(column) for column in zip(*results, strict=True)])
     columns, structures = zip(*map(flatten, results), strict=True)
     structure: TreeDef = structures[0]
     if any(other != structure for other in structures[1:]):
@@ -166,16 +166,16 @@ def _is_number(x: Any) -> bool:
 
 def _stack_leaf(column: Sequence[Any]) -> Any:
     first = column[0]
-    kind = type(first)
-    if kind in _LEAVES and (len(column) == 1 or len(set(map(type, column))) == 1):
+    cls = type(first)
+    if cls in _LEAVES and (len(column) == 1 or len(set(map(type, column))) == 1):
         masked = FORMS["masked"]
-        dtype = SCALAR_DTYPES.get(kind)
+        dtype = SCALAR_DTYPES.get(cls)
         if dtype is not None:
             try:
-                return masked.of_data(np.array(column, dtype), (), current_region(), kind)
+                return masked.of_data(np.array(column, dtype), (), current_region(), cls)
             except OverflowError:  # an int beyond int64 stays exact
                 return FORMS["objects"](column)
-        if kind is not np.ndarray:
+        if cls is not np.ndarray:
             return masked.of_data(np.array(column), (), current_region())
         count = len(column)
         alike = [x.shape for x in column].count(first.shape) == count == [x.dtype for x in column].count(first.dtype)
@@ -183,13 +183,13 @@ def _stack_leaf(column: Sequence[Any]) -> Any:
             data = end_to_end(column).reshape(count, *first.shape) if first.ndim else np.array(column, first.dtype)
             out = masked.of_data(data, first.shape, current_region())
             return out if first.ndim else zero_d(out)
-    if kind in SCALAR_DTYPES:
+    if cls in SCALAR_DTYPES:
         return FORMS["objects"](column)
     if isinstance(first, np.ndarray | np.generic) or (is_boxed(first) and not isinstance(first, Batch)):
         if _can_stack(column):
             out = FORMS["masked"].stacked(column)
             return zero_d(out) if all(isinstance(x, np.ndarray) for x in column) else out
-    elif all(x is first or (kind in (str, bytes) and type(x) is kind and x == first) for x in column):
+    elif all(x is first or (cls in (str, bytes) and type(x) is cls and x == first) for x in column):
         return first
     return FORMS["objects"](column)
 

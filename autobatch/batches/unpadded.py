@@ -23,7 +23,7 @@ from autobatch.ops.rules.op_kinds import detach
 from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
-_LEAST_ELEMENTS = 1 << 13
+_LEAST_ELEMENTS = 1 << 13  # of the padded array; of fewer, the copies take longer than what they save
 _WIDE_ROWS = 64  # elements per row; on wider rows `reduceat` walks memory in strides, so each lane is reduced by itself
 _MOST_FILLED = 0.9  # share of positions inside examples; if more are, the copies cost more than they save
 

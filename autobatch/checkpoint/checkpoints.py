@@ -204,11 +204,11 @@ class Checkpoints:
     def _add_array(self, save: _Save, base: _Base | None, name: str, array: np.ndarray) -> None:
         """Plan how an array is written: whole, its changed units, or not at all."""
         if self.full_every > 1 and is_tracked(array):
-            kind = (array.shape, array.dtype)
+            form = (array.shape, array.dtype)
             digests = self._digest(array)
-            save.digests[name] = kind, digests
+            save.digests[name] = form, digests
             known = base.digests.get(name) if base is not None else None
-            if base is not None and known is not None and known[0] == kind:
+            if base is not None and known is not None and known[0] == form:
                 changed = np.flatnonzero((digests != known[1]).any(axis=1))
                 before = base.manifest.entries[name]
                 if not len(changed):

@@ -137,9 +137,9 @@ def by_first_name(forms: dict[str, Any]) -> Callable[[Any], None]:
 
     def check_one(value: Any) -> None:
         _expect(type(value) is dict, value, "an object")
-        kind = next(iter(value), "")
-        _expect(kind in forms, value, f"an object that begins with one of {', '.join(forms)}")
-        check(value, forms[kind])
+        first = next(iter(value), "")
+        _expect(first in forms, value, f"an object that begins with one of {', '.join(forms)}")
+        check(value, forms[first])
 
     return check_one
 

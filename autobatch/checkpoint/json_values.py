@@ -36,21 +36,21 @@ def to_literal(value: Any) -> dict[str, Any]:
     >>> to_literal(float("nan")), to_literal(b"hi")
     ({'float': 'nan'}, {'bytes': 'aGk='})
     """
-    kind = type(value)
-    if value is None or kind in (bool, int, str):
+    cls = type(value)
+    if value is None or cls in (bool, int, str):
         return {"value": value}
-    if kind is float:
+    if cls is float:
         return {"float": repr(value)}
-    if kind is complex:
+    if cls is complex:
         return {"complex": [repr(value.real), repr(value.imag)]}
-    if kind is bytes:
+    if cls is bytes:
         return {"bytes": base64.b64encode(value).decode()}
     if value is ...:
         return {"ellipsis": None}
     if isinstance(value, slice | range):
-        return {kind.__name__: [to_literal(part) for part in (value.start, value.stop, value.step)]}
+        return {cls.__name__: [to_literal(part) for part in (value.start, value.stop, value.step)]}
     if isinstance(value, enum.Enum):
-        return {"enum": name_of(kind), "member": value.name}
+        return {"enum": name_of(cls), "member": value.name}
     if isinstance(value, np.dtype):
         return {"dtype": dtype_name(value)}
     if isinstance(value, np.random.Generator):
@@ -67,8 +67,8 @@ def from_literal(node: dict[str, Any]) -> Any:
     Raises:
         CheckpointError: the name of something that is not imported or does not exist.
     """
-    kind, said = next(iter(node.items()))
-    match kind:
+    first, said = next(iter(node.items()))
+    match first:
         case "value":
             return said
         case "float":
@@ -82,7 +82,7 @@ def from_literal(node: dict[str, Any]) -> Any:
         case "ellipsis":
             return ...
         case "slice" | "range":
-            return {"slice": slice, "range": range}[kind](*(from_literal(part) for part in said))
+            return {"slice": slice, "range": range}[first](*(from_literal(part) for part in said))
         case "enum":
             return object_named(said)[node["member"]]
         case "dtype":
@@ -166,9 +166,9 @@ def _as_lists(part: Any) -> Any:
 
 
 def _as_field(part: list[Any]) -> tuple[Any, ...]:
-    name, kind, *shape = part
+    name, own, *shape = part
     name = tuple(name) if isinstance(name, list) else name
-    return (name, [_as_field(each) for each in kind] if isinstance(kind, list) else kind, *map(tuple, shape))
+    return (name, [_as_field(each) for each in own] if isinstance(own, list) else own, *map(tuple, shape))
 
 
 def _plain_state(state: Any) -> Any:

@@ -22,7 +22,7 @@ from autobatch.errors import CheckpointError
 _MANIFEST = re.compile(r"(\d{8,})-step-(\d+)\.json")
 _FILE = re.compile(r"\d{8,}\.safetensors")
 _OURS = re.compile(r"(\d{8,})(-step-\d+\.json(\.part)?|\.safetensors)")
-_VERSION = 1
+_VERSION = 1  # of what a manifest says; files of another one are refused
 _HEAD, _TAIL = b'{"checkpoint": ', b', "crc32": "%08x"}\n'
 
 

@@ -178,9 +178,9 @@ class TensorWriter:
     def __enter__(self) -> "TensorWriter":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         """After an exception, close and remove the unfinished file."""
-        if kind is not None:
+        if error is not None:
             with contextlib.suppress(OSError):  # the first error is the one that the caller gets
                 if self._handle is not None:
                     handle, self._handle = self._handle, None

@@ -166,9 +166,8 @@ def segment_recurrence(factors, terms, segments, state, out):
             state[segment, j] = terms[i, j] + factors[i, j] * before
 
 
-_RUN_AHEAD = (
-    4  # prefetch distance in rows, if a row takes more than one pass: the hardware prefetches only contiguous reads
-)
+# Prefetch distance in rows, if a row takes more than one pass: the hardware prefetches only contiguous reads.
+_RUN_AHEAD = 4
 _MANY = uint64(32)  # rows of a run from which four partial sums are faster
 _TOGETHER = uint64(1024)  # segment ids that are compared before it is asked whether they fall
 _NARROW = 64  # elements of a row up to which four partial sums fit into registers

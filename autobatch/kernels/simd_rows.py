@@ -35,8 +35,8 @@ def emit_prefetch(builder: Any, address: Any, to_write: bool) -> None:
     A line that is to be read goes to the second cache, which waits for many more lines at once than the first does.
     """
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-    kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-    function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    llvm_type = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+    function = cgutils.get_or_insert_function(builder.module, llvm_type, "llvm.prefetch.p0")
     builder.call(function, [builder.inttoptr(address, byte), word(int(to_write)), word(3 if to_write else 2), word(1)])
 
 
@@ -85,9 +85,9 @@ prefetch_element = jit(_prefetch_element if _compiled else _no_prefetch)  # one 
 prefetch_number = jit(_prefetch_number if _compiled else _no_prefetch)  # an element that is to be updated
 
 
-def read(builder: Any, address: Any, kind: ir.Type) -> Any:
+def read(builder: Any, address: Any, llvm_type: ir.Type) -> Any:
     """A value at an address of any alignment."""
-    out = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    out = builder.load(builder.inttoptr(address, llvm_type.as_pointer()))
     out.align = 1
     return out
 
@@ -166,8 +166,8 @@ register_model(_LanesType)(models.OpaqueModel)
 @register_model(VectorType)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, fe_type: Any) -> None:
-        kind = element(fe_type.code)
-        parts = [ir.VectorType(kind, k) for _, k in machine_vectors(fe_type)]
+        llvm_type = element(fe_type.code)
+        parts = [ir.VectorType(llvm_type, k) for _, k in machine_vectors(fe_type)]
         super().__init__(manager, fe_type, ir.LiteralStructType(parts))
 
 
@@ -377,8 +377,8 @@ def store(typingctx: Any, out: Any, row: Any, column: Any, x: Any) -> Any:
         first = builder.gep(builder.bitcast(first, array.data.type), [column])
         for index, (at, k) in enumerate(machine_vectors(x)):
             place = builder.gep(first, [ir.IntType(64)(at)])
-            kind = ir.VectorType(element(x.code), k).as_pointer()
-            builder.store(builder.extract_value(args[3], index), builder.bitcast(place, kind)).align = 1
+            llvm_type = ir.VectorType(element(x.code), k).as_pointer()
+            builder.store(builder.extract_value(args[3], index), builder.bitcast(place, llvm_type)).align = 1
         return context.get_dummy_value()
 
     return types.none(out, row, column, x), codegen
@@ -422,8 +422,8 @@ def held(typingctx: Any, x: Any) -> Any:
     """The same integer, kept in a register, so that the compiler does not reload the argument from memory."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(args[0].type, [args[0].type])
-        return builder.asm(kind, "", "=r,0", [args[0]], False)
+        llvm_type = ir.FunctionType(args[0].type, [args[0].type])
+        return builder.asm(llvm_type, "", "=r,0", [args[0]], False)
 
     return x(x), codegen
 

@@ -6,6 +6,8 @@ NumPy's. In layer normalisation widths are multiples of 16; a row makes several 
 from memory and the others from the cache.
 """
 
+import math
+
 from numpy import float32, float64, sqrt
 
 from autobatch.kernels.jit import jit
@@ -24,8 +26,7 @@ from autobatch.kernels.vector_math import (
     subtract,
 )
 
-_LARGEST = 3.4028234663852886e38
-_INFINITE = float("inf")
+_LARGEST = 3.4028234663852886e38  # of float32
 
 
 @jit
@@ -39,7 +40,7 @@ def softmax_rows(x, counts, out, part, scratch, lanes):
     """
     width = x.shape[1]
     source, target, spare = x.ctypes.data, out.ctypes.data, scratch.ctypes.data
-    none, every = fill(lanes, -_INFINITE), fill(lanes, _INFINITE)
+    none, every = fill(lanes, -math.inf), fill(lanes, math.inf)
     places = load(lanes, spare, 0, 0)
     for i in range(part[0], part[1]):
         start, count = i * width, int(counts[i])

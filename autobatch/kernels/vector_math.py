@@ -68,11 +68,11 @@ def _comparison(plain: Callable[..., Any], sign: str, unordered: bool = False) -
 
 def call_intrinsic(builder: Any, name: str, *args: Any) -> Any:
     """Call the LLVM intrinsic `name` on vectors of one float type."""
-    kind = args[0].type
-    suffix = f"v{kind.count}f{32 if kind.element == ir.FloatType() else 64}"
+    llvm_type = args[0].type
+    suffix = f"v{llvm_type.count}f{32 if llvm_type.element == ir.FloatType() else 64}"
     function = builder.module.globals.get(f"llvm.{name}.{suffix}")
     if function is None:
-        signature = ir.FunctionType(kind, [kind] * len(args))
+        signature = ir.FunctionType(llvm_type, [llvm_type] * len(args))
         function = ir.Function(builder.module, signature, f"llvm.{name}.{suffix}")
     return builder.call(function, args)
 
@@ -256,7 +256,7 @@ def tanh_vector(builder: Any, x: Any) -> Any:
     return call_intrinsic(builder, "copysign", out, x)
 
 
-_LEAN = 0.23
+_LEAN = 0.23  # in the argument of the polynomial `_MILLS`, with which it was fitted
 _MILLS = (
     0.03261312774626167, -0.18838770081071818, 0.39861575293362206, -0.4059674408030493, 0.36964864570801875,
     -0.09915390907702126, 0.1336897316160435, 0.07355865892583277, 0.09380263691418057, 0.09157319124524638,
@@ -323,12 +323,12 @@ def load_first(typingctx: Any, lanes: Any, address: Any, count: Any) -> Any:
         n = lanes.n
         places = ir.Constant(ir.VectorType(ir.IntType(64), n), list(range(n)))
         mask = builder.icmp_signed("<", places, splat(builder, count, n))
-        kind = ir.VectorType(element(vector.code), n)
-        pointer = builder.inttoptr(address, kind.as_pointer())
-        signed = [pointer.type, ir.IntType(32), mask.type, kind]
+        llvm_type = ir.VectorType(element(vector.code), n)
+        pointer = builder.inttoptr(address, llvm_type.as_pointer())
+        signed = [pointer.type, ir.IntType(32), mask.type, llvm_type]
         name = f"llvm.masked.load.v{n}{_suffix(vector.code)}.p0"
-        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, signed), name)
-        found = builder.call(function, [pointer, ir.IntType(32)(1), mask, ir.Constant(kind, None)])
+        function = cgutils.get_or_insert_function(builder.module, ir.FunctionType(llvm_type, signed), name)
+        found = builder.call(function, [pointer, ir.IntType(32)(1), mask, ir.Constant(llvm_type, None)])
         return builder.insert_value(ir.Constant(context.get_value_type(vector), ir.Undefined), found, 0)
 
     return vector(lanes, address, count), codegen

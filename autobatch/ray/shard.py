@@ -100,20 +100,20 @@ class Shard:
         if isinstance(body, Pull):
             yield Reply(sender, number, PulledRows(dict(self._rows(sender, body))))
             return
-        kind, turn = type(body), body.turn if isinstance(body, Sum) else body.step
-        numbers, total = self._sums.setdefault((kind, turn), ({}, TreeSum()))
+        body_type, turn = type(body), body.turn if isinstance(body, Sum) else body.step
+        numbers, total = self._sums.setdefault((body_type, turn), ({}, TreeSum()))
         numbers[sender] = number
         for block in body.blocks:  # without waiting for those of other workers
             total.add(*block)
-        if kind is Push:
+        if body_type is Push:
             turn = self.step  # updates are made in the order of the steps
-        while len(self._sums.get((kind, turn), ((),))[0]) == self.workers:
-            numbers, total = self._sums[kind, turn]
+        while len(self._sums.get((body_type, turn), ((),))[0]) == self.workers:
+            numbers, total = self._sums[body_type, turn]
             sums, late = total.whole(), dict[int, Any]()
-            if kind is Push:
+            if body_type is Push:
                 self._update(sums)
                 late = self._missing_rows(numbers)
-            del self._sums[kind, turn]
+            del self._sums[body_type, turn]
             yield from (Reply(each, numbers[each], Done(sums, late.get(each, {}))) for each in sorted(numbers))
             turn += 1
 

@@ -234,15 +234,15 @@ class App(Starlette):
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def _answer(self, request: Request) -> Response:
-        kind = _body_type(request)
+        media_type = _body_type(request)
         example: tuple[Any, ...] | None = None
         try:
             async with asyncio.timeout(self._timeout):
                 body = await self._body(request)
                 if len(body) <= _AT_ONCE:
-                    example = self._example(kind, body)
+                    example = self._example(media_type, body)
                 else:
-                    example = await run_in_threadpool(self._example, kind, body)
+                    example = await run_in_threadpool(self._example, media_type, body)
                 answer = await self._await_answer(example, request)
         except TimeoutError:
             if example is None:
@@ -253,7 +253,7 @@ class App(Starlette):
             raise _error(422, "BadValueError", str(error), path=place, expected=expected, given=given) from None
         except ClientDisconnect:
             return Response(status_code=499)  # nobody reads it
-        form = _answer_type(request, kind, answer.value)
+        form = _answer_type(request, media_type, answer.value)
         try:
             out = encode(form, answer.value)
         except UnsuitedResultError as error:
@@ -273,11 +273,11 @@ class App(Starlette):
                 raise too_large
         return bytes(body)
 
-    def _example(self, kind: str, body: bytes) -> tuple[Any, ...]:
+    def _example(self, media_type: str, body: bytes) -> tuple[Any, ...]:
         """The positional arguments of the function, read from a request's body."""
         try:
             reading = Reading(self._max_read)
-            value = decode(kind, body)
+            value = decode(media_type, body)
             check_levels(value, self._max_depth)
             reading.check_time()
             out = reading.read(value, self._schema)
@@ -342,9 +342,9 @@ async def _lifespan(app: App) -> AsyncIterator[None]:
     gc.unfreeze()
 
 
-def _error(status: int, kind: str, message: str, headers: dict[str, str] | None = None, **more: str) -> HTTPException:
+def _error(status: int, name: str, message: str, headers: dict[str, str] | None = None, **more: str) -> HTTPException:
     error = HTTPException(status, message, headers)
-    error.said = {"type": kind, "message": message, **more}  # type: ignore[attr-defined]
+    error.said = {"type": name, "message": message, **more}  # type: ignore[attr-defined]
     return error
 
 
@@ -366,7 +366,7 @@ def _body_type(request: Request) -> str:
     return _KINDS[given]
 
 
-def _answer_type(request: Request, kind: str, value: Any) -> str:
+def _answer_type(request: Request, media_type: str, value: Any) -> str:
     """The media type of an answer: the accepted one, else that of the request if it suits the result, else JSON."""
     for wanted in request.headers.get("accept", "").split(","):
         name = wanted.partition(";")[0].strip().lower()
@@ -374,12 +374,12 @@ def _answer_type(request: Request, kind: str, value: Any) -> str:
             return _KINDS[name]
         if name in _ANY:
             break
-    if kind == NPY and not hasattr(value, "dtype"):
+    if media_type == NPY and not hasattr(value, "dtype"):
         return JSON
     parts = value.values() if isinstance(value, dict) else [value]
-    if kind == SAFETENSORS and not all(hasattr(each, "dtype") for each in parts):
+    if media_type == SAFETENSORS and not all(hasattr(each, "dtype") for each in parts):
         return JSON
-    return kind
+    return media_type
 
 
 def _parameters(batcher: Batcher) -> tuple[list[str] | None, Any]:

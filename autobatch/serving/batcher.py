@@ -274,7 +274,7 @@ class Batcher:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.close)
 

@@ -30,8 +30,8 @@ class UnsuitedResultError(TypeError):
     """A result that cannot be encoded in the requested media type."""
 
 
-def decode(kind: str, body: bytes) -> Any:
-    """The value in a body of media type `kind`: JSON, NPY or SAFETENSORS.
+def decode(media_type: str, body: bytes) -> Any:
+    """The value in a body of this media type: JSON, NPY or SAFETENSORS.
 
     Raises:
         BadValueError: the body does not parse.
@@ -43,7 +43,7 @@ def decode(kind: str, body: bytes) -> Any:
       ...
     autobatch.serving.typed_values.BadValueError: $: expected JSON, got JSON is malformed: invalid character (byte 4)
     """
-    read, name = _DECODERS[kind]
+    read, name = _DECODERS[media_type]
     try:
         return read(body)
     except BadValueError:
@@ -86,13 +86,13 @@ _NO_BODY = (  # what these raise for bytes that are no such body
 )  # fmt: skip
 
 
-def encode(kind: str, value: Any) -> bytes:
+def encode(media_type: str, value: Any) -> bytes:
     """A result as a body.
 
     Numbers that JSON lacks become the strings "NaN", "Infinity" and "-Infinity", as in Protocol Buffers' JSON.
 
     Args:
-        kind: the media type: JSON, NPY or SAFETENSORS.
+        media_type: JSON, NPY or SAFETENSORS.
 
     Raises:
         UnsuitedResultError: the result cannot be encoded in this type; the message names the place in the result.
@@ -100,14 +100,14 @@ def encode(kind: str, value: Any) -> bytes:
     >>> encode(JSON, {"tags": np.array([1, 2]), "score": np.float32(0.5), "worst": -np.inf})
     b'{"tags":[1,2],"score":0.5,"worst":"-Infinity"}'
     """
-    if kind == JSON:
+    if media_type == JSON:
         try:
             return _ENCODER.encode(_plain(value, ())).encode()
         except RecursionError:
             raise UnsuitedResultError("the result has more levels than Python has room for, or holds itself") from None
         except ValueError as error:  # an integer with more digits than Python writes
             raise UnsuitedResultError(f"the result cannot be written as JSON: {error}") from None
-    if kind == NPY:
+    if media_type == NPY:
         out = io.BytesIO()
         np.lib.format.write_array(out, _array(value, ()), allow_pickle=False)
         return out.getvalue()

@@ -5,6 +5,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+# Upper bounds of the histograms, such as dashboards of Prometheus expect: in steps of 2 to 2.5, and powers of two.
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
@@ -68,7 +69,7 @@ class Metrics:
         lines.append("# TYPE autobatch_requests_total counter")
         lines += [f'autobatch_requests_total{{outcome="{name}"}} {count}' for name, count in outcomes.items()]
         running = sum(not each.ended for each in list(self.running))
-        for name, kind, says, value in (
+        for name, metric_type, says, value in (
             ("queue_length", "gauge", "Requests that wait.", queued),
             ("running", "gauge", "Requests that run.", running),
             ("version", "gauge", "Version of the shared values.", version),
@@ -79,6 +80,6 @@ class Metrics:
             ("batch_size", "histogram", "Requests that ran together.", self.batches),
             ("batch_seconds", "histogram", "Seconds that a batch ran.", self.seconds),
         ):
-            lines += [f"# HELP autobatch_{name} {says}", f"# TYPE autobatch_{name} {kind}"]
+            lines += [f"# HELP autobatch_{name} {says}", f"# TYPE autobatch_{name} {metric_type}"]
             lines += value.text(name) if isinstance(value, Histogram) else [f"autobatch_{name} {value}"]
         return "\n".join(lines) + "\n"

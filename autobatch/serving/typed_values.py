@@ -156,8 +156,8 @@ def _form(name: str, read: Callable[[Any, Reading], Any]) -> _Form:
 
 
 def _is_scalar(annotation: Any) -> bool:
-    kind = isinstance(annotation, type) and issubclass(annotation, np.number | np.bool_)
-    return kind and annotation not in _ABSTRACT
+    is_scalar = isinstance(annotation, type) and issubclass(annotation, np.number | np.bool_)
+    return is_scalar and annotation not in _ABSTRACT
 
 
 _ABSTRACT = {np.number, np.integer, np.floating, np.inexact, np.signedinteger, np.unsignedinteger, np.complexfloating}
@@ -181,16 +181,16 @@ def _is_among(value: Any, said: Iterable[Any]) -> bool:
 # Arrays.
 
 
-def _scalar(kind: type) -> _Form:
-    array = _array(np.dtype(kind))
+def _scalar(cls: type) -> _Form:
+    array = _array(np.dtype(cls))
 
     def read(value: Any, reading: Reading) -> Any:
         out = array.read(value, reading)
         if out.ndim:
-            raise BadValueError("$", f"a number ({kind.__name__})", _shown(value))
+            raise BadValueError("$", f"a number ({cls.__name__})", _shown(value))
         return out[()]
 
-    return _form(kind.__name__, read)
+    return _form(cls.__name__, read)
 
 
 def _array(dtype: np.dtype | None) -> _Form:
@@ -307,16 +307,16 @@ def record_of(name: str, make: Callable[..., Any], fields: dict[str, bool]) -> _
     return form
 
 
-def _fields(kind: type) -> dict[str, bool] | None:
-    """By name, whether a field of a record class may be left out; None if `kind` is not a record class."""
-    if dataclasses.is_dataclass(kind):
+def _fields(cls: type) -> dict[str, bool] | None:
+    """By name, whether a field of a record class may be left out; None if `cls` is not a record class."""
+    if dataclasses.is_dataclass(cls):
         missing = dataclasses.MISSING
-        fields = [each for each in dataclasses.fields(kind) if each.init]
+        fields = [each for each in dataclasses.fields(cls) if each.init]
         return {each.name: each.default is not missing or each.default_factory is not missing for each in fields}
-    if issubclass(kind, tuple) and hasattr(kind, "_field_defaults"):
-        return {name: name in kind._field_defaults for name in kind._fields}  # type: ignore[attr-defined]
-    if typing.is_typeddict(kind):
-        return {name: name in kind.__optional_keys__ for name in kind.__annotations__}  # type: ignore[attr-defined]
+    if issubclass(cls, tuple) and hasattr(cls, "_field_defaults"):
+        return {name: name in cls._field_defaults for name in cls._fields}  # type: ignore[attr-defined]
+    if typing.is_typeddict(cls):
+        return {name: name in cls.__optional_keys__ for name in cls.__annotations__}  # type: ignore[attr-defined]
     return None
 
 

@@ -30,7 +30,6 @@ _NEAR = 4 << 20  # rows of tables of at most so many bytes arrive in time if pre
 _FAR = 8  # reading scattered rows of a larger table takes so many times as long as from the cache
 _NUMBERS = {format: VectorLayout(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
 T = TypeVar("T")
-_POWERS = tuple(1 << i for i in range(9, -1, -1))
 
 
 @dataclasses.dataclass(slots=True)
@@ -168,7 +167,7 @@ def lane_layout(
     elif dim <= most and dim * size % 16 == 0:
         n = dim
     else:
-        n = next(n for n in _POWERS if n <= min(most, dim))
+        n = 1 << min(most, dim, 1 << 9).bit_length() - 1
     lead = 0
     if (
         step == 0

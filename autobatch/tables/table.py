@@ -52,11 +52,11 @@ class EmbeddingTable(Table):
         self.static = static
 
     def _small_lookup(self, index: Any) -> Any:
-        weights, kind = self.weights, type(index)
+        weights, cls = self.weights, type(index)
         is_plain = type(weights) is np.ndarray
-        if kind is int and is_plain and 0 <= index < len(weights):
+        if cls is int and is_plain and 0 <= index < len(weights):
             return weights[index].copy()
-        is_few = kind is np.ndarray and index.dtype == np.int64 and index.ndim == 1 and len(index) < _FEW
+        is_few = cls is np.ndarray and index.dtype == np.int64 and index.ndim == 1 and len(index) < _FEW
         if not (is_few and is_plain and weights.flags.c_contiguous and len(weights)):
             return None
         rows = weights.take(index, 0, mode="clip")  # before the check: another thread may write into the ids

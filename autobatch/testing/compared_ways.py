@@ -314,8 +314,8 @@ class _PackedLayout:
 
 def _python_number(column: list[Any]) -> type | None:
     kinds = {type(x) for x in column}
-    kind = kinds.pop()
-    return kind if not kinds and kind in (bool, int, float, complex) else None
+    cls = kinds.pop()
+    return cls if not kinds and cls in (bool, int, float, complex) else None
 
 
 def forms(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> dict[str, str]:

@@ -170,7 +170,7 @@ def _central_difference(
     return (sides[0] - sides[1]) / (2 * eps)
 
 
-_MOST_EXAMPLES = 4
+_MOST_EXAMPLES = 4  # of which the gradient is compared with slopes: each direction runs them six times
 _MOST_ALONE = 6  # arrays with a direction of their own; all others share one
 _STEPS = (1e-5, 3e-4, 1e-3)  # the larger ones are for functions that compute in float32 internally
 _ALLOWED = 5e-3  # relative to the larger derivative

@@ -175,7 +175,7 @@ def _batch_text(pair: Pair, found: BatchDiffersError) -> str:
 
 
 _TRIES = 60  # batches to try in the search; shrinking may try as many again
-_LONGEST_BATCH = 4
+_LONGEST_BATCH = 4  # examples: two differ, one is padded, and one more
 
 
 def smallest(pair: Pair, found: BatchDiffersError) -> BatchDiffersError:

@@ -49,33 +49,33 @@ def _read(array: Any, columns: Columns, place: Place) -> Column:
     """The column of a `pyarrow.Array`, which may be a part of a longer one."""
     from pyarrow import types  # noqa: PLC0415
 
-    kind = array.type
+    arrow_type = array.type
     if hasattr(array, "to_numpy_ndarray"):  # lists of one length that stand for tensors
         return columns.numbers(array.to_numpy_ndarray(), _valid(array), place)
     if hasattr(array, "storage"):
         found = _read(array.storage, columns, place)
-        is_tuple = getattr(kind, "record_is_tuple", False)  # of awkward's
+        is_tuple = getattr(arrow_type, "record_is_tuple", False)  # of awkward's
         return Column(tuple(found.tree.values()), found.valid) if is_tuple else found
-    if types.is_dictionary(kind):
+    if types.is_dictionary(arrow_type):
         return _read(array.dictionary_decode(), columns, place)
-    if types.is_struct(kind):
+    if types.is_struct(arrow_type):
         return _records(array, columns, place)
-    if types.is_fixed_size_list(kind):
-        width, count = kind.list_size, len(array)
+    if types.is_fixed_size_list(arrow_type):
+        width, count = arrow_type.list_size, len(array)
         items = array.values.slice(array.offset * width, count * width)
         inner = place.items(np.arange(count + 1) * width)
         return columns.fixed(_read(items, columns, inner), width, count, _valid(array), place)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_map(kind):
+    if types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_map(arrow_type):
         offsets = array.offsets.to_numpy().astype(np.int64, copy=False)
         first, last = int(offsets[0]), int(offsets[-1])
         offsets = offsets - first if first else offsets
         items = _read(array.values.slice(first, last - first), columns, place.items(offsets))
         return columns.lists(items, offsets, _valid(array), place)
-    if types.is_list_view(kind) or types.is_large_list_view(kind):
+    if types.is_list_view(arrow_type) or types.is_large_list_view(arrow_type):
         starts, lengths = (part.to_numpy().astype(np.int64) for part in (array.offsets, array.sizes))
         items = _read(array.values, columns, place.runs(starts, lengths))
         return columns.runs(items, starts, lengths, _valid(array), place)
-    if str(kind).removeprefix("large_").removesuffix("_view") in ("string", "binary"):
+    if str(arrow_type).removeprefix("large_").removesuffix("_view") in ("string", "binary"):
         return columns.objects(array.to_numpy(zero_copy_only=False).tolist(), _valid(array), place)
     return columns.numbers(_numbers(array, place), _valid(array), place)
 
@@ -98,26 +98,26 @@ def _numbers(array: Any, place: Place) -> np.ndarray:
     """The numbers, any where one is missing; a time of day is a duration."""
     from pyarrow import types  # noqa: PLC0415
 
-    kind = array.type
-    if types.is_null(kind):
+    arrow_type = array.type
+    if types.is_null(arrow_type):
         return np.zeros(len(array))
-    if types.is_boolean(kind):
+    if types.is_boolean(arrow_type):
         return array.fill_null(False).to_numpy(zero_copy_only=False)
-    if types.is_integer(kind) or types.is_floating(kind):
-        dtype = np.dtype(kind.to_pandas_dtype())
-    elif types.is_date(kind):
-        dtype = np.dtype("M8[D]" if types.is_date32(kind) else "M8[ms]")
-    elif types.is_temporal(kind) and not types.is_interval(kind):
-        dtype = np.dtype(f"{'M8' if types.is_timestamp(kind) else 'm8'}[{kind.unit}]")
+    if types.is_integer(arrow_type) or types.is_floating(arrow_type):
+        dtype = np.dtype(arrow_type.to_pandas_dtype())
+    elif types.is_date(arrow_type):
+        dtype = np.dtype("M8[D]" if types.is_date32(arrow_type) else "M8[ms]")
+    elif types.is_temporal(arrow_type) and not types.is_interval(arrow_type):
+        dtype = np.dtype(f"{'M8' if types.is_timestamp(arrow_type) else 'm8'}[{arrow_type.unit}]")
     else:
         raise UnsupportedError(
-            f"data of Arrow's type {str(kind).partition('<')[0]}{place}, which no batch holds; cast it to numbers, "
-            "strings, lists or structs"
+            f"data of Arrow's type {str(arrow_type).partition('<')[0]}{place}, which no batch holds; cast it to "
+            "numbers, strings, lists or structs"
         )
     if not len(array):
         return np.zeros(0, dtype)
-    if types.is_temporal(kind):  # days, and some times of day, are of 32 bits
-        stored = np.dtype(f"i{kind.bit_width // 8}")
+    if types.is_temporal(arrow_type):  # days, and some times of day, are of 32 bits
+        stored = np.dtype(f"i{arrow_type.bit_width // 8}")
         found = np.frombuffer(array.buffers()[1], stored, len(array), array.offset * stored.itemsize)
         return found.astype(np.int64, copy=False).view(dtype)
     return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)

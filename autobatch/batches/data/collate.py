@@ -135,16 +135,16 @@ def _record(data: Any, columns: Columns, place: Place) -> Column:
 
 def _rebuilt(example: Any, column: Column) -> Column:
     """The dict of records' fields as records of the kind of this one."""
-    kind: Any = type(example)
+    cls: Any = type(example)
     parts = column.tree
-    if kind is dict:
+    if cls is dict:
         return column
     if isinstance(example, tuple):
         values = tuple(parts.values())
-        return Column(kind(*values) if hasattr(kind, "_fields") else values, column.valid)
+        return Column(cls(*values) if hasattr(cls, "_fields") else values, column.valid)
     if isinstance(example, dict):
         return column
-    out = object.__new__(kind)  # no __init__: what it checks are examples, not batches
+    out = object.__new__(cls)  # no __init__: what it checks are examples, not batches
     for name, value in parts.items():
         object.__setattr__(out, name, value)
     return Column(out, column.valid)
@@ -177,7 +177,7 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
         inner = Place(place.path, lambda i: place.example_of(int(present[i])))
         return columns.optional(_sequence([x for x in examples if x is not None], columns, inner), valid, place)
     first = examples[0]
-    kind = type(first)
+    cls = type(first)
     numbers = stack_numbers(examples)
     if numbers is not None:
         return Column(numbers)
@@ -188,15 +188,15 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
     if isinstance(first, tuple):
         return _tuples(examples, columns, place)
     if isinstance(first, Batch):
-        raise UnsupportedError(f"example 0{place} is a {kind.__name__}; ab.concat makes one batch of several")
+        raise UnsupportedError(f"example 0{place} is a {cls.__name__}; ab.concat makes one batch of several")
     if dataclasses.is_dataclass(first) and not _is_array(first):
-        _check_all(examples, lambda x: type(x) is kind, place)
+        _check_all(examples, lambda x: type(x) is cls, place)
         return _fields(examples, attributes(first), getattr, columns, place)
-    of_kinds = {type(x): x for x in examples}.values() if len(kinds) > 1 and kind in SCALAR_DTYPES else [first]
+    of_kinds = {type(x): x for x in examples}.values() if len(kinds) > 1 and cls in SCALAR_DTYPES else [first]
     if any(map(_is_array, of_kinds)):
         return _arrays(examples if kinds == {np.ndarray} else [_tensor(x) for x in examples], place)
     if len(kinds) > 1 and any(issubclass(each, np.ndarray | list | dict | int | float) for each in kinds):
-        _check_all(examples, lambda x: type(x) is kind, place)
+        _check_all(examples, lambda x: type(x) is cls, place)
     return columns.objects(examples, None, place)
 
 

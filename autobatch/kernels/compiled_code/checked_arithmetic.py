@@ -32,8 +32,8 @@ def _with_overflow(name: str) -> Any:
 
         def generate(context, builder, signature, args):
             word, bit = ir.IntType(64), ir.IntType(1)
-            kind = ir.FunctionType(ir.LiteralStructType([word, bit]), [word, word])
-            function = cgutils.get_or_insert_function(builder.module, kind, f"llvm.s{name}.with.overflow.i64")
+            llvm_type = ir.FunctionType(ir.LiteralStructType([word, bit]), [word, word])
+            function = cgutils.get_or_insert_function(builder.module, llvm_type, f"llvm.s{name}.with.overflow.i64")
             both = builder.call(function, args)
             flag = builder.zext(builder.extract_value(both, 1), word)
             return context.make_tuple(builder, signature.return_type, [builder.extract_value(both, 0), flag])
@@ -132,13 +132,15 @@ def _loop_call(builder: Any, address: Any, data: Any, pointers: list[Any], count
     """
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(64)
 
-    def array_of(kind: Any, values: list[Any]) -> Any:
-        place = cgutils.alloca_once(builder, kind, size=len(values))
+    def array_of(llvm_type: Any, values: list[Any]) -> Any:
+        place = cgutils.alloca_once(builder, llvm_type, size=len(values))
         for index, value in enumerate(values):
             builder.store(value, builder.gep(place, [ir.IntType(32)(index)]))
         return place
 
-    kind = ir.FunctionType(ir.VoidType(), [byte.as_pointer(), word.as_pointer(), word.as_pointer(), byte]).as_pointer()
+    routine = ir.FunctionType(
+        ir.VoidType(), [byte.as_pointer(), word.as_pointer(), word.as_pointer(), byte]
+    ).as_pointer()
     arguments = [array_of(byte, pointers), array_of(word, [count]), array_of(word, steps)]
     before = _call_of_status(builder, "fetestexcept", ir.IntType(32)(FLAGS))
     builder.call(builder.inttoptr(address, kind), [*arguments, builder.inttoptr(data, byte)])

@@ -21,7 +21,7 @@ import numpy as np
 from autobatch.kernels.jit import jit
 
 _ARRAY_OP = -(2**62)  # second parent of an array operation; the first is the index of its record in `operands`
-_ELEMENTS, _OF_ROOT, _SUM, _PRODUCT = 0, 1, 2, 3
+_ELEMENTS, _OF_ROOT, _SUM, _PRODUCT = 0, 1, 2, 3  # what an array operation is
 
 
 @jit
@@ -76,7 +76,7 @@ def push_root(tape, a, da):
 
 
 @jit
-def push_array_op(tape, kind, count, numbers, places):
+def push_array_op(tape, operation, count, numbers, places):
     """Record an array operation with `count` results, and reserve space for `numbers` values and `places` operands.
 
     Returns (first place, index in `values`, index in `operands`); the indices are -1 if it is outside the window.
@@ -96,7 +96,7 @@ def push_array_op(tape, kind, count, numbers, places):
     node = last - state[6]
     parents[node, 0] = used
     parents[node, 1] = _ARRAY_OP
-    operands[used], operands[used + 1], operands[used + 2] = kind, count, first
+    operands[used], operands[used + 1], operands[used + 2] = operation, count, first
     state[4], state[5] = at + numbers, used + places
     return first, at, used + 3
 

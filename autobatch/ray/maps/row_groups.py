@@ -17,7 +17,7 @@ from autobatch.errors import OptionError, StructureError
 from autobatch.ray.maps.table_mapper import Mapper, RowError, arrow_column
 
 _CHUNK_BYTES = 4 << 20  # uncompressed bytes of a row group that are mapped at a time: they fit into CPU caches
-_CHUNK_ROWS = 1 << 16
+_CHUNK_ROWS = 1 << 16  # the same for rows of few bytes
 _FIRST_TRY = 1 << 10  # the fewest rows that are tried together after a try that succeeded
 
 

@@ -25,7 +25,7 @@ except ImportError:  # Windows
 
 _NORESERVE = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
 _RESERVED: Any = {} if os.name == "nt" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE}
-_MAP_SHARED, _MAP_FIXED, _READ_WRITE = 0x1, 0x10, 0x3
+_MAP_FIXED = 0x10  # which the module `mmap` leaves out
 _STEP = 1 << 22  # least number of bytes by which a file grows; a large one grows by an eighth
 
 
@@ -97,14 +97,14 @@ class Reserved:
         library = ctypes.CDLL(None, use_errno=True)
         library.mmap.restype = ctypes.c_void_p
         library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-        flags = _MAP_SHARED | _MAP_FIXED
-        found = library.mmap(address, size - self._mapped, _READ_WRITE, flags, self._file, self._mapped)
+        access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED
+        found = library.mmap(address, size - self._mapped, access, flags, self._file, self._mapped)
         if found != address:
             raise MemoryError(f"a file of {size} bytes could not be mapped: {os.strerror(ctypes.get_errno())}")
         self._mapped = size
 
 
-_LEAST_ROWS = 1 << 16
+_LEAST_ROWS = 1 << 16  # of a reservation, however little address space there is
 _SHARE = 64  # a reservation takes at most 1/64 of a limited address space, to leave room for everything else
 
 

@@ -23,7 +23,7 @@ from autobatch.tables.keyed.key_index import KeyIndex
 from autobatch.tables.row_access import FEW, locate_array, write_rows
 from autobatch.tables.stored import Changes, StoredBlock
 
-_MOST_ROWS = (1 << 32) - 2
+_MOST_ROWS = (1 << 32) - 2  # their numbers are uint32, of which the last two mean something else
 _LARGE = 1 << 16  # tables with more rows evict more than needed, so that not every step has to scan all rows:
 _SHARE = 8  # at least 1 / 2**8 of the table
 _FORGOTTEN = 1 << 16  # changed rows are logged up to this number, or the number of rows if greater
