@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from autobatch.batches import exports
+from autobatch.batches.exports import Exports
 from autobatch.core.current_region import asks_batches, current_region
 from autobatch.core.formatting import html_table, shown_value
 from autobatch.core.op import BATCH_RANK, is_boxed
@@ -56,7 +56,7 @@ _INTERNAL = "from_masked guard_data in_region is_ragged of of_data pending rank 
 _NOT_COMPLETED = frozenset((*_INTERNAL.split(), "size_of_first", "unguarded"))
 
 
-class Batch:
+class Batch(Exports):
     """One value per example. Abstract; the classes are `MaskedBatch`, `PackedBatch` and `ObjectBatch`.
 
     Attributes:
@@ -111,64 +111,6 @@ class Batch:
         more = f"and {count - len(rows)} more" if count > len(rows) else ""
         examples = "1 example" if count == 1 else f"{count} examples"
         return html_table(f"{type(self).__name__}: {examples}", ("example", "what it is", "value"), rows, more)
-
-    def to_arrow(self) -> Any:
-        """The examples as a pyarrow array of numbers, fixed-size lists or large lists; numbers are not copied.
-
-        Returns:
-            A `pyarrow.Array` with one element per example.
-
-        Raises:
-            UnsupportedError: the batch carries a gradient, or a dimension other than the first varies.
-        """
-        return exports.to_arrow(self)
-
-    def to_awkward(self) -> Any:
-        """The examples as an awkward array; packed values and offsets are not copied.
-
-        Returns:
-            An `awkward.Array` with one element per example.
-
-        Raises:
-            UnsupportedError: as `to_arrow`.
-        """
-        return exports.to_awkward(self)
-
-    def to_torch(self) -> Any:
-        """The examples as a torch tensor, jagged if the first dimension varies; values are not copied.
-
-        Returns:
-            A `torch.Tensor` whose first dimension is the batch.
-
-        Raises:
-            UnsupportedError: the examples are nested lists or objects, or the batch carries a gradient.
-        """
-        return exports.to_torch(self)
-
-    def to_polars(self) -> Any:
-        """The examples as a polars series, through Arrow.
-
-        Returns:
-            A `polars.Series` with one element per example.
-
-        Raises:
-            UnsupportedError: as `to_arrow`.
-        """
-        return exports.to_polars(self)
-
-    def to_pandas(self) -> Any:
-        """The examples as a pandas series of numbers, or else of the objects that `examples()` lists.
-
-        Returns:
-            A `pandas.Series` with one element per example.
-        """
-        return exports.to_pandas(self)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return exports.shared_values(self).__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return exports.shared_values(self).__dlpack_device__()
 
     def _lane(self, index: int) -> Any:
         """The value of one example; an array is a view."""

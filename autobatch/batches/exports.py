@@ -4,6 +4,7 @@ Each library is imported when a user asks for its form.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -43,24 +44,6 @@ def _check_plain(data: Any) -> None:
         raise UnsupportedError("a batch that carries a gradient cannot be converted; convert it outside of ab.grad")
 
 
-def to_arrow(batch: Any) -> Any:
-    """The implementation of `Batch.to_arrow`."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    if hasattr(batch, "values") and isinstance(batch.values, list):
-        return pa.array(batch.values)
-    values, levels = _layout(batch)
-    out = pa.array(np.ascontiguousarray(values).reshape(-1))
-    for axis in range(values.ndim - 1, 0, -1):
-        if width := values.shape[axis]:
-            out = pa.FixedSizeListArray.from_arrays(out, width)
-        else:  # which says nothing of how many there are
-            out = pa.array([[]] * math.prod(values.shape[:axis]), pa.list_(out.type, 0))
-    for offsets in reversed(levels[: len(levels) - values.ndim + 1]):
-        out = pa.LargeListArray.from_arrays(pa.array(offsets), out)
-    return out
-
-
 def with_any_lengths(array: Any) -> Any:
     """An Arrow array with lists of any length in place of those whose type says their length."""
     import pyarrow as pa  # noqa: PLC0415
@@ -73,61 +56,6 @@ def with_any_lengths(array: Any) -> Any:
         return old
 
     return array.cast(of_any_length(array.type))
-
-
-def to_polars(batch: Any) -> Any:
-    """The implementation of `Batch.to_polars`."""
-    import polars as pl  # noqa: PLC0415
-
-    found = to_arrow(batch)
-    empty = isinstance(batch, Batched) and 0 in batch.sizes  # polars cannot read Arrow's lists of length 0
-    return pl.Series(values=pl.from_arrow(with_any_lengths(found) if empty else found))
-
-
-def to_awkward(batch: Any) -> Any:
-    """The implementation of `Batch.to_awkward`."""
-    import awkward as ak  # noqa: PLC0415
-
-    if hasattr(batch, "values") and isinstance(batch.values, list):
-        return ak.Array(batch.values)
-    values, levels = _layout(batch)
-    out = ak.contents.NumpyArray(np.asarray(values))
-    for level in reversed(levels):
-        if not isinstance(level, int):
-            out = ak.contents.ListOffsetArray(ak.index.Index64(level), out)
-    return ak.Array(out)
-
-
-def to_torch(batch: Any) -> Any:
-    """The implementation of `Batch.to_torch`."""
-    import torch  # noqa: PLC0415
-
-    if hasattr(batch, "values") and isinstance(batch.values, list):
-        raise UnsupportedError("objects that differ by example have no tensor; .examples() lists them")
-    if isinstance(batch, Batched) and any(isinstance(size, Lengths) for size in batch.sizes[1:]):
-        return torch.nested.nested_tensor([torch.from_numpy(np.array(x)) for x in batch.examples()])  # type: ignore[attr-defined]
-    values, levels = _layout(batch)
-    offsets = [level for level in levels if not isinstance(level, int)]
-    if len(offsets) > 1:
-        raise UnsupportedError("nested lists have no jagged tensor; .values.to_torch() is the one of all inner lists")
-    values = torch.from_numpy(values if values.flags.writeable else values.copy())
-    if not offsets:
-        return values
-    return torch.nested.nested_tensor_from_jagged(values, torch.from_numpy(offsets[0].copy()))
-
-
-def to_pandas(batch: Any) -> Any:
-    """The implementation of `Batch.to_pandas`."""
-    import pandas as pd  # noqa: PLC0415
-
-    if isinstance(batch, Batched) and not batch.sizes:
-        _check_plain(batch.data)
-        return pd.Series(batch.data)
-    found = batch.examples()
-    out = np.empty(len(found), object)
-    for i, x in enumerate(found):
-        out[i] = x
-    return pd.Series(out)
 
 
 def shared_values(batch: Any) -> np.ndarray:
@@ -143,3 +71,119 @@ def shared_values(batch: Any) -> np.ndarray:
     if not isinstance(batch, np.ndarray):
         raise UnsupportedError("no one array holds these examples: give .data, or ab.PackedBatch.from_masked(batch)")
     return batch
+
+
+class Exports:
+    """The methods of a batch that give its examples in the form of another library."""
+
+    __slots__ = ()
+
+    examples: Callable[[], list[Any]]
+
+    def to_arrow(self) -> Any:
+        """The examples as a pyarrow array of numbers, fixed-size lists or large lists; numbers are not copied.
+
+        Returns:
+            A `pyarrow.Array` with one element per example.
+
+        Raises:
+            UnsupportedError: the batch carries a gradient, or a dimension other than the first varies.
+        """
+        import pyarrow as pa  # noqa: PLC0415
+
+        if hasattr(self, "values") and isinstance(self.values, list):
+            return pa.array(self.values)
+        values, levels = _layout(self)
+        out = pa.array(np.ascontiguousarray(values).reshape(-1))
+        for axis in range(values.ndim - 1, 0, -1):
+            if width := values.shape[axis]:
+                out = pa.FixedSizeListArray.from_arrays(out, width)
+            else:  # which says nothing of how many there are
+                out = pa.array([[]] * math.prod(values.shape[:axis]), pa.list_(out.type, 0))
+        for offsets in reversed(levels[: len(levels) - values.ndim + 1]):
+            out = pa.LargeListArray.from_arrays(pa.array(offsets), out)
+        return out
+
+    def to_awkward(self) -> Any:
+        """The examples as an awkward array; packed values and offsets are not copied.
+
+        Returns:
+            An `awkward.Array` with one element per example.
+
+        Raises:
+            UnsupportedError: as `to_arrow`.
+        """
+        import awkward as ak  # noqa: PLC0415
+
+        if hasattr(self, "values") and isinstance(self.values, list):
+            return ak.Array(self.values)
+        values, levels = _layout(self)
+        out = ak.contents.NumpyArray(np.asarray(values))
+        for level in reversed(levels):
+            if not isinstance(level, int):
+                out = ak.contents.ListOffsetArray(ak.index.Index64(level), out)
+        return ak.Array(out)
+
+    def to_torch(self) -> Any:
+        """The examples as a torch tensor, jagged if the first dimension varies; values are not copied.
+
+        Returns:
+            A `torch.Tensor` whose first dimension is the batch.
+
+        Raises:
+            UnsupportedError: the examples are nested lists or objects, or the batch carries a gradient.
+        """
+        import torch  # noqa: PLC0415
+
+        if hasattr(self, "values") and isinstance(self.values, list):
+            raise UnsupportedError("objects that differ by example have no tensor; .examples() lists them")
+        if isinstance(self, Batched) and any(isinstance(size, Lengths) for size in self.sizes[1:]):
+            return torch.nested.nested_tensor([torch.from_numpy(np.array(x)) for x in self.examples()])
+        values, levels = _layout(self)
+        offsets = [level for level in levels if not isinstance(level, int)]
+        if len(offsets) > 1:
+            raise UnsupportedError(
+                "nested lists have no jagged tensor; .values.to_torch() is the one of all inner lists"
+            )
+        values = torch.from_numpy(values if values.flags.writeable else values.copy())
+        if not offsets:
+            return values
+        return torch.nested.nested_tensor_from_jagged(values, torch.from_numpy(offsets[0].copy()))
+
+    def to_polars(self) -> Any:
+        """The examples as a polars series, through Arrow.
+
+        Returns:
+            A `polars.Series` with one element per example.
+
+        Raises:
+            UnsupportedError: as `to_arrow`.
+        """
+        import polars as pl  # noqa: PLC0415
+
+        found = self.to_arrow()
+        empty = isinstance(self, Batched) and 0 in self.sizes  # polars cannot read Arrow's lists of length 0
+        return pl.Series(values=pl.from_arrow(with_any_lengths(found) if empty else found))
+
+    def to_pandas(self) -> Any:
+        """The examples as a pandas series of numbers, or else of the objects that `examples()` lists.
+
+        Returns:
+            A `pandas.Series` with one element per example.
+        """
+        import pandas as pd  # noqa: PLC0415
+
+        if isinstance(self, Batched) and not self.sizes:
+            _check_plain(self.data)
+            return pd.Series(self.data)
+        found = self.examples()
+        out = np.empty(len(found), object)
+        for i, x in enumerate(found):
+            out[i] = x
+        return pd.Series(out)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return shared_values(self).__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return shared_values(self).__dlpack_device__()
