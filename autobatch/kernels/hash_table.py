@@ -12,11 +12,15 @@ slot is not yet moved is still there.
 Arrays with one entry for each row hold its key, the step of its last update (`DEAD` if the row is free), the number of
 its updates, and the mark during which its change was logged."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba.core import types
+from numba.core.base import BaseContext
+from numba.core.typing import BaseContext as TypingContext
+from numba.core.typing import Signature
 from numpy import int64, uint32, uint64
 
 from autobatch.kernels.jit import jit
@@ -145,10 +149,10 @@ def _plain_match_in_line(index: Any, line: Any, code: Any) -> uint64:
 
 
 @intrinsic_or_plain(_plain_match_in_line)
-def _match_in_line(typingctx: Any, index: Any, line: Any, code: Any) -> Any:
+def _match_in_line(typingctx: TypingContext, index: types.Type, line: types.Type, code: types.Type) -> Any:
     """The index of `code` among the four codes at array position `line`, 4 if none; by one vector comparison."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> Any:
         array = context.make_array(signature.args[0])(context, builder, args[0])
         word, codes = ir.IntType(64), ir.VectorType(ir.IntType(64), 4)
         held = builder.load(builder.bitcast(builder.gep(array.data, [args[1]]), codes.as_pointer()))

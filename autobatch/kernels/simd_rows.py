@@ -14,13 +14,16 @@ computation: `prefetch_row` and `prefetch_source` prefetch them. Nothing is chec
 names are plain Python."""
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, config, types
+from numba.core.base import BaseContext
+from numba.core.typing import BaseContext as TypingContext
+from numba.core.typing import Signature
 from numba.extending import intrinsic, models, register_model
 
 from autobatch.kernels.jit import jit
@@ -29,7 +32,7 @@ AHEAD = 8  # prefetch distance, in rows
 LINE = 64  # bytes of a cache line
 
 
-def emit_prefetch(builder: Any, address: Any, to_write: bool) -> None:
+def emit_prefetch(builder: ir.IRBuilder, address: ir.Value, to_write: bool) -> None:
     """Emit a prefetch of the cache line at an integer address; it never faults.
 
     A line that is to be read goes to the second cache, which waits for many more lines at once than the first does.
@@ -85,14 +88,14 @@ prefetch_element = jit(_prefetch_element if _compiled else _no_prefetch)  # one 
 prefetch_number = jit(_prefetch_number if _compiled else _no_prefetch)  # an element that is to be updated
 
 
-def read(builder: Any, address: Any, llvm_type: ir.Type) -> Any:
+def read(builder: ir.IRBuilder, address: ir.Value, llvm_type: ir.Type) -> Any:
     """A value at an address of any alignment."""
     out = builder.load(builder.inttoptr(address, llvm_type.as_pointer()))
     out.align = 1
     return out
 
 
-def splat(builder: Any, scalar: Any, k: int) -> Any:
+def splat(builder: ir.IRBuilder, scalar: ir.Value, k: int) -> Any:
     """A machine vector with k copies of a scalar."""
     one = ir.VectorType(scalar.type, 1)
     lone = builder.insert_element(ir.Constant(one, ir.Undefined), scalar, ir.IntType(32)(0))
@@ -104,7 +107,7 @@ def _constant(value: int, bits: int, k: int) -> Any:
     return ir.Constant(ir.VectorType(ir.IntType(bits), k), [value] * k)
 
 
-def from_half(builder: Any, bits: Any, k: int) -> Any:
+def from_half(builder: ir.IRBuilder, bits: ir.Value, k: int) -> Any:
     """float16 as float32, in integer arithmetic, so that no machine lacks it: the exponent is moved by a product."""
     wide, real = ir.VectorType(ir.IntType(32), k), ir.VectorType(ir.FloatType(), k)
     word = builder.zext(bits, wide)
@@ -138,7 +141,7 @@ class VectorLayout:
         self.across = across
         self.register = register
         # where the dispatcher looks before it calls any Python
-        self._numba_type_ = _LanesType(format, n, lead, across, register)
+        self._numba_type_ = LanesType(format, n, lead, across, register)
 
 
 def computed_dtype(format: str) -> np.dtype:
@@ -146,7 +149,7 @@ def computed_dtype(format: str) -> np.dtype:
     return np.dtype(np.float32) if format in ("b2", "f2", "q8") else np.dtype(format)
 
 
-class _LanesType(types.Dummy):
+class LanesType(types.Dummy):
     def __init__(self, format: str, n: int, lead: int, across: bool, register: int) -> None:
         self.format, self.n, self.lead, self.across, self.register = format, n, lead, across, register
         super().__init__(f"VectorLayout({format},{n},{lead},{across},{register})")
@@ -160,7 +163,7 @@ class VectorType(types.Type):
         super().__init__(f"Vector({code},{n},{lead},{register})")
 
 
-register_model(_LanesType)(models.OpaqueModel)
+register_model(LanesType)(models.OpaqueModel)
 
 
 @register_model(VectorType)
@@ -171,12 +174,12 @@ class _VectorModel(models.PrimitiveModel):
         super().__init__(manager, fe_type, ir.LiteralStructType(parts))
 
 
-@numba.extending.unbox(_LanesType)
+@numba.extending.unbox(LanesType)
 def _unbox_lanes(typ: Any, obj: Any, c: Any) -> Any:
     return numba.extending.NativeValue(c.context.get_dummy_value())
 
 
-def vector_of(lanes: _LanesType) -> VectorType:
+def vector_of(lanes: LanesType) -> VectorType:
     """The type of the value of some lanes."""
     return VectorType(computed_dtype(lanes.format).str[1:], lanes.n, lanes.lead, lanes.register)
 
@@ -236,12 +239,12 @@ def plain_load(lanes: VectorLayout, address: int, column: int, dim: int) -> np.n
 
 
 @intrinsic_or_plain(plain_load)
-def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any:
+def load(typingctx: TypingContext, lanes: LanesType, address: types.Type, column: types.Type, dim: types.Type) -> Any:
     """Elements [column, column + n) of the row at an address; `dim` is the length of the row."""
     vector = vector_of(lanes)
     integer = ir.IntType(64)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> Any:
         address, column, dim = (
             context.cast(builder, x, t, types.int64) for x, t in zip(args[1:], signature.args[1:], strict=True)
         )
@@ -273,18 +276,18 @@ def load(typingctx: Any, lanes: Any, address: Any, column: Any, dim: Any) -> Any
 
 
 @intrinsic_or_plain(lambda lanes: np.zeros(lanes.n, computed_dtype(lanes.format)))
-def zeros(typingctx: Any, lanes: Any) -> Any:
+def zeros(typingctx: TypingContext, lanes: LanesType) -> Any:
     """A vector value of zeros."""
     vector = vector_of(lanes)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> Any:
         return ir.Constant(context.get_value_type(vector), None)
 
     return vector(lanes), codegen
 
 
 @intrinsic_or_plain(lambda lanes: lanes.n)
-def width(typingctx: Any, lanes: Any) -> Any:
+def width(typingctx: TypingContext, lanes: LanesType) -> Any:
     """The number of elements in the lanes."""
     return types.intp(lanes), lambda context, builder, signature, args: ir.IntType(64)(lanes.n)
 
@@ -292,7 +295,7 @@ def width(typingctx: Any, lanes: Any) -> Any:
 def map_vectors(vector: Any, combine: Callable[[Any, int, list[Any]], Any], operands: int) -> Any:
     """Code that combines the machine vectors of the first operands, one piece after the other."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> Any:
         out = ir.Constant(context.get_value_type(vector), ir.Undefined)
         rest = list(args[operands:])
         if rest:  # a factor, in the dtype of the elements
@@ -315,10 +318,10 @@ def _plain_add(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 @intrinsic_or_plain(_plain_add)
-def add(typingctx: Any, x: Any, y: Any) -> Any:
+def add(typingctx: TypingContext, x: VectorType, y: VectorType) -> Any:
     """x + y"""
 
-    def combine(builder: Any, k: int, parts: list[Any]) -> Any:
+    def combine(builder: ir.IRBuilder, k: int, parts: list[Any]) -> Any:
         return builder.fadd(*parts) if x.code[0] == "f" else builder.add(*parts)
 
     return x(x, y), map_vectors(x, combine, 2)
@@ -330,10 +333,10 @@ def _plain_scaled(x: np.ndarray, factor: Any) -> np.ndarray:
 
 
 @intrinsic_or_plain(_plain_scaled)
-def scaled(typingctx: Any, x: Any, factor: Any) -> Any:
+def scaled(typingctx: TypingContext, x: VectorType, factor: types.Type) -> Any:
     """x * factor, the factor rounded to the dtype of x."""
 
-    def combine(builder: Any, k: int, parts: list[Any]) -> Any:
+    def combine(builder: ir.IRBuilder, k: int, parts: list[Any]) -> Any:
         value, factor = parts
         return (builder.fmul if x.code[0] == "f" else builder.mul)(value, splat(builder, factor, k))
 
@@ -341,8 +344,8 @@ def scaled(typingctx: Any, x: Any, factor: Any) -> Any:
 
 
 def _extremum(sign: str) -> Callable[..., Any]:
-    def typed(typingctx: Any, x: Any, y: Any) -> Any:
-        def combine(builder: Any, k: int, parts: list[Any]) -> Any:
+    def typed(typingctx: TypingContext, x: VectorType, y: VectorType) -> Any:
+        def combine(builder: ir.IRBuilder, k: int, parts: list[Any]) -> Any:
             old, new = parts
             if x.code[0] == "f":
                 better = builder.or_(builder.fcmp_ordered(sign, new, old), builder.fcmp_unordered("uno", new, new))
@@ -366,10 +369,10 @@ def _plain_store(out: np.ndarray, row: int, column: int, x: np.ndarray) -> None:
 
 
 @intrinsic_or_plain(_plain_store)
-def store(typingctx: Any, out: Any, row: Any, column: Any, x: Any) -> Any:
+def store(typingctx: TypingContext, out: types.Type, row: types.Type, column: types.Type, x: VectorType) -> Any:
     """out[row, column : column + n] = x, for a matrix of the dtype of x with contiguous rows."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> Any:
         array = context.make_array(signature.args[0])(context, builder, args[0])
         row, column = (context.cast(builder, args[i], signature.args[i], types.intp) for i in (1, 2))
         offset = builder.mul(row, cgutils.unpack_tuple(builder, array.strides, 2)[0])
@@ -388,8 +391,8 @@ def _plain_put(address: int, column: int, x: np.ndarray) -> None:
     ctypes.memmove(int(address) + column * x.itemsize, x.tobytes(), x.nbytes)
 
 
-def _put(typingctx: Any, address: Any, column: Any, x: Any, nontemporal: bool) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+def _put(typingctx: TypingContext, address: types.Type, column: types.Type, x: VectorType, nontemporal: bool) -> Any:
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> Any:
         integer = ir.IntType(64)
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (0, 1))
         size = integer(int(x.code[1:]))
@@ -406,22 +409,22 @@ def _put(typingctx: Any, address: Any, column: Any, x: Any, nontemporal: bool) -
 
 
 @intrinsic_or_plain(_plain_put)
-def put(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
+def put(typingctx: TypingContext, address: types.Type, column: types.Type, x: VectorType) -> Any:
     """Elements [column, column + n) of the row at an address become x, in the dtype of x."""
     return _put(typingctx, address, column, x, False)
 
 
 @intrinsic_or_plain(_plain_put)
-def put_nontemporal(typingctx: Any, address: Any, column: Any, x: Any) -> Any:
+def put_nontemporal(typingctx: TypingContext, address: types.Type, column: types.Type, x: VectorType) -> Any:
     """Like `put`, with non-temporal stores; the address written must be a multiple of the vectors' size."""
     return _put(typingctx, address, column, x, True)
 
 
 @intrinsic_or_plain(lambda x: x)
-def held(typingctx: Any, x: Any) -> Any:
+def held(typingctx: TypingContext, x: types.Type) -> Any:
     """The same integer, kept in a register, so that the compiler does not reload the argument from memory."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> Any:
         llvm_type = ir.FunctionType(args[0].type, [args[0].type])
         return builder.asm(llvm_type, "", "=r,0", [args[0]], False)
 
@@ -429,11 +432,11 @@ def held(typingctx: Any, x: Any) -> Any:
 
 
 @intrinsic_or_plain(lambda lanes, address, column: None)
-def prefetch(typingctx: Any, lanes: Any, address: Any, column: Any) -> Any:
+def prefetch(typingctx: TypingContext, lanes: LanesType, address: types.Type, column: types.Type) -> Any:
     """Prefetch elements of a row that will be read soon; the address need not be valid."""
     size = 1 if lanes.format == "q8" else int(lanes.format[1:])
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> Any:
         address, column = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (1, 2))
         integer = ir.IntType(64)
         start = builder.add(address, builder.mul(column, integer(size)))

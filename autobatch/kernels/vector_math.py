@@ -13,8 +13,12 @@ import numba
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
+from numba.core.base import BaseContext
+from numba.core.typing import BaseContext as TypingContext
+from numba.core.typing import Signature
 
 from autobatch.kernels.simd_rows import (
+    LanesType,
     VectorLayout,
     VectorType,
     computed_dtype,
@@ -37,14 +41,14 @@ def _ignoring_float_errors(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _binary(plain: Callable[..., Any], instruction: str) -> Any:
-    def typed(typingctx: Any, x: Any, y: Any) -> Any:
+    def typed(typingctx: TypingContext, x: VectorType, y: VectorType) -> Any:
         return x(x, y), map_vectors(x, lambda builder, k, parts: getattr(builder, instruction)(*parts), 2)
 
     return intrinsic_or_plain(_ignoring_float_errors(plain))(typed)
 
 
 def _unary(plain: Callable[..., Any], combine: Callable[[Any, Any], Any]) -> Any:
-    def typed(typingctx: Any, x: Any) -> Any:
+    def typed(typingctx: TypingContext, x: VectorType) -> Any:
         return x(x), map_vectors(x, lambda builder, k, parts: combine(builder, parts[0]), 1)
 
     return intrinsic_or_plain(_ignoring_float_errors(plain))(typed)
@@ -53,11 +57,11 @@ def _unary(plain: Callable[..., Any], combine: Callable[[Any, Any], Any]) -> Any
 def _comparison(plain: Callable[..., Any], sign: str, unordered: bool = False) -> Any:
     """Comparison intrinsic; its mask has machine vectors of as many elements as those of its operands."""
 
-    def typed(typingctx: Any, x: Any, y: Any) -> Any:
+    def typed(typingctx: TypingContext, x: VectorType, y: VectorType) -> Any:
         mask = VectorType("u1", x.n, x.lead)
         assert [k for _, k in machine_vectors(mask)] == [k for _, k in machine_vectors(x)]
 
-        def combine(builder: Any, k: int, parts: list[Any]) -> Any:
+        def combine(builder: ir.IRBuilder, k: int, parts: list[Any]) -> Any:
             compare = builder.fcmp_unordered if unordered else builder.fcmp_ordered
             return builder.zext(compare(sign, *parts), ir.VectorType(ir.IntType(8), k))
 
@@ -66,7 +70,7 @@ def _comparison(plain: Callable[..., Any], sign: str, unordered: bool = False) -
     return intrinsic_or_plain(lambda x, y: plain(x, y).astype(np.uint8))(typed)
 
 
-def call_intrinsic(builder: Any, name: str, *args: Any) -> Any:
+def call_intrinsic(builder: ir.IRBuilder, name: str, *args: Any) -> Any:
     """Call the LLVM intrinsic `name` on vectors of one float type."""
     llvm_type = args[0].type
     suffix = f"v{llvm_type.count}f{32 if llvm_type.element == ir.FloatType() else 64}"
@@ -98,11 +102,11 @@ def _splat(x: Any, value: float) -> Any:
 
 
 @intrinsic_or_plain(lambda lanes, value: np.full(lanes.n, value, computed_dtype(lanes.format)))
-def fill(typingctx: Any, lanes: Any, value: Any) -> Any:
+def fill(typingctx: TypingContext, lanes: LanesType, value: types.Type) -> Any:
     """A vector with the same number in every lane, rounded to the lanes' dtype."""
     vector = vector_of(lanes)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> Any:
         scalar = types.float32 if vector.code == "f4" else types.float64 if vector.code == "f8" else types.uint8
         value = context.cast(builder, args[1], signature.args[1], scalar)
         out = ir.Constant(context.get_value_type(vector), ir.Undefined)
@@ -114,20 +118,20 @@ def fill(typingctx: Any, lanes: Any, value: Any) -> Any:
 
 
 @intrinsic_or_plain(lambda mask, x, y: np.where(mask, x, y))
-def choose(typingctx: Any, mask: Any, x: Any, y: Any) -> Any:
+def choose(typingctx: TypingContext, mask: types.Type, x: VectorType, y: VectorType) -> Any:
     """Elementwise: x where the mask is 1, else y."""
 
-    def combine(builder: Any, k: int, parts: list[Any]) -> Any:
+    def combine(builder: ir.IRBuilder, k: int, parts: list[Any]) -> Any:
         return builder.select(builder.icmp_unsigned("!=", parts[0], _splat(parts[0], 0)), parts[1], parts[2])
 
     return x(mask, x, y), map_vectors(x, combine, 3)
 
 
 @intrinsic_or_plain(lambda x: int(not np.isfinite(x).all()))
-def any_nonfinite(typingctx: Any, x: Any) -> Any:
+def any_nonfinite(typingctx: TypingContext, x: VectorType) -> Any:
     """1 if any element is infinite or NaN, else 0."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> Any:
         out = ir.IntType(64)(0)
         for index, (_, k) in enumerate(machine_vectors(x)):
             part = builder.extract_value(args[0], index)
@@ -142,8 +146,8 @@ def any_nonfinite(typingctx: Any, x: Any) -> Any:
 def _reduction(plain: Callable[..., Any], combine: Callable[[Any, Any, Any], Any]) -> Any:
     """Reduce a vector to one number: combine its two halves until one element is left."""
 
-    def typed(typingctx: Any, x: Any) -> Any:
-        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def typed(typingctx: TypingContext, x: VectorType) -> Any:
+        def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> Any:
             out = None
             for index, (_, k) in enumerate(machine_vectors(x)):
                 part = builder.extract_value(args[0], index)
@@ -167,7 +171,7 @@ def _index_range(first: int, k: int) -> Any:
 
 
 def _either_nan(sign: str) -> Callable[[Any, Any, Any], Any]:
-    def combine(builder: Any, x: Any, y: Any) -> Any:
+    def combine(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> Any:
         better = builder.or_(builder.fcmp_ordered(sign, y, x), builder.fcmp_unordered("uno", y, y))
         return builder.select(better, y, x)
 
@@ -182,7 +186,7 @@ def _sum_by_halves(x: np.ndarray) -> Any:
     return x[0]
 
 
-def _sum(builder: Any, x: Any, y: Any) -> Any:
+def _sum(builder: ir.IRBuilder, x: ir.Value, y: ir.Value) -> Any:
     return (builder.add if isinstance(x.type.element, ir.IntType) else builder.fadd)(x, y)
 
 
@@ -194,11 +198,11 @@ reduce_min = _reduction(np.min, _either_nan("<"))
 # exp, tanh, sigmoid and the normal distribution function of float32
 
 
-def _fma(builder: Any, x: Any, y: Any, z: Any) -> Any:
+def _fma(builder: ir.IRBuilder, x: ir.Value, y: ir.Value, z: ir.Value) -> Any:
     return call_intrinsic(builder, "fmuladd", x, y, z)
 
 
-def _polynomial(builder: Any, x: Any, coefficients: Sequence[float]) -> Any:
+def _polynomial(builder: ir.IRBuilder, x: ir.Value, coefficients: Sequence[float]) -> Any:
     """A polynomial of x, whose coefficients begin with that of the highest power."""
     out = _splat(x, coefficients[0])
     for coefficient in coefficients[1:]:
@@ -217,7 +221,7 @@ _EXP = tuple(map(_f32, (1.9875691500e-4, 1.3981999507e-3, 8.3334519073e-3, 4.166
 _TANH = tuple(map(_f32, (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)))
 
 
-def exp_vector(builder: Any, x: Any) -> Any:
+def exp_vector(builder: ir.IRBuilder, x: ir.Value) -> Any:
     """e**x of one machine vector: 2**n * e**r, |r| <= ln(2) / 2; 2**n is two factors, so that it does not overflow."""
     x = builder.select(builder.fcmp_ordered(">", x, _splat(x, 89.0)), _splat(x, 89.0), x)
     x = builder.select(builder.fcmp_ordered("<", x, _splat(x, -105.0)), _splat(x, -105.0), x)
@@ -238,13 +242,13 @@ def exp_vector(builder: Any, x: Any) -> Any:
     return value
 
 
-def sigmoid_vector(builder: Any, x: Any) -> Any:
+def sigmoid_vector(builder: ir.IRBuilder, x: ir.Value) -> Any:
     """1 / (1 + e**-x) of one machine vector."""
     one = _splat(x, 1.0)
     return builder.fdiv(one, builder.fadd(exp_vector(builder, builder.fneg(x)), one))
 
 
-def tanh_vector(builder: Any, x: Any) -> Any:
+def tanh_vector(builder: ir.IRBuilder, x: ir.Value) -> Any:
     """tanh of one machine vector, from tanh(|x|): a polynomial below 0.625, else 1 - 2 / (e**2|x| + 1)."""
     size = call_intrinsic(builder, "fabs", x)
     square = builder.fmul(size, size)
@@ -268,7 +272,7 @@ _SHIFT_WIDE = 6755399441055744.0  # 1.5 * 2**52
 _EXP_WIDE = tuple(1 / math.factorial(n) for n in range(9, -1, -1))
 
 
-def normal_cdf_vector(builder: Any, x: Any) -> Any:
+def normal_cdf_vector(builder: ir.IRBuilder, x: ir.Value) -> Any:
     """The normal distribution function of one machine vector of float32, computed in float64 and rounded once."""
     size = call_intrinsic(builder, "fabs", x)
     size = builder.select(builder.fcmp_ordered(">", size, _splat(x, 14.5)), _splat(x, 14.5), size)
@@ -314,11 +318,11 @@ def _plain_load_first(lanes: VectorLayout, address: int, count: int) -> np.ndarr
 
 
 @intrinsic_or_plain(_plain_load_first)
-def load_first(typingctx: Any, lanes: Any, address: Any, count: Any) -> Any:
+def load_first(typingctx: TypingContext, lanes: LanesType, address: types.Type, count: types.Type) -> Any:
     """The first min(count, lanes) elements at an address, and zeros in the remaining lanes."""
     vector = vector_of(lanes)
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Sequence[ir.Value]) -> Any:
         address, count = (context.cast(builder, args[i], signature.args[i], types.int64) for i in (1, 2))
         n = lanes.n
         places = ir.Constant(ir.VectorType(ir.IntType(64), n), list(range(n)))

@@ -9,11 +9,13 @@ import math
 import operator
 import platform
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, imputils, types
+from numba.core.typing import BaseContext as TypingContext
 from numba.cpython import listobj
 from numba.cpython.unsafe.tuple import tuple_setitem
 from numba.extending import intrinsic
@@ -69,7 +71,7 @@ float_flags = _status_call("fetestexcept")  # the floating-point status flags th
 clear_flags = _status_call("feclearexcept")
 
 
-def _opaque(builder: Any, value: Any) -> Any:
+def _opaque(builder: ir.IRBuilder, value: ir.Value) -> Any:
     """Hide a float's value from the optimiser, by an empty inline assembly statement."""
     register = "w" if FLAGS == 0b111 else "x"
     assembly = ir.InlineAsm(ir.FunctionType(value.type, [value.type]), "", f"={register},0", side_effect=False)
@@ -90,7 +92,7 @@ def opaque(typing_context, value):
 _LIST: Any = types.ListType  # type: ignore[attr-defined]  # Numba's own
 
 
-def _by_operator(typing_context: Any, function: Any, *kinds: Any) -> Any:
+def _by_operator(typing_context: TypingContext, function: Callable[..., Any], *kinds: types.Type) -> Any:
     """Numba's implementation of an operator: its signature, and the function that generates its code."""
     known = typing_context.resolve_value_type(function)
     signature = known.get_call_type(typing_context, kinds, {})
