@@ -32,6 +32,10 @@ class Framework:
 
     name = "numpy"
 
+    @functools.cached_property
+    def _library(self) -> Any:
+        return imported(self.name)
+
     def owns(self, x: Any) -> bool:
         """True if `x` is an array of this library."""
         return isinstance(x, np.ndarray | np.generic)
@@ -51,8 +55,7 @@ class Framework:
 
     def differentiable(self, f: Callable[..., Any]) -> Callable[..., Any]:
         """The form of a user's function to call where gradients are taken."""
-        form: Callable[..., Any] = per_example_form(f)
-        return form
+        return per_example_form(f) if self.name == "numpy" else f
 
     def vjp(
         self, run: Run, floats: Sequence[Any], weights: Sequence[np.ndarray], more: Sequence[Any] = ()
@@ -82,19 +85,12 @@ class TorchFramework(Framework):
 
     name = "torch"
 
-    @functools.cached_property
-    def _torch(self) -> Any:
-        return imported("torch")
-
-    def differentiable(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        return f
-
     def owns(self, x: Any) -> bool:
         torch: Any = sys.modules.get("torch")
         return torch is not None and isinstance(x, getattr(torch, "Tensor", ()))
 
     def array(self, x: np.ndarray, like: Any = None) -> Any:
-        out = self._torch.from_numpy(np.array(x, order="C"))
+        out = self._library.from_numpy(np.array(x, order="C"))
         return out.to(like.dtype) if self.owns(like) and like.dtype != out.dtype else out
 
     def numpy(self, x: Any) -> Any:
@@ -105,19 +101,19 @@ class TorchFramework(Framework):
             raise UnsupportedError(
                 f"a tensor is on the device {x.device}; autobatch computes on the CPU: write x.cpu()"
             )
-        if x.layout != self._torch.strided:
+        if x.layout != self._library.strided:
             raise UnsupportedError(f"a tensor has the layout {x.layout}; expected a dense one: write x.to_dense()")
         x = x.resolve_conj().resolve_neg()
-        return x.float().numpy() if x.dtype == self._torch.bfloat16 else x.numpy()
+        return x.float().numpy() if x.dtype == self._library.bfloat16 else x.numpy()
 
     def call(self, f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        with self._torch.no_grad():
+        with self._library.no_grad():
             return f(*args, **kwargs)
 
     def vjp(
         self, run: Run, floats: Sequence[Any], weights: Sequence[np.ndarray], more: Sequence[Any] = ()
     ) -> list[Any]:
-        torch = self._torch
+        torch = self._library
         with torch.enable_grad():
             given = [self.array(x, like).requires_grad_() for x, like in floats]
             outputs = run(given)[1]
@@ -136,19 +132,12 @@ class JaxFramework(Framework):
 
     name = "jax"
 
-    @functools.cached_property
-    def _jax(self) -> Any:
-        return imported("jax")
-
-    def differentiable(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        return f
-
     def owns(self, x: Any) -> bool:
         jax: Any = sys.modules.get("jax")
         return jax is not None and isinstance(x, getattr(jax, "Array", ()))
 
     def array(self, x: np.ndarray, like: Any = None) -> Any:
-        return self._jax.numpy.asarray(np.array(x), dtype=like.dtype if self.owns(like) else None)
+        return self._library.numpy.asarray(np.array(x), dtype=like.dtype if self.owns(like) else None)
 
     def numpy(self, x: Any) -> Any:
         if not self.owns(x):
@@ -163,7 +152,7 @@ class JaxFramework(Framework):
         self, run: Run, floats: Sequence[Any], weights: Sequence[np.ndarray], more: Sequence[Any] = ()
     ) -> list[Any]:
         given = [self.array(x, like) for x, like in floats]
-        outputs, back = self._jax.vjp(lambda values: run(values)[1], given)
+        outputs, back = self._library.vjp(lambda values: run(values)[1], given)
         found = back([self.array(weight, x) for x, weight in zip(outputs, weights, strict=True)])[0]
         return [self.numpy(g) for g in found]
 

@@ -304,7 +304,7 @@ def _function_of(torch: Any) -> Any:
                 return None, *ctx.call.backward(cotangents)
             present = [ct is not None for ct in cotangents]  # create_graph=True, or torch.func
             given = [ct for ct in cotangents if ct is not None]
-            return None, *FirstGradients.apply(ctx.call, present, *given, *saved)
+            return None, *_first_gradients_of(torch).apply(ctx.call, present, *given, *saved)
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -313,9 +313,14 @@ def _function_of(torch: Any) -> Any:
                 "the function in NumPy"
             )
 
-    class FirstGradients(torch.autograd.Function):
-        """The gradients of a call, as a function that cannot itself be differentiated."""
+    return Ours
 
+
+@functools.lru_cache(maxsize=1)
+def _first_gradients_of(torch: Any) -> Any:
+    """The `torch.autograd.Function` of the gradients of calls, which itself cannot be differentiated."""
+
+    class FirstGradients(torch.autograd.Function):
         @staticmethod
         def forward(call: _Call, present: Sequence[bool], *tensors: Any) -> Any:
             given = iter(tensors[: sum(present)])
@@ -350,4 +355,4 @@ def _function_of(torch: Any) -> Any:
                 "in NumPy, with ab.grad(ab.grad(f)) or ab.jvp"
             )
 
-    return Ours
+    return FirstGradients

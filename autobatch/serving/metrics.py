@@ -5,9 +5,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-# Upper bounds of the histograms, such as dashboards of Prometheus expect: in steps of 2 to 2.5, and powers of two.
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # upper bounds
+_SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)  # the same for the number of requests
 
 
 class Histogram:
