@@ -32,7 +32,6 @@ from autobatch.batches.stacking import stack_results
 from autobatch.compiled.compiled_map import compiled_map
 from autobatch.core.memory import collector_paused
 from autobatch.errors import FallbackWarning, Unsupported
-from autobatch.testing.inspect import Tape, forget_warnings, map_with_stats
 from tests.compiled.interpreted import interpreted
 from tests.inspect import Tape, forget_warnings, map_with_stats
 

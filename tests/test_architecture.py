@@ -95,11 +95,11 @@ MOST_FILES_A_FOLDER = 16
 MOST_FILES = 332
 MOST_LINES = {
     "": 406,
-    "api": 2_287,
+    "api": 2_279,
     "autodiff": 1_036,
-    "batches": 5_371,
+    "batches": 4_971,
     "blocks": 4_130,
-    "bridges": 998,
+    "bridges": 992,
     "checkpoint": 2_888,
     "cli": 954,
     "compiled": 10_526,
@@ -117,8 +117,8 @@ MOST_LINES = {
     "rewrite": 6_853,
     "segments": 21,
     "serving": 1_835,
-    "tables": 7_202,
-    "testing": 3_306,
+    "tables": 7_071,
+    "testing": 2_967,
 }
 
 # Functions of NumPy, of each of which at most so many files say what it means: its op's, and its effects or its kernel.
@@ -239,6 +239,43 @@ def read(path: pathlib.Path) -> Read:
             found.taken.extend((node.module or "", alias.name) for alias in node.names)
         if isinstance(node, ast.ClassDef):
             found.classes.append(node.name)
+        waiting += [(child, inside or isinstance(node, late)) for child in ast.iter_child_nodes(node)]
+    named = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
+    found.undocumented.extend((node.lineno, node.name) for node in named if not says_what_it_is(node))
+    return found
+
+
+class Measured(NamedTuple):
+    """How much there is in a file for a reader to know."""
+
+    parameters: list[bool]  # of each annotated one, whether that is `Any`
+    long: list[str]  # functions
+    numbers: list[bool]  # of each constant of the module that is one or several, whether it says why
+    has_kind: bool  # something of its own is called `kind`; a dtype's, or an op's, is an attribute of another
+
+
+def is_number(node: ast.expr | None) -> bool:
+    """True for an expression of numbers only: 1 << 16, (0.5, 2), -1."""
+    inner = [] if node is None else list(ast.walk(node))
+    computed = ast.BinOp | ast.UnaryOp | ast.Tuple | ast.operator | ast.unaryop | ast.expr_context
+    parts = [each for each in inner if not isinstance(each, computed)]
+    return bool(parts) and all(isinstance(each, ast.Constant) and type(each.value) in (int, float) for each in parts)
+
+
+@functools.cache
+def measured(path: pathlib.Path) -> Measured:
+    tree, lines = parse(path), path.read_text(encoding="utf-8").splitlines()
+    found, names = Measured([], [], [], False), set()
+    for node, after in itertools.zip_longest(tree.body, tree.body[1:]):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and is_number(node.value):
+            told = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            beside = (lines[node.end_lineno - 1], lines[node.lineno - 2])
+            found.numbers.append(told or "#" in beside[0] or beside[1].startswith("#"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        if isinstance(node, ast.arg):
+            names.add(node.arg)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
             said = [ast.unparse(each.annotation) for each in given if each.annotation is not None]
@@ -246,10 +283,7 @@ def read(path: pathlib.Path) -> Read:
             first = node.body[bool(ast.get_docstring(node)) and len(node.body) > 1]
             if node.end_lineno - first.lineno >= LONG:
                 found.long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
-        waiting += [(child, inside or isinstance(node, late)) for child in ast.iter_child_nodes(node)]
-    named = [node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)]
-    found.undocumented.extend((node.lineno, node.name) for node in named if not says_what_it_is(node))
-    return found
+    return found._replace(has_kind="kind" in names)
 
 
 def test_every_folder_has_a_layer():
@@ -410,6 +444,28 @@ def test_what_a_function_means_stands_in_one_place(function):
     others = {path for name, path in ANOTHER_MEANING if name == function}
     assert others <= found, "a reason that nothing needs"
     assert len(found - others) <= MOST_FILES_OF_A_FUNCTION, sorted(found - others)
+
+
+def test_parameters_have_types():
+    said = [each for path in MODULES for each in measured(path).parameters]
+    assert sum(said) <= MOST_ANY * len(said), f"{sum(said)} of {len(said)}"
+
+
+def test_functions_are_of_a_length_to_read():
+    found = [each for path in MODULES for each in measured(path).long]
+    assert len(found) <= MOST_LONG_FUNCTIONS, "\n".join(found)
+
+
+def test_numbers_are_few_and_say_why():
+    found = {str(path.relative_to(ROOT)): measured(path).numbers for path in MODULES if measured(path).numbers}
+    assert sum(map(len, found.values())) <= MOST_NUMBERS
+    silent = {name: told.count(False) for name, told in found.items() if False in told}
+    assert sum(silent.values()) <= MOST_NUMBERS_WITHOUT_A_REASON, silent
+
+
+def test_kind_is_a_word_of_few_files():
+    found = [str(path.relative_to(ROOT)) for path in MODULES if measured(path).has_kind]
+    assert len(found) <= MOST_FILES_WITH_A_KIND, "\n".join(found)
 
 
 def test_the_first_line_of_a_module_says_its_concept():

@@ -150,6 +150,8 @@ def computed_dtype(format: str) -> np.dtype:
 
 
 class LanesType(types.Dummy):
+    """The type of a `VectorLayout`, which has its fields."""
+
     def __init__(self, format: str, n: int, lead: int, across: bool, register: int) -> None:
         self.format, self.n, self.lead, self.across, self.register = format, n, lead, across, register
         super().__init__(f"VectorLayout({format},{n},{lead},{across},{register})")

@@ -20,7 +20,6 @@ from autobatch.errors import OptionError
 from autobatch.rewrite.taped_forms import per_example_form
 from autobatch.tables.table import EmbeddingTable
 from autobatch.testing.compared_ways import PackedArguments, ReferenceLoop, Way, fresh, is_float
-from autobatch.testing.inspect import watched
 
 
 @dataclasses.dataclass

@@ -27,7 +27,6 @@ from autobatch.errors import FallbackWarning
 from autobatch.testing.compared_ways import LockStep, fresh
 from autobatch.testing.equivalence import Reference
 from autobatch.testing.gradients import gradients
-from autobatch.testing.inspect import regions
 from tests.fuzz import by_seed, main
 from tests.inspect import regions
 from tests.law import assert_same, batch_of, ragged

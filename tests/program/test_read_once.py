@@ -10,7 +10,7 @@ import autobatch as ab
 from autobatch.program import purity, source
 from autobatch.program.purity import is_pure
 from autobatch.program.source import find, own_tree
-from autobatch.testing.inspect import watched
+from tests.inspect import watched
 
 IDS = [np.array([0, 1, 2]), np.array([3, 1]), np.array([2, 2, 0, 1])]
 PARAMS = {"emb": np.eye(4), "w": np.eye(4), "u": np.eye(4), "out": np.ones((4, 2))}

@@ -5,7 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.testing import forms
-from autobatch.testing.inspect import no_compiler
+from tests.inspect import no_compiler
 
 XS = [np.linspace(0.0, 1.0, n) for n in (3, 5, 4, 6)]
 PARAMS = {"w": np.eye(2), "u": np.eye(2)}
