@@ -32,7 +32,7 @@ class ArgumentChanges:
         for original, copy in pairs:
             self._add(original, copy)
 
-    def _add(self, original: Any, copy: Any) -> None:
+    def _add(self, original: object, copy: object) -> None:
         if copy is original or type(original) in pytree.PLAIN or is_array_like(original):
             return
         before = parts_of(copy)
@@ -84,13 +84,13 @@ class ArgumentChanges:
         run_all(calls)
 
 
-def _overlap(value: Any, other: Any) -> bool:
+def _overlap(value: object, other: object) -> bool:
     if isinstance(value, np.ndarray) and isinstance(other, np.ndarray) and not is_boxed(value) and not is_boxed(other):
         return overlap(value, other)
     return value is other
 
 
-def _set_parts(original: Any, parts: dict[Any, Any]) -> None:
+def _set_parts(original: object, parts: dict[Any, Any]) -> None:
     if isinstance(original, dict):
         refill(original, list(parts.items()))
     elif isinstance(original, list):

@@ -51,7 +51,7 @@ class Gradient:
         """A `Gradient` from the arguments of `grad` or `value_and_grad`."""
         return cls(f, *_positions(argnums), bool(has_aux), with_value)
 
-    def result(self, value: Any, gradient: Any) -> Any:
+    def result(self, value: Any, gradient: object) -> Any:
         """The return value, from the function's value and its gradient."""
         if self.with_value:
             return value, gradient
@@ -307,20 +307,20 @@ def _argument(f: Callable[..., Any], position: int) -> str:
     return names[position] if position < len(names) else f"argument {position}"
 
 
-def _split_aux(result: Any) -> tuple[Any, Any]:
+def _split_aux(result: object) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
         given = type(result).__name__
         raise UnsupportedError(f"with has_aux=True the function returns (scalar, auxiliary); it returned {given}")
     return result
 
 
-def forced(leaf: Any, tape: Tape) -> Any:
+def forced(leaf: object, tape: Tape) -> Any:
     """The leaf of a result; if it is recorded by an interpreter opened inside the function, it is computed first."""
     force = getattr(leaf, "_ab_force", None)
     return leaf if force is None or rank_of(leaf) < tape.level else force()
 
 
-def _check_result(result: Any) -> None:
+def _check_result(result: object) -> None:
     if rank_of(result) == BATCH_RANK:
         raise UnsupportedError(
             "the differentiated function returned a batch, one value for each example; reduce it over the batch "
@@ -413,7 +413,7 @@ def vjp(f: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> tuple[Any, Pull
     return pytree.unflatten(structure, [unboxed(leaf, tape) for leaf in found]), back
 
 
-def _recorded(leaf: Any, tape: Tape) -> TapeArray | None:
+def _recorded(leaf: object, tape: Tape) -> TapeArray | None:
     """The tape's array in a leaf of the result: the leaf itself or a batch's data; None if the leaf is constant."""
     inner = batch_data(leaf) if rank_of(leaf) == BATCH_RANK and type(leaf).__name__ != "ObjectBatch" else leaf
     return inner if type(inner) is TapeArray and inner._ab_tape is tape and inner._ab_index >= 0 else None
@@ -453,7 +453,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     return value, pytree.unflatten(structure, results)
 
 
-def _directions(where: str, primal: Any, tangent: Any) -> list[Any]:
+def _directions(where: str, primal: object, tangent: object) -> list[Any]:
     """The checked tangent of each leaf of an argument; None for a leaf that is not a float or has no tangent."""
     values, structure = parameter_trees.flatten(primal)
     if tangent is None:
@@ -474,7 +474,7 @@ def _directions(where: str, primal: Any, tangent: Any) -> list[Any]:
     return out
 
 
-def _leaves_like(given: Any, gradient: Any) -> list[Any]:
+def _leaves_like(given: object, gradient: object) -> list[Any]:
     structure = parameter_trees.flatten(given)[1]
     return list(parameter_trees.like_leaves(structure, gradient, "gradient"))
 
@@ -486,11 +486,11 @@ def _inner_product(gradient: Any, direction: Any) -> Any:
     return np.sum(gradient * direction)
 
 
-def _is_float(value: Any) -> bool:
+def _is_float(value: object) -> bool:
     return isinstance(value, float) or (parameter_trees.is_array_like(value) and dtype_of(value).kind == "f")
 
 
-def _as_type_of(output: Any, tangent: Any) -> Any:
+def _as_type_of(output: object, tangent: Any) -> Any:
     """The tangent of an output, converted to a Python float or NumPy scalar if the output is one."""
     if type(output) is float:
         return float(tangent)

@@ -102,12 +102,12 @@ class Tape:
         self.closed = False
         self.is_inner = active_tape() is not None
 
-    def leaf(self, value: Any) -> "TapeArray":
+    def leaf(self, value: object) -> "TapeArray":
         """A differentiated input."""
         self.nodes.append(None)
         return TapeArray(self, len(self.nodes) - 1, value)
 
-    def constant(self, value: Any) -> "TapeArray":
+    def constant(self, value: object) -> "TapeArray":
         """An array without a gradient, until a value with one is written into it."""
         return TapeArray(self, -1, value)
 
@@ -181,7 +181,7 @@ class Tape:
                 nodes[index] = None
 
 
-def _contribute(pending: list[Any], index: int, contribution: Any) -> None:
+def _contribute(pending: list[Any], index: int, contribution: object) -> None:
     """Add a contribution to the cotangent of node `index`."""
     slot = pending[index]
     if slot is None:
@@ -327,7 +327,7 @@ class TapeArray(RecordedArray, ArrayMixin):
     def dtype(self) -> np.dtype:
         return _FLOAT if type(self._ab_value) is float else self._ab_value.dtype
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         lookup = self._ab_lookup
         return super().__getitem__(index) if lookup is None else lookup(self, index, super().__getitem__)
 

@@ -27,7 +27,7 @@ _DIFFER = "the examples differ in structure, rank or dtype, so no op takes them 
 _NUMBERS = (bool, int, float, complex)
 
 
-def mixed_reason(args: Any) -> str:
+def mixed_reason(args: object) -> str:
     """The reason why no op takes these objects together, with advice if Python numbers are mixed with arrays."""
     for each in leaves(args):
         values = each.values if isinstance(each, FORMS["objects"]) else ()
@@ -116,7 +116,7 @@ class Batch(Exports):
         """The value of one example; an array is a view."""
         raise TypeError(f"{type(self).__name__} does not say what a lane is")
 
-    def _take(self, index: Any, memo: dict[Any, Any]) -> Any:
+    def _take(self, index: object, memo: dict[Any, Any]) -> Any:
         """The lanes `index` (integers), in that order, as a batch of the current region; `memo` as in `take_lanes`."""
         raise TypeError(f"{type(self).__name__} does not say how lanes are taken")
 
@@ -231,7 +231,7 @@ def unwrap_shared(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[
     return args, kwargs
 
 
-def is_batched(leaf: Any) -> bool:
+def is_batched(leaf: object) -> bool:
     """True if a leaf is a batch (of any class), False if all examples share it."""
     return isinstance(leaf, Batch)
 
@@ -270,7 +270,7 @@ def refusal(message: str, inside: str | None = None) -> UnsupportedError:
     return UnsupportedError(message) if current_region() is None else NeedsLoop(inside or message)
 
 
-def batch_size_of(tree: Any) -> int | None:
+def batch_size_of(tree: object) -> int | None:
     """The number of examples in a tree; None if no leaf is a batch.
 
     Raises:

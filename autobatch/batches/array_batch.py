@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # to a type checker a batch is an array whose operators give 
 
     class _Mixin(np.ndarray[Any, np.dtype[Any]]):
         def _unary(self) -> Self: ...
-        def _binary(self, other: Any) -> Self: ...
+        def _binary(self, other: object) -> Self: ...
 
         __neg__ = __pos__ = __abs__ = __invert__ = _unary
         __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _binary  # type: ignore[assignment]
@@ -37,7 +37,7 @@ def as_masked(value: Any) -> Any:
     return value.to_masked() if isinstance(value, Packed) else value  # type: ignore[attr-defined]
 
 
-def collated(examples: Any) -> Any:
+def collated(examples: object) -> Any:
     """A batch of arrays or numbers from data other than a list: another library's column, an array, an iterator."""
     out = FORMS["collate"](examples)
     are_numbers = isinstance(out, FORMS["objects"]) and stack_numbers(out.values) is not None
@@ -97,7 +97,7 @@ class ArrayBatch(Batch, _Mixin):
             return loop_over_examples(func, args, kwargs, mixed_reason(args))
         return super().__array_function__(func, types, args, kwargs)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:  # type: ignore[override]
+    def __array__(self, dtype: Any = None, copy: object = None) -> np.ndarray:  # type: ignore[override]
         raise refusal(
             "a batch is not one array; .examples() gives one array per example, .data (.values of a PackedBatch) the "
             "array that holds them all, NumPy functions take the batch as it is, and scikit-learn takes "
@@ -106,7 +106,7 @@ class ArrayBatch(Batch, _Mixin):
             "is given a list of such values)",
         )
 
-    def __contains__(self, value: Any) -> bool:
+    def __contains__(self, value: object) -> bool:
         self._refuse_outside("`in`")
         return super().__contains__(value)
 

@@ -28,7 +28,7 @@ from autobatch.ops.rules.row_gather import rows_p
 _NAMES = {op.ufunc: op.name for op in REDUCTIONS.values()}
 
 
-def sum(x: Any, by: str = "element") -> Any:  # called as ab.sum
+def sum(x: object, by: str = "element") -> Any:  # called as ab.sum
     """The sum of all elements of all examples, as a number; padding is not counted.
 
     Args:
@@ -49,7 +49,7 @@ def sum(x: Any, by: str = "element") -> Any:  # called as ab.sum
     return _reduced(np.sum, x, by)
 
 
-def mean(x: Any, by: str = "element") -> Any:
+def mean(x: object, by: str = "element") -> Any:
     """The mean of all elements of all examples, or of the examples' means; the usual loss over a batch.
 
     Args:
@@ -70,7 +70,7 @@ def mean(x: Any, by: str = "element") -> Any:
     return _reduced(np.mean, x, by)
 
 
-def max(x: Any, by: str = "element") -> Any:
+def max(x: object, by: str = "element") -> Any:
     """The largest element of all examples.
 
     Args:
@@ -90,7 +90,7 @@ def max(x: Any, by: str = "element") -> Any:
     return _reduced(np.max, x, by)
 
 
-def min(x: Any, by: str = "element") -> Any:
+def min(x: object, by: str = "element") -> Any:
     """The smallest element of all examples.
 
     Args:
@@ -149,12 +149,12 @@ def _reduced(function: Callable[[Any], Any], x: Any, by: str) -> Any:
     return function(np.stack(found) if found else np.zeros(0))
 
 
-def _check_by(by: Any) -> None:
+def _check_by(by: object) -> None:
     if not isinstance(by, str) or by not in ("element", "example"):
         raise UnsupportedError(f"by={by!r}; expected 'element' or 'example'")
 
 
-def _is_single(x: Any) -> bool:
+def _is_single(x: object) -> bool:
     """True for one example's value: a plain array or number, or in lock-step a batch, which stands for that."""
     if isinstance(x, Batch):
         return current_region() is not None
@@ -202,7 +202,7 @@ def _elements(x: Any) -> Any:
     return np.concatenate(parts) if parts else np.zeros(0)
 
 
-def shown_data(data: Any, sizes: Sequence[Size]) -> Any:
+def shown_data(data: object, sizes: Sequence[Size]) -> Any:
     """The data of a batch as users see it: where there is padding, an array whose reductions warn."""
     inside = padding_mask(sizes, shape_of(data)[1:])
     if inside is None or inside.all():
@@ -222,7 +222,7 @@ def plain_data(data: Any) -> Any:
     return data.view(np.ndarray) if type(data) is PaddedArray else data
 
 
-def _warn_if_padding_counts(ragged: Sequence[bool], axis: Any, name: str) -> None:
+def _warn_if_padding_counts(ragged: Sequence[bool], axis: object, name: str) -> None:
     """Warn that padding is counted, unless only static dimensions are reduced."""
     axes = range(len(ragged)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     if not any(ragged[a] for a in axes if -len(ragged) <= a < len(ragged)):
@@ -240,7 +240,7 @@ class PaddedArray(np.ndarray):
     _ab_plain = True
     _ragged: tuple[bool, ...] | None
 
-    def __array_finalize__(self, other: Any) -> None:
+    def __array_finalize__(self, other: object) -> None:
         self._ragged = None  # derived arrays may have their padding along other dimensions
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
@@ -257,21 +257,21 @@ class PaddedArray(np.ndarray):
             return getattr(args[0] if args else kwargs.pop("a"), func.__name__)(*args[1:], **kwargs)
         return super().__array_function__(func, types, args, kwargs)
 
-    def _named(self, name: str, axis: Any, args: Any, kwargs: Any) -> Any:
+    def _named(self, name: str, axis: object, args: Any, kwargs: Any) -> Any:
         if self._ragged is not None and kwargs.get("where", True) is True:
             _warn_if_padding_counts(self._ragged, axis, name)
         return getattr(plain_data(self), name)(axis, *args, **kwargs)
 
-    def mean(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def mean(self, axis: object = None, *args: Any, **kwargs: Any) -> Any:
         return self._named("mean", axis, args, kwargs)
 
-    def std(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def std(self, axis: object = None, *args: Any, **kwargs: Any) -> Any:
         return self._named("std", axis, args, kwargs)
 
-    def var(self, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def var(self, axis: object = None, *args: Any, **kwargs: Any) -> Any:
         return self._named("var", axis, args, kwargs)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: object) -> Any:
         return plain_data(self)[index]
 
     def __reduce__(self) -> Any:

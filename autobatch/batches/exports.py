@@ -39,7 +39,7 @@ def _layout(batch: Any) -> tuple[Any, list[Any]]:
     return batch, levels + list(batch.shape[1:])
 
 
-def _check_plain(data: Any) -> None:
+def _check_plain(data: object) -> None:
     if is_boxed(data):
         raise UnsupportedError("a batch that carries a gradient cannot be converted; convert it outside of ab.grad")
 

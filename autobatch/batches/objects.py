@@ -83,7 +83,7 @@ class ObjectBatch(Batch):
             return function(*args, **kwargs)
         return loop_over_examples(function, args, kwargs, mixed_reason(args))
 
-    def _ab_apply(self, op: Op, args: Any, params: dict[str, Any]) -> Any:
+    def _ab_apply(self, op: Op, args: object, params: dict[str, Any]) -> Any:
         return self._looped(op, args, params)
 
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
@@ -94,13 +94,13 @@ class ObjectBatch(Batch):
             raise refusal("a batch of objects that more examples have is written for some of them")
         self.values = new.examples()
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: object, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return self._looped(getattr(ufunc, method), inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return self._looped(func, args, kwargs)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: object = None) -> np.ndarray:
         raise refusal(
             "a batch of objects is no array; .examples() gives the object of each example",
             "a plain array is needed of objects that differ by example",
@@ -114,13 +114,13 @@ class ObjectBatch(Batch):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._each(lambda f, *rest, **named: f(*rest, **named), self, *args, **kwargs)
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: object) -> Any:
         return self._each(operator.getitem, self, key)
 
-    def __setitem__(self, key: Any, value: Any) -> None:
+    def __setitem__(self, key: object, value: object) -> None:
         map_lanes(operator.setitem, self, key, value)
 
-    def __contains__(self, item: Any) -> bool:
+    def __contains__(self, item: object) -> bool:
         self._refuse_outside("`in`")
         return bool(map_lanes(operator.contains, self, item))
 

@@ -214,7 +214,9 @@ class PackedBatch(Packed, ArrayBatch):
         return cls.from_lengths(_rows(rows, np.argsort(found, kind="stable")), lengths)
 
     @classmethod
-    def from_padded(cls, padded: ArrayLike, *, filler: Any = None, lengths: ArrayLike | None = None) -> "PackedBatch":
+    def from_padded(
+        cls, padded: ArrayLike, *, filler: object = None, lengths: ArrayLike | None = None
+    ) -> "PackedBatch":
         """From padded data, and either the lengths or the value that fills the padding.
 
         Args:
@@ -266,7 +268,7 @@ class PackedBatch(Packed, ArrayBatch):
         return cls.of(pack_rows(masked.data, size), offsets, size)
 
     @classmethod
-    def from_sparse(cls, matrix: Any, weights: bool = False) -> Any:
+    def from_sparse(cls, matrix: object, weights: bool = False) -> Any:
         """From a sparse matrix with one row per example: the ids of an example are the columns of its entries.
 
         Args:
@@ -306,7 +308,7 @@ class PackedBatch(Packed, ArrayBatch):
         data, sizes = pad_rows(self.values, self.size_of_first), (self.size_of_first, *self.values.shape[1:])
         return MaskedBatch.in_region(Batched(data, sizes), self.region)
 
-    def to_padded(self, filler: Any = 0) -> Any:
+    def to_padded(self, filler: object = 0) -> Any:
         """The examples in one array, padded to the longest; those of a nested batch at each level.
 
         Args:
@@ -456,7 +458,7 @@ class PackedBatch(Packed, ArrayBatch):
         return f"PackedBatch(batch_size={self.batch_size}, of={of}, lengths={lengths}, examples={self._shown()})"
 
 
-def _check_packed(name: str, given: Any) -> None:
+def _check_packed(name: str, given: object) -> None:
     if not isinstance(given, PackedBatch):
         raise DTypeError(
             f"{name} are a {type(given).__name__}; expected a PackedBatch, whose offsets are checked: write "
@@ -510,7 +512,7 @@ def _against_values(arg: Any, rank: int, first: PackedBatch) -> Any:
     return arg.data.reshape((shape[0],) + (1,) * (rank - 1 - arg.ndim) + shape[1:])[first.segment_ids]
 
 
-def own_offsets(offsets: Any, count: int) -> np.ndarray:
+def own_offsets(offsets: ArrayLike, count: int) -> np.ndarray:
     """(B + 1,) int64 offsets into `count` values, checked, as a read-only copy."""
     out = check_offsets(offsets, count)
     out.flags.writeable = False

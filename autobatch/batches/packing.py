@@ -102,7 +102,7 @@ def label(index: int, path: str) -> str:
     return f"example {index} at {path}" if path else f"example {index}"
 
 
-def plain_array(x: Any, index: int, path: str = "") -> np.ndarray:
+def plain_array(x: object, index: int, path: str = "") -> np.ndarray:
     """One example as a plain array; tensors of other libraries are converted by NumPy's protocols.
 
     Raises:

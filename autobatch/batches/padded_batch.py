@@ -108,7 +108,7 @@ class MaskedBatch(Batched, ArrayBatch):
         return cls.in_region(batched, current_region())
 
     @classmethod
-    def in_region(cls, batched: Batched, region: Any) -> "MaskedBatch":
+    def in_region(cls, batched: Batched, region: object) -> "MaskedBatch":
         """A batch over the lanes of this region."""
         return cls.of_data(batched.data, batched.sizes, region, batched.scalar)
 
@@ -405,7 +405,7 @@ class MaskedBatch(Batched, ArrayBatch):
         out = MaskedBatch.in_region(self, self.region)
         return out if self.sizes or is_scalar(self) else zero_d(out)
 
-    def __deepcopy__(self, memo: Any) -> "MaskedBatch":
+    def __deepcopy__(self, memo: object) -> "MaskedBatch":
         return MaskedBatch.in_region(Batched(np.copy(self.data), self.sizes, self.scalar), self.region)
 
     def __repr__(self) -> str:
@@ -419,7 +419,7 @@ class MaskedBatch(Batched, ArrayBatch):
         return f"MaskedBatch(batch_size={self.batch_size}, example={example}{ragged}, examples={shown})"
 
 
-def _without_padding(x: MaskedBatch, y: Any) -> None:
+def _without_padding(x: MaskedBatch, y: object) -> None:
     """Convert x's data to `Unpadded` before a product with a shared matrix, if that saves work."""
     if len(x.sizes) > 1 and not isinstance(y, Batch) and ndim_of(y) == 2 and x.scalar is None:
         x.data = unpadded(x.data, x.sizes)
@@ -432,7 +432,7 @@ def _take_rows(array: Any, index: np.ndarray) -> Any:
     return array[index]
 
 
-def _restore(data: Any, sizes: Sequence[Any], scalar: type | None) -> MaskedBatch:
+def _restore(data: object, sizes: Sequence[Any], scalar: type | None) -> MaskedBatch:
     known: dict[int, Lengths] = {}
     shared = [known.setdefault(id(n), Lengths(n)) if isinstance(n, np.ndarray) else n for n in sizes]
     return MaskedBatch.of(Batched(data, shared, scalar))
@@ -442,7 +442,7 @@ def _operator(name: str, weak: Callable[[Any, Any], Any], reflected: bool = Fals
     """An array operator with Python's semantics (`weak`) if the lanes and the other operand are Python scalars."""
     array = getattr(ArrayBatch, name)
 
-    def method(self: MaskedBatch, other: Any) -> Any:
+    def method(self: MaskedBatch, other: object) -> Any:
         if isinstance(other, ObjectBatch):  # lane by lane, by Python's own operator
             return NotImplemented
         try:
@@ -555,7 +555,7 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
     return pad(arrays, padded, sizes[0] if varying == [0] else None), tuple(sizes)  # type: ignore[arg-type]
 
 
-def sizes_static(shape: tuple[int, ...], dims: Any) -> tuple[Size, ...]:
+def sizes_static(shape: tuple[int, ...], dims: object) -> tuple[Size, ...]:
     """Sizes of examples that fill the padded shape; dimensions that vary by `dims` get `Lengths` all the same."""
     batch_size, padded = shape[0], shape[1:]
     varies = read_dims(dims, len(padded)) if dims is not None else (False,) * len(padded)
@@ -600,7 +600,7 @@ def sizes_from_lengths(shape: tuple[int, ...], lengths: Any, dims: Any) -> tuple
     return tuple(sizes)
 
 
-def sizes_from_mask(shape: tuple[int, ...], mask: Any, dims: Any) -> tuple[Size, ...]:
+def sizes_from_mask(shape: tuple[int, ...], mask: Any, dims: object) -> tuple[Size, ...]:
     """Sizes from a bool mask, True inside the examples: (B, ...), with 1 along static dimensions.
 
     A mask of fewer dimensions than the data covers the leading ones. In each example it must be True on a leading

@@ -141,7 +141,7 @@ class _Dimensions:
                 self._has_packed = True
                 self._add(batch.size_of_first, batch.size_of_first.max(), batch.offsets)
 
-    def _add(self, size: Lengths, width: int, offsets: Any) -> None:
+    def _add(self, size: Lengths, width: int, offsets: object) -> None:
         entry = size, width, offsets
         self._by_lengths.setdefault(size.values.tobytes(), entry)
         length = _uniform_length(size)

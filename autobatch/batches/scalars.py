@@ -29,7 +29,7 @@ _EXACT = 1 << 53  # below, an int is exact as a float64
 _SAFE = float(1 << 62)  # a float64 estimate below this bounds an int64 away from overflow
 
 
-def is_python(value: Any) -> bool:
+def is_python(value: object) -> bool:
     """True if a value is no array, NumPy scalar or array of this library, or is a batch of Python scalars."""
     if getattr(value, "scalar", None) is not None:
         return True
@@ -212,7 +212,7 @@ def lane_len(value: Any) -> Any:
     return shape[0]
 
 
-def _is_plain_scalar(x: Any) -> bool:
+def _is_plain_scalar(x: object) -> bool:
     """True if the lanes are real scalars whose data is a plain NumPy array."""
     if not isinstance(x, Batch) or getattr(x, "sizes", None) != ():
         return False

@@ -69,12 +69,12 @@ def lanes_of(tree: Any, batch_size: int) -> list[Any]:
     return [unflatten(structure, [column[i] for column in columns]) for i in range(batch_size)]
 
 
-def _shown(tree: Any) -> str:
+def _shown(tree: object) -> str:
     text = repr(tree)
     return text if len(text) < 80 else f"{text[:77]}..."
 
 
-def take_lanes(batch: Any, index: Any, memo: dict[Any, Any] | None = None) -> Any:
+def take_lanes(batch: Any, index: object, memo: dict[Any, Any] | None = None) -> Any:
     """The lanes of a batch named by `index` (integers, in that order), as a batch of the current region.
 
     `memo` lets batches that share one `Lengths` share the narrowed one, so later ops need not compare them.

@@ -117,7 +117,7 @@ class Unpadded(StandIn):
         own = self.layout.mask
         return mask.shape[:2] == own.shape and mask.size == own.size and (mask is own or mask.base is own)
 
-    def _ab_rebind(self, new: Any) -> None:
+    def _ab_rebind(self, new: object) -> None:
         self._padded = padded(new)
         self.values, self.pad = self.layout.take(self._padded), 0
 
@@ -135,7 +135,7 @@ def padded(x: Any) -> Any:
     return x._ab_force() if type(x) is Unpadded else x
 
 
-def unpadded(data: Any, sizes: Sequence[Any]) -> Any:
+def unpadded(data: object, sizes: Sequence[Any]) -> Any:
     """The data as `Unpadded` if only the first dimension varies and this saves work; else unchanged."""
     if type(data) is Unpadded or not isinstance(sizes[0], Lengths) or Lengths in map(type, sizes[1:]):
         return data
@@ -235,12 +235,12 @@ def _getitem(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Moved:
     return ([x.values], {"spec": spec[1:]}) if len(args) == 1 and spec[:2] == (FULL, FULL) else None
 
 
-def segment_sums(values: Any, layout: Any) -> Any:
+def segment_sums(values: Any, layout: object) -> Any:
     """(lanes, ...) sums of each lane's values; `values`: (positions, ...) floats."""
     return _segments_p(values, ufunc=np.add, layout=layout, dtype=np.dtype(values.dtype), empty=0)
 
 
-def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype, empty: Any) -> np.ndarray:
+def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype, empty: object) -> np.ndarray:
     """Reduce each lane's values over the first axis; `empty` for lanes without values."""
     starts = layout.offsets[:-1]
     out = np.empty((layout.shape[0], *values.shape[1:]), dtype)

@@ -36,15 +36,15 @@ class Framework:
     def _library(self) -> Any:
         return imported(self.name)
 
-    def owns(self, x: Any) -> bool:
+    def owns(self, x: object) -> bool:
         """True if `x` is an array of this library."""
         return isinstance(x, np.ndarray | np.generic)
 
-    def array(self, x: np.ndarray, like: Any = None) -> Any:
+    def array(self, x: np.ndarray, like: object = None) -> Any:
         """An array of this library with a copy of this data; in the dtype of `like`, if that is an array of it."""
         return np.array(x)
 
-    def numpy(self, x: Any) -> Any:
+    def numpy(self, x: object) -> Any:
         """The NumPy array of an array of this library; anything else as it is."""
         return x
 
@@ -85,7 +85,7 @@ class TorchFramework(Framework):
 
     name = "torch"
 
-    def owns(self, x: Any) -> bool:
+    def owns(self, x: object) -> bool:
         torch: Any = sys.modules.get("torch")
         return torch is not None and isinstance(x, getattr(torch, "Tensor", ()))
 
@@ -132,14 +132,14 @@ class JaxFramework(Framework):
 
     name = "jax"
 
-    def owns(self, x: Any) -> bool:
+    def owns(self, x: object) -> bool:
         jax: Any = sys.modules.get("jax")
         return jax is not None and isinstance(x, getattr(jax, "Array", ()))
 
     def array(self, x: np.ndarray, like: Any = None) -> Any:
         return self._library.numpy.asarray(np.array(x), dtype=like.dtype if self.owns(like) else None)
 
-    def numpy(self, x: Any) -> Any:
+    def numpy(self, x: object) -> Any:
         if not self.owns(x):
             return x
         out = np.asarray(x)
@@ -168,7 +168,7 @@ def imported(name: str) -> Any:
         raise UnsupportedError(f"{name} is not installed; pip install {name}") from None
 
 
-def framework_of(f: Any, examples: Any = (), given: str | None = None) -> Framework:
+def framework_of(f: object, examples: object = (), given: str | None = None) -> Framework:
     """The library whose arrays a function takes.
 
     Args:
@@ -212,7 +212,7 @@ _MOST = 2000  # the most objects that `reachable` visits
 _LIBRARIES = {"autobatch", "jax", "jaxlib", "numba", "numpy", "torch"}  # their own code is not searched
 
 
-def reachable(f: Any) -> Iterator[Any]:
+def reachable(f: object) -> Iterator[Any]:
     """A function and all objects that it names: globals, closure, `self`, and so on through Python functions.
 
     >>> any(x is framework_of for x in reachable([framework_of]))

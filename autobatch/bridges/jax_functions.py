@@ -17,7 +17,7 @@ from autobatch.core.pytree import TreeDef, flatten, unflatten
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 
 
-def jax_function(f: Callable[..., Any], *, in_axes: Any = None, result: Any = None) -> Callable[..., Any]:
+def jax_function(f: Callable[..., Any], *, in_axes: object = None, result: object = None) -> Callable[..., Any]:
     """A function of one example, in NumPy, as a function of JAX arrays, which `jax.grad`, `jit` and `vmap` take.
 
     It runs on the host by `jax.pure_callback`; a custom vjp gives it the gradients of `ab.grad`. Under `jax.vmap`, or
@@ -72,7 +72,7 @@ _ARRAY = object()  # in the form of a result, the place of an array: None is a v
 
 
 def _call(
-    functions: tuple[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: Any, result: Any, forms: Any
+    functions: tuple[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any], in_axes: object, result: Any, forms: Any
 ) -> Any:
     jax = imported("jax")
     axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
@@ -136,7 +136,7 @@ class _HostCall:
 
     # Results.
 
-    def read(self, result: Any) -> list[Any]:
+    def read(self, result: object) -> list[Any]:
         """The arrays of a result, which must have the structure of the first result."""
         values, tree = flatten(result)
         is_array = [isinstance(x, Batch | np.ndarray | np.generic | bool | int | float | complex) for x in values]
@@ -298,7 +298,7 @@ def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any
         return found
 
     @gradients.defjvp
-    def refuse(primals: Any, tangents: Any) -> Any:
+    def refuse(primals: object, tangents: object) -> Any:
         raise UnsupportedError(
             "a gradient of ab.jax_function is differentiated again, which a callback cannot; take second derivatives "
             "in NumPy, with ab.grad(ab.grad(f)) or ab.jvp"
@@ -353,7 +353,7 @@ def _register(jax: Any) -> None:
     jax.tree_util.register_pytree_node(_Opaque, lambda kept: ((), kept.value), lambda value, _: _Opaque(value))
 
 
-def _find_form(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any]) -> None:
+def _find_form(jax: object, host: _HostCall, result: object, forms: dict[Any, Any]) -> None:
     """Set the form of the result: from `result=`, from an earlier call, or by running the function on ones."""
     if host.shapes:
         return

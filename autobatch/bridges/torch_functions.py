@@ -20,7 +20,7 @@ from autobatch.core.pytree import flatten, map_tree, unflatten
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 
 
-def torch_function(f: Callable[..., Any], *, in_dims: Any = None) -> Callable[..., Any]:
+def torch_function(f: Callable[..., Any], *, in_dims: object = None) -> Callable[..., Any]:
     """A function of one example, in NumPy, as a function of torch tensors: batched, and `.backward()` works through it.
 
     A jagged tensor (`torch.nested`) is a batch: its examples run together, as in a call of `ab.batch(f)` on batches, by
@@ -99,7 +99,7 @@ class _Call:
         self.is_differentiated = False
         self.back: Any = None
 
-    def _unpack_parameters(self, tree: Any) -> Any:
+    def _unpack_parameters(self, tree: object) -> Any:
         """A tree with torch's containers of parameters replaced by dicts and lists."""
         nn = self.torch.nn
 
@@ -307,7 +307,7 @@ def _function_of(torch: Any) -> Any:
             return None, *_first_gradients_of(torch).apply(ctx.call, present, *given, *saved)
 
         @staticmethod
-        def jvp(ctx: Any, *tangents: Any) -> Any:
+        def jvp(ctx: object, *tangents: Any) -> Any:
             raise UnsupportedError(
                 "ab.torch_function has no forward mode (torch.func.jvp, jacfwd); write torch.func.jacrev, or ab.jvp of "
                 "the function in NumPy"

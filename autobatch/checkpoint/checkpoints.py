@@ -153,7 +153,7 @@ class Checkpoints:
         """The folder's path."""
         return self._folder.path
 
-    def save(self, step: int, params: Any, state: Any = None, extra: Any = None) -> None:
+    def save(self, step: int, params: object, state: object = None, extra: object = None) -> None:
         """Save parameters, the optimiser's state and other data of a step.
 
         Once it returns, the checkpoint survives a power cut; with `background`, once the next call or `wait` returns.
@@ -173,7 +173,7 @@ class Checkpoints:
         with self._turn:
             self._save(step, params, state, extra)
 
-    def _save(self, step: int, params: Any, state: Any, extra: Any) -> None:
+    def _save(self, step: int, params: object, state: object, extra: object) -> None:
         self.wait()
         self._lock_folder()
         given = {"params": params, "state": state, "extra": extra}
@@ -329,7 +329,7 @@ class Checkpoints:
         return [step for _, step, _ in self._folder.listed()]
 
     def restore(
-        self, params: Any = None, state: Any = None, step: int | None = None, *, mapped: bool = False
+        self, params: object = None, state: object = None, step: int | None = None, *, mapped: bool = False
     ) -> Restored:
         """The parameters and state of a checkpoint, as new arrays and tables; each block that is read is verified.
 
@@ -371,7 +371,7 @@ class Checkpoints:
             f"no checkpoint of step {step} in {self.folder}; there are {[own for _, own, _ in listed]}"
         )
 
-    def _restored(self, manifest: Manifest, params: Any, state: Any, mapped: bool) -> Restored:
+    def _restored(self, manifest: Manifest, params: object, state: object, mapped: bool) -> Restored:
         initialised: list[str] = []
         with Entries(self._folder, manifest, mapped) as entries:
             trees = manifest.trees

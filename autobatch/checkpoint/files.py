@@ -147,7 +147,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def write_all(files: Files, handle: Any, data: memoryview, offset: int) -> None:
+def write_all(files: Files, handle: object, data: memoryview, offset: int) -> None:
     """Write all bytes, in as many calls as the system needs."""
     while len(data):
         count = files.write(handle, data, offset)
@@ -166,7 +166,7 @@ def open_file(files: Files, path: str) -> Any:
         raise CheckpointError(f"{path} cannot be opened: {error}") from error
 
 
-def read_all(files: Files, handle: Any, out: memoryview, offset: int, path: str) -> None:
+def read_all(files: Files, handle: object, out: memoryview, offset: int, path: str) -> None:
     """Fill `out` from an offset; raises CheckpointError if the file ends before `out` is full, or cannot be read."""
     while len(out):
         try:

@@ -21,7 +21,7 @@ _OF_VALUES = (  # exceptions that wrong values cause in whatever is given them
 _MOST_DIMENSIONS, _MOST = 64, 1 << 63  # of NumPy's arrays: dimensions, and bytes
 
 
-def parse(text: str | bytes, form: Any, path: str) -> Any:
+def parse(text: str | bytes, form: object, path: str) -> Any:
     """The value of a JSON text, which has a form.
 
     Raises:
@@ -73,7 +73,7 @@ def check(value: Any, form: Any) -> None:
         form(value)
 
 
-def _has(value: Any, form: Any) -> bool:
+def _has(value: object, form: object) -> bool:
     try:
         check(value, form)
     except CheckpointError:
@@ -81,7 +81,7 @@ def _has(value: Any, form: Any) -> bool:
     return True
 
 
-def _expect(right: bool, value: Any, expected: str) -> None:
+def _expect(right: bool, value: object, expected: str) -> None:
     if not right:
         raise CheckpointError(f"expected {expected}, got {value!r:.100}")
 
@@ -98,7 +98,7 @@ def shape(value: Any) -> None:
     _expect(few, value, "an array's shape")
 
 
-def by_name(form: Any) -> Callable[[Any], None]:
+def by_name(form: object) -> Callable[[Any], None]:
     """The form of objects of any names, whose values have a form."""
 
     def check_all(value: Any) -> None:
@@ -109,7 +109,7 @@ def by_name(form: Any) -> Callable[[Any], None]:
     return check_all
 
 
-def some(form: Any) -> Callable[[Any], None]:
+def some(form: object) -> Callable[[Any], None]:
     """The form of lists that are not empty, whose items have a form."""
 
     def check_some(value: Any) -> None:
@@ -119,7 +119,7 @@ def some(form: Any) -> Callable[[Any], None]:
     return check_some
 
 
-def pairs(first: Any, second: Any) -> Callable[[Any], None]:
+def pairs(first: object, second: object) -> Callable[[Any], None]:
     """The form of lists of lists of two."""
 
     def check_all(value: Any) -> None:
@@ -144,16 +144,16 @@ def by_first_name(forms: dict[str, Any]) -> Callable[[Any], None]:
     return check_one
 
 
-def _literal(value: Any) -> None:
+def _literal(value: object) -> None:
     _check_literal(value)
 
 
-def _key(value: Any) -> None:
+def _key(value: object) -> None:
     if type(value) is not str:
         _check_key(value)
 
 
-def node(value: Any) -> None:
+def node(value: object) -> None:
     """The form of the nodes of a tree (`trees.py`)."""
     _check_node(value)
 

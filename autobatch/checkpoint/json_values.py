@@ -20,7 +20,7 @@ BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType
 _GENERATORS = {"PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64"}
 
 
-def is_literal(value: Any) -> bool:
+def is_literal(value: object) -> bool:
     """True if JSON can express a leaf: a plain value, or a function, class or enum member, stored by name.
 
     >>> is_literal(None), is_literal(1.5), is_literal(np.tanh), is_literal(object())

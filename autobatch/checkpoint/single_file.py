@@ -19,7 +19,7 @@ from autobatch.tables.keyed.variable import SlotOf
 
 
 @hiding_frames
-def save(path: Any, tree: Any) -> None:
+def save(path: Any, tree: object) -> None:
     """Write a tree into one file in the safetensors format; nothing in it is pickled.
 
     Even after a crash the file is complete or absent: it is written under another name, flushed, and then renamed.
@@ -68,7 +68,7 @@ def save(path: Any, tree: Any) -> None:
 
 
 @hiding_frames
-def load(path: Any, like: Any = ANY, *, mapped: bool = False) -> Any:
+def load(path: Any, like: object = ANY, *, mapped: bool = False) -> Any:
     """Read the tree that `save` wrote.
 
     The checksum of every block that is read is verified. Nothing in the file is run or imported: a class or function

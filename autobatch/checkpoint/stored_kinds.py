@@ -38,7 +38,7 @@ def declare(name: str, cls: type, take: Callable[[Any], Any], build: Callable[[A
     KINDS[name] = StoredKind(name, cls, take, build, **more)
 
 
-def kind_of(value: Any) -> StoredKind | None:
+def kind_of(value: object) -> StoredKind | None:
     """The kind of a leaf; None if it has none.
 
     >>> kind_of(EmbeddingTable(np.zeros((2, 3)))).name

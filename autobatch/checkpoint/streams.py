@@ -158,7 +158,7 @@ def restore_table(
     node: Mapping[str, Any],
     like: Any,
     parts: Iterable[tuple[TensorReader, Mapping[str, Any]]],
-    arrays: Any,
+    arrays: object,
     slots: dict[int, SlotOf],
 ) -> Any:
     """A table of keys, made by applying its parts in order.

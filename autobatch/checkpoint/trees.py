@@ -133,7 +133,7 @@ def _share(x: np.ndarray, y: np.ndarray) -> bool:
         return True
 
 
-def describe(tree: Any, what: str, path: tuple[str, ...], contents: Contents) -> dict[str, Any]:
+def describe(tree: object, what: str, path: tuple[str, ...], contents: Contents) -> dict[str, Any]:
     """A tree as JSON; its arrays and tables are added to `contents`.
 
     Args:
@@ -147,7 +147,7 @@ def describe(tree: Any, what: str, path: tuple[str, ...], contents: Contents) ->
 
 
 def _describe(
-    value: Any, path: tuple[str, ...], place: str, contents: Contents, above: tuple[Any, ...]
+    value: object, path: tuple[str, ...], place: str, contents: Contents, above: tuple[Any, ...]
 ) -> dict[str, Any]:
     branch = _branch(value)
     if branch is None:
@@ -177,7 +177,7 @@ def _describe(
     return node if type(value) in (kind, State) else node | {"class": json_values.name_of(type(value))}
 
 
-def _branch(value: Any) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
+def _branch(value: object) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
     """(kind, keys, children, default factory) of a dict, list, tuple or object, which is the kind; None for a leaf."""
     if pytree.is_node(value):
         kind = next((each for each in (dict, list, tuple) if isinstance(value, each)), object)
@@ -264,7 +264,7 @@ class EntryReader(Protocol):
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """The array of an entry, which is stored with this shape and dtype."""
 
-    def table(self, name: str, node: dict[str, Any], like: Any) -> Any:
+    def table(self, name: str, node: dict[str, Any], like: object) -> Any:
         """The table of keys of an entry."""
 
 
@@ -290,7 +290,7 @@ class Rebuilding:
             self._initialised[known:] = [str(error)]
             return like
 
-    def _node(self, node: dict[str, Any], like: Any, path: str) -> Any:
+    def _node(self, node: dict[str, Any], like: object, path: str) -> Any:
         kind = next(iter(node))
         if kind in ("dict", "object"):
             return self._keyed(node, kind, like, path)
@@ -298,13 +298,13 @@ class Rebuilding:
             return self._sequence(node, kind, like, path)
         return self._leaf(node, like, path)
 
-    def _missing(self, place: str, like: Any) -> Any:
+    def _missing(self, place: str, like: object) -> Any:
         if self._initialised is None:
             raise StructureError(f"{place} is not in the checkpoint; give a tree of what was saved, or a part of it")
         self._initialised.append(f"{place} was not saved")
         return like
 
-    def _keyed(self, node: dict[str, Any], kind: str, like: Any, path: str) -> Any:
+    def _keyed(self, node: dict[str, Any], kind: str, like: object, path: str) -> Any:
         key_of = json_values.key_from_json if kind == "dict" else str
         with making(f"the keys of {path}"):
             parts = {key_of(key): part for key, part in node[kind]}
@@ -327,7 +327,7 @@ class Rebuilding:
             children.append(self._missing(place, part_like) if found is None else self.node(found, part_like, place))
         return _construct(cls, keys, children, factory)
 
-    def _sequence(self, node: dict[str, Any], kind: str, like: Any, path: str) -> Any:
+    def _sequence(self, node: dict[str, Any], kind: str, like: object, path: str) -> Any:
         parts = node[kind]
         cls: Any = self._class(node, {"list": list, "tuple": tuple}[kind]) if like is ANY else None
         likes = [ANY] * len(parts)
@@ -385,7 +385,7 @@ class Rebuilding:
             return like  # even if the saved name is that of another object
         return json_values.from_literal(node)
 
-    def _stored_kind(self, node: dict[str, Any], like: Any, path: str) -> Any:
+    def _stored_kind(self, node: dict[str, Any], like: object, path: str) -> Any:
         if node["kind"] not in KINDS:
             raise CheckpointError(f"{path} is a {node['kind']}, which this version does not know")
         kind, parts = KINDS[node["kind"]], node["arrays"]
@@ -455,7 +455,7 @@ class Rebuilding:
 
 
 def rebuild(
-    node: dict[str, Any], like: Any, what: str, entries: EntryReader, initialised: list[str] | None = None
+    node: dict[str, Any], like: object, what: str, entries: EntryReader, initialised: list[str] | None = None
 ) -> Any:
     """The tree of a description; the inverse of `describe`.
 
@@ -479,7 +479,7 @@ def _is_optimizer_state(like: Any) -> bool:
     return isinstance(like, dict) and type(like.get("step")) is int
 
 
-def _branch_like(like: Any, path: str, node: dict[str, Any]) -> tuple[type, tuple[Any, ...], list[Any], Any]:
+def _branch_like(like: object, path: str, node: dict[str, Any]) -> tuple[type, tuple[Any, ...], list[Any], Any]:
     branch = _branch(like)
     if branch is None:
         raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
@@ -501,7 +501,7 @@ def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
         )
 
 
-def _construct(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: Any) -> Any:
+def _construct(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: object) -> Any:
     """A container or object made of its parts."""
     with making(f"a {cls.__name__}"):
         if not issubclass(cls, dict | list | tuple):
@@ -524,7 +524,7 @@ def _node_text(node: dict[str, Any]) -> str:
     return str(node["kind"] if kind == "kind" else node.get("class", "table") if kind == "table" else node)
 
 
-def _like_text(like: Any) -> str:
+def _like_text(like: object) -> str:
     if isinstance(like, dict):
         return f"{type(like).__name__} with {list(like)}"
     return f"{type(like).__name__}{f' of {len(like)}' if isinstance(like, list | tuple) else ''}"

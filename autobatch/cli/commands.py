@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(commands: Any, name: str, run_it: Any, about: str, epilog: str) -> argparse.ArgumentParser:
+def _command(commands: Any, name: str, run_it: object, about: str, epilog: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(
         name,
         help=about,

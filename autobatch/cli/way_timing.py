@@ -78,7 +78,7 @@ def _caller(way: WayName, work: Work) -> Callable[[], Any] | str:
     return lambda: examples(function(*batches, **work.shared))
 
 
-def _timing(way: WayName, call: Callable[[], Any] | str, expected: Any, seconds: float) -> Timing:
+def _timing(way: WayName, call: Callable[[], Any] | str, expected: object, seconds: float) -> Timing:
     if isinstance(call, str):
         return Timing(NAMES[way], call)
     with options(way=way), warnings.catch_warnings():

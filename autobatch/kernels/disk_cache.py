@@ -121,7 +121,7 @@ def verified_content(name: str, kept: bytes) -> bytes:
     return content
 
 
-def prepare_loading(context: Any) -> None:
+def prepare_loading(context: object) -> None:
     """Register with LLVM the symbols that cached code may use: Numba's runtime for memory, and its hash secrets.
 
     Numba itself would call `context.refresh()`, which imports everything it can compile, such as SciPy support and
@@ -179,7 +179,7 @@ class MachineCodeCache(FunctionCache):
         super().__init__(function)
         self._options = options
 
-    def _file_name(self, sig: Any) -> str | None:
+    def _file_name(self, sig: object) -> str | None:
         shown = repr(sig)
         if " at 0x" in shown:  # the address of an object in this process
             return None
@@ -190,7 +190,7 @@ class MachineCodeCache(FunctionCache):
         made_of = (shown, self._options, source, code.co_code.hex(), repr(code.co_names), held)
         return f"{self._impl.filename_base}-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}{SUFFIX}"
 
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
+    def load_overload(self, sig: object, target_context: object) -> Any:
         """The cached code for these argument types; None if there is no valid file."""
         prepare_loading(target_context)
         name = self._file_name(sig)
@@ -202,7 +202,7 @@ class MachineCodeCache(FunctionCache):
         except Exception:
             return None
 
-    def save_overload(self, sig: Any, data: Any) -> None:
+    def save_overload(self, sig: object, data: object) -> None:
         """Write the compiled code for these argument types to the cache, if possible."""
         name = self._file_name(sig)
         if name is not None and self._impl.check_cachable(data):

@@ -143,7 +143,7 @@ def find_sorted(keys, known, out, lo, hi):
         out[i] = first if count == 1 and known[first] == key else -1
 
 
-def _plain_match_in_line(index: Any, line: Any, code: Any) -> uint64:
+def _plain_match_in_line(index: Any, line: Any, code: object) -> uint64:
     found = np.flatnonzero(index[line : line + _ROWS] == code)
     return uint64(found[0] if found.size else 4)
 

@@ -77,7 +77,7 @@ def _prefetch_number(array, place):
     _to_write(array.ctypes.data + place * array.strides[0])
 
 
-def _no_prefetch(array: Any, row: Any) -> None:
+def _no_prefetch(array: object, row: object) -> None:
     """Without compilation there is no prefetch."""
 
 
@@ -177,7 +177,7 @@ class _VectorModel(models.PrimitiveModel):
 
 
 @numba.extending.unbox(LanesType)
-def _unbox_lanes(typ: Any, obj: Any, c: Any) -> Any:
+def _unbox_lanes(typ: object, obj: object, c: Any) -> Any:
     return numba.extending.NativeValue(c.context.get_dummy_value())
 
 
@@ -214,7 +214,7 @@ def intrinsic_or_plain(plain: Callable[..., Any]) -> Callable[[Callable[..., Any
     It is the intrinsic's `plain`, too, for tests that run a kernel uncompiled.
     """
 
-    def declare(typed: Any) -> Any:
+    def declare(typed: object) -> Any:
         if vars(config)["DISABLE_JIT"]:
             return plain
         out: Any = intrinsic(typed)
@@ -329,7 +329,7 @@ def add(typingctx: TypingContext, x: VectorType, y: VectorType) -> Any:
     return x(x, y), map_vectors(x, combine, 2)
 
 
-def _plain_scaled(x: np.ndarray, factor: Any) -> np.ndarray:
+def _plain_scaled(x: np.ndarray, factor: object) -> np.ndarray:
     with np.errstate(all="ignore"):
         return x * x.dtype.type(factor)
 

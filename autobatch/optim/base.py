@@ -53,12 +53,12 @@ def is_parameter(value: Any) -> bool:
     return isinstance(value, float)
 
 
-def is_table(value: Any) -> bool:
+def is_table(value: object) -> bool:
     """True for an `EmbeddingTable`, and for any object with `read(ids)` and `write(ids, rows)`."""
     return isinstance(value, EmbeddingTable) or (hasattr(value, "read") and hasattr(value, "write"))
 
 
-def is_keyed(value: Any) -> bool:
+def is_keyed(value: object) -> bool:
     """True for a table of keys, which stores the optimiser state of its rows itself."""
     return hasattr(value, "add_slot")
 
@@ -80,7 +80,7 @@ def state_like(value: Any, fill: float = 0.0, dtype: Any = None, by_row: bool = 
     return np.full(state_shape(value, by_row), fill, dtype)
 
 
-def state_shape(value: Any, by_row: bool) -> tuple[int, ...]:
+def state_shape(value: object, by_row: bool) -> tuple[int, ...]:
     """The shape of the state of a parameter."""
     shape = tuple(shape_of(value))
     return shape[:1] if by_row else shape
@@ -136,7 +136,7 @@ def _check(leaf: Leaf, by_row: bool) -> None:
         raise UnsupportedError(f"params{path} is read-only, and updates write in place; pass a copy")
 
 
-def _refuse_whole_numbers(params: Any) -> None:
+def _refuse_whole_numbers(params: object) -> None:
     """Raise for a leaf that `ab.grad` refuses: integers would silently stay as they are."""
     values, structure = parameter_trees.flatten(params)
     places = zip(values, pytree.paths(structure), pytree.in_dataclass(structure), strict=True)
@@ -176,7 +176,7 @@ def _memory(value: Any) -> Any:
     return weights if isinstance(weights, np.ndarray) or is_table(weights) else None
 
 
-def _memory_key(value: Any) -> Any:
+def _memory_key(value: object) -> Any:
     """A hashable key, equal for two parameters that have the same elements, in any order of axes; None for numbers."""
     memory = _memory(value)
     if not isinstance(memory, np.ndarray):
@@ -315,7 +315,7 @@ class Optimizer(metaclass=Spelled):
         """Check combinations of fields; each single field is checked in `__setattr__`."""
         return
 
-    def __setattr__(self, name: str, value: Any) -> None:  # called by __init__, and when a training loop sets lr
+    def __setattr__(self, name: str, value: object) -> None:  # called by __init__, and when a training loop sets lr
         field = type(self).__dataclass_fields__.get(name)
         if field is not None:
             self._check_option(name, field.default, value)
@@ -355,7 +355,7 @@ class Optimizer(metaclass=Spelled):
             raise missing(f"{type(self).__name__!r} object", name, OPTIMIZER)
 
     @hiding_frames
-    def init(self, params: Any) -> dict[str, Any]:
+    def init(self, params: object) -> dict[str, Any]:
         """The state before the first step, a dict that can be pickled.
 
         Args:
@@ -373,7 +373,7 @@ class Optimizer(metaclass=Spelled):
         _refuse_whole_numbers(params)
         return State({"step": 0} | {slot: self._initial(params, slot) for slot in self.slots})
 
-    def _initial(self, params: Any, slot: str) -> Any:
+    def _initial(self, params: object, slot: str) -> Any:
         """The initial tree of one slot; a parameter that occurs at several places has one state."""
         values, structure = parameter_trees.flatten(params)
         known: dict[Any, Any] = {}
@@ -398,10 +398,10 @@ class Optimizer(metaclass=Spelled):
     def update(
         self,
         params: Params,
-        grads: Any,
+        grads: object,
         state: dict[str, Any],
         *,
-        indexers: Any = None,
+        indexers: object = None,
         threads: int | None = None,
         num_splits: int | None = None,
         scratch: Sequence[np.ndarray] | None = None,
@@ -500,7 +500,7 @@ class Optimizer(metaclass=Spelled):
             params = pytree.unflatten(structure, new)
         return params, State(state | {"step": before + 1})
 
-    def scratch(self, params: Any, threads: int | None = None) -> list[np.ndarray]:
+    def scratch(self, params: object, threads: int | None = None) -> list[np.ndarray]:
         """Memory for `update(scratch=...)`.
 
         Args:

@@ -203,7 +203,7 @@ class RMSProp(Optimizer):
     momentum: float = 0.0
     centered: bool = False
 
-    def _check_option(self, name: str, default: Any, value: Any) -> None:
+    def _check_option(self, name: str, default: object, value: object) -> None:
         super()._check_option(name, default, value)
         if name == "alpha":
             check(name, value, below=math.nextafter(1.0, 2.0))

@@ -108,7 +108,7 @@ def make_step(
     return RowStep(views, None, pieces, count, width, dtype, lambda: _write_rows(arrays, named, unique))
 
 
-def _summed(inverse: np.ndarray, count: int, sources: np.ndarray, segments: Any, factors: Any) -> np.ndarray:
+def _summed(inverse: np.ndarray, count: int, sources: np.ndarray, segments: object, factors: object) -> np.ndarray:
     """The gradient of each unique row, summed in the order of the positions, as `sparse_gradients.row_gradient` does.
 
     For few unique rows this is faster: the gradient is read sequentially, and the sums stay in the cache.

@@ -126,7 +126,7 @@ class Communicator(abc.ABC):
         ]
         self.wait([self.post(shard, Push(step, blocks[shard])) for shard in range(self.shards)])
 
-    def all_reduce(self, value: Any) -> Any:
+    def all_reduce(self, value: object) -> Any:
         """The sum of all workers' values, arrays or numbers of one shape, in the order of a tree over the ranks."""
         turn, self._sums = self._sums, self._sums + 1
         values: Values = {} if value is None else {"sum": np.asarray(value)}

@@ -31,7 +31,7 @@ class KeyColumns:
         self._given = given
         self._columns: dict[str, dict[str, bool]] = {}
 
-    def predicted(self, batch: Any, dtypes: dict[str, np.dtype]) -> dict[str, np.ndarray]:
+    def predicted(self, batch: object, dtypes: dict[str, np.dtype]) -> dict[str, np.ndarray]:
         """(n,) distinct predicted keys, by variable name; variables without a prediction are left out."""
         found: dict[str, list[np.ndarray]] = {name: [] for name in dtypes}
         if self._given is not None:
@@ -50,7 +50,7 @@ class KeyColumns:
             if parts and sum(map(len, parts))
         }
 
-    def learn(self, name: str, batch: Any, asked: list[np.ndarray]) -> None:
+    def learn(self, name: str, batch: object, asked: list[np.ndarray]) -> None:
         """Learn which columns hold a variable's keys, from the keys that a batch, predicted in part, looked up."""
         if self._given is not None:
             return
@@ -60,7 +60,7 @@ class KeyColumns:
                 columns[path] = bool(isin_keys(numbers.astype(asked[0].dtype), asked).all())
 
 
-def integer_leaves(tree: Any) -> Iterator[tuple[str, np.ndarray]]:
+def integer_leaves(tree: object) -> Iterator[tuple[str, np.ndarray]]:
     """(path, (n,) integers) of each array or batch of integers in a tree, or in a list of trees, joined by path."""
     found: dict[str, list[np.ndarray]] = {}
     for part in tree if isinstance(tree, list) else [tree]:

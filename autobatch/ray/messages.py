@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-from typing import Any
 
 import numpy as np
 
@@ -94,7 +93,7 @@ class Reply:
     body: PulledRows | Done | Failed
 
 
-def nbytes(message: Any) -> int:
+def nbytes(message: object) -> int:
     """The bytes of the arrays in a message.
 
     >>> nbytes(Pull(0, 0, {"users": np.arange(3)}))

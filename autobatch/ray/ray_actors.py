@@ -57,7 +57,7 @@ class ShardActor:
         self._saver: Checkpoints | None = None
 
     async def begin(
-        self, attempt: int, plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: Any
+        self, attempt: int, plan: TrainingPlan, start: Start, index: int, shards: int, workers: int, parts: object
     ) -> None:
         """Become the shard with which a training starts; requests that wait from an earlier start get an error."""
         for future in self._waiting.values():
@@ -223,7 +223,7 @@ class RayTraining:
                 actors[i] = None
 
 
-def writeable(message: Any) -> Any:
+def writeable(message: object) -> Any:
     """The same tree with copies of read-only arrays: Ray's arrays lie in memory that all processes share."""
 
     def own(leaf: Any) -> Any:

@@ -58,7 +58,7 @@ class ShardedCheckpoints:
         """The last checkpoint, or None: (dense, state, step); `extra` has the number of shards and variable names."""
         return None if self._saver is None or not self._saver.steps() else self._saver.restore()
 
-    def commit(self, step: int, dense: list[Any], state: Any, shards: int, names: list[str]) -> None:
+    def commit(self, step: int, dense: list[Any], state: object, shards: int, names: list[str]) -> None:
         """Save all leaves that are not variables; this commits the checkpoint whose parts the shards have saved."""
         if self._saver is None:
             return

@@ -27,19 +27,19 @@ from autobatch.tables.keyed.partitioned import PartitionedVariable
 
 def train(
     loss: Callable[[Any, Any], Any],
-    params: Any,
-    data: Any,
-    optimizer: Any,
+    params: object,
+    data: object,
+    optimizer: object,
     *,
     steps: int,
     workers: int | None = None,
-    checkpoints: Any = None,
+    checkpoints: object = None,
     staleness: int = 0,
     shards: int | None = None,
     parts: int | None = None,
     every: int = 100,
     keys: Callable[[Any], dict[str, Any]] | None = None,
-    state: Any = None,
+    state: object = None,
     repeatable: bool = True,
     retries: int = 3,
     log: Callable[[int, float], Any] | None = None,
@@ -246,7 +246,7 @@ def _empty(table: Any) -> Any:
     return type(one).from_settings(one._arguments() | {"slots": []})
 
 
-def batches_of(data: Any) -> Callable[[int], Any]:
+def batches_of(data: object) -> Callable[[int], Any]:
     """A function `data(step)`, from any `data` that `train` takes."""
     if callable(data):
         return data

@@ -229,7 +229,7 @@ class TrainingWorker:
                 leaves[place] = self._tables[name]
         return pytree.unflatten(self.plan.structure, leaves)
 
-    def _gradient_of(self, params: Any, batch: Any, step: int, part: int, weight: float) -> Values:
+    def _gradient_of(self, params: object, batch: object, step: int, part: int, weight: float) -> Values:
         """A part's gradient times its share of the batch, by "loss", a dense leaf's number or a variable's name."""
         seed = current().seed
         with options(seed=None if seed is None else (*(seed if isinstance(seed, tuple) else (seed,)), step, part)):
@@ -269,7 +269,7 @@ class TrainingWorker:
                 out[0 if name == "loss" else name % shards][name] = value
         return out
 
-    def _is_split(self, name: Any, value: Any) -> bool:
+    def _is_split(self, name: object, value: object) -> bool:
         """True if each shard sums a piece of a large leaf's gradient; not if that may be SparseRows."""
         leaf = None if name == "loss" else self.dense[self.plan.dense.index(name)]
         return isinstance(leaf, np.ndarray) and self.communicator.shards > 1 and leaf.nbytes >= _WORTH_CUTTING

@@ -66,7 +66,7 @@ def serve(
     max_depth: int = 100,
     max_read: float = 1.0,
     timeout: float = 30.0,
-    checkpoints: Any = None,
+    checkpoints: object = None,
     poll: float = 1.0,
     **shared: Any,
 ) -> "App":

@@ -215,7 +215,7 @@ class Batcher:
         """The number of waiting requests."""
         return len(self._queue)
 
-    def swap(self, value: Any = _UNNAMED, /, *, version: int | None = None, **shared: Any) -> int:
+    def swap(self, value: object = _UNNAMED, /, *, version: int | None = None, **shared: Any) -> int:
         """Replace shared values between requests: each answer is computed with only old or only new values.
 
         Running requests continue with the old values; no request is lost, and none waits longer than for those.

@@ -123,7 +123,7 @@ def encode(media_type: str, value: Any) -> bytes:
     return safetensors.numpy.save(arrays)
 
 
-def _array(value: Any, path: tuple[Any, ...]) -> np.ndarray:
+def _array(value: object, path: tuple[Any, ...]) -> np.ndarray:
     if not isinstance(value, np.ndarray | np.generic | int | float | complex) or np.asarray(value).dtype.hasobject:
         raise UnsuitedResultError(f"the result at {_place(path)} is a {type(value).__name__}, and no array")
     return np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)

@@ -143,7 +143,7 @@ class Model:
         except BaseException as error:  # of any kind: it is the request's, and must not end the thread
             request.error = error
 
-    def answer(self, request: Request, value: Any) -> None:
+    def answer(self, request: Request, value: object) -> None:
         request.answer = Answer(value, self.version)
 
 
@@ -362,7 +362,7 @@ class Round:
         self._at_once -= 1
         return True
 
-    def on_result(self, index: int, result: Any) -> None:
+    def on_result(self, index: int, result: object) -> None:
         """Accept the result of the request at this index."""
         request = self.requests[index]
         if not (request.ended or index in self._rerun_alone or index in self._cancelled):

@@ -45,7 +45,7 @@ class Reading:
         self._seconds, self._end = seconds, time.thread_time() + seconds
         self.unions: dict[tuple[int, Any], Any] = {}  # what lists and objects, by identity, were read as, or an error
 
-    def read(self, value: Any, schema: Any) -> Any:
+    def read(self, value: object, schema: object) -> Any:
         """A value as a type of msgspec's that `schema_of` gave.
 
         Raises:
@@ -60,7 +60,7 @@ class Reading:
         except AttributeError:  # msgspec's, which takes an array for an object
             raise BadValueError("$", "another value", "an array") from None
 
-    def _read_form(self, form: Any, value: Any) -> Any:
+    def _read_form(self, form: Any, value: object) -> Any:
         self.check_time()
         return form.read(value, self)
 
@@ -96,7 +96,7 @@ def check_levels(value: Any, most: int) -> None:
     raise BadValueError("$", f"at most {most} levels", "more")
 
 
-def schema_of(annotation: Any) -> Any:
+def schema_of(annotation: object) -> Any:
     """The type of msgspec's as which `Reading.read` reads values of an annotated type.
 
     Args:
@@ -147,7 +147,7 @@ class _Form(type):
 
     read: Callable[[Any, Reading], Any]
 
-    def __instancecheck__(cls, value: Any) -> bool:
+    def __instancecheck__(cls, value: object) -> bool:
         return True
 
 
@@ -155,7 +155,7 @@ def _form(name: str, read: Callable[[Any, Reading], Any]) -> _Form:
     return _Form(name, (), {"read": staticmethod(read)})
 
 
-def _is_scalar(annotation: Any) -> bool:
+def _is_scalar(annotation: object) -> bool:
     is_scalar = isinstance(annotation, type) and issubclass(annotation, np.number | np.bool_)
     return is_scalar and annotation not in _ABSTRACT
 
@@ -164,7 +164,7 @@ _ABSTRACT = {np.number, np.integer, np.floating, np.inexact, np.signedinteger, n
 
 
 def _literal(said: tuple[Any, ...]) -> _Form:
-    def read(value: Any, reading: Reading) -> Any:
+    def read(value: object, reading: Reading) -> Any:
         if not _is_among(value, said):
             raise BadValueError("$", f"one of {', '.join(map(repr, said))}", _shown(value))
         return value
@@ -174,7 +174,7 @@ def _literal(said: tuple[Any, ...]) -> _Form:
     return form
 
 
-def _is_among(value: Any, said: Iterable[Any]) -> bool:
+def _is_among(value: object, said: Iterable[Any]) -> bool:
     return any(type(value) is type(each) and value == each for each in said)
 
 
@@ -184,7 +184,7 @@ def _is_among(value: Any, said: Iterable[Any]) -> bool:
 def _scalar(cls: type) -> _Form:
     array = _array(np.dtype(cls))
 
-    def read(value: Any, reading: Reading) -> Any:
+    def read(value: object, reading: Reading) -> Any:
         out = array.read(value, reading)
         if out.ndim:
             raise BadValueError("$", f"a number ({cls.__name__})", _shown(value))
@@ -326,7 +326,7 @@ def _union(schemas: list[Any], args: tuple[Any, ...]) -> Any:
     if Any in schemas[:1]:
         return Any
 
-    def read(value: Any, reading: Reading) -> Any:
+    def read(value: object, reading: Reading) -> Any:
         found = _possible(value, schemas)
         if len(found) == 1:
             return reading.read(value, found[0])
@@ -344,7 +344,7 @@ def _union(schemas: list[Any], args: tuple[Any, ...]) -> Any:
     return form
 
 
-def _possible(value: Any, schemas: list[Any]) -> list[Any]:
+def _possible(value: object, schemas: list[Any]) -> list[Any]:
     """The types of a union that a value may be: of an object, the records with its tags and then those with its names.
 
     All of the types, if that leaves no record: then the errors say what is missing.
@@ -356,7 +356,7 @@ def _possible(value: Any, schemas: list[Any]) -> list[Any]:
     return schemas
 
 
-def _first(value: Any, schemas: list[Any], reading: Reading, args: tuple[Any, ...]) -> tuple[Any] | BadValueError:
+def _first(value: object, schemas: list[Any], reading: Reading, args: tuple[Any, ...]) -> tuple[Any] | BadValueError:
     """(what a value is as the first type that it suits,), or else the error that lies deepest."""
     worst = BadValueError("$", "", "")
     for schema in schemas:

@@ -52,7 +52,9 @@ from autobatch.tables.sparse import SparseRows
 _CHUNK = 1 << 22  # modes without a bag kernel look rows up in chunks of about so many bytes
 
 
-def bags(table: Any, ids: Any, bounds: np.ndarray, weights: Any = None, *, mode: Any, frequencies: Any = None) -> Any:
+def bags(
+    table: object, ids: object, bounds: np.ndarray, weights: object = None, *, mode: object, frequencies: object = None
+) -> Any:
     """Reduce each bag ids[bounds[b]:bounds[b + 1]] of rows of a table; the caller has checked ids and bounds.
 
     Returns:
@@ -87,7 +89,7 @@ def check_bag_table(dtype: np.dtype, modes: Sequence[str], weighted: bool = Fals
 
 
 def _segment(
-    data: Any,
+    data: object,
     *operands: Any,
     mode: str | tuple[str, ...],
     count: int = 1,
@@ -96,7 +98,7 @@ def _segment(
     weighted: bool = False,
     by_frequency: bool = False,
     runs: bool = False,
-    empty: Any = None,
+    empty: object = None,
     k: int = 0,
 ) -> np.ndarray:
     """Implementation of both ops: reduce the rows of each of `count` segments.
@@ -156,7 +158,7 @@ def _reduce_rows(
     runs: bool,
     mode: str,
     count: int,
-    empty: Any,
+    empty: object,
     k: int,
 ) -> np.ndarray:
     """Reduce rows where no bag kernel applies; `bounds` is None unless the rows of each segment are contiguous."""
@@ -219,7 +221,7 @@ def _bounds_of(segments: np.ndarray, count: int) -> np.ndarray | None:
     return bounds if run_bounds(segments, bounds) else None
 
 
-def _reduce_runs(x: np.ndarray, weights: Any, bounds: np.ndarray, mode: str) -> np.ndarray:
+def _reduce_runs(x: np.ndarray, weights: object, bounds: np.ndarray, mode: str) -> np.ndarray:
     """Reduce contiguous runs of rows; rows of one element use a kernel that is vectorised along the run."""
     norm = MODES[mode].norm
     if x.shape[1] != 1 or norm is None or (weights is not None and norm.kernel != SUM):
@@ -230,13 +232,13 @@ def _reduce_runs(x: np.ndarray, weights: Any, bounds: np.ndarray, mode: str) -> 
     return out
 
 
-def _sum_scalars(x: np.ndarray, weights: Any, bounds: np.ndarray) -> np.ndarray:
+def _sum_scalars(x: np.ndarray, weights: object, bounds: np.ndarray) -> np.ndarray:
     out = np.empty((len(bounds) - 1, 1), x.dtype)
     sum_runs(x, weights, bounds, out, run_layout(x.dtype.str[1:], 1))
     return out
 
 
-def _fill_empty(out: np.ndarray, is_empty: np.ndarray, empty: Any) -> np.ndarray:
+def _fill_empty(out: np.ndarray, is_empty: np.ndarray, empty: object) -> np.ndarray:
     """`out` with the rows where `is_empty` is True replaced by the value `empty`."""
     return np.where(is_empty.reshape(-1, *(1,) * (out.ndim - 1)), empty_value(empty, out.dtype), out)
 
@@ -255,7 +257,9 @@ def empty_value(empty: Any, dtype: np.dtype) -> np.ndarray:
     raise DTypeError(f"empty={empty!s:.60} for a result of {dtype}; give an integer, or make the data a float array")
 
 
-def pooled(table: Any, ids: Any, bounds: Any, weights: Any, mode: str, out: np.ndarray | None = None) -> np.ndarray:
+def pooled(
+    table: Any, ids: object, bounds: object, weights: object, mode: str, out: np.ndarray | None = None
+) -> np.ndarray:
     """Reduce each bag with the bag kernels, which accumulate in registers; an empty bag gives 0.
 
     If ids are None, bag b is rows bounds[b] to bounds[b + 1] of the array itself.
@@ -300,7 +304,7 @@ def _scales(bounds: Any, norm: Norm) -> np.ndarray:
     return 1 / norm.of(np.maximum(np.diff(bounds), 1).astype(np.float64))
 
 
-def _reduce_ids(data: Any, ids: Any, weights: Any = None, *, mode: Any, form: str, empty: Any) -> np.ndarray:
+def _reduce_ids(data: Any, ids: Any, weights: object = None, *, mode: Any, form: str, empty: object) -> np.ndarray:
     """Check ids and reduce them: all as one bag (form "one"), or each row of them as a bag (form "rows")."""
     ids = own_ids(table_ids(data, ids), id_bound(data))
     if weights is not None and shape_of(weights) != ids.shape:
@@ -312,7 +316,7 @@ def _reduce_ids(data: Any, ids: Any, weights: Any = None, *, mode: Any, form: st
     return bags(data, ids, np.array([0, ids.shape[0]]), weights, mode=mode)[0]
 
 
-def _numpy_empty(data: Any, mode: str) -> np.ndarray:
+def _numpy_empty(data: object, mode: str) -> np.ndarray:
     """What NumPy returns for the reduction of no rows, including its warnings and exceptions."""
     rows = np.empty((0, *shape_of(data)[1:]), dtype_of(data))
     return np.asarray(getattr(np, mode)(rows, axis=0), rows.dtype)
@@ -351,7 +355,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
 
 
 def _split_by_example(
-    out: Any, mode: Any, data: Any, rows: np.ndarray, counts: np.ndarray, trailing: tuple[Any, ...], fused: bool
+    out: Any, mode: Any, data: object, rows: np.ndarray, counts: np.ndarray, trailing: tuple[Any, ...], fused: bool
 ) -> Batched:
     """Split the flat result by example: (segments, ...) for each, or (rows, ...) for a mode with a result per row."""
     how = MODES[mode] if isinstance(mode, str) else MODES[mode[0]]
@@ -368,7 +372,7 @@ def _split_by_example(
     return Batched(placed.data, sizes)
 
 
-def _flat_weights(x: Any, lanes: int, lengths: np.ndarray, of: str) -> Any:
+def _flat_weights(x: object, lanes: int, lengths: np.ndarray, of: str) -> Any:
     """The flat weights of all examples; raises ShapeError for an example that has not one for each row (or id)."""
     weights, _ = flattened(x, lanes, "weights")
     wrong = np.flatnonzero(weights.lengths != lengths)
@@ -401,7 +405,7 @@ def _ids_rule(op: Op, operands: Sequence[Any], params: dict[str, Any], lanes: in
     return Batched(out, (shape_of(table)[1],))
 
 
-def _numpy_empty_row(table: Any, lengths: np.ndarray, mode: str) -> np.ndarray:
+def _numpy_empty_row(table: object, lengths: np.ndarray, mode: str) -> np.ndarray:
     """The row NumPy gives for an empty bag, with one warning per empty bag, or its exception for the first of them."""
     try:
         return next(iter([_numpy_empty(table, mode) for n in lengths if n == 0]))

@@ -223,7 +223,7 @@ def embedding_bag(
 
 
 def _check_options(
-    weight: Any, by_freq: bool, modes: tuple[str, ...], sparse: bool, weights: Any, bad_ids: str
+    weight: object, by_freq: bool, modes: tuple[str, ...], sparse: bool, weights: object, bad_ids: str
 ) -> None:
     for mode in modes:
         if mode not in BAG_MODES:
@@ -260,7 +260,7 @@ def _as_float(value: Any, name: str, least: float = -math.inf) -> float:
     return found
 
 
-def _as_int(value: Any, what: str) -> int | None:
+def _as_int(value: object, what: str) -> int | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
@@ -277,7 +277,7 @@ def _empty(value: Any, dim: int) -> Any:
     return tuple(np.asarray(value).tolist())
 
 
-def _force(x: Any) -> Any:
+def _force(x: object) -> Any:
     """Evaluate recorded ids or offsets to a plain array; return batches and plain values unchanged."""
     return np.asarray(x) if is_boxed(x) and rank_of(x) != BATCH_RANK else x
 
@@ -290,7 +290,7 @@ def _checked_skipped(skipped: Any, bags: int) -> np.ndarray | None:
     return skipped
 
 
-def _packed_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
+def _packed_call(input: Any, table: object, offsets: object, weights: Any, options: _Options) -> _FlatBags:
     """The flat bags of a `PackedBatch` of ids: each example is a bag."""
     _refuse_offsets(offsets, "a PackedBatch, which has its own")
     ids = _ids(input.values, table, options)
@@ -304,7 +304,7 @@ def _packed_call(input: Any, table: Any, offsets: Any, weights: Any, options: _O
     return _weighted(ids, bounds, weights, options)
 
 
-def _flat_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Options) -> _FlatBags:
+def _flat_call(input: object, table: object, offsets: object, weights: Any, options: _Options) -> _FlatBags:
     """The flat bags of ids (N,) with offsets, or of ids (B, n)."""
     ids = _ids(input, table, options)
     if ids.ndim == 2:
@@ -322,7 +322,7 @@ def _flat_call(input: Any, table: Any, offsets: Any, weights: Any, options: _Opt
     return _weighted(ids, bounds, weights, options)
 
 
-def _ids(input: Any, table: Any, options: _Options) -> np.ndarray:
+def _ids(input: Any, table: object, options: _Options) -> np.ndarray:
     skips = options.bad_ids == "skip" and id_bound(table) is not None
     if skips and getattr(input, "dtype", None) == np.uint64:
         input = np.where(input > np.uint64(np.iinfo(np.int64).max), -1, input.astype(np.int64))
@@ -341,12 +341,12 @@ def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Optio
     return _FlatBags(ids, bounds, weights)
 
 
-def _refuse_offsets(offsets: Any, what: str) -> None:
+def _refuse_offsets(offsets: object, what: str) -> None:
     if offsets is not None:
         raise ShapeError(f"offsets with {what}; leave offsets out")
 
 
-def _check_weights(weights: Any, shape: tuple[int, ...]) -> None:
+def _check_weights(weights: object, shape: tuple[int, ...]) -> None:
     if shape_of(weights) != shape:
         raise ShapeError(f"per_sample_weights have shape {shape_of(weights)}; expected that of the ids, {shape}")
 
@@ -365,7 +365,7 @@ def _per_id(weights: Any, bounds: np.ndarray) -> Any:
     return np.take(weights, np.arange(total) - np.repeat(bounds[:-1].astype(np.int64) - first, lengths), axis=0)
 
 
-def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> Any:
+def _reduced(table: object, call: _FlatBags, options: _Options, num_rows: object) -> Any:
     """Check the ids and reduce the bags to (bags, dim), or (bags, modes, dim) for several modes.
 
     Args:
@@ -386,7 +386,7 @@ def _reduced(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> A
     return np.where(lengths == 0, empty_value(options.empty, dtype_of(out)), out)
 
 
-def _keep_mask(table: Any, call: _FlatBags, options: _Options, num_rows: Any) -> np.ndarray | None:
+def _keep_mask(table: object, call: _FlatBags, options: _Options, num_rows: Any) -> np.ndarray | None:
     """A mask of the ids that are neither padding nor skipped, or None if all are kept; also checks ids (unless the
     batching rule has), applies `max_norm` and fills `call.skipped`.
 
@@ -494,7 +494,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     return Batched(placed.data if dims is None else mask_padding(placed.data, sizes), sizes)
 
 
-def _flatten_bags(ids: Any, offsets: Any, lanes: int, options: _Options) -> tuple[Packed, Packed, str]:
+def _flatten_bags(ids: object, offsets: object, lanes: int, options: _Options) -> tuple[Packed, Packed, str]:
     """The ids of all examples, their bags' description, and its form: "lengths", "offsets" or "starts"."""
     rank = _rank(ids)
     if rank not in (1, 2):
@@ -519,7 +519,7 @@ def _rank(x: Any) -> int:
 
 
 def _weights(
-    weights: Any, lanes: int, lengths: np.ndarray, options: _Options, bounds: np.ndarray, lane_of_id: np.ndarray
+    weights: object, lanes: int, lengths: np.ndarray, options: _Options, bounds: np.ndarray, lane_of_id: np.ndarray
 ) -> Any:
     """The weights of all examples as one for each id."""
     if options.positional and not isinstance(weights, Batched | Packed):
@@ -560,7 +560,7 @@ def _table(table: Any, lanes: int) -> tuple[Any, Any, np.ndarray | None, Lengths
     return np.reshape(data, (lanes * padded, dim)), rows, np.arange(lanes) * padded, dims
 
 
-def _impl(table: Any, ids: Any, *rest: Any, **params: Any) -> np.ndarray:
+def _impl(table: object, ids: object, *rest: Any, **params: Any) -> np.ndarray:
     """Run one example as a batch of size 1."""
     operands = [table, *(Batched(np.asarray(x)[None], shape_of(x)) for x in (ids, *rest))]
     if params["positional"]:

@@ -23,7 +23,7 @@ _MOST = 1 << 24  # segments: with more, the general code checks the count before
 
 
 def direct_bags(
-    ids: Any, table: Any, offsets: Any, mode: Any, weights: Any, closed: bool, padding: Any = None
+    ids: Any, table: Any, offsets: Any, mode: object, weights: Any, closed: bool, padding: Any = None
 ) -> np.ndarray | None:
     """The reduced bags (bags, dim), or None: use the general code. `closed`: the last offset is the end."""
     static = False
@@ -78,7 +78,7 @@ def direct_bags(
     return out if pool_sum_checked(place, rows, ids, *bags, padding) else None
 
 
-def direct_segments(mode: str, data: Any, form: str, described: Any, count: Any) -> np.ndarray | None:
+def direct_segments(mode: str, data: Any, form: str, described: Any, count: object) -> np.ndarray | None:
     """The reduced rows (segments, ...) of a segment function; None: use the general code."""
     if not (type(data) is type(described) is np.ndarray and described.dtype is _INT64 and described.flags.carray):
         return None

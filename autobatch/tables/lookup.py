@@ -43,7 +43,7 @@ from autobatch.tables.row_access import gather
 from autobatch.tables.sparse import SparseRows
 
 
-def index_table(table: Any, index: Any, otherwise: Callable[[Any], Any]) -> Any:
+def index_table(table: object, index: object, otherwise: Callable[[Any], Any]) -> Any:
     """`table[index]` for a plain or boxed table: a look-up if `index` is integers, else `otherwise(index)`."""
     if not is_integer_index(index):
         if id_bound(table) is not None:
@@ -53,7 +53,7 @@ def index_table(table: Any, index: Any, otherwise: Callable[[Any], Any]) -> Any:
     return lookup_p(table, index if is_boxed(index) else table_ids(table, index))
 
 
-def _plain(table: Any) -> Any:
+def _plain(table: object) -> Any:
     if hasattr(table, "_ab_locate"):
         return table
     check_plain(table, "the table")
@@ -190,7 +190,7 @@ class PendingRows(StandIn):
         shape = (*self.mask.shape, 1)
         return mask.shape == shape and bool(np.array_equal(mask.reshape(self.mask.shape), self.mask))
 
-    def _ab_rebind(self, new: Any) -> None:
+    def _ab_rebind(self, new: object) -> None:
         self._rows = new
 
     @property
@@ -321,7 +321,7 @@ def _fill(out: np.ndarray, table: Any, ids: np.ndarray) -> None:
             out[...] = found
 
 
-def _sums(table: Any, ids: Any) -> Any:
+def _sums(table: object, ids: object) -> Any:
     """The sum of each list of rows, in the dtype of the table."""
     out = segment_rows_p(table, ids, mode="sum", form="rows")
     return out if dtype_of(out) == dtype_of(table) else out.astype(dtype_of(table))
@@ -422,7 +422,7 @@ def _ids_per_table(ids: Any, count: int) -> list[Any]:
     return [ids[..., i] for i in range(count)]
 
 
-def _checked(table: Any, ids: Any, number: int) -> np.ndarray:
+def _checked(table: object, ids: Any, number: int) -> np.ndarray:
     """Check the ids of table `number`, before any result is written."""
     if ndim_of(table) != 2:
         raise ShapeError(f"table {number} has shape {shape_of(table)}; expected (num_rows, dim)")

@@ -174,7 +174,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
             raise ValueError(f"a {type(self).__name__} as one array needs a copy")
         return gather(self, np.arange(self.shape[0])).astype(dtype or self.dtype, copy=False)
 
-    def __getitem__(self, index: Any) -> NDArray[Any]:
+    def __getitem__(self, index: object) -> NDArray[Any]:
         try:
             rows = self._small_lookup(index)
             return index_table(self, index, self._basic_index) if rows is None else rows
@@ -182,7 +182,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
             hide_frames(error)
             raise
 
-    def _small_lookup(self, index: Any) -> Any:
+    def _small_lookup(self, index: object) -> Any:
         """A shortcut for one id or a few checked ids, where a subclass has one; None: use the general look-up."""
         return None
 
@@ -260,7 +260,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
         return html_table(caption, (named, "row"), rows, more)
 
 
-def _split_index(index: Any) -> tuple[Any, tuple[Any, ...]]:
+def _split_index(index: object) -> tuple[Any, tuple[Any, ...]]:
     """Split an index into (its part for rows, a tuple of the rest); (None, ()) if it is not of this simple form."""
     first, *rest = index if isinstance(index, tuple) and index else (index,)
     if first is None or first is Ellipsis or isinstance(first, bool) or np.ndim(first) > 1:

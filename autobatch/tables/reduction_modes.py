@@ -115,7 +115,7 @@ def gather_rows(data: Any, ids: Any) -> Any:
     return gather(table, ids) if table.ndim == 2 else table[ids]
 
 
-def as_matrix(data: Any, ids: np.ndarray | None, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
+def as_matrix(data: object, ids: np.ndarray | None, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
     """(matrix, ids) for kernels: a C-contiguous (rows, width) of this dtype; else gathered rows and None."""
     rows = data if type(data) is np.ndarray else getattr(data, "_ab_whole", None)
     if ids is not None and (rows is None or rows.dtype != dtype or not rows.flags.c_contiguous):
@@ -508,7 +508,7 @@ def _count_gradient(call: Call, by_weights: bool) -> Any:
     return call.take(call.ct) if by_weights else None
 
 
-def _recurrence(factors: Any, terms: Any, segments: Any, *, start: float, count: int) -> np.ndarray:
+def _recurrence(factors: Any, terms: object, segments: object, *, start: float, count: int) -> np.ndarray:
     factors = np.asarray(factors)
     rows, added = (as_matrix(x, None, factors.dtype)[0] for x in (factors, np.asarray(terms)))
     out = np.empty_like(rows)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.batched import Batched, Lengths
+from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.ops.rules.ragged_checks import (
@@ -46,7 +47,7 @@ __all__ = [
 ]
 
 
-def lengths_to_segment_ids(lengths: Any) -> np.ndarray:
+def lengths_to_segment_ids(lengths: ArrayLike) -> np.ndarray:
     """The segment of each row: `[1, 3, 0, 2]` gives `[0, 1, 1, 1, 3, 3]`.
 
     Args:
@@ -66,7 +67,7 @@ def lengths_to_segment_ids(lengths: Any) -> np.ndarray:
     return number_p(lengths if is_boxed(lengths) else lengths_of(lengths))
 
 
-def lengths_to_offsets(lengths: Any) -> np.ndarray:
+def lengths_to_offsets(lengths: ArrayLike) -> np.ndarray:
     """The offsets (segments + 1,) of segments with these lengths: the start of each, and the end of the last.
 
     Args:
@@ -105,7 +106,7 @@ def offsets_to_lengths(offsets: Any) -> np.ndarray:
     return np.diff(offsets)
 
 
-def offsets_to_segment_ids(offsets: Any) -> np.ndarray:
+def offsets_to_segment_ids(offsets: ArrayLike) -> np.ndarray:
     """The segment of each row, from the (segments + 1,) offsets.
 
     Args:
@@ -166,7 +167,7 @@ def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) ->
     return lengths_to_offsets(segment_ids_to_lengths(segment_ids, num_segments))
 
 
-def sort_segments(values: Any, segment_ids: Any) -> tuple[np.ndarray, np.ndarray]:
+def sort_segments(values: Any, segment_ids: object) -> tuple[np.ndarray, np.ndarray]:
     """Sort values and their segment ids by segment; the order within a segment does not change.
 
     Args:
@@ -191,7 +192,7 @@ def sort_segments(values: Any, segment_ids: Any) -> tuple[np.ndarray, np.ndarray
     return values[order], ids[order]
 
 
-def lengths_to_padded(values: Any, lengths: Any, filler: Any = 0) -> np.ndarray:
+def lengths_to_padded(values: Any, lengths: Any, filler: object = 0) -> np.ndarray:
     """Pad segments: an array (segments, longest, ...) with the values of each segment, followed by `filler`.
 
     Args:
@@ -220,7 +221,7 @@ def lengths_to_padded(values: Any, lengths: Any, filler: Any = 0) -> np.ndarray:
     return pad_rows(values, Lengths(lengths), filler)
 
 
-def padded_to_lengths(padded: Any, filler: Any) -> tuple[np.ndarray, np.ndarray]:
+def padded_to_lengths(padded: Any, filler: object) -> tuple[np.ndarray, np.ndarray]:
     """The concatenated values and the lengths of segments that are padded with `filler` at their end.
 
     Args:
@@ -243,7 +244,7 @@ def padded_to_lengths(padded: Any, filler: Any) -> tuple[np.ndarray, np.ndarray]
 
 
 def lengths_to_sparse(
-    values: Any, lengths: Any, scores: Any = None, num_columns: int | None = None
+    values: ArrayLike, lengths: ArrayLike, scores: object = None, num_columns: int | None = None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """A sparse matrix with a row for each segment, and an entry in the column of each of its values.
 
@@ -267,7 +268,7 @@ def lengths_to_sparse(
     return data, ids, lengths_to_offsets(lengths)
 
 
-def sparse_to_lengths(matrix: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def sparse_to_lengths(matrix: object) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(values, lengths, scores) of a sparse matrix: its entries' columns row by row, their number per row, and values.
 
     Args:

@@ -84,7 +84,7 @@ def integers(ids: np.ndarray) -> np.ndarray:
     return ids if ids.flags.c_contiguous else np.ascontiguousarray(ids)
 
 
-def locate(table: Any, ids: np.ndarray | None, context: Any = None) -> LocatedRows:
+def locate(table: Any, ids: np.ndarray | None, context: object = None) -> LocatedRows:
     """Where the rows of a table or array are in memory; rows with gaps are gathered into a new array first.
 
     If `ids` is None, the rows are those of the array `table`, in order.
@@ -98,7 +98,7 @@ def locate(table: Any, ids: np.ndarray | None, context: Any = None) -> LocatedRo
     return locate_array(np.asarray(table), ids, False)
 
 
-def read_consistently(table: Any, read: Callable[[], T]) -> T:
+def read_consistently(table: object, read: Callable[[], T]) -> T:
     """Return `read()`; a table that another thread may change repeats it if rows changed meanwhile."""
     keep = getattr(table, "_ab_read_consistently", None)
     return read() if keep is None else keep(read)

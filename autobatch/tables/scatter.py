@@ -12,6 +12,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Packed
 from autobatch.core.diagnostics import hiding_frames
+from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError, note_example
 from autobatch.ops.rules.ragged_checks import (
@@ -28,7 +29,7 @@ from autobatch.tables.table import EmbeddingTable
 
 
 @hiding_frames
-def gather(data: Any, ids: Any) -> np.ndarray:
+def gather(data: Any, ids: ArrayLike) -> np.ndarray:
     """`data[ids]`, the rows named by ids, but negative ids are errors.
 
     Args:
@@ -53,7 +54,7 @@ def gather(data: Any, ids: Any) -> np.ndarray:
 
 
 @hiding_frames
-def scatter_assign(data: Any, ids: Any, rows: Any, *, out: Any = None) -> np.ndarray:
+def scatter_assign(data: ArrayLike, ids: ArrayLike, rows: ArrayLike, *, out: Any = None) -> np.ndarray:
     """`data` with row ids[i] replaced by rows[i], for each i; if an id repeats, its last row stays.
 
     Args:
@@ -75,7 +76,7 @@ def scatter_assign(data: Any, ids: Any, rows: Any, *, out: Any = None) -> np.nda
 
 
 @hiding_frames
-def scatter_add(data: Any, ids: Any, rows: Any, *, out: Any = None) -> np.ndarray:
+def scatter_add(data: ArrayLike, ids: ArrayLike, rows: ArrayLike, *, out: Any = None) -> np.ndarray:
     """`data` with rows[i] added to row ids[i], for each i in order; the rows of repeated ids are all added.
 
     Arguments, result and errors as for `scatter_assign`. The rows of repeated float16 ids are summed in float32.
@@ -128,14 +129,14 @@ def _weight(value: Any) -> Any:
     return value
 
 
-def _array(x: Any) -> Any:
+def _array(x: object) -> Any:
     found = x if hasattr(x, "dtype") else np.asarray(x)
     if dtype_of(found).kind == "O":
         raise DTypeError(f"{x!r:.60}; expected an array of numbers")
     return found
 
 
-def _check(data: Any, ids: np.ndarray) -> None:
+def _check(data: ArrayLike, ids: np.ndarray) -> None:
     if not ndim_of(data):
         raise ShapeError("data is a single number; expected rows, (n, ...)")
     if ids.ndim != 1:
@@ -143,7 +144,7 @@ def _check(data: Any, ids: np.ndarray) -> None:
     check_ids(ids, shape_of(data)[0])
 
 
-def _check_rows(data: Any, ids: Any, rows: Any) -> None:
+def _check_rows(data: ArrayLike, ids: ArrayLike, rows: ArrayLike) -> None:
     expected = (*shape_of(ids), *shape_of(data)[1:])
     if tuple(shape_of(rows)) != expected:
         raise ShapeError(f"rows have shape {shape_of(rows)}; expected one for each id, {expected}")
@@ -188,7 +189,7 @@ def _apply(mode: str, target: np.ndarray, ids: np.ndarray, rows: Any) -> None:
     target[unique] += segment_p(rows, inverse, mode="sum", count=len(unique)).astype(target.dtype, copy=False)
 
 
-def _impl(data: Any, ids: Any, rows: Any, *, mode: str) -> np.ndarray:
+def _impl(data: ArrayLike, ids: ArrayLike, rows: ArrayLike, *, mode: str) -> np.ndarray:
     out = np.array(data)
     _apply(mode, out, np.asarray(ids), rows)
     return out

@@ -67,7 +67,7 @@ class Segments(NamedTuple):
         return given[0], _array(getattr(self, given[0]), given[0])
 
 
-def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: Any) -> Any:
+def _reduce(mode: str, data: Any, how: Segments, empty: object = None, **params: Any) -> Any:
     """Run the segment function `mode`; operands may be plain, batched or boxed."""
     op = segment_rows_p if MODES[mode].rowwise else segment_p
     form, described = how.description()
@@ -112,7 +112,7 @@ def _reduce(mode: str, data: Any, how: Segments, empty: Any = None, **params: An
     return op(data, segments, *rest, count=count, **params)
 
 
-def _array(x: Any, integers: str = "") -> Any:
+def _array(x: object, integers: str = "") -> Any:
     """Convert an operand to an array. A list may hold boxed values; with `integers` (the name in errors), to ids."""
     check_plain(x, integers or "the data or weights")
     if hasattr(x, "dtype"):

@@ -393,7 +393,7 @@ class SparseRows(SparseCotangent):
     def __reduce__(self) -> Any:
         return SparseRows.trusted, (self.ids, self.rows, self.num_rows)
 
-    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+    def __array__(self, dtype: Any = None, copy: object = None) -> np.ndarray:
         raise UnsupportedError(
             f"SparseRows of {len(self.ids)} rows as an array of shape {self.shape}: write .to_dense() if that is meant"
         )

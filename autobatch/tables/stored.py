@@ -90,7 +90,7 @@ class StoredTable(Protocol):
         self,
         blocks: Iterable[StoredBlock],
         *,
-        removed: Any = (),
+        removed: object = (),
         arrays: dict[str, np.ndarray] | None = None,
         step: int | None = None,
     ) -> None:

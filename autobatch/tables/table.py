@@ -97,7 +97,7 @@ class EmbeddingTable(Table):
     def __setitem__(self, index: Any, value: Any) -> None:
         self.weights[index] = value
 
-    def write(self, ids: Any, rows: Any) -> None:
+    def write(self, ids: Any, rows: ArrayLike) -> None:
         """Set row ids[i] to rows[i], for each i."""
         self._refuse_updates()
         ids = np.array(ids, np.int64)

@@ -84,7 +84,7 @@ class _ArgumentLeaf:
                 )
             self.values = np.concatenate([x.ravel() for x in arrays])
 
-    def filler(self, kind: str, padding: Any) -> Any:
+    def filler(self, kind: str, padding: object) -> Any:
         """A padding value unlike the user's, but plausible: an integer, which may be an id, occurs in the examples."""
         if kind == "given" or not self.values.size or self.dtype.kind not in "biufc":
             return np.asarray(padding).astype(self.dtype) if self.dtype.kind in "biufc" else 0
@@ -200,7 +200,7 @@ class Convention:
             if leaf.sizes and tuple(shape[0] for shape in leaf.shapes) == column:
                 leaf.sizes = (0, *leaf.sizes[1:])
 
-    def _read(self, more: Sequence[inspect.Parameter], shared: dict[str, Any], f: Any, collates: bool) -> None:
+    def _read(self, more: Sequence[inspect.Parameter], shared: dict[str, Any], f: object, collates: bool) -> None:
         kinds = {each.name: self._meaning(each.name)[0] for each in more if each.name not in shared}
         for parameter in more:
             name = parameter.name
@@ -380,7 +380,7 @@ class Convention:
         """The examples one by one; every float array of every example is differentiable."""
         flat = [leaves(example) for example in examples]
 
-        def is_differentiable(x: Any) -> bool:
+        def is_differentiable(x: object) -> bool:
             return is_float(self.source.numpy(x))
 
         def rebuild(floats: list[Any]) -> Any:
@@ -406,7 +406,7 @@ class Convention:
         floats = [(self.source.numpy(x), x) for values in flat for x in values if is_differentiable(x)]
         return PackedArguments((), floats, rebuild, split)
 
-    def _foreign(self, x: Any) -> Any:
+    def _foreign(self, x: object) -> Any:
         """A leaf of an example, converted to an array of the framework."""
         plain = self.source.numpy(x)
         return self.framework.array(np.asarray(plain), x) if isinstance(plain, np.ndarray | np.generic) else x
@@ -463,7 +463,7 @@ def _parameters(f: Any) -> list[inspect.Parameter]:
         return []
 
 
-def _layout_of(f: Any, parameters: Sequence[inspect.Parameter]) -> str | None:
+def _layout_of(f: object, parameters: Sequence[inspect.Parameter]) -> str | None:
     """The layout stated by a function's class or annotations; None if neither does."""
     if hasattr(type(f), "_ab_batch"):
         return "batch"
@@ -478,7 +478,7 @@ def _layout_of(f: Any, parameters: Sequence[inspect.Parameter]) -> str | None:
     return None
 
 
-def _name(f: Any) -> str:
+def _name(f: object) -> str:
     return getattr(f, "__name__", type(f).__name__)
 
 
@@ -519,7 +519,7 @@ def rows(result: Any, references: Sequence[Any], is_varying: Callable[[int, int]
     return out
 
 
-def leaves_like(result: Any, reference: Any) -> list[Any]:
+def leaves_like(result: object, reference: object) -> list[Any]:
     """The leaves of a result in the order of a reference's, which dicts and dataclasses may have in another one.
 
     Raises:
@@ -539,7 +539,7 @@ def leaves_like(result: Any, reference: Any) -> list[Any]:
     )
 
 
-def _cut_row(row: Any, reference: Any, is_varying: Callable[[int, int], bool]) -> Any:
+def _cut_row(row: object, reference: object, is_varying: Callable[[int, int], bool]) -> Any:
     values, structure = flatten(row)
     pairs = zip(values, leaves(reference), strict=True)
     return unflatten(structure, [_cut_leaf(x, ref, i, is_varying) for i, (x, ref) in enumerate(pairs)])

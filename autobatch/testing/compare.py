@@ -37,7 +37,7 @@ class Difference:
         return f"{self.path}: {self.what} is {self.actual}; expected {self.expected}"
 
 
-def compare(expected: Any, actual: Any, path: str = "result", precision: int = 16) -> list[Difference]:
+def compare(expected: object, actual: object, path: str = "result", precision: int = 16) -> list[Difference]:
     """The leaves in which `actual` differs from `expected`, with the first differing element of each.
 
     Args:
@@ -164,7 +164,7 @@ def _scale(x: np.ndarray) -> float:
     return float(magnitudes.max(initial=0.0))
 
 
-def largest_error(expected: Any, actual: Any) -> float:
+def largest_error(expected: object, actual: object) -> float:
     """The largest difference of the float leaves of two results, relative to the largest value of the leaf.
 
     >>> largest_error([np.array([1.0, 10.0])], [np.array([1.0, 11.0])])
@@ -183,11 +183,11 @@ def largest_error(expected: Any, actual: Any) -> float:
     return worst
 
 
-def _name(x: Any) -> str:
+def _name(x: object) -> str:
     return type(x).__name__
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: object) -> bool:
     return isinstance(x, np.ndarray | np.generic)
 
 

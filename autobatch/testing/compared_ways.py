@@ -284,7 +284,7 @@ class _MaskedLayout:
         for i, x in enumerate(arrays):
             self.data[corner(i, x.shape)] = x
 
-    def box(self, data: Any) -> MaskedBatch:
+    def box(self, data: object) -> MaskedBatch:
         return MaskedBatch.of(Batched(data, self.sizes, self.scalar))
 
     def unbox(self, data: Any) -> list[np.ndarray]:

@@ -73,7 +73,7 @@ class _Experiments:
         except Exception as error:
             return error
 
-    def differ(self, left: Any, right: Any) -> bool:
+    def differ(self, left: object, right: object) -> bool:
         """True if two results differ, or only one is an exception, or their exceptions have different types."""
         if isinstance(left, Exception) or isinstance(right, Exception):
             return type(left) is not type(right)
@@ -110,7 +110,7 @@ class _Experiments:
         own = self.pair.convention.lengths([self.example])[0]
         return any(length < most for length, (_, most) in zip(own, self.least, strict=True))
 
-    def _sees_values(self, batch: Any) -> bool | None:
+    def _sees_values(self, batch: object) -> bool | None:
         """True if other floats in the other examples change the result; None if there are none."""
         examples = [map_tree(self._scaled_by(-3.0), each) for each in self.found.examples]
         examples[self.place] = self.example
@@ -156,7 +156,7 @@ class _Experiments:
     def _scaled_by(self, ratio: float) -> Callable[[Any], Any]:
         source = self.pair.convention.source
 
-        def scaled(x: Any) -> Any:
+        def scaled(x: object) -> Any:
             plain = source.numpy(x)
             return source.array((plain * ratio).astype(plain.dtype), x) if _is_number(plain) and np.ndim(plain) else x
 
@@ -189,7 +189,7 @@ class _Experiments:
         return ""
 
 
-def _is_number(x: Any) -> bool:
+def _is_number(x: object) -> bool:
     return isinstance(x, np.ndarray | np.generic | float) and np.asarray(x).dtype.kind == "f"
 
 

@@ -389,7 +389,9 @@ class _Run:
         shared = [x.to_dense() if hasattr(x, "to_dense") else x for x in actual.shared]
         self._compare(None, expected.shared, shared, "gradient of the shared floats", report)
 
-    def _compare(self, place: int | None, expected: Any, actual: Any, path: str, report: EquivalenceReport) -> None:
+    def _compare(
+        self, place: int | None, expected: object, actual: object, path: str, report: EquivalenceReport
+    ) -> None:
         differences = compare(expected, actual, path, self.reference.precision)
         if differences:
             self._fail(place, differences)

@@ -35,7 +35,7 @@ class Gradients:
     examples: list[list[Any]]
 
 
-def cotangents(result: Any, seed: int) -> list[Any]:
+def cotangents(result: object, seed: int) -> list[Any]:
     """A random cotangent for each leaf of a result; None for a leaf that is not a float array.
 
     >>> cotangents((np.ones(2), 3), seed=0)[1] is None

@@ -91,7 +91,7 @@ class Pair:
             kept = self._references[id(example)] = (example, map_tree(self.own.numpy, result))
         return kept[1]
 
-    def _convert(self, framework: Framework, tree: Any) -> Any:
+    def _convert(self, framework: Framework, tree: object) -> Any:
         """A tree with the examples' arrays converted to another library's."""
         source = self.convention.source
         if framework is source:
@@ -133,7 +133,7 @@ class Pair:
         """True if the size of this axis of a leaf of the result varies with the example."""
         return self._varying.get((at, axis), False)
 
-    def compare(self, reference: Any, found: Any, path: str = "result") -> list[Difference]:
+    def compare(self, reference: object, found: object, path: str = "result") -> list[Difference]:
         """The differences between two results for one example."""
         return compare(*_in_common_dtypes(reference, found, self.convention.framework), path, self.precision)
 
@@ -267,7 +267,9 @@ class Pair:
         names = [f"{name}{path}" for name, value in self.shared.items() for path in paths(flatten(value)[1])]
         return names[self._shared_floats[i]]
 
-    def _verify(self, examples: Any, padding: Padding, place: int | None, left: Any, right: Any, path: str) -> None:
+    def _verify(
+        self, examples: Any, padding: Padding, place: int | None, left: object, right: object, path: str
+    ) -> None:
         differences = self.compare(np.asarray(left), np.asarray(right), path)
         if differences:
             raise BatchDiffersError(examples, padding, place, list(map(str, differences)), "gradient")
@@ -277,7 +279,7 @@ def _is_floats(x: Any) -> bool:
     return isinstance(x, np.ndarray | np.generic) and x.dtype.kind == "f"
 
 
-def _in_common_dtypes(reference: Any, found: Any, framework: Framework) -> tuple[Any, Any]:
+def _in_common_dtypes(reference: object, found: object, framework: Framework) -> tuple[Any, Any]:
     """Convert both results to arrays in dtypes of the batched function's library.
 
     A Python number becomes an array in a batch, and JAX without x64 has no float64.
@@ -290,7 +292,7 @@ def _in_common_dtypes(reference: Any, found: Any, framework: Framework) -> tuple
     return unflatten(structure, [x for x, _ in pairs]), unflatten(structure, [y for _, y in pairs])
 
 
-def _arrays(x: Any, y: Any, framework: Framework) -> tuple[Any, Any]:
+def _arrays(x: object, y: object, framework: Framework) -> tuple[Any, Any]:
     numbers = bool | int | float | complex
     if not isinstance(y, np.ndarray | np.generic | numbers) or not isinstance(x, np.ndarray | np.generic | numbers):
         return x, y
@@ -302,7 +304,7 @@ def _arrays(x: Any, y: Any, framework: Framework) -> tuple[Any, Any]:
     return left, right
 
 
-def _common_parameters(per_example: Any, batched: Any) -> list[Any]:
+def _common_parameters(per_example: object, batched: object) -> list[Any]:
     """The tensors with `requires_grad` to which both functions refer, also as parameters of torch modules."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "nn"):
@@ -317,7 +319,7 @@ def _common_parameters(per_example: Any, batched: Any) -> list[Any]:
     return [part for key, part in found[0].items() if key in found[1]]
 
 
-def modules_of(f: Any) -> list[Any]:
+def modules_of(f: object) -> list[Any]:
     """The torch modules that a function is or refers to."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "nn"):

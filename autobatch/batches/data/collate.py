@@ -27,7 +27,7 @@ from autobatch.ops.rules.ragged_checks import offsets_from, read_csr
 
 @register_form("collate")
 @hiding_frames
-def collate(data: Any, *, nulls: Any = "raise") -> Any:
+def collate(data: Any, *, nulls: object = "raise") -> Any:
     """Data of any kind as a batch; of records, as a tree of batches.
 
     Args:
@@ -133,7 +133,7 @@ def _record(data: Any, columns: Columns, place: Place) -> Column:
     return _rebuilt(data, columns.records(found, None, place))
 
 
-def _rebuilt(example: Any, column: Column) -> Column:
+def _rebuilt(example: object, column: Column) -> Column:
     """The dict of records' fields as records of the kind of this one."""
     cls: Any = type(example)
     parts = column.tree
@@ -200,12 +200,12 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
     return columns.objects(examples, None, place)
 
 
-def _is_array(x: Any) -> bool:
+def _is_array(x: object) -> bool:
     """True for arrays of any library and for scalars of NumPy's, of which strings are Python's, too."""
     return hasattr(x, "shape") and (hasattr(x, "dtype") or hasattr(x, "__array__")) and not isinstance(x, str | bytes)
 
 
-def _reads_as_one_array(data: Any) -> bool:
+def _reads_as_one_array(data: object) -> bool:
     """True for arrays that NumPy reads at once, of h5py, zarr and xarray too; not for frames, nor columns of Arrow."""
     if is_boxed(data) or not (hasattr(data, "__array__") and isinstance(getattr(data, "shape", None), tuple)):
         return False
@@ -411,7 +411,7 @@ def _dataset(data: Any, columns: Columns, place: Place) -> Column | None:
     return read_arrow(data.with_format("arrow", columns=names)[:], columns, place)
 
 
-def _csr(data: Any) -> Column:
+def _csr(data: object) -> Column:
     """A sparse matrix, or a triple as `read_csr` takes it: the columns and the entries of each row."""
     entries, ids, offsets = read_csr(data)
     batch = PackedBatch(ids, offsets)

@@ -40,7 +40,7 @@ class Place(NamedTuple):
     path: str = ""
     example_of: Callable[[int], int] = int
 
-    def field(self, name: Any) -> "Place":
+    def field(self, name: object) -> "Place":
         """The place of a field of these records."""
         return Place(f"{self.path}[{name!r}]", self.example_of)
 
@@ -188,7 +188,7 @@ class Columns:
         return column.tree if column.valid is None else take_examples(column.tree, np.flatnonzero(column.valid))
 
 
-def size_of(tree: Any) -> int:
+def size_of(tree: object) -> int:
     """The number of elements of a column."""
     for leaf in leaves(tree):
         if isinstance(leaf, Batch):
@@ -201,7 +201,7 @@ def items_before(kept: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return np.diff(np.searchsorted(kept, offsets))
 
 
-def take_examples(tree: Any, index: np.ndarray) -> Any:
+def take_examples(tree: object, index: np.ndarray) -> Any:
     """The examples that `index` names, in that order; batches with the same lengths share them afterwards too."""
     memo: dict[Any, Any] = {}
     return map_tree(lambda leaf: leaf._take(index, memo) if isinstance(leaf, Batch) else leaf, tree)

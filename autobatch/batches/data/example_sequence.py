@@ -63,7 +63,7 @@ class Examples:
         return lane(self.batch, found) if isinstance(found, int) else Examples._of(take_examples(self.batch, found))
 
     @classmethod
-    def _of(cls, batch: Any) -> "Examples":
+    def _of(cls, batch: object) -> "Examples":
         self = object.__new__(cls)
         self.batch, self._count = batch, batch_size_of(batch) or 0
         return self

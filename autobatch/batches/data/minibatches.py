@@ -46,7 +46,7 @@ class Minibatches:
 
 @hiding_frames
 def minibatches(
-    data: Any,
+    data: object,
     size: int,
     *,
     shuffle: bool = False,
@@ -105,7 +105,7 @@ def _cut(order: np.ndarray, size: int) -> list[np.ndarray]:
     return [order[at : at + size] for at in range(0, len(order), size)]
 
 
-def example_lengths(tree: Any, count: int) -> np.ndarray:
+def example_lengths(tree: object, count: int) -> np.ndarray:
     """(count,) how long each example is: the longest of its parts."""
     out = np.zeros(count, np.int64)
     for leaf in leaves(tree):

@@ -134,7 +134,7 @@ def _loop_call(builder: Any, address: Any, data: Any, pointers: list[Any], count
     """
     byte, word = ir.IntType(8).as_pointer(), ir.IntType(64)
 
-    def array_of(llvm_type: Any, values: list[Any]) -> Any:
+    def array_of(llvm_type: object, values: list[Any]) -> Any:
         place = cgutils.alloca_once(builder, llvm_type, size=len(values))
         for index, value in enumerate(values):
             builder.store(value, builder.gep(place, [ir.IntType(32)(index)]))

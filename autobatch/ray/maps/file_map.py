@@ -48,7 +48,7 @@ class Mapped:
 
 def map(
     f: Callable[..., Any],
-    data: Any,
+    data: object,
     *,
     columns: str | Sequence[str],
     out: Any,

@@ -174,7 +174,7 @@ def commit_unit(out: str, unit: Unit, done: UnitDone) -> UnitDone:
     return done
 
 
-def write_json(path: str, value: Any) -> None:
+def write_json(path: str, value: object) -> None:
     """Write a JSON file, which is there complete or not at all."""
     temporary = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}.part")
     with open(temporary, "w", encoding="utf-8") as file:

@@ -148,7 +148,7 @@ def _column(table: Any, name: str) -> Any:
     return column
 
 
-def _columns_of(results: Any, count: int) -> dict[str, Any]:
+def _columns_of(results: object, count: int) -> dict[str, Any]:
     """A tree of batches as columns, each part named by its path; a result that is not a container is "result"."""
     found = {}
     for path, part in _parts_of(results, ""):
@@ -211,6 +211,6 @@ def _array(column: Any) -> Any:
     return out
 
 
-def _series(column: Any) -> Any:
+def _series(column: object) -> Any:
     found = _array(column)
     return list(found) if found.ndim > 1 else found

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels import hash_functions as kernels
@@ -23,7 +24,7 @@ from autobatch.tables.lookup import index_table
 _WAYS = ("add", "multiply", "concatenate")
 
 
-def hash_keys(strings: Any, seed: int = 0) -> np.ndarray:
+def hash_keys(strings: object, seed: int = 0) -> np.ndarray:
     """Hash strings to 64-bit keys for an `EmbeddingVariable`; the keys are the same on every machine and in every run.
 
     Among n different strings, two get the same key with a probability of about n² / 2⁶⁵: 3 in 10⁸ for a million. A
@@ -135,10 +136,10 @@ class Vocabulary:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def __getitem__(self, strings: Any) -> Any:
+    def __getitem__(self, strings: object) -> Any:
         return self._find(strings, self.grow)
 
-    def _find(self, strings: Any, grow: bool) -> Any:
+    def _find(self, strings: object, grow: bool) -> Any:
         values, shape = _strings(strings)
         keys, known = _text_of(values), self._numbers
         if grow:
@@ -148,10 +149,10 @@ class Vocabulary:
             )  # one step, so an interrupt adds all or none
         return np.fromiter(map(known.get, keys, itertools.repeat(-1)), np.int64, len(keys)).reshape(shape)[()]
 
-    def __contains__(self, string: Any) -> bool:
+    def __contains__(self, string: object) -> bool:
         return bool(self.find(string) >= 0)
 
-    def find(self, strings: Any) -> Any:
+    def find(self, strings: object) -> Any:
         """The ids of strings, -1 for unknown ones; the vocabulary does not change.
 
         Args:
@@ -162,7 +163,7 @@ class Vocabulary:
         """
         return self._find(strings, False)
 
-    def strings(self, ids: Any = None) -> list[Any]:
+    def strings(self, ids: ArrayLike | None = None) -> list[Any]:
         """The strings with these ids.
 
         Args:
@@ -246,7 +247,7 @@ def restored_vocabulary(arrays: dict[str, np.ndarray], grow: bool) -> Vocabulary
     return out
 
 
-def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine: str = "add") -> np.ndarray:
+def multi_hash(keys: Any, quotients: object, remainders: object, buckets: int, combine: str = "add") -> np.ndarray:
     """A row for each key, combined from two small tables: row keys // buckets of one and row keys % buckets of another.
 
     Two different keys never share both rows, so tables of m and `buckets` rows represent m * buckets keys.
@@ -294,5 +295,5 @@ def multi_hash(keys: Any, quotients: Any, remainders: Any, buckets: int, combine
     return left + right if combine == "add" else left * right
 
 
-def _rows(table: Any, ids: Any) -> Any:
+def _rows(table: Any, ids: ArrayLike) -> Any:
     return index_table(table, ids, lambda index: table[index])

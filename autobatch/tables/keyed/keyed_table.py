@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import check_plain
+from autobatch.core.formatting import ArrayLike
 from autobatch.core.memory import run_all
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
@@ -39,7 +40,7 @@ class KeyedTable(Table):
         """The keys in the table, (n,), in ascending order."""
 
     @abc.abstractmethod
-    def contains(self, keys: Any) -> np.ndarray:
+    def contains(self, keys: ArrayLike) -> np.ndarray:
         """For each key, True if it is in the table; in the shape of `keys`."""
 
     @property
@@ -70,7 +71,7 @@ class KeyedTable(Table):
     def _made(self, ready: Callable[[], Calls]) -> int:
         return sum(gone or 0 for gone in with_locks(self.locks, lambda: run_all(ready())))
 
-    def insert(self, keys: Any, rows: Any = None) -> None:
+    def insert(self, keys: ArrayLike, rows: ArrayLike | None = None) -> None:
         """Insert keys; those that are in the table already are not changed.
 
         Args:
@@ -84,7 +85,7 @@ class KeyedTable(Table):
         given = None if rows is None else self._rows_for(flat, rows)
         self._made(lambda: self._inserting(flat, given))
 
-    def assign(self, keys: Any, rows: Any) -> None:
+    def assign(self, keys: ArrayLike, rows: ArrayLike) -> None:
         """Set the rows of keys, inserting missing keys; of a repeated key, the last row stays.
 
         Args:
@@ -98,7 +99,7 @@ class KeyedTable(Table):
         given = self._rows_for(flat, rows)
         self._made(lambda: self._assigning(flat, given))
 
-    def remove(self, keys: Any) -> int:
+    def remove(self, keys: ArrayLike) -> int:
         """Remove keys, and return how many of them were in the table. They then read as their initial rows."""
         flat = self._flat(keys)
         return self._made(lambda: self._removing(flat))
@@ -158,22 +159,22 @@ class KeyedTable(Table):
             raise BadIdError(f"key {int(found.min())} in a table of uint64 keys; make it one of key_dtype=np.int64")
         return found.astype(np.uint64)
 
-    def _flat(self, keys: Any) -> np.ndarray:
+    def _flat(self, keys: ArrayLike) -> np.ndarray:
         """A copy of keys (n,) for the kernels: uint64 keys are viewed as int64."""
         found = self._ab_ids(keys)
         if found.ndim > 1:
             raise ShapeError(f"keys of shape {found.shape}; expected (n,)")
         return np.array(found.reshape(-1)).view(np.int64)
 
-    def read(self, ids: Any) -> np.ndarray:
+    def read(self, ids: ArrayLike) -> np.ndarray:
         """The rows (n, dim) of keys (n,)."""
         return self[self._ab_ids(ids)]
 
-    def write(self, ids: Any, rows: Any) -> None:
+    def write(self, ids: ArrayLike, rows: ArrayLike) -> None:
         """The same as `assign`."""
         self.assign(ids, rows)
 
-    def __setitem__(self, index: Any, value: Any) -> None:
+    def __setitem__(self, index: object, value: Any) -> None:
         if not is_integer_index(index) and not isinstance(index, int | list):
             raise DTypeError(f"a table of keys is written to by keys, integers of any rank; got {index!r}")
         keys = self._ab_ids(index)
@@ -193,7 +194,7 @@ class KeyedTable(Table):
         out = super()._ab_gradient(ct, taken)
         return SparseRows.trusted(out.ids.astype(self.key_dtype, copy=False), out.rows, None)
 
-    def lookup(self, keys: Any) -> np.ndarray:
+    def lookup(self, keys: ArrayLike) -> np.ndarray:
         """The rows of keys of any rank, the same as `users[keys]`."""
         return self[keys]
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autobatch.core.formatting import DTypeLike
+from autobatch.core.formatting import ArrayLike, DTypeLike
 from autobatch.errors import OptionError
 from autobatch.kernels.hash_table import assign_partitions
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
@@ -80,7 +80,7 @@ class PartitionedVariable(KeyedTable):
         of = self.part_of(keys)
         return ((part, np.flatnonzero(of == i)) for i, part in enumerate(self.parts))
 
-    def row_addresses(self, ids: Any, context: Context = Context.NO_CONTEXT) -> np.ndarray:
+    def row_addresses(self, ids: ArrayLike, context: Context = Context.NO_CONTEXT) -> np.ndarray:
         """The memory addresses of the keys' rows; the address of a key is the same until the key is removed."""
         keys = self._ab_ids(ids)
         out = np.empty(len(keys), np.int64)
@@ -189,7 +189,7 @@ class PartitionedVariable(KeyedTable):
             part.add_slot(name, fill, dtype, by_row, slot.token)
         return slot
 
-    def slot_array(self, slot: Any, by_row: bool = False) -> np.ndarray:
+    def slot_array(self, slot: object, by_row: bool = False) -> np.ndarray:
         """Check that all parts have the slot, and return the array of the first part."""
         return next(iter([part.slot_array(slot, by_row) for part in self.parts]))
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autobatch.core.formatting import DTypeLike
+from autobatch.core.formatting import ArrayLike, DTypeLike
 from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.hash_table import DEAD
 from autobatch.ops.nn import init
@@ -182,7 +182,7 @@ class EmbeddingVariable(KeyedTable):
         """The admission rule with its counts so far, or None."""
         return self._admission
 
-    def row_addresses(self, ids: Any, context: Context = Context.NO_CONTEXT) -> np.ndarray:
+    def row_addresses(self, ids: ArrayLike, context: Context = Context.NO_CONTEXT) -> np.ndarray:
         """The memory addresses of the keys' rows; the address of a key is the same until the key is removed.
 
         Args:
@@ -335,7 +335,7 @@ class EmbeddingVariable(KeyedTable):
             block = self._store.block(rows, self.key_dtype)
         return arrow_table(block)
 
-    def from_arrow(self, table: Any) -> None:
+    def from_arrow(self, table: object) -> None:
         """Write the rows of a `pyarrow.Table` as of `to_arrow`, inserting or replacing keys; unknown slots are ignored.
 
         Raises:
@@ -432,7 +432,7 @@ class EmbeddingVariable(KeyedTable):
         }
 
     @classmethod
-    def from_settings(cls, settings: dict[str, Any], storage: Any = None) -> "EmbeddingVariable":
+    def from_settings(cls, settings: dict[str, Any], storage: object = None) -> "EmbeddingVariable":
         """Make an empty variable with these settings, including step and slots.
 
         Args:
@@ -556,7 +556,7 @@ class Update:
 
 
 def _initial_rows(
-    initializer: Any, seed: int, dim: int, dtype: np.dtype, key_dtype: np.dtype, keys: np.ndarray
+    initializer: object, seed: int, dim: int, dtype: np.dtype, key_dtype: np.dtype, keys: np.ndarray
 ) -> np.ndarray:
     """The initial rows (n, dim) of keys."""
     made: Any = getattr(initializer, "rows", initializer)
