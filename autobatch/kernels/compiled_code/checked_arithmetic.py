@@ -145,7 +145,7 @@ def _loop_call(builder: Any, address: Any, data: Any, pointers: list[Any], count
     ).as_pointer()
     arguments = [array_of(byte, pointers), array_of(word, [count]), array_of(word, steps)]
     before = _call_of_status(builder, "fetestexcept", ir.IntType(32)(FLAGS))
-    builder.call(builder.inttoptr(address, kind), [*arguments, builder.inttoptr(data, byte)])
+    builder.call(builder.inttoptr(address, routine), [*arguments, builder.inttoptr(data, byte)])
     with builder.if_then(builder.icmp_unsigned("!=", before, ir.IntType(32)(0)), likely=False):
         _call_of_status(builder, "feraiseexcept", before)
 
