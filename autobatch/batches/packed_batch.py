@@ -87,7 +87,7 @@ class PackedBatch(Packed, ArrayBatch):
             raise TypeError("PackedBatch takes values and offsets; for examples write PackedBatch.from_examples(list)")
         if isinstance(values, Batch) and not isinstance(values, PackedBatch):
             raise UnsupportedError("the values of a PackedBatch are an array or a PackedBatch, not a padded batch")
-        rows = as_data(values, "values", "PackedBatch")
+        rows = as_rows(values)
         self._set(rows, own_offsets(offsets, _count(rows)))
 
     def _set(self, values: Any, offsets: np.ndarray, size: Lengths | None = None) -> None:
@@ -185,7 +185,7 @@ class PackedBatch(Packed, ArrayBatch):
         >>> PackedBatch.from_lengths([5, 6, 7], [1, 2]).offsets
         array([0, 1, 3])
         """
-        rows, found = as_data(values, "values", "PackedBatch"), lengths_of(lengths)
+        rows, found = as_rows(values), lengths_of(lengths)
         check_total(found, _count(rows))
         return cls(rows, offsets_from(found))
 
@@ -208,7 +208,7 @@ class PackedBatch(Packed, ArrayBatch):
         >>> PackedBatch.from_segment_ids([4, 1, 3], [1, 0, 1]).examples()
         [array([1]), array([4, 3])]
         """
-        rows, (found, count) = as_data(values, "values", "PackedBatch"), own_segments(ids, num_segments)
+        rows, (found, count) = as_rows(values), own_segments(ids, num_segments)
         lengths = np.bincount(found, minlength=count)
         check_one_each(found, _count(rows))
         return cls.from_lengths(_rows(rows, np.argsort(found, kind="stable")), lengths)
@@ -233,7 +233,7 @@ class PackedBatch(Packed, ArrayBatch):
         >>> PackedBatch.from_padded([[1, 2], [3, -1]], filler=-1).examples()
         [array([1, 2]), array([3])]
         """
-        data = as_data(padded, "padded data", "PackedBatch")
+        data = as_rows(padded)
         if data.ndim < 2:
             raise ShapeError(f"padded data of shape {data.shape}; expected (batch size, longest, ...)")
         if (filler is None) == (lengths is None):

@@ -85,7 +85,7 @@ class MaskedBatch(Batched, ArrayBatch):
     ) -> None:
         if isinstance(data, Batch):
             raise UnsupportedError("the data of a MaskedBatch is itself a batch; give its .data and .lengths")
-        padded = as_data(data, "data", "MaskedBatch")
+        padded = as_data(data)
         if padded.ndim == 0:
             raise ShapeError("data of shape (); expected (batch size, ...): the first axis counts the examples")
         if lengths is not None and mask is not None:

@@ -228,7 +228,7 @@ def test_data_that_is_no_batch():
 def test_python_numbers_have_no_length_and_no_items():
     with pytest.raises(TypeError, match="'int' object is not iterable"):
         ab.batch(lambda x: list(x.shape[0]))(MaskedBatch.from_examples([[1], [1, 2]]))
-    with pytest.raises(DTypeError, match="the array of data is <U1"):
+    with pytest.raises(DTypeError, match="the data is <U1"):
         MaskedBatch(["a", "b"])
     with pytest.raises(ShapeError, match=r"the data is not one array .* use MaskedBatch\.from_examples"):
         MaskedBatch([[1], [1, 2]])
