@@ -61,7 +61,6 @@ LATE_IMPORTS = {
     ("_autobatch_pytest", "autobatch"): "pytest loads the plugin in every project, which must not import NumPy",
     ("autobatch.api.batch", "autobatch"): "what runs batches and maps is half of the import; the first call brings it",
     ("autobatch.api.transforms", "autobatch"): "the same, for recording by hand",
-    ("autobatch.batches.data.arrow", "pyarrow"): "only for Arrow's data, of whichever library",
     ("autobatch.checkpoint.tensor_files", "ml_dtypes"): "only files of bfloat16 need it",
     ("autobatch.report.graph", "networkx"): "only for what a person looks at",
     ("autobatch.lazy.manual_recorder", "networkx"): "only for what a person looks at",

@@ -180,48 +180,13 @@ def test_other_arrow_types():
     assert ab.collate(pa.chunked_array([], pa.list_(pa.float32()))).dtype == np.float32
     tensors = np.arange(12).reshape(3, 2, 2)
     assert examples(pa.FixedShapeTensorArray.from_numpy_ndarray(tensors)[1:]) == tensors[1:].tolist()
-    turned = tensors.transpose(0, 2, 1)
-    assert examples(pa.FixedShapeTensorArray.from_numpy_ndarray(turned)) == turned.tolist()
+    with pytest.raises(UnsupportedError, match=r"order \[1, 0\].*storage"):
+        ab.collate(pa.FixedShapeTensorArray.from_numpy_ndarray(tensors.transpose(0, 2, 1)))
     assert examples(pa.array([None, None]), nulls="drop") == []
-    for array in (pa.array([1]).cast(pa.decimal128(30, 2)), pa.array([(1, 2, 3)], pa.month_day_nano_interval())):
-        with pytest.raises(UnsupportedError, match=r"Arrow's type (decimal128|month_day_nano).*cast it"):
-            ab.collate(array)
+    with pytest.raises(UnsupportedError, match=r"Arrow's type 'd:30,2'.*cast it"):
+        ab.collate(pa.array([1]).cast(pa.decimal128(30, 2)))
     with pytest.raises(UnsupportedError, match="two columns are named 'a'"):
         ab.collate(pa.table([[1], [2]], ["a", "a"]))
-
-
-def test_arrow_codes_may_miss_a_value_on_both_sides():
-    pa = pytest.importorskip("pyarrow")
-    codes = pa.DictionaryArray.from_arrays(pa.array([1, None, 0, 2]), pa.array(["a", "b", None]))
-    assert examples(codes, nulls="drop") == ["b", "a"]
-    with pytest.raises(ShapeError, match="example 1 has a missing value"):
-        ab.collate(codes)
-    none = pa.DictionaryArray.from_arrays(pa.array([None], pa.int8()), pa.array([], pa.int64()))
-    assert examples(none, nulls=7) == [7]
-
-
-def test_arrow_structures_that_contradict_each_other():
-    pa = pytest.importorskip("pyarrow")
-    offsets = pa.py_buffer(np.array([0, 3, 2, 4], np.int32))
-    falling = pa.ListArray.from_buffers(pa.list_(pa.int64()), 3, [None, offsets], children=[pa.array([1, 2, 3, 4])])
-    no_text = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, 1], np.int32)), pa.py_buffer(b"\xff"))
-    for data in (falling, no_text, pa.chunked_array([falling]), pa.table({"x": falling})):
-        with pytest.raises(ShapeError, match=r"Arrow data with wrong structures: .*(offset|UTF8)"):
-            ab.collate(data)
-
-
-def test_arrow_without_pyarrow(monkeypatch):
-    pl = pytest.importorskip("polars")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(UnsupportedError, match="pip install pyarrow"):
-        ab.collate({"x": pl.Series([1, 2])})
-
-
-def test_the_message_names_the_column_and_the_example_of_arrow():
-    pa = pytest.importorskip("pyarrow")
-    chunks = pa.chunked_array([[[1], [2]], [[3], [4, None]]])
-    with pytest.raises(ShapeError, match=r"example 3 has a missing number at \['x'\]\[\.\.\.\]"):
-        ab.collate({"x": chunks})
 
 
 def address(array):
@@ -303,7 +268,7 @@ def test_awkward_layouts():
         {"pt": [], "hits": []},
         {"pt": [2.0, 3.0], "hits": [[], [3]]},
     ]
-    with pytest.raises(UnsupportedError, match="dense_union"):
+    with pytest.raises(UnsupportedError, match="UnionArray"):
         ab.collate(ak.Array([1, "a"]))
     with pytest.raises(UnsupportedError, match="one awkward record"):
         ab.collate(ak.Record({"a": 1}))

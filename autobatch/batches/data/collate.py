@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,6 +9,7 @@ import numpy as np
 
 from autobatch.batches.any_batch import FORMS, Batch, register_form
 from autobatch.batches.data.arrow import read_arrow
+from autobatch.batches.data.awkward import read_awkward
 from autobatch.batches.data.columns import Column, Columns, Place, size_of
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
@@ -52,8 +52,7 @@ def collate(data: Any, *, nulls: object = "raise") -> Any:
         UnsupportedError: data of no kind that is known.
 
     An empty example without a dtype of its own (`[]`, `np.array([])`) takes that of the others. A list of lists whose
-    rows are equally long is a matrix. No library is imported (if you have its data, it is loaded already) but pyarrow,
-    which reads awkward arrays and what speaks Arrow's interface.
+    rows are equally long is a matrix. No library is imported: if you have its data, it is loaded already.
 
     >>> collate([{"ids": [3, 1], "y": 0.5}, {"ids": [7], "y": 1.0}])["ids"].examples()
     [array([3, 1]), array([7])]
@@ -87,7 +86,7 @@ def _column(data: Any, columns: Columns, place: Place) -> Column:
     if _reads_as_one_array(data):
         return _array(_tensor(data), columns, place)
     if hasattr(data, "__arrow_c_array__") or hasattr(data, "__arrow_c_stream__"):
-        return read_arrow(data, columns, place)
+        return read_arrow(data, columns)
     if is_node(data) and not isinstance(data, list):
         return _record(data, columns, place)
     if isinstance(data, Mapping):
@@ -316,7 +315,7 @@ def _arrays(arrays: Sequence[Any], place: Place) -> Column:
 def _awkward(data: Any, columns: Columns, place: Place) -> Column:
     if not hasattr(data.layout, "length"):
         raise UnsupportedError(f"one awkward record{place}; expected an array of them")
-    return read_arrow(sys.modules["awkward"].to_arrow(data, list_to32=False), columns, place)
+    return read_awkward(data.layout, columns, place)
 
 
 def _pandas(data: Any, columns: Columns, place: Place) -> Column | None:
@@ -333,7 +332,7 @@ def _pandas(data: Any, columns: Columns, place: Place) -> Column | None:
     if isinstance(dtype, np.dtype) and dtype.kind != "O":
         return _array(data.to_numpy(), columns, place)
     if hasattr(dtype, "pyarrow_dtype"):
-        return read_arrow(data, columns, place)
+        return read_arrow(data, columns)
     valid = ~np.asarray(data.isna())
     if isinstance(dtype, np.dtype) or not hasattr(dtype, "numpy_dtype"):
         values = [x if ok else None for x, ok in zip(data.tolist(), valid.tolist(), strict=True)]
@@ -408,7 +407,7 @@ def _dataset(data: Any, columns: Columns, place: Place) -> Column | None:
     if not isinstance(shown, dict) or shown["type"] == "custom":  # a column, a stream, or rows that a function makes
         return None
     names = None if shown["output_all_columns"] else shown["columns"]
-    return read_arrow(data.with_format("arrow", columns=names)[:], columns, place)
+    return read_arrow(data.with_format("arrow", columns=names)[:], columns)
 
 
 def _csr(data: object) -> Column:

@@ -1,7 +1,7 @@
 """Makes batches of columns of numbers, lists, records and missing values, from whichever library they come.
 
-A reader of some format (`arrow.py`, `collate.py` beside this file) walks its own from the leaves up and calls this for
-each level.
+A reader of some format (`arrow.py`, `awkward.py`, `collate.py` beside this file) walks its own from the
+leaves up and calls this for each level.
 """
 
 from collections.abc import Callable, Sequence
