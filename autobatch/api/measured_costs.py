@@ -35,15 +35,17 @@ class FunctionCosts:
 
     Attributes:
         size: the length of its code and of the functions that it names, in instructions.
+        learned: the ways that it was set up for.
     """
 
-    __slots__ = ("array_code", "code", "has_compiled_gradient", "kinds", "pauses", "size")
+    __slots__ = ("array_code", "code", "has_compiled_gradient", "kinds", "learned", "pauses", "size")
 
     def __init__(self, code: Any, function: Any) -> None:
         self.code = code  # keeps the code object alive, so that no other one gets its id, the key in `functions`
         self.pauses = uses_debugger(code)
         self.kinds: dict[Any, History] = {}
         self.array_code: bool | None = None
+        self.learned: set[str] = set()
         self.size = code_size(code, function)
         self.has_compiled_gradient = True  # until two kinds of input were refused
 
@@ -69,8 +71,14 @@ def _price(way: str, size: int) -> float:
 
 
 def learned(known: FunctionCosts, way: str, seconds: float, loaded: bool) -> None:
-    """Note how long it took to set a way up, or (`loaded`) to load what was compiled in the background."""
-    _rates[_LOADING if loaded else way].append(seconds / (_EACH + known.size))
+    """Note how long it took to set a way up, or (`loaded`) to load what was compiled in the background.
+
+    Only what was done first for a function counts: for inputs of another kind most of it is there already.
+    """
+    what = _LOADING if loaded else way
+    if what not in known.learned:
+        known.learned.add(what)
+        _rates[what].append(seconds / (_EACH + known.size))
 
 
 def code_size(code: Any, function: Any) -> int:
@@ -150,9 +158,7 @@ def history_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Hi
 
 def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
     """A way's expected cost: estimates from timing many functions on one machine, relative to the loop's cost."""
-    kinds = [kind.costs[way] for kind in list(known.kinds.values()) if way in kind.costs]
-    is_read = any(cost.is_set_up or cost.pending for cost in kinds)
-    price = _price(way, known.size) * (0.5 if is_read else 1.0)  # for inputs of another kind, half is done
+    price = _price(way, known.size) * (0.5 if way in known.learned else 1.0)  # for inputs of another kind, half is done
     if known.array_code is None:
         known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
     if way == COMPILED:  # the price of reading the code; compiling it, or loading it from disk, is in the background

@@ -123,3 +123,19 @@ def test_what_a_call_that_is_the_loop_takes_is_counted(monkeypatch):
     law.assert_same(ab.map(tripled, RAGGED[:2]), [tripled(x) for x in RAGGED[:2]])
     assert [count for count, _ in noted] == [2, 2]
     assert [seconds for _, seconds in noted] == pytest.approx([1e-6, 1e-6])
+
+
+def test_the_price_of_a_set_up_is_learned_once_for_a_function(monkeypatch):
+    rates = {way: type(rates)(rates, maxlen=9) for way, rates in measured_costs._rates.items()}
+    monkeypatch.setattr(measured_costs, "_rates", rates)
+    known = measured_costs.FunctionCosts(tripled_rows.__code__, tripled_rows)
+    before = measured_costs._expected(known, False, "compiled").price
+    for seconds in (7.0, *[1e-6] * 20):  # for inputs of other kinds, all is there
+        measured_costs.learned(known, "compiled", seconds, False)
+    assert max(rates["compiled"]) == pytest.approx(7.0 / (measured_costs._EACH + known.size))
+    assert min(rates["compiled"]) > 1e-6
+    assert measured_costs._expected(known, False, "compiled").price > before
+
+
+def tripled_rows(x):
+    return x * 3.0
