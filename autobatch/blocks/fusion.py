@@ -39,7 +39,7 @@ def width_of(kind: Kind) -> int:
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Read:
+class SlotRead:
     """An operand of a step in a cluster.
 
     Attributes:
@@ -89,7 +89,7 @@ class Plan:
                 self.readers[slot].append(step)
         self.returned = {slot for slot in code.outputs if slot is not None}
         self.views: dict[int, tuple[int, int]] = {}
-        self.reads: dict[int, list[Read]] = {}
+        self.reads: dict[int, list[SlotRead]] = {}
         self.rules: dict[int, Rule] = {}
         self.dtypes: dict[int, np.dtype] = {}
         self.inlined: set[int] = set()
@@ -162,19 +162,19 @@ class Plan:
         one = next(iter(floats)) if len(floats) == 1 else None
         return one if one in (np.float32, np.float64) else None
 
-    def _read(self, slot: int, like: Kind, dtype: np.dtype) -> Read | None:
+    def _read(self, slot: int, like: Kind, dtype: np.dtype) -> SlotRead | None:
         kind = self.code.kinds[slot]
         if kind.weak is not None:
-            return Read(slot, mode="number") if kind.weak in (int, float, bool) and dtype.kind == "f" else None
+            return SlotRead(slot, mode="number") if kind.weak in (int, float, bool) and dtype.kind == "f" else None
         if kind.dtype != dtype:
             return None
         if has_batch_axis(kind):
-            return Read(*self.root(slot)) if kind.shape == like.shape else None
+            return SlotRead(*self.root(slot)) if kind.shape == like.shape else None
         if dtype.kind == "b":
             return None
         if not kind.shape:
-            return Read(slot, mode="number")
-        return Read(slot, mode="shared") if kind.shape == like.shape[1:] else None
+            return SlotRead(slot, mode="number")
+        return SlotRead(slot, mode="shared") if kind.shape == like.shape[1:] else None
 
     def _find_inlined(self) -> None:
         """Find cheap results that are only read by disjoint ranges, by steps that kernels can do."""
@@ -205,7 +205,7 @@ class Plan:
         first = self.views[reader.out][1]
         return first, first + width_of(self.code.kinds[reader.out])
 
-    def is_inner(self, read: Read, width: int, dtype: np.dtype) -> bool:
+    def is_inner(self, read: SlotRead, width: int, dtype: np.dtype) -> bool:
         """True if an operand is a whole result of a cluster with this width and dtype."""
         slot = read.slot
         return (

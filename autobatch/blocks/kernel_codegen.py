@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.fusion import Cluster, Plan, Read, width_of
+from autobatch.blocks.fusion import Cluster, Plan, SlotRead, width_of
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
-from autobatch.blocks.numpy_codegen import Code, Writer, assemble_p, executed, is_covered
+from autobatch.blocks.numpy_codegen import Code, NumpyWriter, assemble_p, executed, is_covered
 
 _LANES = {"f4": 16, "f8": 8}
 _HEAD = '''"""One pass over the examples, for each of them one over its row."""
@@ -152,7 +152,7 @@ class KernelSource:
         readers = [each.out for each in self.plan.readers[slot] if self.plan.cluster_of.get(each.out) is self.cluster]
         return any(self.plan.rules[reader].keeps and not self.plan.rules[reader].quiet for reader in readers)
 
-    def _operand(self, read: Read, offset: int, own: str, lanes: str, masks: str) -> str:
+    def _operand(self, read: SlotRead, offset: int, own: str, lanes: str, masks: str) -> str:
         slot, kinds = read.slot, self.plan.code.kinds
         if read.mode == "row":
             at = read.offset + offset
@@ -226,7 +226,7 @@ def fuse(code: Code, *, checked: bool) -> Fused | None:
     return _FusedWriter(code, plan, checked).fused() if plan.clusters else None
 
 
-class _FusedWriter(Writer):
+class _FusedWriter(NumpyWriter):
     """Writes the code for the outputs: each step or kernel when it is first needed."""
 
     def __init__(self, code: Code, plan: Plan, checked: bool) -> None:

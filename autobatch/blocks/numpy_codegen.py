@@ -224,7 +224,7 @@ assemble_p = Op("assemble", _assembled, kind="join")
 
 def emit(code: Code) -> Callable[..., tuple[Any, ...]]:
     """A function of the code's inputs that returns its outputs, with None for a missing one."""
-    return executed(*Writer(code).write())
+    return executed(*NumpyWriter(code).write())
 
 
 def executed(text: str, names: dict[str, Any]) -> Callable[..., Any]:
@@ -240,7 +240,7 @@ def executed(text: str, names: dict[str, Any]) -> Callable[..., Any]:
 _VARIABLE = re.compile(r"\bv\d+\b")
 
 
-class Writer:
+class NumpyWriter:
     """The lines written so far, and the values of the names used in them."""
 
     def __init__(self, code: Code) -> None:

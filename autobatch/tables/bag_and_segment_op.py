@@ -37,10 +37,10 @@ from autobatch.ops.rules.ragged_checks import (
 from autobatch.tables.reduction_modes import (
     MODES,
     STREAMED,
-    Call,
     Mode,
     Norm,
     Rows,
+    SegmentCall,
     as_matrix,
     compute_dtype,
     divide_ieee,
@@ -425,10 +425,10 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
     if position != 0 and not by_weights:
         return None
     if isinstance(mode, str):
-        found = _mode_cotangent(Call(segment_p, ct, out, args, params), MODES[mode], by_weights)
+        found = _mode_cotangent(SegmentCall(segment_p, ct, out, args, params), MODES[mode], by_weights)
     else:
         for j, one in enumerate(mode):
-            part = MODES[one].gradient(Call(segment_p, ct[:, j], out[:, j], args, params), by_weights)  # type: ignore[misc]
+            part = MODES[one].gradient(SegmentCall(segment_p, ct[:, j], out[:, j], args, params), by_weights)  # type: ignore[misc]
             found = part if j == 0 else found + part
     if found is None or isinstance(found, SparseRows):
         return found
@@ -444,7 +444,7 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
     return SparseRows.trusted(ids, found, id_bound(args[0]))
 
 
-def _mode_cotangent(call: Call, how: Mode, by_weights: bool) -> Any:
+def _mode_cotangent(call: SegmentCall, how: Mode, by_weights: bool) -> Any:
     """The cotangent for one mode; for norms of looked-up rows, `SparseRows` that repeat each bag's row lazily."""
     ids, norm = call.ids, how.norm
     expanded = by_weights or not call.plain or dtype_of(call.data).kind != "f" or "by_frequency" in call.params

@@ -56,7 +56,7 @@ class Mode(NamedTuple):
     """
 
     compute: Callable[["Rows"], np.ndarray]
-    gradient: Callable[["Call", bool], Any] | None = None
+    gradient: Callable[["SegmentCall", bool], Any] | None = None
     result: str = "same"
     norm: Norm | None = None
     extremum: str = ""
@@ -300,7 +300,7 @@ def _count(rows: Rows) -> np.ndarray:
 # Gradients.
 
 
-class Call:
+class SegmentCall:
     """One call of a reduction, with helpers for its gradients.
 
     Attributes:
@@ -367,10 +367,10 @@ class Call:
         return out
 
 
-def _sum_gradient(norm: Norm | None) -> Callable[[Call, bool], Any]:
+def _sum_gradient(norm: Norm | None) -> Callable[[SegmentCall, bool], Any]:
     """The gradient of a sum divided by a norm, S / N; with respect to a weight it is (x - out · dN/dw) / N."""
 
-    def gradient(call: Call, by_weights: bool) -> Any:
+    def gradient(call: SegmentCall, by_weights: bool) -> Any:
         divisor = None if norm is None else call.divisors(norm)
         ct = call.ct if divisor is None else divide_ieee(call.ct, divisor)
         if not by_weights:
@@ -388,10 +388,10 @@ def _sum_gradient(norm: Norm | None) -> Callable[[Call, bool], Any]:
     return gradient
 
 
-def _scaled_gradient(gradient: Callable[[Call], Any]) -> Callable[[Call, bool], Any]:
+def _scaled_gradient(gradient: Callable[[SegmentCall], Any]) -> Callable[[SegmentCall, bool], Any]:
     """The gradient of a reduction of rows times weights, from its gradient with respect to these products."""
 
-    def both(call: Call, by_weights: bool) -> Any:
+    def both(call: SegmentCall, by_weights: bool) -> Any:
         scaled = gradient(call)
         if by_weights:
             return call.sum_trailing(call.rows() * scaled)
@@ -400,10 +400,10 @@ def _scaled_gradient(gradient: Callable[[Call], Any]) -> Callable[[Call, bool], 
     return both
 
 
-def _selection_gradient(position: str) -> Callable[[Call, bool], Any]:
+def _selection_gradient(position: str) -> Callable[[SegmentCall, bool], Any]:
     """The gradient of a selection: for each column, the cotangent goes to the one row that was selected."""
 
-    def gradient(call: Call) -> Any:
+    def gradient(call: SegmentCall) -> Any:
         if call.plain:
             return _selection_by_kernel(call, position)
         at = call.reduce(position)
@@ -413,7 +413,7 @@ def _selection_gradient(position: str) -> Callable[[Call, bool], Any]:
     return _scaled_gradient(gradient)
 
 
-def _selection_by_kernel(call: Call, position: str) -> np.ndarray:
+def _selection_by_kernel(call: SegmentCall, position: str) -> np.ndarray:
     trailing = call.out.shape[1:]
     shape = (call.count, math.prod(trailing))
     if position in ("argmax", "argmin") and call.weights is None:  # faster than searching the position again
@@ -427,7 +427,7 @@ def _selection_by_kernel(call: Call, position: str) -> np.ndarray:
     return out.reshape(call.n, *trailing)
 
 
-def _prod_gradient(call: Call) -> Any:
+def _prod_gradient(call: SegmentCall) -> Any:
     """The product of all other rows, without a division: the rows before times the rows after."""
     scaled = call.rows() if call.weights is None else call.rows() * call.factors()
     back = call.segments[::-1].copy()
@@ -436,17 +436,17 @@ def _prod_gradient(call: Call) -> Any:
     return call.take(call.ct) * before * np.flip(after, 0)
 
 
-def _cumsum_gradient(call: Call) -> Any:
+def _cumsum_gradient(call: SegmentCall) -> Any:
     back = call.op(np.flip(call.ct, 0), call.segments[::-1].copy(), mode="cumsum", count=call.count)
     return np.flip(back, 0)
 
 
-def _sort_gradient(call: Call) -> Any:
+def _sort_gradient(call: SegmentCall) -> Any:
     order = np.asarray(call.reduce("argsort"))
     return np.take_along_axis(call.ct, np.argsort(order, axis=0), 0)
 
 
-def _topk_gradient(call: Call) -> Any:
+def _topk_gradient(call: SegmentCall) -> Any:
     at = np.asarray(call.reduce("argtopk", k=call.params["k"]))
     width = int(np.prod(at.shape[2:], dtype=np.int64))
     index = np.where(at >= 0, at, call.n).reshape(at.shape[0] * at.shape[1], width)
@@ -456,41 +456,41 @@ def _topk_gradient(call: Call) -> Any:
     return np.reshape(np.take_along_axis(flat, place[: call.n], 0), (call.n, *at.shape[2:]))
 
 
-def _shifted_exp(call: Call, level: Any) -> Any:
+def _shifted_exp(call: SegmentCall, level: Any) -> Any:
     """exp(x - level of its segment), where a level that is not finite counts as 0, as in the reduction."""
     level = np.where(np.isfinite(level), level, call.dtype.type(0))
     return np.exp(call.rows() - call.take(level))
 
 
-def _logsumexp_gradient(call: Call, by_weights: bool) -> Any:
+def _logsumexp_gradient(call: SegmentCall, by_weights: bool) -> Any:
     found = call.take(call.ct) * _shifted_exp(call, call.out)
     if by_weights:
         return call.sum_trailing(found)
     return found if call.weights is None else found * call.factors()
 
 
-def _logmeanexp_gradient(call: Call, by_weights: bool) -> Any:
+def _logmeanexp_gradient(call: SegmentCall, by_weights: bool) -> Any:
     spread, exps = call.take(call.ct) / call.take(call.divisors(_MEAN)), _shifted_exp(call, call.out)
     if by_weights:
         return call.sum_trailing(spread * (exps - call.dtype.type(1)))
     return spread * exps if call.weights is None else spread * exps * call.factors()
 
 
-def _softmax_gradient(call: Call, by_weights: bool) -> Any:
+def _softmax_gradient(call: SegmentCall, by_weights: bool) -> Any:
     left = call.ct - call.take(call.reduce("sum", call.out * call.ct))
     if by_weights:
         return call.sum_trailing(_shifted_exp(call, call.reduce("logsumexp")) * left)
     return call.out * left
 
 
-def _log_softmax_gradient(call: Call, by_weights: bool) -> Any:
+def _log_softmax_gradient(call: SegmentCall, by_weights: bool) -> Any:
     totals = call.take(call.reduce("sum", call.ct))
     if by_weights:
         return call.sum_trailing(call.ct / call.factors() - _shifted_exp(call, call.reduce("logsumexp")) * totals)
     return call.ct - np.exp(call.out) * totals
 
 
-def _var_gradient(call: Call, by_weights: bool, ct: Any = None, var: Any = None) -> Any:
+def _var_gradient(call: SegmentCall, by_weights: bool, ct: Any = None, var: Any = None) -> Any:
     ct, var = (call.ct, call.out) if ct is None else (ct, var)
     away = call.rows() - call.take(cast(call.reduce("mean"), call.dtype))
     spread = call.take(ct / call.divisors(_MEAN))
@@ -500,11 +500,11 @@ def _var_gradient(call: Call, by_weights: bool, ct: Any = None, var: Any = None)
     return found if call.weights is None else found * call.factors()
 
 
-def _std_gradient(call: Call, by_weights: bool) -> Any:
+def _std_gradient(call: SegmentCall, by_weights: bool) -> Any:
     return _var_gradient(call, by_weights, share_p(call.ct, call.dtype.type(2) * call.out), call.out * call.out)
 
 
-def _count_gradient(call: Call, by_weights: bool) -> Any:
+def _count_gradient(call: SegmentCall, by_weights: bool) -> Any:
     return call.take(call.ct) if by_weights else None
 
 

@@ -137,7 +137,7 @@ class SparseRows(SparseCotangent):
         check_ids(ids, self.num_rows)
         self.ids = ids
         self._rows = rows
-        self._spread: Spread | None = None
+        self._spread: SpreadRows | None = None
 
     @classmethod
     def trusted(cls, ids: Any, rows: Any, num_rows: int | None) -> "SparseRows":
@@ -158,10 +158,10 @@ class SparseRows(SparseCotangent):
             sources: (segments, ...) the cotangent of each sum. segments: (n,) int64. factors: (n,), or None for ones.
             dtype: the dtype of the rows; `sources` may have a wider dtype.
         """
-        return cls._lazy(ids, Spread(np.asarray(sources), segments, factors, np.dtype(dtype)), num_rows)
+        return cls._lazy(ids, SpreadRows(np.asarray(sources), segments, factors, np.dtype(dtype)), num_rows)
 
     @classmethod
-    def _lazy(cls, ids: Any, spread: "Spread", num_rows: int | None) -> "SparseRows":
+    def _lazy(cls, ids: Any, spread: "SpreadRows", num_rows: int | None) -> "SparseRows":
         self = cls.trusted(ids, None, num_rows)
         self._spread = spread
         return self
@@ -353,7 +353,7 @@ class SparseRows(SparseCotangent):
         ids = np.concatenate([part.ids for part in parts])
         spreads = [part._spread for part in parts if part._spread is not None]
         if len(spreads) == len(parts):
-            return SparseRows._lazy(ids, Spread.join(spreads), parts[0].num_rows)
+            return SparseRows._lazy(ids, SpreadRows.join(spreads), parts[0].num_rows)
         return SparseRows.trusted(ids, np.concatenate([part.rows for part in parts]), parts[0].num_rows)
 
     def __add__(self, other: Any) -> Any:
@@ -417,7 +417,7 @@ class SparseRows(SparseCotangent):
         )
 
 
-class Spread(NamedTuple):
+class SpreadRows(NamedTuple):
     """Rows that are not computed yet: row i is factors[i] * sources[segments[i]]."""
 
     sources: np.ndarray
@@ -434,7 +434,7 @@ class Spread(NamedTuple):
         return np.ascontiguousarray(self.sources).reshape(len(self.sources), self.width)
 
     @staticmethod
-    def join(parts: Sequence["Spread"]) -> "Spread":
+    def join(parts: Sequence["SpreadRows"]) -> "SpreadRows":
         base = np.cumsum([0, *(len(part.sources) for part in parts)])
         segments = np.concatenate([part.segments + start for part, start in zip(parts, base, strict=False)])
         factors = None
@@ -442,7 +442,7 @@ class Spread(NamedTuple):
             dtype = parts[0].sources.dtype
             ones = [np.ones(len(p.segments), dtype) if p.factors is None else p.factors for p in parts]
             factors = np.concatenate(ones)
-        return Spread(np.concatenate([part.sources for part in parts]), segments, factors, parts[0].dtype)
+        return SpreadRows(np.concatenate([part.sources for part in parts]), segments, factors, parts[0].dtype)
 
 
 def first_seen(ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.data.columns import Column, Columns, Place, size_of, take_examples
+from autobatch.batches.data.columns import Column, Columns, DataPlace, size_of, take_examples
 from autobatch.batches.data.concat import concat_trees
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
@@ -125,17 +125,17 @@ def read_arrow(data: Any, columns: Columns) -> Column:
         try:
             data.validate()
         except (ValueError, IndexError) as error:
-            raise _wrong(Place(), str(error)) from None
+            raise _wrong(DataPlace(), str(error)) from None
     if hasattr(data, "__arrow_c_array__"):
         capsules = data.__arrow_c_array__()
         if not isinstance(capsules, tuple) or len(capsules) != 2:
-            raise _wrong(Place(), f"__arrow_c_array__ gave {capsules!r:.60}; expected two capsules")
+            raise _wrong(DataPlace(), f"__arrow_c_array__ gave {capsules!r:.60}; expected two capsules")
         described, owner = _moved(_Schema, capsules[0], b"arrow_schema"), _moved(_Array, capsules[1], b"arrow_array")
-        return _ArrowReader(columns, owner).read(described.struct, owner.struct, 0, owner.struct.length, Place())
+        return _ArrowReader(columns, owner).read(described.struct, owner.struct, 0, owner.struct.length, DataPlace())
     moved = _moved(_Stream, data.__arrow_c_stream__(), b"arrow_array_stream")
     stream = moved.struct
     if not (stream.get_schema and stream.get_next):
-        raise _wrong(Place(), "a stream without its functions")
+        raise _wrong(DataPlace(), "a stream without its functions")
     schema = _Schema()
     _check(stream, stream.get_schema(ctypes.byref(stream), ctypes.byref(schema)))
     held = _OwnedMemory(schema)
@@ -148,11 +148,11 @@ def read_arrow(data: Any, columns: Columns) -> Column:
             break
         owner = _OwnedMemory(array)
         if array.length:
-            place = Place("", lambda i, before=before: i + before)  # type: ignore[misc]
+            place = DataPlace("", lambda i, before=before: i + before)  # type: ignore[misc]
             found.append(_ArrowReader(columns, owner).read(held.struct, array, 0, array.length, place))
             before += array.length
     if not found:
-        return _ArrowReader(columns, None).read(held.struct, None, 0, 0, Place())
+        return _ArrowReader(columns, None).read(held.struct, None, 0, 0, DataPlace())
     return found[0] if len(found) == 1 else _joined(found)
 
 
@@ -168,14 +168,14 @@ def _moved(kind: Any, capsule: Any, name: bytes) -> _OwnedMemory:
     """Move a struct out of its capsule, which then has nothing to release."""
     source = kind.from_address(_pointer(capsule, name))
     if not source.release:
-        raise _wrong(Place(), f"the capsule {name.decode()} was read before, and its structure released")
+        raise _wrong(DataPlace(), f"the capsule {name.decode()} was read before, and its structure released")
     struct = kind()
     ctypes.memmove(ctypes.byref(struct), ctypes.byref(source), ctypes.sizeof(kind))
     source.release = type(source.release)()
     return _OwnedMemory(struct)
 
 
-def _wrong(place: Place, what: str) -> ShapeError:
+def _wrong(place: DataPlace, what: str) -> ShapeError:
     """The error for structures that do not fit together."""
     return ShapeError(f"Arrow data{place} with wrong structures: {what}")
 
@@ -186,7 +186,7 @@ def _check(stream: _Stream, code: int) -> None:
         raise UnsupportedError(f"the Arrow stream failed with code {code}: {message.decode(errors='replace')}")
 
 
-def _checked_kind(schema: Any, array: Any, start: int, count: int, place: Place) -> str:
+def _checked_kind(schema: Any, array: Any, start: int, count: int, place: DataPlace) -> str:
     """The format of a column whose array has this schema's buffers and children, and the elements asked for."""
     if not schema.release or not schema.format:
         raise _wrong(place, "its schema was released" if schema.format else "its schema has no format")
@@ -234,7 +234,7 @@ class _ArrowReader:
         self.owner = owner
         self.level = level
 
-    def read(self, schema: Any, array: Any, start: int, count: int, place: Place) -> Column:
+    def read(self, schema: Any, array: Any, start: int, count: int, place: DataPlace) -> Column:
         """The elements from `start` on of an array of this schema; None is an array without elements."""
         if self.level == _MOST_LEVELS:
             raise _wrong(place, f"more than {_MOST_LEVELS} levels")
@@ -244,7 +244,7 @@ class _ArrowReader:
         self.level -= 1
         return found
 
-    def _read(self, kind: str, schema: Any, array: Any, start: int, count: int, place: Place) -> Column:
+    def _read(self, kind: str, schema: Any, array: Any, start: int, count: int, place: DataPlace) -> Column:
         if kind == "n":
             return self.columns.numbers(np.zeros(count), np.zeros(count, np.bool_), place)
         valid = self._valid(array, start, count)
@@ -285,7 +285,7 @@ class _ArrowReader:
             f"data of Arrow's type {kind!r}{place}, which no batch holds; cast it to numbers, strings, lists or structs"
         )
 
-    def _records(self, schema: Any, array: Any, start: int, count: int, valid: Any, place: Place) -> Column:
+    def _records(self, schema: Any, array: Any, start: int, count: int, valid: Any, place: DataPlace) -> Column:
         fields: dict[str, Column] = {}
         first = start if array is None else array.offset + start
         for i in range(schema.n_children):
@@ -296,7 +296,9 @@ class _ArrowReader:
             fields[name] = self.read(child, _child(array, i), first, count, place.field(name))
         return self.columns.records(fields, valid, place)
 
-    def _lists(self, schema: Any, array: Any, kind: str, start: int, count: int, valid: Any, place: Place) -> Column:
+    def _lists(
+        self, schema: Any, array: Any, kind: str, start: int, count: int, valid: Any, place: DataPlace
+    ) -> Column:
         if count:
             offsets = self._numbers(array, 1, "i8" if kind == "+L" else "i4", start, count + 1)
         else:
@@ -313,7 +315,9 @@ class _ArrowReader:
         except OffsetsError as error:
             raise _wrong(place, f"of its lists, {error}") from None
 
-    def _views(self, schema: Any, array: Any, kind: str, start: int, count: int, valid: Any, place: Place) -> Column:
+    def _views(
+        self, schema: Any, array: Any, kind: str, start: int, count: int, valid: Any, place: DataPlace
+    ) -> Column:
         dtype = "i8" if kind == "+vL" else "i4"
         starts = self._numbers(array, 1, dtype, start, count).astype(np.int64)
         lengths = self._numbers(array, 2, dtype, start, count).astype(np.int64)
@@ -322,7 +326,7 @@ class _ArrowReader:
         items = self.read(schema.children[0].contents, child, 0, 0 if child is None else child.length, inner)
         return self.columns.runs(items, starts, lengths, valid, place)
 
-    def _coded(self, schema: Any, array: Any, indices: np.ndarray, valid: Any, place: Place) -> Column:
+    def _coded(self, schema: Any, array: Any, indices: np.ndarray, valid: Any, place: DataPlace) -> Column:
         """Categories: distinct values, and an index into them per element."""
         inner = None if array is None else array.dictionary.contents
         reader = _ArrowReader(Columns("drop"), self.owner, self.level)  # a missing one may be no element's
@@ -365,7 +369,7 @@ class _ArrowReader:
         address = array.buffers[buffer] + first * dtype.itemsize
         return np.asarray(_Memory(address, count, dtype, self.owner))
 
-    def _text(self, kind: str, array: Any, start: int, count: int, valid: Any, place: Place) -> list[Any]:
+    def _text(self, kind: str, array: Any, start: int, count: int, valid: Any, place: DataPlace) -> list[Any]:
         if not count:
             return []
         if kind[0] == "v":
@@ -383,7 +387,7 @@ class _ArrowReader:
         except UnicodeDecodeError as error:
             raise _wrong(place, f"strings that are not UTF-8, {error}") from None
 
-    def _viewed_text(self, array: Any, start: int, count: int, valid: Any, place: Place) -> list[bytes]:
+    def _viewed_text(self, array: Any, start: int, count: int, valid: Any, place: DataPlace) -> list[bytes]:
         """Strings of up to 12 bytes in their view, longer ones in one of several buffers, whose sizes are the last."""
         views = self._view(array, 1, np.dtype("V16"), array.offset + start, count)
         words = views.view(np.int32).reshape(count, 4)
@@ -410,7 +414,7 @@ class _ArrowReader:
         return found
 
 
-def _tensor_shape(schema: Any, width: int, place: Place) -> tuple[int, ...] | None:
+def _tensor_shape(schema: Any, width: int, place: DataPlace) -> tuple[int, ...] | None:
     """The shape of an element where lists of one length stand for tensors (`arrow.fixed_shape_tensor`)."""
     found = _metadata(schema, place)
     if found.get(b"ARROW:extension:name") != b"arrow.fixed_shape_tensor":
@@ -427,7 +431,7 @@ def _tensor_shape(schema: Any, width: int, place: Place) -> tuple[int, ...] | No
     return shape
 
 
-def _metadata(schema: Any, place: Place) -> dict[bytes, bytes]:
+def _metadata(schema: Any, place: DataPlace) -> dict[bytes, bytes]:
     """The pairs that a field carries: their number, then each key and value as a length and bytes."""
     at = schema.metadata
     if not at:

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.data.columns import Column, Columns, Place
+from autobatch.batches.data.columns import Column, Columns, DataPlace
 from autobatch.errors import UnsupportedError
 
 _TEXT = ("string", "bytestring")
 
 
-def read_awkward(layout: Any, columns: Columns, place: Place | None = None) -> Column:
+def read_awkward(layout: Any, columns: Columns, place: DataPlace | None = None) -> Column:
     """The column of an awkward array's layout; of records, a dict, or a tuple where they have no names.
 
     Raises:
         UnsupportedError: a union of types.
     """
-    place = Place() if place is None else place
+    place = DataPlace() if place is None else place
     kind = type(layout).__name__
     count = layout.length
     if layout.parameter("__array__") in _TEXT:
@@ -57,6 +57,6 @@ def read_awkward(layout: Any, columns: Columns, place: Place | None = None) -> C
     if layout.is_option:
         valid = np.asarray(layout.mask_as_bool(valid_when=True))
         present = np.flatnonzero(valid)
-        inner = Place(place.path, lambda i: place.example_of(int(present[i])))
+        inner = DataPlace(place.path, lambda i: place.example_of(int(present[i])))
         return columns.optional(read_awkward(layout.project(), columns, inner), valid, place)
     raise UnsupportedError(f"awkward's {kind}{place}, which no batch holds; give one type of values")

@@ -10,7 +10,7 @@ import numpy as np
 from autobatch.batches.any_batch import FORMS, Batch, register_form
 from autobatch.batches.data.arrow import read_arrow
 from autobatch.batches.data.awkward import read_awkward
-from autobatch.batches.data.columns import Column, Columns, Place, size_of
+from autobatch.batches.data.columns import Column, Columns, DataPlace, size_of
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.packing import SCALAR_DTYPES, as_arrays, flat_numbers
@@ -60,7 +60,7 @@ def collate(data: Any, *, nulls: object = "raise") -> Any:
     [array([1]), array([2])]
     """
     columns = Columns(nulls)
-    out = columns.whole(_column(data, columns, Place()))
+    out = columns.whole(_column(data, columns, DataPlace()))
     listed = data if type(data) is list and type(out) is ObjectBatch else ()
     if any(isinstance(x[0] if type(x) is list and x else x, str) for x in listed):
         warn_user(
@@ -70,7 +70,7 @@ def collate(data: Any, *, nulls: object = "raise") -> Any:
     return out
 
 
-def _column(data: Any, columns: Columns, place: Place) -> Column:
+def _column(data: Any, columns: Columns, place: DataPlace) -> Column:
     if isinstance(data, Batch):
         return Column(data)
     if isinstance(data, FORMS["examples"]):
@@ -110,7 +110,7 @@ def _column(data: Any, columns: Columns, place: Place) -> Column:
     return _sequence(list(data), columns, place)
 
 
-def _record(data: Any, columns: Columns, place: Place) -> Column:
+def _record(data: Any, columns: Columns, place: DataPlace) -> Column:
     """A dict, tuple or dataclass whose parts are columns, or batches, of the same examples."""
     if isinstance(data, dict):
         names: Sequence[Any] = list(data)
@@ -149,7 +149,7 @@ def _rebuilt(example: object, column: Column) -> Column:
     return Column(out, column.valid)
 
 
-def _array(data: np.ndarray, columns: Columns, place: Place) -> Column:
+def _array(data: np.ndarray, columns: Columns, place: DataPlace) -> Column:
     check_plain(data, f"the data{place}")
     if data.dtype.names:
         fields = {name: _array(data[name], columns, place.field(name)) for name in data.dtype.names}
@@ -162,7 +162,7 @@ def _array(data: np.ndarray, columns: Columns, place: Place) -> Column:
 # Python's own sequences.
 
 
-def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
+def _sequence(examples: list[Any], columns: Columns, place: DataPlace) -> Column:
     """Examples that are any objects, all of one kind."""
     if not examples:
         if place.path:
@@ -173,7 +173,7 @@ def _sequence(examples: list[Any], columns: Columns, place: Place) -> Column:
         valid = np.fromiter((x is not None for x in examples), np.bool_, len(examples))
         columns.missing(valid, place, "value")
         present = np.flatnonzero(valid)
-        inner = Place(place.path, lambda i: place.example_of(int(present[i])))
+        inner = DataPlace(place.path, lambda i: place.example_of(int(present[i])))
         return columns.optional(_sequence([x for x in examples if x is not None], columns, inner), valid, place)
     first = examples[0]
     cls = type(first)
@@ -213,21 +213,21 @@ def _reads_as_one_array(data: object) -> bool:
     return isinstance(getattr(data, "dtype", None), np.dtype) or not hasattr(data, "__arrow_c_stream__")
 
 
-def _mismatch(examples: Sequence[Any], i: int, place: Place) -> str:
+def _mismatch(examples: Sequence[Any], i: int, place: DataPlace) -> str:
     return (
         f"example {place.example_of(i)} has {type(examples[i]).__name__}{place}, example {place.example_of(0)} "
         f"{type(examples[0]).__name__}; expected one kind: ab.map takes any objects"
     )
 
 
-def _check_all(examples: Sequence[Any], suits: Callable[[Any], bool], place: Place) -> None:
+def _check_all(examples: Sequence[Any], suits: Callable[[Any], bool], place: DataPlace) -> None:
     """Raise StructureError for the first example that does not suit."""
     wrong = next((i for i, x in enumerate(examples) if not suits(x)), None)
     if wrong is not None:
         raise StructureError(_mismatch(examples, wrong, place))
 
 
-def _lists(examples: list[Any], columns: Columns, place: Place) -> Column:
+def _lists(examples: list[Any], columns: Columns, place: DataPlace) -> Column:
     """Examples that are lists: of numbers, of rows, or of anything that is itself a column."""
     numbers = flat_numbers(examples)
     if numbers is not None:
@@ -251,7 +251,7 @@ def _lists(examples: list[Any], columns: Columns, place: Place) -> Column:
     return columns.lists(_sequence(items, columns, place.items(offsets)), offsets, None, place)
 
 
-def _dicts(examples: list[Any], columns: Columns, place: Place) -> Column:
+def _dicts(examples: list[Any], columns: Columns, place: DataPlace) -> Column:
     first = examples[0]
     names = first.keys()
     for i, x in enumerate(examples):
@@ -266,7 +266,7 @@ def _dicts(examples: list[Any], columns: Columns, place: Place) -> Column:
     return _fields(examples, tuple(names), lambda x, name: x[name], columns, place)
 
 
-def _tuples(examples: list[Any], columns: Columns, place: Place) -> Column:
+def _tuples(examples: list[Any], columns: Columns, place: DataPlace) -> Column:
     first = examples[0]
     numbers = None if hasattr(first, "_fields") else flat_numbers(examples)
     if numbers is not None and len(set(map(len, examples))) > 1:
@@ -282,7 +282,7 @@ def _tuples(examples: list[Any], columns: Columns, place: Place) -> Column:
     return _fields(examples, range(len(first)), lambda x, i: x[i], columns, place)
 
 
-def _fields(examples: list[Any], names: Any, get: Callable[..., Any], columns: Columns, place: Place) -> Column:
+def _fields(examples: list[Any], names: Any, get: Callable[..., Any], columns: Columns, place: DataPlace) -> Column:
     found = {name: _sequence([get(x, name) for x in examples], columns, place.field(name)) for name in names}
     return _rebuilt(examples[0], columns.records(found, None, place))
 
@@ -294,7 +294,7 @@ def _packed(values: np.ndarray, lengths: np.ndarray) -> Column:
     return Column(PackedBatch.of(values, offsets_from(lengths)))
 
 
-def _arrays(arrays: Sequence[Any], place: Place) -> Column:
+def _arrays(arrays: Sequence[Any], place: DataPlace) -> Column:
     """Arrays, packed where they differ in their first dimension only."""
     arrays = as_arrays(arrays, place.path)
     lengths = list(map(len, arrays)) if arrays and arrays[0].ndim else []  # they are of one rank
@@ -312,13 +312,13 @@ def _arrays(arrays: Sequence[Any], place: Place) -> Column:
 # Other libraries, none of which is imported: an object says by its class whose it is.
 
 
-def _awkward(data: Any, columns: Columns, place: Place) -> Column:
+def _awkward(data: Any, columns: Columns, place: DataPlace) -> Column:
     if not hasattr(data.layout, "length"):
         raise UnsupportedError(f"one awkward record{place}; expected an array of them")
     return read_awkward(data.layout, columns, place)
 
 
-def _pandas(data: Any, columns: Columns, place: Place) -> Column | None:
+def _pandas(data: Any, columns: Columns, place: DataPlace) -> Column | None:
     """A frame's columns, or a series; an index is one of the examples, not of their values."""
     if not hasattr(data, "isna"):  # groups: pairs of a key and a part
         return None
@@ -341,7 +341,7 @@ def _pandas(data: Any, columns: Columns, place: Place) -> Column | None:
     return columns.numbers(numbers, valid, place)
 
 
-def _torch(data: Any, columns: Columns, place: Place) -> Column | None:
+def _torch(data: Any, columns: Columns, place: DataPlace) -> Column | None:
     if not hasattr(data, "is_nested"):
         return None
     if data.requires_grad:
@@ -377,7 +377,7 @@ def _tensor(x: Any) -> Any:
         raise DTypeError(f"a tensor of {getattr(x, 'dtype', 'a dtype')} that NumPy does not have: {error}") from None
 
 
-def _xarray(data: Any, columns: Columns, place: Place) -> Column | None:
+def _xarray(data: Any, columns: Columns, place: DataPlace) -> Column | None:
     """A dataset's variables, without its coordinates, which are no values of the examples."""
     if not isinstance(data, Mapping):
         return None
@@ -392,15 +392,15 @@ def _xarray(data: Any, columns: Columns, place: Place) -> Column | None:
     return _record(dict(data), columns, place)
 
 
-def _zarr(data: Any, columns: Columns, place: Place) -> Column | None:
+def _zarr(data: Any, columns: Columns, place: DataPlace) -> Column | None:
     return _record(dict(data.arrays()), columns, place) if hasattr(data, "arrays") else None
 
 
-def _narwhals(data: Any, columns: Columns, place: Place) -> Column:
+def _narwhals(data: Any, columns: Columns, place: DataPlace) -> Column:
     return _column(data.to_native(), columns, place)
 
 
-def _dataset(data: Any, columns: Columns, place: Place) -> Column | None:
+def _dataset(data: Any, columns: Columns, place: DataPlace) -> Column | None:
     if isinstance(data, Mapping):
         raise UnsupportedError(f"data of several splits{place}; give one of them: data[{next(iter(data), 'train')!r}]")
     shown = getattr(data, "format", None)

@@ -34,27 +34,29 @@ class Column(NamedTuple):
     valid: Valid = None
 
 
-class Place(NamedTuple):
+class DataPlace(NamedTuple):
     """Where in the data a column is, for messages: its path, and the example that an element of it belongs to."""
 
     path: str = ""
     example_of: Callable[[int], int] = int
 
-    def field(self, name: object) -> "Place":
+    def field(self, name: object) -> "DataPlace":
         """The place of a field of these records."""
-        return Place(f"{self.path}[{name!r}]", self.example_of)
+        return DataPlace(f"{self.path}[{name!r}]", self.example_of)
 
-    def items(self, offsets: np.ndarray) -> "Place":
-        """The `Place` of the items of these lists."""
-        return Place(f"{self.path}[...]", lambda i: self.example_of(int(np.searchsorted(offsets, i, side="right")) - 1))
+    def items(self, offsets: np.ndarray) -> "DataPlace":
+        """The `DataPlace` of the items of these lists."""
+        return DataPlace(
+            f"{self.path}[...]", lambda i: self.example_of(int(np.searchsorted(offsets, i, side="right")) - 1)
+        )
 
-    def runs(self, starts: np.ndarray, lengths: np.ndarray) -> "Place":
-        """The `Place` of items of lists that lie anywhere; an item of several lists counts as the first's."""
+    def runs(self, starts: np.ndarray, lengths: np.ndarray) -> "DataPlace":
+        """The `DataPlace` of items of lists that lie anywhere; an item of several lists counts as the first's."""
 
         def example_of(i: int) -> int:
             return self.example_of(int(np.argmax((starts <= i) & (i < starts + lengths))))
 
-        return Place(f"{self.path}[...]", example_of)
+        return DataPlace(f"{self.path}[...]", example_of)
 
     def __str__(self) -> str:
         return f" at {self.path}" if self.path else ""
@@ -73,7 +75,7 @@ class Columns:
             raise OptionError(f"nulls={nulls!r}; expected 'raise', 'drop', or the number that stands for a missing one")
         self.nulls = nulls
 
-    def missing(self, valid: Valid, place: Place, what: str) -> Valid:
+    def missing(self, valid: Valid, place: DataPlace, what: str) -> Valid:
         """The missing elements under this policy; None if there are none.
 
         Raises:
@@ -88,7 +90,7 @@ class Columns:
             )
         return valid
 
-    def numbers(self, data: np.ndarray, valid: Valid, place: Place, scalar: type | None = None) -> Column:
+    def numbers(self, data: np.ndarray, valid: Valid, place: DataPlace, scalar: type | None = None) -> Column:
         """Numbers, or arrays of one shape: (n, ...) data; `scalar` where they are Python's own."""
         if not data.shape:
             raise ShapeError(f"an array without dimensions{place}; expected (number of examples, ...)")
@@ -99,7 +101,7 @@ class Columns:
             valid = None
         return Column(MaskedBatch.of_data(data, data.shape[1:], None, scalar), valid)
 
-    def _filled(self, data: np.ndarray, valid: np.ndarray, place: Place) -> np.ndarray:
+    def _filled(self, data: np.ndarray, valid: np.ndarray, place: DataPlace) -> np.ndarray:
         with np.errstate(invalid="ignore"):
             fill = np.asarray(self.nulls).astype(data.dtype)
         if data.dtype.kind in "mM" or not (fill == self.nulls or (fill != fill and self.nulls != self.nulls)):
@@ -108,14 +110,14 @@ class Columns:
         out[~valid] = fill
         return out
 
-    def objects(self, values: Sequence[Any], valid: Valid, place: Place) -> Column:
+    def objects(self, values: Sequence[Any], valid: Valid, place: DataPlace) -> Column:
         """Strings, or other objects that no array holds."""
         valid = self.missing(valid, place, "value")
         if valid is not None and not isinstance(self.nulls, str):
             raise DTypeError(f"nulls={self.nulls!r} is a number, and what is missing{place} is none; use nulls='drop'")
         return Column(ObjectBatch(values), valid)
 
-    def lists(self, items: Column, offsets: np.ndarray, valid: Valid, place: Place) -> Column:
+    def lists(self, items: Column, offsets: np.ndarray, valid: Valid, place: DataPlace) -> Column:
         """Lists of the items between offsets: (n + 1,) integers from 0 to the number of items."""
         offsets = own_offsets(offsets, size_of(items.tree))
         valid = self.missing(valid, place, "list")
@@ -132,7 +134,7 @@ class Columns:
         size = Lengths(np.diff(offsets))
         return Column(map_tree(lambda leaf: _listed(leaf, offsets, size), items.tree), valid)
 
-    def runs(self, items: Column, starts: np.ndarray, lengths: np.ndarray, valid: Valid, place: Place) -> Column:
+    def runs(self, items: Column, starts: np.ndarray, lengths: np.ndarray, valid: Valid, place: DataPlace) -> Column:
         """Lists that lie anywhere among the items, in any order."""
         lengths = lengths if valid is None else np.where(valid, lengths, 0)
         starts = np.where(lengths > 0, starts, 0)  # where an empty list points means nothing
@@ -146,7 +148,7 @@ class Columns:
         taken = Column(take_examples(items.tree, rows), None if items.valid is None else items.valid[rows])
         return self.lists(taken, offsets, valid, place)
 
-    def fixed(self, items: Column, width: int, count: int, valid: Valid, place: Place) -> Column:
+    def fixed(self, items: Column, width: int, count: int, valid: Valid, place: DataPlace) -> Column:
         """Lists of `width` items each."""
         if items.valid is None and all(map(_is_stack, leaves(items.tree))):
             valid = self.missing(valid, place, "list")
@@ -154,7 +156,7 @@ class Columns:
                 return Column(map_tree(lambda leaf: _fixed(leaf, width, count), items.tree), valid)
         return self.lists(items, np.arange(count + 1) * width, valid, place)
 
-    def records(self, fields: dict[Any, Column], valid: Valid, place: Place) -> Column:
+    def records(self, fields: dict[Any, Column], valid: Valid, place: DataPlace) -> Column:
         """Records with these fields; a record with a missing field is left out whole."""
         if not fields:
             raise StructureError(f"records without a field{place}, so the number of examples is not known")
@@ -166,7 +168,7 @@ class Columns:
             raise DTypeError(f"nulls={self.nulls!r} is a number, and a record is missing{place}; use nulls='drop'")
         return Column({name: column.tree for name, column in fields.items()}, valid)
 
-    def optional(self, present: Column, valid: np.ndarray, place: Place) -> Column:
+    def optional(self, present: Column, valid: np.ndarray, place: DataPlace) -> Column:
         """Optional elements: `present` holds those that are not missing, and `valid` says where they belong."""
         if self.missing(valid, place, "value") is None:
             return present

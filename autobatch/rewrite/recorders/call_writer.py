@@ -19,7 +19,7 @@ from autobatch.rewrite.recorders.guards import MISSING, method_of
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
-    Closure,
+    ClosureKind,
     Const,
     DictKind,
     IterKind,
@@ -97,7 +97,7 @@ class CallWriter(ValueWriter):
         if isinstance(function.kind, Const) and any(function.kind.value is each for each in _EXHAUSTING):
             self.exhausted.update(id(arg) for arg in node.args)
         args, named = self._arguments(node)
-        if isinstance(function.kind, Closure):
+        if isinstance(function.kind, ClosureKind):
             return self._closure_call(function.kind, args, named)
         if not isinstance(function.kind, Const):
             raise Unsupported("a call of what only the example knows")
@@ -335,7 +335,7 @@ class CallWriter(ValueWriter):
             return self.let(Term(made, text))
         raise Unsupported("a tuple of as many arrays as the example has")
 
-    def _closure_call(self, closure: Closure, args: list[Term], named: dict[str, Term]) -> Term:
+    def _closure_call(self, closure: ClosureKind, args: list[Term], named: dict[str, Term]) -> Term:
         owner: Version = closure.owner
         if not (self.version is owner or self.version.owner is owner):
             raise Unsupported("a call of a function from elsewhere than where it is defined")

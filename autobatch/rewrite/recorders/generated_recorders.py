@@ -32,7 +32,7 @@ from autobatch.rewrite.recorders.guards import FUNCTION, TRACE, Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
-    Closure,
+    ClosureKind,
     Const,
     DictKind,
     ListKind,
@@ -373,7 +373,7 @@ def _check_result(kind: RecorderKind) -> None:
     elif isinstance(kind, ListKind):
         if kind.item is not NOTHING:
             _check_result(kind.item)
-    elif isinstance(kind, Closure) or (isinstance(kind, Const) and not kind.is_scalar):
+    elif isinstance(kind, ClosureKind) or (isinstance(kind, Const) and not kind.is_scalar):
         raise Unsupported("a result that the examples share")
 
 

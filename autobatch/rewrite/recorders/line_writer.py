@@ -16,7 +16,7 @@ from autobatch.lazy.array import LazyArray
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
-    Closure,
+    ClosureKind,
     Const,
     ListKind,
     NodeOrNumber,
@@ -87,7 +87,7 @@ class LineWriter:
         """Bind a value to a name, so that it is evaluated here; also if its kind is known, as reading it may raise."""
         if value.parts is None and value.text.isidentifier():
             return value
-        if isinstance(value.kind, Const | Closure):
+        if isinstance(value.kind, Const | ClosureKind):
             if value.text:
                 self.emit(value.text)
             return Term(value.kind, "", seen=value.seen)

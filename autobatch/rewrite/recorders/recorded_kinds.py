@@ -150,7 +150,7 @@ class IterKind(RecorderKind):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Closure(RecorderKind):
+class ClosureKind(RecorderKind):
     """A function defined inside another; not represented at run time.
 
     Attributes:

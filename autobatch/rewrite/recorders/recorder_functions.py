@@ -26,7 +26,7 @@ from autobatch.rewrite.recorders.guards import Constants
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
-    Closure,
+    ClosureKind,
     Const,
     RaggedNode,
     RecordedNode,
@@ -395,7 +395,7 @@ class Version:
             self.filename = of.owner.filename
         self.env = env
         self.waits = False
-        self.given = [each for each, kind in env.items() if not isinstance(kind, Const | Closure)]
+        self.given = [each for each, kind in env.items() if not isinstance(kind, Const | ClosureKind)]
         self.local = parameters(tree) | bound_names(tree.body)
         self.captured = captured(tree) & self.local
         self.result: RecorderKind = NOTHING
@@ -518,7 +518,7 @@ class Written:
             if kind.is_scalar:
                 return self.named(kind.number)
             return "None"  # a part that is known needs no value at run time
-        return "None" if isinstance(kind, Closure) else value.text
+        return "None" if isinstance(kind, ClosureKind) else value.text
 
     def named(self, number: int) -> str:
         """The name of a constant in the source."""

@@ -18,7 +18,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
     UNKNOWN,
-    Closure,
+    ClosureKind,
     Const,
     DictKind,
     IterKind,
@@ -160,13 +160,13 @@ class StatementWriter(CallWriter):
                     raise Unsupported("a generator, or a function that binds names of others")
                 if self.version.owner is not None:
                     raise Unsupported("a function in a function in a function")
-                self.env.names[node.name] = Term(Closure(node, self.version), "None")
+                self.env.names[node.name] = Term(ClosureKind(node, self.version), "None")
                 return True
         raise Unsupported(f"the syntax `{type(node).__name__}`", node)
 
     def _returned(self, value: Term) -> None:
         value = self.as_node(value)
-        if isinstance(value.kind, Closure | IterKind):
+        if isinstance(value.kind, ClosureKind | IterKind):
             raise Unsupported("a function that returns a function or an iterator")
         self.written.add_result_kind(self.version, value.kind)
         self.emit(f"return {self.converted(value, self.version.result)}")

@@ -23,7 +23,7 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
     PLAIN,
     UNKNOWN,
-    Closure,
+    ClosureKind,
     Const,
     DictKind,
     IterKind,
@@ -98,7 +98,7 @@ class ValueWriter(LineWriter):
         if isinstance(target, ast.Name):
             name = target.id
             self.env.checked.discard(name)
-            if isinstance(value.kind, Closure):
+            if isinstance(value.kind, ClosureKind):
                 self.env.names[name] = value
             elif is_temporary(name):
                 lasting = all(map(_is_lasting, [value] if value.parts is None else value.parts))
@@ -472,7 +472,7 @@ class ValueWriter(LineWriter):
             return "plain", kind, value
         if is_empty(kind) and type(kind) is not ListKind:  # except for lists, which may stay empty
             raise Unreachable
-        if isinstance(kind, IterKind | Closure) or (isinstance(kind, ListKind) and _has_lists(kind.item)):
+        if isinstance(kind, IterKind | ClosureKind) or (isinstance(kind, ListKind) and _has_lists(kind.item)):
             raise Unsupported("an input that is no array and no list of arrays")
         return "built", kind, value
 
