@@ -9,8 +9,6 @@ may iterate over lists of arrays, end with a `return`, and make arrays that are 
 the rewritten code reads each input, which may differ by lane, and passes the inputs to the block.
 """
 
-import ast
-import builtins
 import dataclasses
 import math
 import types
@@ -19,29 +17,45 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.block_inputs import BlockInput, Guard, Key, Slot, key_of, roots
+from autobatch.blocks.block_inputs import BlockInput, Key, Slot, key_of, roots
 from autobatch.core.op import Op
 from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import SHAPED_METHODS, effect_of
-from autobatch.facts.operators import COMPARISONS
 from autobatch.ops import nn
 from autobatch.ops.numpy.reductions import ufunc_reduction
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS
-from autobatch.program.scopes import binds, is_dotted, is_slicing, path_of, target_names
+from autobatch.program.normal_form import (
+    ARITHMETIC,
+    COMPARED,
+    DISPLAYS,
+    SINGLE,
+    Call,
+    Constant,
+    Name,
+    Names,
+    Operator,
+    Read,
+    Spread,
+    Sugar,
+    Value,
+    items_of,
+    path_of,
+    stays,
+    target_names,
+)
+from autobatch.program.python_text import text
+from autobatch.program.scopes import MISSING, Guard, Scope, is_dotted
 
-_OPERATORS = tuple(each.syntax for each in COMPARISONS)
 METHODS = SHAPED_METHODS - {"conj"}  # which may give the array itself
 _BAGS = frozenset(("max", "mean", "min", "sum"))  # over the rows of a look-up: such a reduction is a launch of its own
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
 LEAST = 2  # operations; fewer are as fast outside a block, and can be grouped with equal ops from anywhere
 _CONSTANTS = (type, np.dtype, type(None))
-_MISSING = object()
 _PARTS = ("__code__", "__defaults__", "__kwdefaults__")
 _CREATION = {np.zeros, np.ones, np.full, np.arange, np.eye, np.identity, np.linspace}
 _SCALARS = {np.float16, np.float32, np.float64}
 NUMBERS = {getattr(math, name) for name in dir(math) if not name.startswith("_")} | {abs, len} | _SCALARS
 _LAYERS = {getattr(nn, name) for name in nn.__all__} - {nn.dropout}
-Names = frozenset[str]
 
 
 def is_pure(function: Any) -> bool:
@@ -62,30 +76,9 @@ def is_pure(function: Any) -> bool:
         return False
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class Scope:
-    """The meaning of names at the place of an expression.
-
-    Attributes:
-        globals: the function's globals; local: names local to the function or to enclosing ones.
-        bound: names of `local` that are certainly bound; rebindable: names of `local` that other code may rebind.
-        helper: returns the guards of a user function that a block may call; None if a block may not call it.
-    """
-
-    globals: dict[str, Any]
-    local: Names
-    bound: Names
-    rebindable: Names
-    helper: Callable[[Any], list[Guard] | None]
-
-    def with_names(self, local: Names, bound: Names, rebindable: Names) -> "Scope":
-        """The same globals, and other names."""
-        return dataclasses.replace(self, local=local, bound=bound, rebindable=rebindable)
-
-    def binding(self, name: str) -> Any:
-        """The object that a global name is bound to now."""
-        found = self.globals.get(name, _MISSING)
-        return vars(builtins).get(name, _MISSING) if found is _MISSING else found
+def is_computed(node: Value) -> bool:
+    """True for a call, an operator, an item or an attribute."""
+    return isinstance(node, Read) or (isinstance(node, Call) and node.symbol not in DISPLAYS)
 
 
 class BlockForm:
@@ -93,34 +86,27 @@ class BlockForm:
 
     Args:
         scope: the meaning of names at its place; recorded: True on the fly, False in lock-step.
-        fresh: makes names for values evaluated before the block; inner: rewrites such an expression.
+        fresh: makes names for values evaluated before the block.
         lists: whether it may iterate over lists of arrays, if it is recorded.
         updatable: local names that `+=` may rebind, if they turn out to be numbers.
 
     Attributes:
         goes_through: True if it iterates over a list; updates: the names that `+=` rebinds.
         count: the operations so far, of which `rows` are look-ups; bound: the names that the body has bound.
-        replaced: {id of a user's node: name}, for expressions evaluated before the block even if it does not run.
+        replaced: {id of a user's node: name}, for values evaluated before the block even if it does not run.
     """
 
     def __init__(
-        self,
-        scope: Scope,
-        recorded: bool,
-        fresh: Callable[[], str],
-        inner: Callable[[ast.expr], ast.expr],
-        lists: bool = True,
-        updatable: Names = frozenset(),
+        self, scope: Scope, recorded: bool, fresh: Callable[[], str], lists: bool = True, updatable: Names = frozenset()
     ) -> None:
         self.recorded = recorded
         self.updatable = updatable
         self.updates: set[str] = set()
         self.lists = lists and recorded
-        self._slots: tuple[list[ast.expr], list[Slot]] | None = None
+        self._slots: tuple[list[tuple[str, Value]], list[Slot]] | None = None
         self.goes_through = False
         self.scope = scope
         self.fresh = fresh
-        self.inner = inner
         self.count = self.rows = 0
         self.bound: set[str] = set()
         self.replaced: dict[int, str] = {}
@@ -128,40 +114,40 @@ class BlockForm:
         self.inputs: list[BlockInput] = []
         self._known: dict[Any, BlockInput] = {}
 
-    def slots(self) -> tuple[list[ast.expr], list[Slot]]:
-        """The arguments of the recorder, and how each input is read from them."""
+    def slots(self) -> tuple[list[tuple[str, Value]], list[Slot]]:
+        """The arguments of the recorder, and how each input is read from them.
+
+        An argument is (name that its value is bound to, value), or ("", a name of the user's).
+        """
         if self._slots is not None:
             return self._slots
-        arguments: list[ast.expr] = []
+        arguments: list[tuple[str, Value]] = []
         numbers: dict[str, int] = {}
 
-        def root_of(name: str) -> Any:
+        def root_of(name: str, at: Value) -> Any:
             if name not in self.scope.local and not name.startswith("_ab_"):
                 return name
             if name not in numbers:
                 numbers[name] = len(arguments)
-                arguments.append(ast.Name(name, ast.Load()))
+                arguments.append(("", Name(at.at, name)))
             return numbers[name]
 
         slots = []
         for each in self.inputs:
-            if each.part:
-                numbers[each.temporary] = len(arguments)
-                target = ast.Name(each.temporary, ast.Store())
-                arguments.append(ast.NamedExpr(target, self.inner(each.node)))
-                continue
             if each.temporary:
-                slots.append(Slot(len(arguments), (), None, each.number, each.is_list))
-                node = each.node if each.path is not None else self.inner(each.node)
-                arguments.append(ast.NamedExpr(ast.Name(each.temporary, ast.Store()), node))
+                if each.part:
+                    numbers[each.temporary] = len(arguments)
+                else:
+                    slots.append(Slot(len(arguments), (), None, each.number, each.is_list))
+                arguments.append((each.temporary, each.node))
                 continue
             root, steps, index = each.path
             if type(index) is Key:
-                paths = [(root_of(name), steps) for name, steps in index.paths]
+                paths = [(root_of(name, each.node), steps) for name, steps in index.paths]
                 at: Any = Key(tuple(paths), index.items, index.function, index.text)
             else:
-                at = None if index is None else (root_of(index[0]), index[1])
-            slots.append(Slot(root_of(root), steps, at, each.number, each.is_list))
+                at = None if index is None else (root_of(index[0], each.node), index[1])
+            slots.append(Slot(root_of(root, each.node), steps, at, each.number, each.is_list))
         self._slots = arguments, slots
         return self._slots
 
@@ -172,8 +158,8 @@ class BlockForm:
             for each in self.inputs
         ]
 
-    def attempt(self, node: ast.expr) -> ast.expr | None:
-        """`build`, or None with all changes undone if the expression cannot be part of the block."""
+    def attempt(self, node: Value) -> Value | None:
+        """`build`, or None with all changes undone if the value cannot be part of the block."""
         inputs = [(each, each.number, each.temporary, list(each.places), each.is_list) for each in self.inputs]
         before = self.count, self.rows, dict(self.replaced), dict(self.guards), dict(self._known)
         try:
@@ -185,96 +171,94 @@ class BlockForm:
                 each.number, each.temporary, each.places, each.is_list = number, temporary, places, is_list
             return None
 
-    def build(self, node: ast.expr, static: bool = False, operand: bool = False) -> ast.expr:
-        """The block's form of an expression.
+    def build(self, node: Value, static: bool = False, operand: bool = False) -> Value:
+        """The block's form of a value.
 
         Args:
             static: a number here determines shapes, so its value must be known.
             operand: the node is an operand of an operator, so that of a number only the type counts.
         """
         match node:
-            case ast.Constant():
+            case Constant():
                 return node
-            case ast.Name(id=name) if name in self.bound:
-                return ast.Name(name, ast.Load())
-            case ast.BinOp():
-                left = self.build(node.left, static, not static)
-                made = ast.BinOp(left, node.op, self.build(node.right, static, not static))
-                is_enough = isinstance(node.op, ast.MatMult) and not self.recorded  # one product is worth a block
-                return self._op(made, static, LEAST if is_enough else 1)
-            case ast.UnaryOp(operand=ast.Constant()):
+            case Name(id=name) if name in self.bound:
                 return node
-            case ast.UnaryOp() if not isinstance(node.op, ast.Not):
-                return self._op(ast.UnaryOp(node.op, self.build(node.operand, static, not static)), static)
-            case ast.Compare(ops=[op], comparators=[right]) if isinstance(op, _OPERATORS):
-                left = self.build(node.left, static, not static)
-                return self._op(ast.Compare(left, [op], [self.build(right, static, not static)]), static)
-            case ast.Tuple() | ast.List() if not any(isinstance(part, ast.Starred) for part in node.elts):
-                parts = [self.build(part, static) for part in node.elts]
-                return type(node)(parts, ast.Load())
-            case ast.List() if self.lists:
-                parts = [
-                    ast.Starred(self._list_of(part.value), ast.Load())
-                    if isinstance(part, ast.Starred)
-                    else self.build(part, static)
-                    for part in node.elts
-                ]
-                return ast.List(parts, ast.Load())
-            case ast.ListComp(generators=[each]) if self.lists and not each.ifs and not each.is_async:
-                return self._for_each(node, each)
-            case ast.Slice():
-                bounds = [
-                    None if part is None else self.build(part, True) for part in (node.lower, node.upper, node.step)
-                ]
-                return ast.Slice(*bounds)
-            case ast.Call():
-                return self._call(node, static)
-            case ast.Subscript(ctx=ast.Load()):
-                return self._subscript(node, static, operand)
-            case ast.Attribute(ctx=ast.Load()):
-                return self._attribute(node, static, operand)
-            case ast.Name():
+            case Name():
                 return self._leaf(node, static, operand)
+            case Call(function=Operator(symbol=symbol)):
+                return self._operation(node, symbol, static, operand)
+            case Sugar(how="list", loops=[each]) if self.lists and not each.tests:
+                return self._for_each(node)
+            case Call():
+                return self._call(node, static)
+            case Read(key=str()):
+                return self._attribute(node, static, operand)
+            case Read():
+                return self._subscript(node, static, operand)
         return self._opaque(node, static, operand)
 
-    def _for_each(self, node: Any, each: ast.comprehension) -> ast.expr:
+    def _operation(self, node: Call, symbol: str, static: bool, operand: bool) -> Value:
+        args = node.args
+        if symbol in ARITHMETIC | COMPARED:
+            made = [self.build(each, static, not static) for each in args]
+            is_enough = symbol == "@" and not self.recorded  # one product is worth a block
+            return self._op(Call(node.at, node.function, made), static, LEAST if is_enough else 1)
+        if symbol in SINGLE:
+            if isinstance(args[0], Constant):
+                return node
+            return self._op(Call(node.at, node.function, [self.build(args[0], static, not static)]), static)
+        if symbol in ("tuple", "list"):
+            several = any(isinstance(each, Spread) for each in args)
+            if not several or (self.lists and symbol == "list"):
+                made = [
+                    Spread(each.at, self._list_of(each.value)) if isinstance(each, Spread) else self.build(each, static)
+                    for each in args
+                ]
+                return Call(node.at, node.function, made)
+        if symbol == "slice":
+            return Call(node.at, node.function, [self.build(each, True) for each in args])
+        return self._opaque(node, static, operand)
+
+    def _for_each(self, node: Sugar) -> Value:
         """A comprehension over a list of arrays: the block computes the element for each of them."""
-        over = self._list_of(each.iter)
+        (each,) = node.loops
+        over = self._list_of(each.over)
         bound = self.bound
-        self.bound = bound | target_names(each.target)  # refuses anything evaluated before the block
+        self.bound = bound | set(target_names(each.target))  # refuses anything evaluated before the block
         try:
-            element = self.build(node.elt)
+            element = self.build(node.parts[0])
         finally:
             self.bound = bound
-        return type(node)(element, [ast.comprehension(each.target, over, [], 0)])
+        return Sugar(node.at, node.how, [element], [dataclasses.replace(each, over=over)])
 
-    def _list_of(self, node: ast.expr) -> ast.expr:
+    def _list_of(self, node: Value) -> Value:
         """The iterable over which the block iterates."""
-        if isinstance(node, ast.Call) and self._is_zip(node):
-            lists = [self._list_of(arg) for arg in node.args]
-            return ast.Call(node.func, lists, self._keywords(node))
+        if isinstance(node, Call) and self._is_zip(node):
+            return Call(node.at, node.function, [self._list_of(arg) for arg in node.args], self._keywords(node))
         made = items = self.build(node)
-        while isinstance(items, ast.Subscript):  # a slice of the list
-            items = items.value
+        while isinstance(items, Read) and isinstance(items.key, Value):  # a slice of the list
+            items = items.base
         for slot in self.inputs:
-            if isinstance(items, ast.Name) and items.id == slot.name:
+            if isinstance(items, Name) and items.id == slot.name:
                 slot.is_list = self.goes_through = True
         return made
 
-    def _is_zip(self, node: ast.Call) -> bool:
+    def _is_zip(self, node: Call) -> bool:
         """True for `zip` of lists, which is iterated once, as the block would do."""
-        if not isinstance(node.func, ast.Name) or node.func.id in self.scope.local:
+        if not isinstance(node.function, Name) or node.function.id in self.scope.local:
             return False
-        if self._global(node.func.id, []) is not zip or any(isinstance(arg, ast.Starred) for arg in node.args):
+        if self._global(node.function.id, []) is not zip:
             return False
-        named = all(each.arg == "strict" and isinstance(each.value, ast.Constant) for each in node.keywords)
-        return named and all(isinstance(arg, ast.Name | ast.Subscript | ast.Call) for arg in node.args)
+        named = all(name == "strict" and isinstance(value, Constant) for name, value in node.keywords)
+        return named and all(
+            isinstance(arg, Name) or _is_item(arg) or (isinstance(arg, Call) and not arg.symbol) for arg in node.args
+        )
 
-    def _op(self, made: ast.expr, static: bool, count: int = 1) -> ast.expr:
+    def _op(self, made: Value, static: bool, count: int = 1) -> Value:
         self.count += 0 if static else count
         return made
 
-    def _leaf(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
+    def _leaf(self, node: Value, static: bool, operand: bool) -> Value:
         """An input that is read without running code: a name, or a path that starts with one."""
         found = path_of(node)
         if found is None:
@@ -283,10 +267,10 @@ class BlockForm:
         if root not in self.scope.local:
             base = self.scope.binding(root)
             if isinstance(base, types.ModuleType) or not steps:
-                value = self._global(root, [name for _, name in steps]) if is_dotted(steps) else None
+                value = self._global(root, [str(name) for _, name in steps]) if is_dotted(steps) else None
                 if _is_constant(base, value):
                     return node
-                if value is _MISSING or callable(value) or isinstance(value, types.ModuleType):
+                if value is MISSING or callable(value) or isinstance(value, types.ModuleType):
                     return self._opaque(node, static, operand)
         return self._input(node, (root, steps, None), static, operand)
 
@@ -294,12 +278,12 @@ class BlockForm:
         """The value of a dotted global name; if it is a function or a type, the block gets a guard for it."""
         value = base = self.scope.binding(root)
         for name in attributes:
-            value = vars(value).get(name, _MISSING) if isinstance(value, types.ModuleType) else _MISSING
+            value = vars(value).get(name, MISSING) if isinstance(value, types.ModuleType) else MISSING
         if callable(value) or _is_constant(base, value):
             self.guards[root, *attributes] = Guard(self.scope.globals, root, attributes, base, value)
         return value
 
-    def _input(self, node: ast.expr, path: Any, static: bool, operand: bool) -> ast.expr:
+    def _input(self, node: Value, path: Any, static: bool, operand: bool) -> Value:
         root, steps, index = path
         names = {root, *roots(index)}
         if any(name in self.bound or (name in self.scope.local and name not in self.scope.bound) for name in names):
@@ -315,17 +299,17 @@ class BlockForm:
             self.replaced[id(node)] = found.temporary
         elif not self.recorded and (steps or index):
             self._evaluate(found)
-        return ast.Name(found.name, ast.Load())
+        return Name(node.at, found.name)
 
-    def updated(self, node: ast.Name) -> ast.expr:
+    def updated(self, node: Name) -> Value:
         """The target of `+=`, which has to be a number: then it is bound to a new one, as by `x = x + y`."""
-        made = self._leaf(ast.copy_location(ast.Name(node.id, ast.Load()), node), False, True)
+        made = self._leaf(node, False, True)
         self.updates.add(node.id)
         return made
 
-    def _opaque(self, node: ast.expr, static: bool, operand: bool) -> ast.expr:
+    def _opaque(self, node: Value, static: bool, operand: bool) -> Value:
         """Any other expression: evaluated before the block, in its order among the other inputs."""
-        if self.count > self.rows or self.bound or binds(node):
+        if self.count > self.rows or self.bound or stays(node):
             raise Unsupported
         for each in self.inputs:  # inputs that are read before this expression must also be evaluated before it
             if not each.temporary and (each.path[1] or each.path[2] or self._may_be_rebound(each.path[0])):
@@ -336,7 +320,7 @@ class BlockForm:
         made.places.append(node)
         self.inputs.append(made)
         self._evaluate(made)
-        return ast.Name(made.name, ast.Load())
+        return Name(node.at, made.name)
 
     def _evaluate(self, each: BlockInput) -> None:
         """Make the user's code evaluate an input, once, and bind it to a name."""
@@ -347,42 +331,42 @@ class BlockForm:
     def _may_be_rebound(self, name: str) -> bool:
         return name not in self.scope.local or name in self.scope.rebindable
 
-    def _call(self, node: ast.Call, static: bool) -> ast.expr:
-        if any(isinstance(arg, ast.Starred) for arg in node.args) or any(k.arg is None for k in node.keywords):
+    def _call(self, node: Call, static: bool) -> Value:
+        if any(isinstance(arg, Spread) for arg in node.args) or any(not name for name, _ in node.keywords):
             return self._opaque(node, static, False)
-        function = path_of(node.func)
+        method = node.function
+        function = path_of(method)
         guards = dict(self.guards)
-        value: Any = _MISSING
+        value: Any = MISSING
         if function is not None and function[0] not in self.scope.local and is_dotted(function[1]):
-            value = self._global(function[0], [name for _, name in function[1]])
-        if function is not None and value is not _MISSING:
+            value = self._global(function[0], [str(name) for _, name in function[1]])
+        if function is not None and value is not MISSING:
             if self._computes(value) and (value is not len or self._is_computed(node)):
                 if value in NUMBERS and value not in (abs, len):
                     static = True
                 args = [self.build(arg, static, value is abs or isinstance(value, np.ufunc)) for arg in node.args]
-                return self._op(ast.Call(node.func, args, self._keywords(node)), static)
+                return self._op(Call(node.at, method, args, self._keywords(node)), static)
             if value is sum and self.lists and node.args:
                 args = [self._summands(node.args[0]), *[self.build(arg) for arg in node.args[1:]]]
-                return self._op(ast.Call(node.func, args, self._keywords(node)), static)
+                return self._op(Call(node.at, method, args, self._keywords(node)), static)
             relied = self.scope.helper(value)
             if relied is not None:
                 args = [self.build(arg, static, True) for arg in node.args]
                 keywords = self._keywords(node)
                 self._add_guards(value, relied)
                 self.count += LEAST
-                passed = {arg.id for arg in (*args, *(each.value for each in keywords)) if isinstance(arg, ast.Name)}
+                passed = {arg.id for arg in (*args, *(each for _, each in keywords)) if isinstance(arg, Name)}
                 for each in self.inputs:
                     each.is_passed = each.is_passed or each.name in passed
-                return ast.Call(node.func, args, keywords)
+                return Call(node.at, method, args, keywords)
             self.guards = guards
             return self._opaque(node, static, False)
-        method = node.func
-        if isinstance(method, ast.Attribute) and method.attr in METHODS:
-            if self.recorded and method.attr in _BAGS and _is_look_up(method.value):
+        if isinstance(method, Read) and isinstance(method.key, str) and method.key in METHODS:
+            if self.recorded and method.key in _BAGS and _is_look_up(method.base):
                 return self._opaque(node, static, False)
-            base = self.build(method.value, False, True)
+            base = self.build(method.base, False, True)
             args = [self.build(arg, True) for arg in node.args]
-            return self._op(ast.Call(ast.Attribute(base, method.attr, ast.Load()), args, self._keywords(node)), static)
+            return self._op(Call(node.at, Read(method.at, base, method.key), args, self._keywords(node)), static)
         return self._opaque(node, static, False)
 
     def _computes(self, function: Any) -> bool:
@@ -391,11 +375,11 @@ class BlockForm:
             return False
         return is_pure(function)
 
-    def _summands(self, node: ast.expr) -> ast.expr:
+    def _summands(self, node: Value) -> Value:
         match node:
-            case ast.GeneratorExp(generators=[each]) if not each.ifs and not each.is_async:
-                return self._for_each(node, each)
-            case ast.List() | ast.ListComp():
+            case Sugar(how="generator", loops=[each]) if not each.tests:
+                return self._for_each(node)
+            case Call(function=Operator(symbol="list")) | Sugar(how="list"):
                 return self.build(node)
         return self._list_of(node)
 
@@ -410,47 +394,48 @@ class BlockForm:
         ]
         self.guards.update({(str(id(each.scope)), each.name, *each.attributes): each for each in more})
 
-    def _is_computed(self, node: ast.Call) -> bool:
+    def _is_computed(self, node: Call) -> bool:
         """True if the argument of a call is an array that this block computes."""
-        return len(node.args) == 1 and isinstance(node.args[0], ast.Name) and node.args[0].id in self.bound
+        return len(node.args) == 1 and isinstance(node.args[0], Name) and node.args[0].id in self.bound
 
-    def _keywords(self, node: ast.Call) -> list[ast.keyword]:
-        return [ast.keyword(keyword.arg, self.build(keyword.value)) for keyword in node.keywords]
+    def _keywords(self, node: Call) -> list[tuple[str, Value]]:
+        return [(name, self.build(value)) for name, value in node.keywords]
 
-    def _attribute(self, node: ast.Attribute, static: bool, operand: bool) -> ast.expr:
+    def _attribute(self, node: Read, static: bool, operand: bool) -> Value:
         root = path_of(node)
         is_array = root is None or root[0] in self.scope.local
-        if is_array and node.attr in _SHAPES and (self.recorded or root is None or root[0] in self.bound):
-            return ast.Attribute(self.build(node.value, False, True), node.attr, ast.Load())
-        if is_array and node.attr == "T":
-            return self._op(ast.Attribute(self.build(node.value, False, True), "T", ast.Load()), static)
+        if is_array and node.key in _SHAPES and (self.recorded or root is None or root[0] in self.bound):
+            return Read(node.at, self.build(node.base, False, True), node.key)
+        if is_array and node.key == "T":
+            return self._op(Read(node.at, self.build(node.base, False, True), "T"), static)
         read = self._plain_read(node) if root is None else None
         return self._leaf(node, static, operand) if read is None else self._input(node, read, static, operand)
 
-    def _plain_read(self, node: ast.expr) -> Any:
+    def _plain_read(self, read: Read) -> Any:
         """The path of attributes and keys (names or constants) that lock-step code reads; None for any other read."""
-        read = node
-        while not self.recorded and isinstance(node, ast.Attribute | ast.Subscript):
-            if isinstance(node, ast.Subscript):
-                key = node.slice.operand if isinstance(node.slice, ast.UnaryOp) else node.slice
-                if not isinstance(key, ast.Name) and type(getattr(key, "value", None)) not in (int, str):
+        node: Value = read
+        while not self.recorded and isinstance(node, Read):
+            if isinstance(node.key, Value):
+                key = node.key.args[0] if isinstance(node.key, Call) and node.key.symbol in SINGLE else node.key
+                if not isinstance(key, Name) and type(getattr(key, "value", None)) not in (int, str):
                     return None
-                if isinstance(key, ast.Name) and key.id in self.bound:
+                if isinstance(key, Name) and key.id in self.bound:
                     return None
-            node = node.value
-        if node is read or not isinstance(node, ast.Name) or node.id in self.bound:
+            node = node.base
+        if node is read or not isinstance(node, Name) or node.id in self.bound:
             return None
         if isinstance(self.scope.binding(node.id), types.ModuleType) and node.id not in self.scope.local:
             return None
-        return node.id, (("read", ast.unparse(read)),), None
+        return node.id, (("read", text(read)),), None
 
-    def _subscript(self, node: ast.Subscript, static: bool, operand: bool) -> ast.expr:
+    def _subscript(self, node: Read, static: bool, operand: bool) -> Value:
         read = self._plain_read(node)
         if read is not None:
             return self._input(node, read, static, operand)
-        base, index = path_of(node.value), node.slice
-        if base is None or base[0] in self.bound or is_slicing(index):
-            return self._by_index(node, static)
+        base, index = path_of(node.base), node.key
+        assert isinstance(index, Value)
+        if base is None or base[0] in self.bound or _is_slicing(index):
+            return self._by_index(node, index, static)
         if path_of(node) is not None:
             return self._leaf(node, static, operand)
         where = path_of(index)
@@ -459,32 +444,31 @@ class BlockForm:
             if key is not None and self.recorded and self.scope.local.issuperset([base[0], *roots(key)]):
                 return self._look_up(node, (*base, key), static, operand)
         if not self.recorded and (where is None or where[0] not in self.bound):
-            return self._by_index(node, static)
-        if where is None and base[0] in self.scope.local and isinstance(index, ast.Subscript) and not static:
-            return self._row(node, operand)
+            return self._by_index(node, index, static)
+        if where is None and base[0] in self.scope.local and _is_item(index) and not static:
+            return self._row(node, index, operand)
         if where is None or where[0] in self.bound or not {base[0], where[0]} <= self.scope.local:
             return self._opaque(node, static, operand)
         return self._look_up(node, (*base, where), static, operand)
 
-    def _row(self, node: ast.Subscript, operand: bool) -> ast.expr:
+    def _row(self, node: Read, index: Value, operand: bool) -> Value:
         """`table[ids[i]]`: user code evaluates the table and the id, and the look-up itself is part of the block."""
-        for each in (node.value, node.slice):
+        for each in (node.base, index):
             self._opaque(each, False, False)
             self.inputs[-1].part = True
-        table, index = [part.temporary for part in self.inputs[-2:]]
-        out = self._look_up(node, (table, (), (index, ())), False, operand)
-        read = ast.Subscript(ast.Name(table, ast.Load()), ast.Name(index, ast.Load()), ast.Load())
-        self.inputs[-1].node = ast.copy_location(read, node)
+        table, row = [part.temporary for part in self.inputs[-2:]]
+        out = self._look_up(node, (table, (), (row, ())), False, operand)
+        self.inputs[-1].node = Read(node.at, Name(node.at, table), Name(node.at, row))
         return out
 
-    def _look_up(self, node: ast.expr, path: Any, static: bool, operand: bool) -> ast.expr:
+    def _look_up(self, node: Value, path: Any, static: bool, operand: bool) -> Value:
         self.count += 1
         self.rows += 1
         return self._input(node, path, static, operand)
 
-    def _by_index(self, node: ast.Subscript, static: bool) -> ast.expr:
-        base = self.build(node.value, False, True)
-        return self._op(ast.Subscript(base, self.build(node.slice, True), ast.Load()), static)
+    def _by_index(self, node: Read, index: Value, static: bool) -> Value:
+        base = self.build(node.base, False, True)
+        return self._op(Read(node.at, base, self.build(index, True)), static)
 
 
 def _is_constant(base: Any, value: Any) -> bool:
@@ -492,8 +476,22 @@ def _is_constant(base: Any, value: Any) -> bool:
     return isinstance(value, _CONSTANTS) or (type(value) is float and (base is np or base is math))
 
 
-def _is_look_up(node: ast.expr) -> bool:
+def _is_item(node: Value) -> bool:
+    """True for `x[index]`."""
+    return isinstance(node, Read) and isinstance(node.key, Value)
+
+
+def _is_slicing(index: Value) -> bool:
+    """True if an index contains a slice, an ellipsis or None (a new axis)."""
+    return any(
+        (isinstance(part, Call) and part.symbol == "slice")
+        or (isinstance(part, Constant) and part.value in (None, ...))
+        for part in items_of(index)
+    )
+
+
+def _is_look_up(node: Value) -> bool:
     """True for `table[ids]`, where the number of ids is not known from the syntax."""
-    if not isinstance(node, ast.Subscript) or path_of(node) is not None:
+    if not isinstance(node, Read) or not isinstance(node.key, Value) or path_of(node) is not None:
         return False
-    return isinstance(node.slice, ast.Subscript) or path_of(node.slice) is not None
+    return _is_item(node.key) or path_of(node.key) is not None

@@ -1,18 +1,15 @@
-"""The inputs of a block: how each is read, computed keys, and guards for the global names that the block relies on."""
+"""The inputs of a block: how each is read, and computed keys."""
 
-import ast
 import dataclasses
-import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.errors import Unsupported
-from autobatch.program.scopes import path_of
+from autobatch.program.normal_form import Call, Constant, Name, Operator, Read, Value, path_of
+from autobatch.program.python_text import text
 
-_KNOWN = (types.ModuleType, types.FunctionType)
-_MISSING = object()
 Path = tuple[Any, tuple[tuple[str, Any], ...]]
 
 
@@ -57,30 +54,6 @@ def scalar(value: Any) -> Any:
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Guard:
-    """A global name that must still mean what it meant when the block was made, such as `np.tanh`.
-
-    Attributes:
-        scope: the globals; name, attributes: ("np", ("tanh",)); root: the object `np` then; value: `np.tanh` then.
-    """
-
-    scope: dict[str, Any]
-    name: str
-    attributes: Sequence[str]
-    root: Any
-    value: Any
-
-    def holds(self) -> bool:
-        """True if it still means the same; `ab` may be another module by now, as long as its `nn` is the same."""
-        value = self.scope.get(self.name, _MISSING)
-        if value is _MISSING:
-            value = _builtin(self.scope, self.name)
-        for name in self.attributes:
-            value = getattr(value, name, _MISSING) if type(value) in _KNOWN else _MISSING
-        return value is self.value
-
-
-@dataclasses.dataclass(slots=True, eq=False)
 class Slot:
     """One input of a block, and how it is read.
 
@@ -99,18 +72,12 @@ class Slot:
     is_list: bool = False
 
 
-def _builtin(scope: dict[str, Any], name: str) -> Any:
-    builtins = scope.get("__builtins__")
-    space = builtins if type(builtins) is dict else getattr(builtins, "__dict__", {})
-    return space.get(name, _MISSING)
-
-
 @dataclasses.dataclass(slots=True, eq=False)
 class BlockInput:
     """A slot under construction.
 
     Attributes:
-        name: its name in the body; node: the expression evaluated for it; places: its nodes in the user's code.
+        name: its name in the body; node: the value evaluated for it; places: its nodes in the user's code.
         path: (root, steps, index) if the recorder reads it; temporary: the name it is bound to otherwise.
         part: True if it is passed only so that another input can be read from it.
         is_list: True if the block iterates over it.
@@ -118,9 +85,9 @@ class BlockInput:
     """
 
     name: str
-    node: ast.expr
+    node: Value
     path: Any
-    places: list[ast.expr] = dataclasses.field(default_factory=list)
+    places: list[Value] = dataclasses.field(default_factory=list)
     number: bool = True
     temporary: str = ""
     part: bool = False
@@ -135,26 +102,24 @@ def roots(index: Any) -> list[str]:
     return [name for name, _ in index.paths] if type(index) is Key else [index[0]]
 
 
-_OPERATORS = (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod)
+_OPERATORS = ("+", "-", "*", "//", "%", "neg", "format")
 
 
-def key_of(node: ast.expr) -> Key | None:
+def key_of(node: Value) -> Key | None:
     """The key computed by an index of names, attributes, items and constants, with f-strings and arithmetic; else None.
 
-    >>> key_of(ast.parse("f'u_{node.kind}'", mode="eval").body).paths
+    >>> from autobatch.program.lowering import lowered_value
+    >>> key_of(lowered_value("f'u_{node.kind}'")).paths
     (('node', (('attr', 'kind'),)),)
-    >>> key_of(ast.parse("names(i)", mode="eval").body)
+    >>> key_of(lowered_value("names(i)"))
     """
     made = _KeyBuilder()
     try:
-        body = made.build(node)
+        body = text(made.build(node))
     except Unsupported:
         return None
-    names = [ast.arg(name) for name in made.names()]
-    function = ast.Lambda(ast.arguments([], names, None, [], [], None, []), body)
-    text = ast.unparse(body)
-    code = compile(ast.fix_missing_locations(ast.Expression(function)), "<key>", "eval")
-    return Key(tuple(made.paths), tuple(made.items), eval(code, {"_scalar": scalar}), text)
+    function = eval(f"lambda {', '.join(made.names())}: {body}", {"_scalar": scalar})
+    return Key(tuple(made.paths), tuple(made.items), function, body)
 
 
 class _KeyBuilder:
@@ -167,27 +132,23 @@ class _KeyBuilder:
     def names(self) -> list[str]:
         return [f"_k{i}" for i in range(len(self.paths))]
 
-    def build(self, node: ast.expr) -> ast.expr:
+    def build(self, node: Value) -> Value:
         match node:
-            case ast.Constant(value=str() | int()):
+            case Constant(value=str() | int()):
                 return node
-            case ast.BinOp() if isinstance(node.op, _OPERATORS):
-                return ast.BinOp(self.build(node.left), node.op, self.build(node.right))
-            case ast.UnaryOp(op=ast.USub()):
-                return ast.UnaryOp(node.op, self.build(node.operand))
-            case ast.JoinedStr():
-                return ast.JoinedStr([self.build(part) for part in node.values])
-            case ast.FormattedValue(format_spec=None):
-                return ast.FormattedValue(self.build(node.value), node.conversion, None)
-            case ast.Subscript(value=base, slice=index) if path_of(base) is not None and path_of(node) is None:
-                read = ast.Subscript(self._leaf(base, True), self.build(index), ast.Load())
-                return ast.Call(ast.Name("_scalar", ast.Load()), [read], [])
+            case Call(function=Operator(symbol="formatted"), args=[value, conversion, Constant(value="") as form]):
+                return Call(node.at, node.function, [self.build(value), conversion, form])
+            case Call() if node.symbol in _OPERATORS:
+                return Call(node.at, node.function, [self.build(each) for each in node.args])
+            case Read(base=base, key=Value() as index) if path_of(base) is not None and path_of(node) is None:
+                read = Read(node.at, self._leaf(base, True), self.build(index))
+                return Call(node.at, Name(node.at, "_scalar"), [read])
         return self._leaf(node, False)
 
-    def _leaf(self, node: ast.expr, of_items: bool) -> ast.expr:
+    def _leaf(self, node: Value, of_items: bool) -> Value:
         path = path_of(node)
         if path is None:
             raise Unsupported
         self.paths.append(path)
         self.items.append(of_items)
-        return ast.Name(self.names()[-1], ast.Load())
+        return Name(node.at, self.names()[-1])

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.block_inputs import CONTAINERS, FAULTS, KEYS, Guard, Key, Slot
+from autobatch.blocks.block_inputs import CONTAINERS, FAULTS, KEYS, Key, Slot
 from autobatch.blocks.program import interned
 from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze, known_aval
@@ -24,6 +24,7 @@ from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_codegen import Tree, flatten, recorder, signature
 from autobatch.lazy.fibers import shared_handle
 from autobatch.ops.rules.aliasing import view
+from autobatch.program.scopes import Guard
 from autobatch.tables.lookup import lookup_p
 
 _LIMIT = 512  # kinds of calls that one block is traced for; further kinds run op by op

@@ -14,7 +14,6 @@ import numpy as np
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast
-from autobatch.blocks.block_inputs import Guard
 from autobatch.blocks.launch import launch_rows
 from autobatch.blocks.program import Program
 from autobatch.blocks.tracing import trace
@@ -22,6 +21,7 @@ from autobatch.core.abstract_eval import WEAK, aval_of, is_non_c_order
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
+from autobatch.program.scopes import Guard
 
 _NUMERIC = frozenset("biufc")
 _INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type, np.dtype)

@@ -6,7 +6,6 @@ needs no snapshot of its examples.
 Operators and attributes of users' classes, and the reading of iterators, are not analyzed.
 """
 
-import ast
 import builtins
 import copyreg
 import dataclasses
@@ -22,14 +21,33 @@ from autobatch.core.snapshot import cell_value, is_user_code
 from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import Effect, effect_of
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
-from autobatch.program.scopes import parameters, path_of, target_names
-from autobatch.program.source import find
-from autobatch.program.syntax_effects import UNKNOWN, Reader, unpacks
+from autobatch.program.effects import UNKNOWN, Reader, keywords, named, unpacks
+from autobatch.program.normal_form import (
+    TEMPORARY,
+    Bind,
+    Call,
+    Closure,
+    Constant,
+    Loop,
+    Match,
+    Name,
+    Opaque,
+    OpaqueStatement,
+    Operator,
+    Read,
+    Statement,
+    Try,
+    Value,
+    With,
+    Yield,
+    path_of,
+    target_names,
+    walk,
+)
+from autobatch.program.normal_liveness import binds
+from autobatch.program.source import normal_form
 
-_NOT_ANALYSED = (
-    ast.ClassDef, ast.AsyncFunctionDef, ast.Await, ast.Import, ast.ImportFrom, ast.AsyncFor, ast.AsyncWith, ast.Yield,
-    ast.YieldFrom, ast.With,
-)  # fmt: skip
+_NOT_ANALYSED = (OpaqueStatement, Opaque, Yield, With)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -215,16 +233,15 @@ def _read_function(function: FunctionType, of_new: bool) -> _Summary:
     if is_library(function.__code__.co_filename):
         return _UNREADABLE
     try:
-        node = find(function).node
+        form = normal_form(function)
     except Unsupported:
         return _UNREADABLE
-    given = parameters(node)
-    if of_new:
-        given -= {each.arg for each in (*node.args.posonlyargs, *node.args.args)[:1]}
-    body: list[Any] = node.body if isinstance(node.body, list) else [node.body]
-    if of_new and node.args.args:
-        new = ast.Assign([ast.Name(node.args.args[0].arg, ast.Store())], ast.List([], ast.Load()))
-        body = [new, *body]
+    given = form.parameters.names
+    body = form.body
+    first = [*form.parameters.positional_only, *form.parameters.positional][:1]
+    if of_new and first:
+        given = [name for name in given if name not in first]
+        body = [Bind(form.at, first[0], Call(form.at, Operator(form.at, "list"), [])), *body]
     return _summarise(body, given, lambda name: meaning_of(function, name))
 
 
@@ -235,27 +252,28 @@ def meaning_of(function: FunctionType, name: str) -> Any:
     return function.__globals__.get(name, vars(builtins).get(name, UNKNOWN))
 
 
-def _summarise(body: list[Any], given: Iterable[str], meaning: Callable[[str], Any]) -> _Summary:
+def _summarise(body: list[Statement], given: Iterable[str], meaning: Callable[[str], Any]) -> _Summary:
     reader = Reader(body, given, meaning)
     parts = _parts_of_containers(reader) - set(given)
-    stored = {node.id for node in reader.nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}
-    inner = [parameters(node) for node in reader.nodes if isinstance(node, ast.FunctionDef | ast.Lambda)]
-    own, called = set(given).difference(stored, *inner), set()
-    acts = any(isinstance(node, _NOT_ANALYSED) for node in reader.nodes)
+    functions = [node for node in reader.nodes if isinstance(node, Closure)]
+    stored = binds(body).union(*[{*binds(each.body), *each.parameters.names} for each in functions])
+    own, called = set(given) - stored, set()
+    of_generators = {id(node) for each in reader.generators.values() for node in walk(each.body)}
+    acts = any(isinstance(node, _NOT_ANALYSED) and id(node) not in of_generators for node in reader.nodes)
     calls: list[Any] = []
     methods: set[str] = set()
     for node in reader.nodes:
         if any(each is None or not reader.depth(each) for each in reader.changed(node)):
             return _Summary(True, True, means=tuple(reader.meanings.items()))
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, Call) or node.symbol:
             continue
         effects = [effect for effect, _ in reader.effects(node)]
-        function = reader.value_of(node.func)
+        function = reader.value_of(node.function)
         acts = acts or (_is_library_function(function) and not _computes(function))
-        if isinstance(node.func, ast.Name) and node.func.id in parts:
+        if isinstance(node.function, Name) and node.function.id in parts:
             methods.add(ANY)
-        elif isinstance(node.func, ast.Name) and node.func.id in own:
-            called.add(node.func.id)
+        elif isinstance(node.function, Name) and node.function.id in own:
+            called.add(node.function.id)
         elif not effects and not _is_known(node, function, reader, calls, methods):
             return _Summary(True, True, means=tuple(reader.meanings.items()))
         acts = acts or not all(effect.changes_nothing_outside for effect in effects)
@@ -270,28 +288,34 @@ def _parts_of_containers(reader: Reader) -> set[str]:
     """Names bound only as loop targets over items at a path with attributes or keys: `for layer in self.layers`."""
     found: set[str] = set()
     others: set[str] = set()
-    bound = [node for node in reader.nodes if isinstance(node, ast.For | ast.comprehension)]
-    for node in bound:
-        over = node.iter
-        if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id in _ITERATORS:
-            paths = [path_of(arg) for arg in over.args]
-        else:
-            paths = [path_of(over)]
-        (found if all(path is not None and path[1] for path in paths) else others).update(target_names(node.target))
-    inside = {id(name) for node in bound for name in ast.walk(node.target)}
-    names = [node for node in reader.nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)]
-    others |= {node.id for node in names if id(node) not in inside}
+    for node in reader.nodes:
+        if isinstance(node, Loop) and node.target is not None:
+            over = reader.iterated(node.over)
+            if isinstance(over, Call) and isinstance(over.function, Name) and over.function.id in _ITERATORS:
+                paths = [path_of(arg) for arg in over.args]
+            else:
+                paths = [path_of(over)]
+            (found if all(path is not None and path[1] for path in paths) else others).update(target_names(node.target))
+        elif isinstance(node, Statement):
+            others.update(_bound_itself(node))
     return found - others
 
 
-def _is_known(node: ast.Call, function: Any, reader: Reader, calls: list[Any], methods: set[str]) -> bool:
+def _bound_itself(node: Statement) -> Iterable[str]:
+    """The names that a statement binds, without those of the statements inside of it."""
+    if isinstance(node, Bind | With):
+        return target_names(node.target)
+    return binds([node]) if isinstance(node, OpaqueStatement) else named(node) if isinstance(node, Try | Match) else ()
+
+
+def _is_known(node: Call, function: Any, reader: Reader, calls: list[Any], methods: set[str]) -> bool:
     """True if the callee can be analyzed; adds it to `calls` or `methods` if it has to be."""
-    if function is UNKNOWN and isinstance(node.func, ast.Attribute):
-        methods.add(node.func.attr)
+    if function is UNKNOWN and isinstance(node.function, Read) and isinstance(node.function.key, str):
+        methods.add(node.function.key)
         return True
     if _is_library_function(function):
-        return not unpacks(node) and not any(keyword.arg == "out" for keyword in node.keywords)
-    return _is_known_function(node.func, reader, calls)
+        return not unpacks(node) and not any(name == "out" for name, _ in node.keywords)
+    return _is_known_function(node.function, reader, calls)
 
 
 def _is_library_function(function: Any) -> bool:
@@ -313,21 +337,20 @@ def _is_decorated(function: Any) -> bool:
     return hasattr(type(function), "_ab_batch")
 
 
-def _called_arguments(effect: Effect, node: ast.Call) -> list[ast.expr]:
+def _called_arguments(effect: Effect, node: Call) -> list[Value]:
     """The arguments that the callee calls."""
-    if not effect.calls:
-        return []
-    bound = effect.bind(node.args, {keyword.arg or "": keyword.value for keyword in node.keywords})
-    return [arg for name, arg in bound if name in effect.calls]
+    return [arg for name, arg in effect.bind(node.args, keywords(node)) if name in effect.calls]
 
 
-def _is_known_function(node: ast.expr, reader: Reader, calls: list[Any]) -> bool:
-    if isinstance(node, ast.Lambda) or (isinstance(node, ast.Constant) and node.value is None):
+def _is_known_function(node: Value, reader: Reader, calls: list[Any]) -> bool:
+    if isinstance(node, Closure) or (isinstance(node, Constant) and node.value is None):
         return True
-    if isinstance(node, ast.Name) and node.id in reader.functions:
+    if isinstance(node, Name) and node.id in reader.functions:
         return True
-    if isinstance(node, ast.Call):
-        return any(reader.value_of(node.func) is each for each in (operator.itemgetter, operator.attrgetter))
+    if isinstance(node, Name) and node.id.startswith(TEMPORARY):  # a choice of functions, or a function kept
+        return all(each is not None and _is_known_function(each, reader, calls) for each in reader.values(node.id))
+    if isinstance(node, Call):
+        return any(reader.value_of(node.function) is each for each in (operator.itemgetter, operator.attrgetter))
     function = reader.value_of(node)
     if _is_decorated(function):
         function = function.__wrapped__

@@ -6,7 +6,6 @@ import functools
 import threading
 from typing import Any, TypeVar
 
-PREFIX = "_ab_"
 Node = TypeVar("Node", bound=ast.AST)
 
 
@@ -21,44 +20,39 @@ def parse(text: str) -> ast.Module:
 
 @functools.cache
 def _parsed(template: str) -> ast.Module:
-    tree = parse(template)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call):
-            node.generated = True  # type: ignore[attr-defined]
-    return tree
+    return parse(template)
 
 
-class _Fill(ast.NodeTransformer):
-    def __init__(self, at: ast.AST, parts: dict[str, Any]) -> None:
-        self.at = at
-        self.parts = parts
-
-    def visit_Name(self, node: ast.Name) -> Any:
-        part = self.parts.get(node.id)
-        if part is None:
-            return self.generic_visit(node)
-        return ast.copy_location(ast.Name(part, node.ctx), self.at) if isinstance(part, str) else part
-
-    def visit_Expr(self, node: ast.Expr) -> Any:
-        part = self.parts.get(node.value.id) if isinstance(node.value, ast.Name) else None
-        return part if isinstance(part, list) else self.generic_visit(node)
-
-    def generic_visit(self, node: Any) -> Any:
-        if "lineno" in node._attributes:
-            ast.copy_location(node, self.at)
-        return super().generic_visit(node)
+def _filled(node: Any, at: ast.AST, parts: dict[str, Any]) -> Any:
+    """A copy of a template with its holes filled."""
+    if isinstance(node, ast.Name) and (part := parts.get(node.id)) is not None:
+        return ast.copy_location(ast.Name(part, node.ctx), at) if isinstance(part, str) else part
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Name):
+        part = parts.get(node.value.id)
+        if isinstance(part, list):
+            return part
+    if not (node._fields or node._attributes):
+        return node
+    made = ast.AST.__new__(type(node))  # fields are set below; Python 3.13 warns if `__init__` lacks them
+    for name, value in vars(node).items():
+        if isinstance(value, ast.AST):
+            value = _filled(value, at, parts)
+        elif type(value) is list:
+            new = [_filled(each, at, parts) if isinstance(each, ast.AST) else each for each in value]
+            value = [part for each in new for part in (each if isinstance(each, list) else [each])]
+        setattr(made, name, value)
+    return ast.copy_location(made, at) if "lineno" in node._attributes else made
 
 
 def statements(template: str, at: ast.AST, **parts: Any) -> list[ast.stmt]:
     """The statements of a template; each NAME given as a keyword is replaced by that node, name or statement list.
 
-    Nodes of the template get the position of `at`, and its calls are marked as generated.
+    Nodes of the template get the position of `at`.
 
     >>> print(ast.unparse(statements("x = F(A)", ast.parse("f").body[0], F="g", A=ast.Constant(1))[0]))
     x = g(1)
     """
-    module = _Fill(at, parts).visit(copy.deepcopy(_parsed(template)))
-    return module.body
+    return _filled(_parsed(template), at, parts).body
 
 
 def expression(template: str, at: ast.AST, **parts: Any) -> Any:
@@ -71,11 +65,6 @@ def expression(template: str, at: ast.AST, **parts: Any) -> Any:
 def name(identifier: str, at: Node, ctx: ast.expr_context | None = None) -> ast.Name:
     """A name node, located at the node `at`."""
     return ast.copy_location(ast.Name(identifier, ctx or ast.Load()), at)
-
-
-def is_generated(node: ast.AST) -> bool:
-    """True for a call that a template generated, or a name that starts with `PREFIX`."""
-    return getattr(node, "generated", False) or (isinstance(node, ast.Name) and node.id.startswith(PREFIX))
 
 
 def located(tree: Node) -> Node:
@@ -93,23 +82,20 @@ def located(tree: Node) -> Node:
     return tree
 
 
-def placed(node: Any, at: ast.AST) -> Any:
-    """Give new syntax the location of `at`; the user's nodes inside it, which have one, keep theirs."""
-    ast.copy_location(node, at)
-    for child in ast.iter_child_nodes(node):
-        if "lineno" in child._attributes and not hasattr(child, "lineno"):
-            placed(child, at)
-    return node
-
-
-def substituted(node: Any, names: dict[int, str]) -> Any:
-    """A copy of a piece of syntax with some nodes replaced by names. `names`: {id of a node: name}."""
-    if id(node) in names:
-        return ast.copy_location(ast.Name(names[id(node)], ast.Load()), node)
-    out = copy.copy(node)
-    for field, value in ast.iter_fields(node):
+def calling(function: str, node: Any, items: set[int]) -> Any:
+    """A piece of syntax in which some items `x[i]`, given by their ids, are calls `function(x, i)`."""
+    changed: dict[str, Any] = {}
+    for field, value in vars(node).items():
         if isinstance(value, ast.AST):
-            setattr(out, field, substituted(value, names))
-        elif isinstance(value, list):
-            setattr(out, field, [substituted(x, names) if isinstance(x, ast.AST) else x for x in value])
-    return out
+            new: Any = calling(function, value, items)
+            if new is not value:
+                changed[field] = new
+        elif type(value) is list:
+            new = [calling(function, each, items) if isinstance(each, ast.AST) else each for each in value]
+            if any(a is not b for a, b in zip(new, value, strict=True)):
+                changed[field] = new
+    is_item = id(node) in items
+    if changed:
+        node = copy.copy(node)
+        vars(node).update(changed)
+    return expression("F(B, I)", node, F=function, B=node.value, I=node.slice) if is_item else node

@@ -1,7 +1,10 @@
-"""Scopes: the names that a piece of syntax reads and binds, and those that nested functions capture."""
+"""Scopes: the names that a piece of syntax reads and binds, what names mean, and guards that they still mean it."""
 
 import ast
-from collections.abc import Iterable, Iterator
+import builtins
+import dataclasses
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -114,14 +117,66 @@ def is_dotted(steps: Any) -> bool:
     return all(how == "attr" for how, _ in steps)
 
 
-def is_slicing(index: ast.expr) -> bool:
-    """True if an index contains a slice, an ellipsis or None (a new axis)."""
-    parts = index.elts if isinstance(index, ast.Tuple) else [index]
-    return any(
-        isinstance(part, ast.Slice) or (isinstance(part, ast.Constant) and part.value in (None, ...)) for part in parts
-    )
-
-
 def binds(node: ast.AST) -> bool:
     """True if an expression cannot be moved into another function: it binds names by `:=`, yields or awaits."""
     return any(isinstance(part, ast.NamedExpr | ast.Yield | ast.YieldFrom | ast.Await) for part in ast.walk(node))
+
+
+_KNOWN = (types.ModuleType, types.FunctionType)
+MISSING = object()
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Guard:
+    """A global name that must still mean what it meant when the block was made, such as `np.tanh`.
+
+    Attributes:
+        scope: the globals; name, attributes: ("np", ("tanh",)); root: the object `np` then; value: `np.tanh` then.
+    """
+
+    scope: dict[str, Any]
+    name: str
+    attributes: Sequence[str]
+    root: Any
+    value: Any
+
+    def holds(self) -> bool:
+        """True if it still means the same; `ab` may be another module by now, as long as its `nn` is the same."""
+        value = self.scope.get(self.name, MISSING)
+        if value is MISSING:
+            value = _builtin(self.scope, self.name)
+        for name in self.attributes:
+            value = getattr(value, name, MISSING) if type(value) in _KNOWN else MISSING
+        return value is self.value
+
+
+def _builtin(scope: dict[str, Any], name: str) -> Any:
+    builtins = scope.get("__builtins__")
+    space = builtins if type(builtins) is dict else getattr(builtins, "__dict__", {})
+    return space.get(name, MISSING)
+
+
+@dataclasses.dataclass(slots=True, eq=False)
+class Scope:
+    """The meaning of names at the place of an expression.
+
+    Attributes:
+        globals: the function's globals; local: names local to the function or to enclosing ones.
+        bound: names of `local` that are certainly bound; rebindable: names of `local` that other code may rebind.
+        helper: returns the guards of a user function that a block may call; None if a block may not call it.
+    """
+
+    globals: dict[str, Any]
+    local: frozenset[str]
+    bound: frozenset[str]
+    rebindable: frozenset[str]
+    helper: Callable[[Any], list[Guard] | None]
+
+    def with_names(self, local: frozenset[str], bound: frozenset[str], rebindable: frozenset[str]) -> "Scope":
+        """The same globals, and other names."""
+        return dataclasses.replace(self, local=local, bound=bound, rebindable=rebindable)
+
+    def binding(self, name: str) -> Any:
+        """The object that a global name is bound to now."""
+        found = self.globals.get(name, MISSING)
+        return vars(builtins).get(name, MISSING) if found is MISSING else found

@@ -27,6 +27,9 @@ from typing import Any
 
 from autobatch.errors import FROM_PLAIN_CODE, KEEP_IN_A_FILE, Unsupported, shown_file
 from autobatch.program.bounded_caches import CodeCache
+from autobatch.program.lowering import lowered
+from autobatch.program.normal_form import Closure
+from autobatch.program.normal_liveness import annotate
 from autobatch.program.quote import located, parse
 from autobatch.program.scopes import parameters
 
@@ -61,6 +64,13 @@ class FunctionSource:
         if self.owner is not None:
             Mangle(self.owner).visit(tree)
         return tree
+
+    @functools.cached_property
+    def form(self) -> Closure:
+        """The normal form, with liveness; nobody changes it."""
+        form = lowered(self.tree)
+        annotate(form)
+        return form
 
 
 def find(function: FunctionType) -> FunctionSource:
@@ -335,6 +345,20 @@ def own_tree(function: FunctionType) -> ast.FunctionDef:
         Unsupported: the source is unavailable, or the function is a coroutine.
     """
     return _fresh(find(function).tree)
+
+
+def normal_form(function: FunctionType) -> Closure:
+    """The normal form of a function, with liveness; made once for each code object, and not to be changed.
+
+    Raises:
+        Unsupported: the source is unavailable, or the function is a coroutine.
+    """
+    found = find(function)
+    try:
+        with PARSING:
+            return found.form
+    except RecursionError:
+        raise Unsupported(f"{function.__qualname__} is nested too deeply") from None
 
 
 def as_function(node: Any, name: str) -> ast.FunctionDef:

@@ -13,9 +13,7 @@ block forms. The form is made from the live function, as the lock-step form is: 
 defaults. A function without source, or with nothing to gain, is left unchanged.
 """
 
-import ast
 import contextlib
-import copy
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +21,8 @@ from types import CellType, CodeType, FunctionType
 from typing import Any
 
 from autobatch.batches.any_batch import Batch
-from autobatch.blocks.block_expressions import LEAST, BlockForm, Names, Scope
-from autobatch.blocks.finder import COMPUTED, FoundBlock, body_function, longest_block, scope_in, split_off_arrays
+from autobatch.blocks.block_expressions import LEAST, BlockForm, is_computed
+from autobatch.blocks.finder import FoundBlock, body_function, longest_block, scope_in, split_off_arrays
 from autobatch.core.current_region import check_time
 from autobatch.core.diagnostics import is_library
 from autobatch.errors import Unsupported, UnsupportedError
@@ -34,15 +32,38 @@ from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.fibers import shared_item
 from autobatch.lazy.trace import plain_parts
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
-from autobatch.program.liveness import annotate
-from autobatch.program.quote import expression, placed, substituted
-from autobatch.program.scopes import parameters, path_of, target_names
-from autobatch.program.source import compiled, find, inner_codes, own_tree, remember
-from autobatch.rewrite.callees import FRAME_NAME_READERS, Forms, function_of, helper, through_form
+from autobatch.program.folding import folded
+from autobatch.program.normal_form import (
+    TEMPORARY,
+    Bind,
+    Closure,
+    Name,
+    Names,
+    Node,
+    Place,
+    Return,
+    Statement,
+    Sugar,
+    Target,
+    Unpack,
+    Value,
+    Write,
+    closures,
+    is_tuple,
+    substituted,
+    target_names,
+    walk,
+)
+from autobatch.program.normal_liveness import annotate
+from autobatch.program.python_text import Writer, source_of
+from autobatch.program.quote import calling, statements
+from autobatch.program.scopes import Scope
+from autobatch.program.source import compiled, inner_codes, normal_form, remember
+from autobatch.rewrite.callees import FRAME_NAME_READERS, Calls, Forms, Marks, function_of, helper
 from autobatch.rewrite.taped_forms import CELLS, mark
 
 _GENERATOR = 0x20
-_ITEM = "_ab_item"
+_ITEM = "_ab_item"  # checks what is read for an array that all examples share
 _CONTAINERS = (dict, list, tuple)
 _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
@@ -50,14 +71,13 @@ _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronou
 class _BlockForm:
     """Block form of one function; `code` is None if the function stays unchanged. `blocks`: {recorder name: Block}."""
 
-    __slots__ = ("blocks", "cells", "code", "globals", "origin", "plain", "tree")
+    __slots__ = ("blocks", "cells", "code", "globals", "origin", "tree")
 
     def __init__(self, origin: CodeType, globals_: dict[str, Any]) -> None:
         self.origin = origin  # kept with the globals so that their ids, which are the cache key, stay valid
         self.globals = globals_
         self.code: CodeType | None = None
-        self.tree: ast.FunctionDef | None = None
-        self.plain: ast.FunctionDef | None = None  # the user's own tree, if the function stays unchanged
+        self.tree: Any = None  # its syntax
         self.blocks: dict[str, Block] = {}
         self.cells: dict[str, CellType] = {**block_form.cells, _ITEM: CellType(shared_item), **CELLS}
 
@@ -86,10 +106,8 @@ def block_source(function: Any) -> str:
     if type(function) is not FunctionType:
         raise UnsupportedError(f"{function!r} is no function written in Python")
     made = _form_of(function)
-    if made is not None and made.tree is not None:
-        return ast.unparse(made.tree)
     try:
-        return ast.unparse(find(function).tree)
+        return source_of(Writer().definition(normal_form(function)) if made is None or made.tree is None else made.tree)
     except Unsupported as error:
         raise UnsupportedError(str(error)) from None
 
@@ -167,52 +185,36 @@ def _make(function: FunctionType) -> _BlockForm:
         return made
     try:
         check_time()
-        tree = own_tree(function)
+        marks = mark(normal_form(function))
+        marks.made.clear()  # on the fly, adding to an array needs no other array
+        form = folded(normal_form(function))
         around = frozenset(code.co_freevars)
         scope = Scope(function.__globals__, around, around, around, helper)
-        mark(tree)
-        split_off_arrays(tree, scope)
-        for part in ast.walk(tree):
-            if isinstance(part, ast.FunctionDef):
-                annotate(part)
-        Blocks(scope, functools.partial(_block, made, code.co_filename)).function(tree)
-        run = _with_shared_items(tree)
-        if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(run)):
+        form = split_off_arrays(form, scope)
+        annotate(form)
+        make = functools.partial(_block, made, code.co_filename)
+        made.tree = Blocks(scope, marks, make, _numbers_after(form)).definition(form)
+        if not marks.is_changed and not marks.items:
             return made
-        new = compiled(run, code, made.cells)
+        items = {id(each) for each in marks.items}
+        new = compiled(calling(_ITEM, made.tree, items) if items else made.tree, code, made.cells)
     except (Unsupported, SyntaxError, RecursionError):
         return made
     remember(new, code)
     for each in inner_codes(new):
         _generated.put(each)
-    made.code, made.tree = new, tree
+    made.code = new
     return made
 
 
-def _with_shared_items(node: Any) -> Any:
-    """A copy in which `model.table[ids]` calls `shared_item`, which checks for an array that all examples share."""
-    changed: dict[str, Any] = {}
-    for name, value in ast.iter_fields(node):
-        if isinstance(value, ast.AST):
-            new: Any = _with_shared_items(value)
-            if new is not value:
-                changed[name] = new
-        elif isinstance(value, list):
-            new = [_with_shared_items(each) if isinstance(each, ast.AST) else each for each in value]
-            if any(a is not b for a, b in zip(new, value, strict=True)):
-                changed[name] = new
-    if changed:
-        node = copy.copy(node)
-        for name, new in changed.items():
-            setattr(node, name, new)
-    if not isinstance(node, ast.Subscript) or not isinstance(node.ctx, ast.Load) or path_of(node.value) is None:
-        return node
-    if isinstance(node.slice, ast.Constant | ast.UnaryOp | ast.Slice | ast.Tuple):
-        return node
-    return expression(f"{_ITEM}(B, I)", node, B=node.value, I=node.slice)
+def _numbers_after(function: Closure) -> Iterator[int]:
+    """Numbers that no temporary name of a function has."""
+    nodes = (node for each in closures(function) for node in walk(each.body))
+    used = [node.id.removeprefix(TEMPORARY) for node in nodes if isinstance(node, Name)]
+    return itertools.count(1 + max((int(each) for each in used if each.isdigit()), default=0))
 
 
-def block_tree(function: FunctionType) -> tuple[ast.FunctionDef, dict[str, Block]]:
+def block_tree(function: FunctionType) -> tuple[Any, dict[str, Block]]:
     """Syntax tree of a user's function in block form, and its blocks by recorder name.
 
     Raises:
@@ -221,21 +223,19 @@ def block_tree(function: FunctionType) -> tuple[ast.FunctionDef, dict[str, Block
     made = _form_of(function)
     if made is None or function.__code__.co_flags & (_PLAIN_CODE | _GENERATOR):
         raise Unsupported(f"{function.__qualname__} is no plain function of the user's")
-    if made.tree is not None:
-        return made.tree, made.blocks
-    if made.plain is None:
-        made.plain = own_tree(function)
-    return made.plain, {}
+    if made.tree is None:
+        made.tree = Writer().definition(folded(normal_form(function)))
+    return made.tree, made.blocks
 
 
 block_form = Forms(_form, _decorated)
 """Maps a function to the form to call while examples are recorded."""
 
 
-def _block(made: _BlockForm, filename: str, form: BlockForm, body: list[ast.stmt], at: ast.AST) -> str:
+def _block(made: _BlockForm, filename: str, form: BlockForm, body: list[Statement], at: Node) -> str:
     """Create a block and return the name of the closure cell that holds its recorder."""
-    lines = getattr(at, "lineno", 0), getattr(at, "end_lineno", 0)
     function = body_function(form, body, filename, at)
+    lines = at.at.line, at.at.end_line
     block = Block((filename, *lines), form.slots()[1], list(form.guards.values()), function, made.globals)
     name = f"_ab_record{len(made.cells)}"
     made.cells[name] = block.cell
@@ -243,35 +243,33 @@ def _block(made: _BlockForm, filename: str, form: BlockForm, body: list[ast.stmt
     return name
 
 
-_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-_BODIES = ("body", "orelse", "finalbody")
-Make = Callable[[BlockForm, list[ast.stmt], ast.AST], str]
+Make = Callable[[BlockForm, list[Statement], Node], str]
 
 
-class Blocks:
-    """Rewrites one function, whose liveness must already be annotated.
+class Blocks(Calls):
+    """Writes a function, whose liveness must already be annotated, with its blocks as calls of their recorders.
 
     Args:
         make: creates a block from its form, body and position; returns its recorder's name in the rewritten code.
+        numbers: the numbers of new names.
     """
 
-    def __init__(self, scope: Scope, make: Make, numbers: Any = None) -> None:
-        self.scope = scope
+    def __init__(self, scope: Scope, marks: Marks, make: Make, numbers: Iterator[int]) -> None:
+        super().__init__(scope, marks)
         self.make = make
-        self.numbers = numbers or itertools.count(1)
-        self.temporaries: frozenset[str] = frozenset()
+        self.numbers = numbers
+        self.temporaries: Names = frozenset()
         self.assignable: Names = frozenset()
+        self.sure: Names = frozenset()
         self.lists = True
 
     def fresh(self) -> str:
         return f"_ab_{next(self.numbers)}"
 
-    def _scope(self, sure: frozenset[str]) -> Scope:
+    def form(self, sure: Names) -> BlockForm:
         old = self.scope
-        return old.with_names(old.local | self.temporaries, old.bound | sure | self.temporaries, old.rebindable)
-
-    def form(self, sure: frozenset[str]) -> BlockForm:
-        return BlockForm(self._scope(sure), True, self.fresh, lambda node: self.expression(node, sure), self.lists)
+        scope = old.with_names(old.local | self.temporaries, old.bound | sure | self.temporaries, old.rebindable)
+        return BlockForm(scope, True, self.fresh, self.lists)
 
     @contextlib.contextmanager
     def in_fallback(self, form: BlockForm, lists: bool = False) -> Iterator[None]:
@@ -284,159 +282,133 @@ class Blocks:
         finally:
             self.temporaries, self.lists = outer
 
-    def function(self, tree: ast.FunctionDef) -> None:
-        """Rewrite the body of a function in place."""
-        outer = self.scope
-        self.scope, self.assignable = scope_in(tree, outer)
-        tree.body = self.body(tree.body)
-        self.scope = outer
+    @contextlib.contextmanager
+    def within(self, scope: Scope, sure: Names) -> Iterator[None]:
+        """Context in which names have another meaning, and those in `sure` are certainly bound."""
+        outer = self.scope, self.sure
+        self.scope, self.sure = scope, sure
+        try:
+            yield
+        finally:
+            self.scope, self.sure = outer
 
-    def body(self, statements: Sequence[ast.stmt]) -> list[ast.stmt]:
-        out: list[ast.stmt] = []
+    def definition(self, function: Closure, name: str = "") -> Any:
+        """The definition of a function."""
+        inner = Blocks(self.scope, self.marks, self.make, self.numbers)
+        inner.scope, inner.assignable = scope_in(function, self.scope)
+        return super(Blocks, inner).definition(function, name)
+
+    def arguments(self, parameters: Any, at: Node) -> Any:
+        """The parameters of a function; their defaults are evaluated where it is made."""
+        return Writer().arguments(parameters, at)
+
+    def statements(self, body: Sequence[Statement]) -> list[Any]:
+        """Statements, of which some are blocks; `pass` if there are none."""
+        out: list[Any] = []
         at = 0
-        while at < len(statements):
-            block = longest_block(statements[at:], self.form, self.assignable)
-            out += self.emitted(block) if block is not None else self.statement(statements[at])
+        while at < len(body):
+            block = longest_block(body[at:], self.form, self.assignable)
+            out += self.emitted(block) if block is not None else self.statement(body[at])
             at += block.length if block is not None else 1
-        return out
+        return out or super().statements([])
 
-    def emitted(self, block: FoundBlock) -> list[ast.stmt]:
+    def emitted(self, block: FoundBlock) -> list[Any]:
         form, first, last = block.form, block.statements[0], block.statements[-1]
-        where = ast.copy_location(ast.Pass(), first)
-        where.end_lineno = last.end_lineno
+        where = Node(Place(first.at.line, first.at.column, last.at.end_line, last.at.end_column))
         name = self.make(form, block.returning_body(), where)
         result = self.fresh()
-        record = ast.Assign([ast.Name(result, ast.Store())], _call(name, form))
+        with self.within(self.scope, first.bound_before):
+            call = self.recorder(name, form, first)
         again = block.fallback()
         with self.in_fallback(form, lists=block.length > 1):
             if form.goes_through:
                 at = block.lists_from
-                parts = (again[:at], again[at : at + 1], again[at + 1 :])
-                fallback = [line for part in parts for line in self.body(part)]
+                parts = [part for part in (again[:at], again[at : at + 1], again[at + 1 :]) if part]
+                fallback = [line for part in parts for line in self.statements(part)]
             else:
                 fallback = [line for each in again for line in self._smaller(each, block.length)]
-        taken: Any = ast.Name(result, ast.Load())
-        names: list[ast.expr] = [ast.Name(each, ast.Store()) for each in block.outputs]
-        then: list[ast.stmt] = [ast.Assign([names[0] if len(names) == 1 else ast.Tuple(names, ast.Store())], taken)]
+        target: Target = block.outputs[0] if len(block.outputs) == 1 else Unpack(first.at, list(block.outputs))
+        then = Writer().statement(Bind(first.at, target, Name(first.at, result)))
         if block.returned is not None:
-            sure = frozenset(getattr(last, "bound_before", frozenset()))
-            then.append(ast.Return(self.expression(block.returned, sure, whole=False)))
-        test = ast.Compare(ast.Name(result, ast.Load()), [ast.Is()], [ast.Constant(None)])
-        return [placed(record, first), placed(ast.If(test, fallback, then), first)]
+            with self.within(self.scope, last.bound_before):
+                value = self.placed(super().syntax_of(block.returned), block.returned)
+            then += statements("return VALUE", self.target("_", last), VALUE=value)
+        return statements(
+            "RESULT = CALL\nif RESULT is None:\n    FALLBACK\nelse:\n    THEN",
+            self.target("_", first), RESULT=result, CALL=call, FALLBACK=fallback, THEN=then,
+        )  # fmt: skip
 
-    def _smaller(self, statement: ast.stmt, length: int) -> list[ast.stmt]:
+    def recorder(self, name: str, form: BlockForm, at: Node) -> Any:
+        """A call of a recorder."""
+        call = self.changed(f"{name}()", at)
+        for temporary, value in form.slots()[0]:
+            made = self.value(value) if temporary else super().syntax_of(value)
+            made = self.placed(made, value)
+            call.args.append(self.changed("(NAME := VALUE)", value, NAME=temporary, VALUE=made) if temporary else made)
+        return call
+
+    def _smaller(self, statement: Statement, length: int) -> list[Any]:
         if length > 1:
             block = FoundBlock([statement], self.form, self.assignable)
             if block.is_possible and block.is_worthwhile:
                 return self.emitted(block)
-        several = isinstance(getattr(statement, "value", None), ast.Tuple)
-        if length > 1 or several:
+        value = getattr(statement, "value", None)
+        if length > 1 or (value is not None and is_tuple(value)):
             return self.statement(statement)
-        return [_through_forms(statement, self.scope)]
+        return self.calls().statement(statement)
 
-    def statement(self, node: ast.stmt) -> list[ast.stmt]:
-        """Rewrite a statement that is not part of a block."""
-        if isinstance(node, ast.ClassDef):
-            return [node]
-        if isinstance(node, ast.FunctionDef):
-            Blocks(self.scope, self.make, self.numbers).function(node)
-            return [node]
-        if isinstance(node, ast.AsyncFunctionDef):
-            return [node]
-        sure = frozenset(getattr(node, "bound_before", frozenset()))
-        for field, value in ast.iter_fields(node):
-            if field in _BODIES:
-                setattr(node, field, self.body(value))
-            elif isinstance(value, ast.expr):
-                setattr(node, field, self.expression(value, sure))
-            elif isinstance(value, list):
-                setattr(node, field, [self._part(part, sure) for part in value])
-        return [node]
+    def calls(self) -> Calls:
+        """Writes without blocks."""
+        return Calls(self.scope, self.marks)
 
-    def _part(self, part: Any, sure: frozenset[str]) -> Any:
-        if isinstance(part, ast.expr):
-            return self.expression(part, sure)
-        if isinstance(part, ast.ExceptHandler | ast.match_case):
-            part.body = self.body(part.body)
-        elif isinstance(part, ast.withitem):
-            part.context_expr = self.expression(part.context_expr, sure)
-        return part
+    def statement(self, node: Statement) -> list[Any]:
+        """Write a statement that is not part of a block."""
+        with self.within(self.scope, node.bound_before):
+            return super().statement(node)
 
-    def expression(self, node: ast.expr, sure: frozenset[str], whole: bool = True) -> ast.expr:
-        """Rewrite an expression outside block statements: as one block if possible, else part by part."""
-        if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
-            return node
-        made = self._block(node, sure) if whole else None
-        return self._parts(node, sure) if made is None else made
+    def place_of(self, node: Write, ctx: Any) -> Any:
+        """The place that a statement writes to."""
+        return self.calls().place_of(node, ctx)
 
-    def _block(self, node: ast.expr, sure: frozenset[str]) -> ast.expr | None:
-        form = self.form(sure)
-        if not isinstance(node, COMPUTED):
-            return None
+    def value(self, node: Value) -> Any:
+        """A value: as one block if possible, else part by part."""
+        made = self._block(node) if is_computed(node) else None
+        return super().value(node) if made is None else made
+
+    def _block(self, node: Value) -> Any:
+        form = self.form(self.sure)
         try:
-            body: list[ast.stmt] = [ast.Return(form.build(node))]
+            body: list[Statement] = [Return(node.at, form.build(node))]
         except Unsupported:
             return None
         if form.count < LEAST:
             return None
-        name = self.make(form, body, node)
+        call = self.recorder(self.make(form, body, node), form, node)
         result = self.fresh()
-        call = _call(name, form)
-        test = ast.Compare(ast.NamedExpr(ast.Name(result, ast.Store()), call), [ast.IsNot()], [ast.Constant(None)])
         fallback = substituted(node, form.replaced)
         if form.goes_through:
             with self.in_fallback(form):
-                fallback = self.expression(fallback, sure)
+                otherwise = self.value(fallback)
         else:
-            fallback = _through_forms(fallback, self.scope)
-        out = ast.IfExp(test, ast.Name(result, ast.Load()), fallback)
-        return placed(out, node)
+            otherwise = self.calls().value(fallback)
+        return self.changed("R if (R := CALL) is not None else FALLBACK", node, R=result, CALL=call, FALLBACK=otherwise)
 
-    def _parts(self, node: ast.expr, sure: frozenset[str]) -> ast.expr:
-        node = copy.copy(node)
-        if isinstance(node, ast.Lambda):
-            inner = Blocks(self.scope, self.make, self.numbers)
-            names = parameters(node)
-            inner.scope = self.scope.with_names(self.scope.local | names, self.scope.local | names, self.scope.local)
-            node.body = inner.expression(node.body, frozenset(names))
-            return node
-        if isinstance(node, _COMPREHENSIONS):
-            return self._comprehension(node, sure)
-        for field, value in ast.iter_fields(node):
-            if isinstance(value, ast.expr):
-                setattr(node, field, self.expression(value, sure))
-            elif isinstance(value, list):
-                setattr(node, field, [self._argument(part, sure) for part in value])
-        if isinstance(node, ast.Call):
-            node.func = through_form(node, self.scope)
-        return node
+    def syntax_of(self, node: Value) -> Any:
+        """A value part by part; the iterables of comprehensions without blocks, as Python allows no `:=` there."""
+        if isinstance(node, Closure):
+            names = Names(node.parameters.names)
+            inner = Blocks(self.scope, self.marks, self.make, self.numbers)
+            local = self.scope.local | names
+            with inner.within(self.scope.with_names(local, local, self.scope.local), names):
+                return super(Blocks, inner).syntax_of(node)
+        return super().syntax_of(node)
 
-    def _argument(self, part: Any, sure: frozenset[str]) -> Any:
-        if isinstance(part, ast.keyword):
-            part = copy.copy(part)
-            part.value = self.expression(part.value, sure)
-            return part
-        return self.expression(part, sure) if isinstance(part, ast.expr) else part
-
-    def _comprehension(self, node: Any, sure: frozenset[str]) -> ast.expr:
-        """Rewrite the element only: Python allows no `:=` in the iterables."""
-        names = frozenset(name for each in node.generators for name in target_names(each.target))
-        outer = self.scope
-        self.scope = outer.with_names(outer.local | names, outer.bound | names, outer.rebindable)
-        for field in ("elt", "key", "value"):
-            if hasattr(node, field):
-                setattr(node, field, self.expression(getattr(node, field), sure))
-        self.scope = outer
-        return node
-
-
-def _through_forms(node: Any, scope: Scope) -> Any:
-    """Make helpers, which a block would call directly, be called in their block forms."""
-    for part in ast.walk(node):
-        if isinstance(part, ast.Call):
-            part.func = through_form(part, scope)
-    return node
-
-
-def _call(name: str, form: BlockForm) -> ast.Call:
-    return ast.Call(ast.Name(name, ast.Load()), form.slots()[0], [])
+    def sugar(self, node: Sugar) -> Any:
+        """A ternary, a chain or a comprehension."""
+        if not node.loops:
+            return super().sugar(node)
+        names = Names(name for each in node.loops for name in target_names(each.target))
+        old = self.scope
+        with self.within(old.with_names(old.local | names, old.bound | names, old.rebindable), self.sure):
+            parts = [self.value(each) for each in node.parts]
+            return self.comprehension_of(node, parts, self.calls())

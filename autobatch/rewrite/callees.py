@@ -1,7 +1,7 @@
 """Decides which calls may reach user functions, which of those a block may call, and the form to call instead."""
 
-import ast
 import collections
+import dataclasses
 import functools
 import importlib
 import sys
@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.block_expressions import Names, Scope
-from autobatch.blocks.block_inputs import Guard
 from autobatch.blocks.finder import guards_of_helper
 from autobatch.core.abstract_eval import type_of
 from autobatch.core.diagnostics import is_library
@@ -24,10 +22,13 @@ from autobatch.lazy.fibers import get_attribute, has_attribute, is_instance, wit
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.numpy.python_math import OF_NUMBERS
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
-from autobatch.program.liveness import annotate
+from autobatch.program.folding import folded
+from autobatch.program.normal_form import Call, Constant, Name, Names, Node, Place, Read, Value, path_of
+from autobatch.program.normal_liveness import annotate
+from autobatch.program.python_text import Writer
 from autobatch.program.quote import expression
-from autobatch.program.scopes import path_of
-from autobatch.program.source import PARSING, find, own_tree
+from autobatch.program.scopes import Guard, Scope
+from autobatch.program.source import PARSING, normal_form
 
 FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # makes the form of a function; {id of function: form}
 _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "values"})  # called in every loop
@@ -44,33 +45,91 @@ _relied: BoundedDict[tuple[int, int], tuple[types.CodeType, Any, list[Guard] | N
 _ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
 
 
-def through_form(call: ast.Call, scope: Scope) -> ast.expr:
-    """The expression to call instead: the form of a function or class that may be the user's, or has one here."""
-    function = call.func
+_PLAIN_INDICES = ("neg", "pos", "invert", "not", "slice", "tuple")
+
+
+@dataclasses.dataclass(slots=True)
+class Marks:
+    """What `taped_forms.mark` has found out about the values of a function, by their places, and what was written.
+
+    Attributes:
+        made: new arrays that will be written into; maker: calls that make such an array; total: those of which the
+            array is only added to as a whole (`+=`). listed: calls that may get a list.
+        is_changed: True if anything was written that is not the user's.
+        items: the syntax of each `model.table[ids]`.
+    """
+
+    made: set[Place] = dataclasses.field(default_factory=set)
+    maker: set[Place] = dataclasses.field(default_factory=set)
+    total: set[Place] = dataclasses.field(default_factory=set)
+    listed: set[Place] = dataclasses.field(default_factory=set)
+    is_changed: bool = False
+    items: list[Any] = dataclasses.field(default_factory=list)
+
+
+class Calls(Writer):
+    """Writes a function with its calls sent through forms.
+
+    Args:
+        scope: the meaning of its names; marks: of its values.
+    """
+
+    def __init__(self, scope: Scope, marks: Marks) -> None:
+        self.scope = scope
+        self.marks = marks
+
+    def syntax_of(self, node: Value) -> Any:
+        """A value, marked as made if it is."""
+        made = super().syntax_of(node)
+        if node.at in self.marks.made:
+            return self.changed("_ab_made(VALUE)", node, VALUE=self.placed(made, node))
+        if isinstance(node, Read) and isinstance(node.key, Value) and path_of(node.base) is not None:
+            is_plain = isinstance(node.key, Call) and node.key.symbol in _PLAIN_INDICES
+            if not is_plain and not isinstance(node.key, Constant):
+                self.marks.items.append(made)
+        return made
+
+    def callee(self, call: Call) -> Any:
+        """The expression to call instead: the form of a function or class that may be the user's, or has one here."""
+        made = self.value(call.function)
+        form = through_form(call, self.scope, self.marks)
+        return made if form == "F" else self.changed(form, call, F=made)
+
+    def changed(self, template: str, at: Node, **parts: Any) -> Any:
+        """An expression of ours."""
+        self.marks.is_changed = True
+        return expression(template, self.target("_", at), **parts)
+
+
+def through_form(call: Call, scope: Scope, marks: Marks) -> str:
+    """What to call instead of the function F, as a template."""
+    function = call.function
     found = path_of(function)
     if found is not None and found[0] not in scope.local:
         value = scope.binding(found[0])
         for how, name in found[1]:
-            value = vars(value).get(name, _MISSING) if how == "attr" and isinstance(value, types.ModuleType) else None
+            value = (
+                vars(value).get(str(name), _MISSING) if how == "attr" and isinstance(value, types.ModuleType) else None
+            )
         if isinstance(value, Hashable) and value in OF_NUMBERS:
-            return expression("_ab_number(F)", function, F=function)
+            return "_ab_number(F)"
         has_form = _has_form(value) and (bool(call.keywords) or all(value is not each for each in _KEYED))
         if value is not None and not is_users(value) and not has_form:
-            return _of_numpy(function, value)
-    elif isinstance(function, ast.Attribute) and function.attr in _OF_CONTAINERS:
-        return function
-    if isinstance(function, ast.Name):  # faster, and reading a name twice does no harm
-        return expression(f"{KNOWN}.get({ID}(F)) or {FORM}(F)", function, F=function.id)
-    return expression(f"{FORM}(F)", function, F=function)
+            return _of_numpy(call, value, marks)
+    elif isinstance(function, Read) and function.key in _OF_CONTAINERS:
+        return "F"
+    if isinstance(function, Name):  # faster, and reading a name twice does no harm
+        return f"{KNOWN}.get({ID}(F)) or {FORM}(F)"
+    return f"{FORM}(F)"
 
 
-def _of_numpy(function: ast.expr, value: Any) -> ast.expr:
+def _of_numpy(call: Call, value: Any, marks: Marks) -> str:
     """The callee for a library function: wrapped if NumPy's and marked by `taped_forms.mark`, else unchanged."""
     if type(value) not in _ARRAY_FUNCTIONS and not (isinstance(value, Hashable) and value in CREATION):
-        return function
-    if hasattr(function, "maker"):
-        return expression("_ab_total(F)" if hasattr(function, "total") else "_ab_maker(F)", function, F=function)
-    return expression("_ab_listed(F)", function, F=function) if hasattr(function, "listed") else function
+        return "F"
+    if call.at in marks.maker:
+        return "_ab_total(F)" if call.at in marks.total else "_ab_maker(F)"
+    return "_ab_listed(F)" if call.at in marks.listed else "F"
 
 
 def _has_form(value: Any) -> bool:
@@ -125,14 +184,12 @@ def _relied_on(function: types.FunctionType) -> list[Guard] | None:
     if code.co_freevars or code.co_flags & _NO_PLAIN_CODE:
         return None
     try:
-        if find(function).owner is not None:
-            return None
-        tree = own_tree(function)
+        form = folded(normal_form(function))
     except Unsupported:
         return None
-    annotate(tree)
+    annotate(form)
     none = Names()
-    return guards_of_helper(tree, Scope(function.__globals__, none, none, none, helper))
+    return guards_of_helper(form, Scope(function.__globals__, none, none, none, helper))
 
 
 FRAME_NAME_READERS = FRAME_READERS - {"globals"} | {"_getframe", "currentframe"}

@@ -1,67 +1,32 @@
-"""Rewrites a user's function into its lock-step form: find the tree, run the passes, compile, cache by code object.
+"""The lock-step form of a user's function: its normal form, written by `lockstep.emitter`, cached by code object.
 
 The lock-step form is made from the live function: its globals, closure cells and defaults are the function's own, so
 rebinding any of them is seen.
 """
 
 import ast
+import dataclasses
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from autobatch.blocks.block_expressions import Names, Scope
-from autobatch.blocks.block_inputs import Guard
 from autobatch.blocks.finder import split_off_arrays
 from autobatch.core.current_region import check_time
 from autobatch.core.diagnostics import is_library
-from autobatch.errors import (
-    FROM_PLAIN_CODE,
-    MAKE_A_LIST,
-    RETURN_VALUES,
-    TEST_BEFORE,
-    NeedsLoop,
-    Unsupported,
-    UnsupportedError,
-    reason_of,
-)
+from autobatch.errors import FROM_PLAIN_CODE, NeedsLoop, Unsupported, UnsupportedError, reason_of
 from autobatch.lockstep.block_launch import Site
 from autobatch.lockstep.block_loops import ScanSite
+from autobatch.lockstep.block_sites import BlockSites
+from autobatch.lockstep.emitter import LockStepWriter, is_pause
 from autobatch.lockstep.runtime import NAMES
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
-from autobatch.program.scopes import bound_names, parameters
-from autobatch.program.source import PARSING, compiled, inner_codes, own_tree
-from autobatch.rewrite.block_sites import BlockSites
+from autobatch.program.folding import folded
+from autobatch.program.normal_form import Closure, Names, Statement, Value, closures, walk, with_bodies, with_values
+from autobatch.program.normal_liveness import annotate, binds
+from autobatch.program.ownership import Ownership
+from autobatch.program.scopes import Guard, Scope
+from autobatch.program.source import PARSING, compiled, inner_codes, normal_form
 from autobatch.rewrite.callees import helper
-from autobatch.rewrite.control import Control
-from autobatch.rewrite.expressions import Calls, Choices, Comprehensions, Displays, Guards, Operators, Reads, is_pause
-from autobatch.rewrite.in_place_writes import Ownership, Stores
 
-PASSES: list[Any] = [
-    Control,
-    Comprehensions,
-    Choices,
-    Guards,
-    Stores,
-    Operators,
-    Displays,
-    Reads,
-    Calls,
-]
-"""The passes in order; each removes the syntax that it names, and its `remains` finds any that is left."""
-
-_REFUSED: dict[type[ast.AST], tuple[str, str]] = {  # {syntax: (what it is, what to write instead)}
-    ast.Await: ("a coroutine", FROM_PLAIN_CODE),
-    ast.AsyncFor: ("asynchronous code", FROM_PLAIN_CODE),
-    ast.AsyncWith: ("asynchronous code", FROM_PLAIN_CODE),
-    ast.AsyncFunctionDef: ("asynchronous code", FROM_PLAIN_CODE),
-    ast.Yield: ("a generator", MAKE_A_LIST),
-    ast.YieldFrom: ("a generator", MAKE_A_LIST),
-    ast.Try: ("an exception that is handled", TEST_BEFORE),
-    ast.TryStar: ("an exception that is handled", TEST_BEFORE),
-    ast.Match: ("a match statement", "write the cases as if / elif"),
-    ast.ClassDef: ("a class that is made", "define the class outside of the function"),
-    ast.Global: ("an assignment to a global name", RETURN_VALUES),
-    ast.Nonlocal: ("an assignment to a variable of another function", RETURN_VALUES),
-}
 _ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
 _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 
@@ -156,22 +121,21 @@ def _convert(function: FunctionType) -> _Converted:
     try:
         if code.co_flags & _ASYNCHRONOUS:
             raise Unsupported(f"{function.__qualname__} is a coroutine", instead=FROM_PLAIN_CODE)
-        tree = own_tree(function)
-        _check(tree)
-        functions = [part for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
-        around = Names(code.co_freevars).union(*[parameters(part) | bound_names(part.body) for part in functions])
-        for part in functions:
-            split_off_arrays(part, Scope(function.__globals__, around, around, around, _helper), recorded=False)
-        own = around.union(*[bound_names(part.body) for part in functions])
+        form = folded(normal_form(function), in_lanes=True)
+        around = _names(form).union(code.co_freevars)
+        form = _split(form, Scope(function.__globals__, around, around, around, _helper))
+        annotate(form)
+        own = _names(form).union(code.co_freevars)
         scope = Scope(function.__globals__, own, own, own, _helper)
-        for part in functions:
-            part.ownership = Ownership(part)  # type: ignore[attr-defined]
-            if any(map(is_pause, ast.walk(tree))):
-                continue  # a debugger shows the variables, and a block binds only those that are read after it
-            part.blocks = BlockSites(part, scope, code.co_filename, sites)  # type: ignore[attr-defined]
-        for each in PASSES:
-            check_time()
-            _apply(each, tree)
+        shown = any(is_pause(node) for part in closures(form) for node in walk(part.body))
+
+        def blocks_of(part: Closure, ownership: Ownership) -> BlockSites | None:
+            if shown:
+                return None  # a debugger shows the variables, and a block binds only those that are read after it
+            return BlockSites(part, ownership.written, scope, code.co_filename, sites)
+
+        check_time()
+        tree = LockStepWriter(form, blocks_of).definition(form)
         made = compiled(tree, code, [*NAMES, *sites])
     except (Unsupported, SyntaxError, RecursionError) as error:
         if not isinstance(error, Unsupported):
@@ -190,30 +154,19 @@ def _helper(function: Any) -> list[Guard] | None:
     return None if found is None or any(type(each.value) in (int, float, bool) for each in found) else found
 
 
-def _check(tree: ast.FunctionDef) -> None:
-    for node in ast.walk(tree):
-        reason = _REFUSED.get(type(node))
-        if reason is not None:
-            why, instead = reason
-            raise Unsupported(f"{why} in {tree.name}", node, instead=instead)
+def _split(function: Closure, scope: Scope) -> Closure:
+    """A function with arrays split off in its body, and in those of all functions in it."""
+
+    def inside(node: Value) -> Value:
+        return _split(node, scope) if isinstance(node, Closure) else with_values(node, inside)
+
+    def every(body: list[Statement]) -> list[Statement]:
+        return [with_bodies(with_values(each, inside), every) for each in body]
+
+    made = split_off_arrays(function, scope, recorded=False)
+    return dataclasses.replace(made, body=every(made.body)) if len(list(closures(made))) > 1 else made
 
 
-def _apply(each: Any, tree: ast.FunctionDef) -> None:
-    """Run one pass, and check that it removed its syntax."""
-    rewriter = each(tree) if "__init__" in vars(each) else each()
-    if hasattr(rewriter, "body_of"):
-        tree.body = rewriter.body_of(tree)
-    else:
-        results = [rewriter.visit(statement) for statement in tree.body]
-        tree.body = [line for out in results for line in (out if isinstance(out, list) else [out])]
-    for node in _in_functions(tree):
-        if rewriter.remains(node):
-            raise Unsupported(f"{each.__name__} left {rewriter.removes}", node)
-
-
-def _in_functions(tree: ast.FunctionDef) -> Any:
-    stack: list[ast.AST] = list(tree.body)
-    while stack:
-        node = stack.pop()
-        yield node
-        stack += list(ast.iter_child_nodes(node))
+def _names(form: Closure) -> Names:
+    """The names of a function and of all functions in it."""
+    return Names().union(*[binds(part.body).union(part.parameters.names) for part in closures(form)])

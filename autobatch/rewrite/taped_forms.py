@@ -12,7 +12,6 @@ may take a list, is wrapped; a callee that may be a user function is called in i
 could intercept the call. `mark` finds these calls; `callees.through_form` rewrites them.
 """
 
-import ast
 import functools
 from collections.abc import Callable, Iterator
 from types import CellType, CodeType, FunctionType
@@ -22,7 +21,6 @@ import numpy as np
 
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import has_batch
-from autobatch.blocks.block_expressions import Scope
 from autobatch.core.diagnostics import is_library
 from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import functions_of
@@ -31,87 +29,96 @@ from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.numpy.python_math import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
-from autobatch.program.quote import expression
-from autobatch.program.scopes import bound_names, local_nodes, parameters
-from autobatch.program.source import compiled, inner_codes, own_tree, remember
-from autobatch.program.syntax_effects import Reader, usual_meaning
-from autobatch.rewrite.callees import FRAME_NAME_READERS, Forms, function_of, through_form
-from autobatch.rewrite.in_place_writes import Ownership, is_fresh, is_maker, stored_names
+from autobatch.program.effects import Reader, updated, usual_meaning
+from autobatch.program.folding import folded
+from autobatch.program.normal_form import (
+    ARITHMETIC,
+    COMPARED,
+    OF_OBJECTS,
+    SINGLE,
+    Bind,
+    Call,
+    Closure,
+    Constant,
+    Name,
+    Node,
+    Statement,
+    Unpack,
+    Value,
+    closures,
+    walk,
+)
+from autobatch.program.normal_liveness import binds
+from autobatch.program.ownership import Ownership, is_fresh, is_maker, stored_names
+from autobatch.program.scopes import Scope
+from autobatch.program.source import compiled, inner_codes, normal_form, remember
+from autobatch.rewrite.callees import FRAME_NAME_READERS, Calls, Forms, Marks, function_of
 
 _TAKING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "full"})
-_NO_LISTS = (ast.Constant, ast.Compare, ast.UnaryOp, ast.JoinedStr, ast.Lambda, ast.Dict, ast.DictComp)
 
 
-def mark(tree: ast.FunctionDef) -> None:
-    """Mark, in a function and nested functions, arrays made to be written into and calls that may get a list.
-
-    A value gets the attribute `made`; the function of a call gets `maker` or `listed`, and also `total` if the array is
-    only added to as a whole (`+=`) and no item of it is written.
-    """
-    bodies = [part.body for part in ast.walk(tree) if isinstance(part, ast.FunctionDef)]
-    written = set().union(*map(_written, bodies))
-    totals = set().union(*map(_added_to, bodies)) - set().union(*map(stored_names, bodies))
-    for part in ast.walk(tree):
-        if isinstance(part, ast.FunctionDef):
-            Ownership(part)  # sets `owned` on calls whose arrays will be held by containers or objects
-    for part in ast.walk(tree):
-        for name, value in _bindings(part):
+def mark(function: Closure) -> Marks:
+    """Find, in a function and nested functions, arrays made to be written into and calls that may get a list."""
+    marks = Marks()
+    every = list(closures(function))
+    written = set().union(*[_written(each.body) for each in every])
+    stored = set().union(*[stored_names(each.body) for each in every])
+    for each in every:
+        owned = Ownership(each)
+        nodes = list(walk(each.body))
+        totals = {node.target for node in nodes if isinstance(node, Bind) and updated(node) is not None} - stored
+        for name, value in [binding for node in nodes for binding in _bindings(node)]:
             if name in written and is_fresh(value) and not _has_target(value):
-                value.made = True  # type: ignore[attr-defined]
-                if name in totals and isinstance(value, ast.Call):
-                    value.func.total = True  # type: ignore[attr-defined]
-    for part in ast.walk(tree):
-        if isinstance(part, ast.Call):
-            if getattr(part, "owned", False) or (getattr(part, "made", False) and is_maker(part)):
-                part.func.maker = True  # type: ignore[attr-defined]
-                part.made = False  # type: ignore[attr-defined]
-            elif any(map(_may_be_list, part.args[:2])) or _named(part.func) in _TAKING:
-                part.func.listed = True  # type: ignore[attr-defined]
+                marks.made.add(value.at)
+                marks.total.update([value.at] if name in totals else ())
+        for call in nodes:
+            if isinstance(call, Call) and not call.symbol:
+                if is_maker(call) and (call.at in marks.made or owned.makes(call)):
+                    marks.maker.add(call.at)
+                    marks.made.discard(call.at)
+                elif any(map(_may_be_list, call.args[:2])) or _named(call.function) in _TAKING:
+                    marks.listed.add(call.at)
+    return marks
 
 
-def _written(body: list[ast.stmt]) -> set[str]:
+def _written(body: list[Statement]) -> set[str]:
     """Names of arrays that the statements write into, as a whole or in part."""
     reader = Reader([], (), usual_meaning)
-    changed = [each for node in local_nodes(body) for each in reader.changed(node)]
-    return stored_names(body) | {each.id for each in changed if isinstance(each, ast.Name)}
+    changed = [each for node in walk(body) for each in reader.changed(node)]
+    return stored_names(body) | {each.id for each in changed if isinstance(each, Name)}
 
 
-def _added_to(body: list[ast.stmt]) -> set[str]:
-    """Names that are targets of augmented assignments (`+=` and the like)."""
-    nodes = (node.target for node in local_nodes(body) if isinstance(node, ast.AugAssign))
-    return {node.id for node in nodes if isinstance(node, ast.Name)}
-
-
-def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+def _bindings(node: Node) -> Iterator[tuple[str, Value]]:
     """The (name, value) pairs that an assignment binds one to one."""
-    if isinstance(node, ast.Assign):
-        for target in node.targets:
-            if isinstance(target, ast.Name):
-                yield target.id, node.value
-            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                yield from (
-                    (part.id, value)
-                    for part, value in zip(target.elts, node.value.elts, strict=False)
-                    if isinstance(part, ast.Name)
-                )
-    elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
-        yield node.target.id, node.value
+    match node:
+        case Bind(target=str(name), value=Value() as value) if updated(node) is None:
+            yield name, value
+        case Bind(target=Unpack(targets=targets), value=Call(args=values) as value) if value.symbol == "tuple":
+            pairs = zip(targets, values, strict=False)
+            yield from ((target, each) for target, each in pairs if isinstance(target, str))
 
 
-def _named(function: ast.expr) -> str:
-    return getattr(function, "attr", getattr(function, "id", ""))
+def _named(function: Value) -> Any:
+    return getattr(function, "key", getattr(function, "id", ""))
 
 
-def _has_target(value: ast.expr) -> bool:
+def _has_target(value: Value) -> bool:
     """True if a call may return an array that was passed to it to be written into (`out=`)."""
-    return isinstance(value, ast.Call) and (len(value.args) > 2 or any(k.arg in ("out", None) for k in value.keywords))
+    if not isinstance(value, Call) or value.symbol:
+        return False
+    return len(value.args) > 2 or any(name in ("out", "") for name, _ in value.keywords)
 
 
-def _may_be_list(arg: ast.expr) -> bool:
+_NO_LISTS = SINGLE | COMPARED | OF_OBJECTS | {"not", "truth", "format", "dict"}
+
+
+def _may_be_list(arg: Value) -> bool:
     """True if an argument may be a list, judging by syntax alone; a call (`ab.map`) may return one."""
-    if isinstance(arg, ast.BinOp):
-        return isinstance(arg.op, ast.Add | ast.Mult) and (_may_be_list(arg.left) or _may_be_list(arg.right))
-    return not isinstance(arg, _NO_LISTS)
+    if isinstance(arg, Call) and arg.symbol in ARITHMETIC:
+        return arg.symbol in "+*" and any(map(_may_be_list, arg.args))
+    if isinstance(arg, Call):
+        return arg.symbol not in _NO_LISTS
+    return not isinstance(arg, Constant | Closure)
 
 
 # The functions that rewritten calls use at run time.
@@ -245,10 +252,14 @@ def _make(function: FunctionType) -> CodeType | None:
     if code.co_flags & _ASYNCHRONOUS or FRAME_NAME_READERS & set(code.co_names):
         return None
     try:
-        tree = own_tree(function)
-        mark(tree)
-        _Calls(tree, function).visit(tree)
-        if not any(isinstance(part, ast.Name) and part.id.startswith("_ab_") for part in ast.walk(tree)):
+        form = normal_form(function)
+        names = frozenset(code.co_freevars).union(
+            *[frozenset(each.parameters.names) | binds(each.body) for each in closures(form)]
+        )
+        scope = Scope(function.__globals__, names, names, names, lambda function: None)
+        marks = mark(form)
+        tree = Calls(scope, marks).definition(folded(form))
+        if not marks.is_changed:
             return None
         made = compiled(tree, code, CELLS | taped_form.cells)
     except (Unsupported, SyntaxError, RecursionError):
@@ -257,28 +268,3 @@ def _make(function: FunctionType) -> CodeType | None:
     for each in inner_codes(made):
         _generated.put(each)
     return made
-
-
-class _Calls(ast.NodeTransformer):
-    """Sends calls through `callees.through_form`, and wraps values marked `made` as `_ab_made(VALUE)`."""
-
-    def __init__(self, tree: ast.FunctionDef, function: FunctionType) -> None:
-        own = set(function.__code__.co_freevars)
-        for part in ast.walk(tree):
-            if isinstance(part, ast.FunctionDef | ast.Lambda):
-                own |= parameters(part) | bound_names(part.body)
-        names = frozenset(own)
-        self.scope = Scope(function.__globals__, names, names, names, lambda function: None)
-
-    def visit(self, node: ast.AST) -> Any:
-        out = super().visit(node)
-        return expression("_ab_made(VALUE)", node, VALUE=out) if getattr(node, "made", False) else out
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
-        return node
-
-    def visit_Call(self, node: ast.Call) -> Any:
-        self.generic_visit(node)
-        if not (isinstance(node.func, ast.Name) and node.func.id == "super"):
-            node.func = through_form(node, self.scope)
-        return node

@@ -243,7 +243,7 @@ def test_a_wrong_call_raises_as_the_function_does():
 
 
 def test_nothing_is_rewritten_before_the_first_batched_call():
-    with watched(lockstep_forms, "own_tree") as found:
+    with watched(lockstep_forms, "normal_form") as found:
 
         @batch
         def f(x):

@@ -10,17 +10,52 @@ import pytest
 
 from autobatch import batch, examples
 from autobatch.errors import UnsupportedError
-from autobatch.program.liveness import annotate
-from autobatch.program.quote import statements
-from autobatch.rewrite.expressions import Operators
-from autobatch.rewrite.in_place_writes import Ownership
-from autobatch.rewrite.lockstep_forms import PASSES, convert, source
+from autobatch.program.lowering import lowered
+from autobatch.program.normal_form import Loop, walk
+from autobatch.program.normal_liveness import annotate
+from autobatch.program.quote import expression, statements
+from autobatch.program.source import normal_form
+from autobatch.rewrite.block_forms import block_source
+from autobatch.rewrite.lockstep_forms import convert, source
 from tests.inspect import python_calls
 from tests.law import batch_of, equals_loop, ragged
 
 
 def body_of(f):
     return ast.dump(ast.Module(ast.parse(source(f)).body[0].body, []))
+
+
+WORDS = {
+    ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "truediv", ast.MatMult: "matmul", ast.USub: "neg",
+    ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge", ast.Eq: "eq", ast.NotEq: "ne",
+}  # fmt: skip
+
+
+class Operators(ast.NodeTransformer):
+    """Writes operators, and reads of attributes, as the calls that lock-step code makes."""
+
+    def visit_BinOp(self, node):
+        self.generic_visit(node)
+        return expression(f"_ab_{WORDS[type(node.op)]}(A, B)", node, A=node.left, B=node.right)
+
+    def visit_Compare(self, node):
+        self.generic_visit(node)
+        if type(node.ops[0]) not in WORDS:
+            return node
+        return expression(f"_ab_{WORDS[type(node.ops[0])]}(A, B)", node, A=node.left, B=node.comparators[0])
+
+    def visit_UnaryOp(self, node):
+        self.generic_visit(node)
+        return expression(f"_ab_{WORDS[type(node.op)]}(A)", node, A=node.operand)
+
+    def visit_Attribute(self, node):
+        self.generic_visit(node)
+        base = node.value
+        if isinstance(base, ast.Attribute) or getattr(getattr(base, "func", None), "id", "") == "_ab_locals":
+            return node
+        if isinstance(base, ast.Name) and (base.id in ("np", "ab") or base.id.startswith("_ab_")):
+            return node
+        return expression("_ab_getattr(X, NAME)", node, X=base, NAME=ast.Constant(node.attr))
 
 
 def written(text):
@@ -78,7 +113,9 @@ def test_only_what_is_read_later_is_merged():
 
     assert body_of(f) == written(
         """
-        a = b = c = 0
+        a = 0
+        b = 0
+        c = 0
         _ab_loop_1 = _ab_loop(xs)
         for x in _ab_loop_1:
             if _ab_loop_1.has_shrunk:
@@ -192,7 +229,7 @@ def test_choices():
     assert body_of(f) == written(
         """
         return (_ab_choose(b, lambda: a, lambda: c), _ab_or(_ab_and(a, lambda: b), lambda: c), _ab_not(a),
-                _ab_chain(a, ('<', '<='), lambda: b, lambda: c))
+                _ab_chain(a, (_ab_lt, _ab_le), lambda: b, lambda: c))
         """
     )
 
@@ -201,9 +238,46 @@ def test_an_operand_that_binds_a_name_is_evaluated_as_it_stands():
     def f(n):
         return n > 0 and (half := n / 2) > 1, n < 0 or half
 
-    with pytest.warns(match=r"an operand that not all evaluate, with := or super\(\)"):
-        out = examples(batch(f)(batch_of([4, 1, 3])))
+    out = examples(batch(f)(batch_of([4, 1, 3])))
     assert out == [f(4), f(1), f(3)]
+
+
+def test_the_normal_form_stays_as_it_is():
+    def f(xs, w, *, c=0):
+        found = [np.tanh(x @ w) for x in xs if c < x[0] < 1]
+        for x in xs:
+            found.append(x @ w + 1)
+            step = lambda k: k * c if k else 0 * k
+            w[0] += step(x)[0] or c
+        return found, {"a": found and sum(x for x in xs)}
+
+    before = repr(normal_form(f))
+    source(f)
+    block_source(f)
+    assert repr(normal_form(f)) == before
+
+
+class Doubled:
+    def step(self, x):
+        return x * 2
+
+
+class Halved(Doubled):
+    def step(self, x):
+        return super().step(x) if x.sum() > 0 else x / 2
+
+
+def test_super_in_an_operand_is_evaluated_as_it_stands():
+    equals_loop(Halved().step, [np.array([1.0, -3.0]), np.array([2.0]), np.array([])])
+
+
+def test_comprehensions_with_a_name_for_a_part_of_an_item():
+    def f(xs):
+        last = 0.0
+        found = [last := y for x in xs if (y := x * 2) > 1]
+        return sum(found), last
+
+    equals_loop(f, [np.array(each) for each in ([1.0, 0.1], [0.2], [3.0, 2.0, -1.0])])
 
 
 def test_stores_reads_and_displays():
@@ -219,12 +293,11 @@ def test_stores_reads_and_displays():
         """
         out = _ab_made([_ab_getitem(x, i), _ab_getitem(x, (_ab_slice(1, None, None), _ab_slice(None, None, 2)))])
         _ab_setitem(_ab_made({'a': x}), out, 0)
-        _ab_base_1 = _ab_getitem(out, 0)
-        _ab_key_1 = 'b'
-        _ab_setitem(_ab_update('+', _ab_getitem(_ab_base_1, _ab_key_1), 1), _ab_base_1, _ab_key_1)
-        (_ab_value_2, _ab_value_3) = (1, 2)
-        _ab_setattr(_ab_value_2, x, 'name')
-        _ab_setitem(_ab_value_3, out, 1)
+        _ab_1 = _ab_getitem(out, 0)
+        _ab_setitem(_ab_update('+', _ab_getitem(_ab_1, 'b'), 1), _ab_1, 'b')
+        (_ab_2, _ab_3) = (1, 2)
+        _ab_setattr(_ab_2, x, 'name')
+        _ab_setitem(_ab_3, out, 1)
         _ab_refuse('del of an item or attribute')
         return out
         """
@@ -240,59 +313,12 @@ def test_comprehensions():
         return (_ab_comprehension('list', lambda _ab_out: _ab_each(xs, lambda _ab_item_0:
                     (lambda a, b: _ab_choose(a, lambda: _ab_call(_ab_out.append, a * b), lambda: None))(
                         *_ab_tuple(_ab_item_0)))),
-                _ab_comprehension('set', lambda _ab_out: _ab_each(xs, lambda x: _ab_call(_ab_out.add, x))),
+                _ab_comprehension('set', lambda _ab_out: _ab_each(xs, lambda _ab_3_x:
+                    _ab_call(_ab_out.add, _ab_3_x))),
                 _ab_call(sum, _ab_comprehension('list', lambda _ab_out: _ab_each(xs, lambda x:
                     _ab_call(_ab_out.append, x)))))
         """
     )
-
-
-EVERYTHING = """
-def f(x, *rest, k=[1, 2], **named):
-    total = 0
-    for i, (a, x[0]) in enumerate(zip(x, rest[0])):
-        total += a
-        x[i], x.y = [v for v in rest if v is not None], {**named}
-        for b in [c for c in (a, i)]:
-            if b in k:
-                break
-        else:
-            continue
-        assert total, f"{total!r:>{i}}"
-    del x[0], total
-    a, b = (v for v in c if v)
-    while (n := step(rest)) and not n:
-        return (lambda z=x[1]: [z[j] % 2 for j in k])() if x else -1
-    def inner(y=x[0]):
-        for i in y:
-            print(i)
-        return r, "%s" % i
-    return inner, {k: v for k, v in named.items()}, {1, 2}, [*rest], x[..., None]
-"""
-
-
-def test_each_pass_removes_its_syntax_and_the_result_compiles():
-    (tree,) = ast.parse(EVERYTHING).body
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            node.ownership = Ownership(node)
-    removed = []
-    for each in PASSES:
-        assert each.__doc__
-        rewriter = each(tree) if "__init__" in vars(each) else each()
-        tree.body = _all(rewriter, tree)
-        removed.append(each)
-        for node in ast.walk(ast.Module(tree.body, [])):
-            for earlier in removed:
-                assert not earlier.remains(node), (earlier, ast.unparse(node))
-    compile(ast.fix_missing_locations(ast.Module([tree], [])), "<test>", "exec")
-
-
-def _all(rewriter, tree):
-    if hasattr(rewriter, "body_of"):
-        return rewriter.body_of(tree)
-    results = [rewriter.visit(statement) for statement in tree.body]
-    return [line for out in results for line in (out if isinstance(out, list) else [out])]
 
 
 def test_tracebacks_show_the_users_lines():
@@ -359,8 +385,9 @@ def test_liveness_of_a_name_that_a_later_iteration_reads():
     (tree,) = ast.parse(
         "def f(xs):\n    a = 0\n    while p():\n        for x in xs:\n            b = x + a\n        a = b"
     ).body
-    annotate(tree)
-    (loop,) = [node for node in ast.walk(tree) if isinstance(node, ast.For)]
+    function = lowered(tree)
+    annotate(function)
+    (loop,) = [node for node in walk(function.body) if isinstance(node, Loop) and node.target]
     assert "b" in loop.live_out
     assert "x" not in loop.live_out
     assert loop.bound == {"xs", "a"}

@@ -18,7 +18,7 @@ from autobatch.core.current_region import current_region, set_region
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lanes.region import Subset, subset_where
 from autobatch.lockstep.regions.joins import Piece, join_pieces, narrowed_values
-from autobatch.lockstep.values.lane_operators import BINARY, refuse_hooks
+from autobatch.lockstep.values.lane_operators import refuse_hooks
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import LaneSequence
 
@@ -222,11 +222,11 @@ def logical_not(value: Any) -> Any:
     return not decided if isinstance(decided, bool) else weak_lanes(~decided, bool)
 
 
-def chained_comparison(left: Any, symbols: tuple[str, ...], *rest: Callable[[], Any]) -> Any:
+def chained_comparison(left: Any, compare: tuple[Any, ...], *rest: Callable[[], Any]) -> Any:
     """`left < b < c`: each operand is evaluated once, for the lanes where all earlier comparisons were true."""
     right = rest[0]()
-    value = BINARY[symbols[0]](left, right)
-    return value if len(rest) == 1 else logical_and(value, lambda: chained_comparison(right, symbols[1:], *rest[1:]))
+    value = compare[0](left, right)
+    return value if len(rest) == 1 else logical_and(value, lambda: chained_comparison(right, compare[1:], *rest[1:]))
 
 
 class RaisedError(Exception):

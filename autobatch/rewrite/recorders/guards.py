@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.block_inputs import Guard
 from autobatch.core.abstract_eval import freeze
 from autobatch.errors import NeedsLoop
 from autobatch.facts.types import SCALARS, is_stored
 from autobatch.lazy.array import LazyArray
+from autobatch.program.scopes import Guard
 
 FUNCTION = "function"
 TRACE = "trace"

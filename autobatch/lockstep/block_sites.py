@@ -1,0 +1,308 @@
+"""Blocks of a function in lock-step: where they are, and the loops whose remaining steps can run as one op.
+
+_ab_out_1 = _ab_block_1(h, w, x)
+if _ab_out_1:
+    (h,) = _ab_out_1
+    _ab_out_1 = None
+else:
+    h = np.tanh(x @ w + h)
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from autobatch.blocks.block_expressions import BlockForm
+from autobatch.blocks.finder import FoundBlock, body_function, longest_block
+from autobatch.errors import Unsupported
+from autobatch.lockstep.block_launch import Site
+from autobatch.lockstep.block_loops import ScanSite
+from autobatch.program.normal_form import (
+    Bind,
+    Call,
+    Closure,
+    Constant,
+    Name,
+    Names,
+    Place,
+    Read,
+    Statement,
+    Value,
+    Write,
+)
+from autobatch.program.normal_liveness import binds
+from autobatch.program.scopes import Scope
+
+_LEAST_IN_A_VALUE = 3  # ops; an expression with fewer is no faster as a launch of its own
+
+
+class SiteCall:
+    """A block in the place of its statements.
+
+    Attributes:
+        at: where it was written; number: of its site; site, out: the names of the site and of what it returns.
+        inputs: (name, value) for each argument of the call. before: (name, value) of those evaluated first.
+        outputs: the names bound to the results; assigned: all names that the block's statements bind.
+        otherwise: the statements to run if the site returns nothing, each perhaps a block of its own.
+    """
+
+    def __init__(self, number: int, block: FoundBlock, otherwise: Sequence["Line"]) -> None:
+        self.at: Place = block.statements[0].at
+        self.number = number
+        self.site, self.out = f"_ab_block_{number}", f"_ab_out_{number}"
+        inputs = block.form.inputs
+        self.inputs: list[tuple[str, Value]] = [(each.temporary or each.path[0], each.node) for each in inputs]
+        self.before: list[tuple[str, Value]] = [(each.temporary, each.node) for each in inputs if each.temporary]
+        self.outputs = block.outputs
+        self.assigned = binds(block.statements)
+        self.otherwise = otherwise
+
+
+Line = Statement | SiteCall
+
+
+class BlockSites:
+    """The blocks of one function; each is a `Site` that the rewritten code calls by name.
+
+    Args:
+        function: the function; written: names of arrays that it writes into, which a block cannot assign.
+        scope: the meaning of its names.
+        filename: the file that it is written in.
+        sites: {name: Site or ScanSite}, filled here.
+    """
+
+    def __init__(
+        self, function: Closure, written: Iterable[str], scope: Scope, filename: str, sites: dict[str, Any]
+    ) -> None:
+        self.scope = scope
+        self.filename = filename
+        self.sites = sites
+        self.updatable = binds(function.body)
+        self.assignable = self.updatable.difference(written)
+        self._reads = 0
+
+    def gathered(self, body: Sequence[Statement]) -> list[Line]:
+        """The statements with each block in the place of its own."""
+        out: list[Line] = []
+        at = 0
+        while at < len(body):
+            block = longest_block(body[at:], self._form, self.assignable)
+            out.append(body[at] if block is None else self._call(block))
+            at += 1 if block is None else block.length
+        return out
+
+    def value(self, node: Value) -> tuple[list[Line], Value]:
+        """Make a block of a statement's last value (a test, a returned value): the line that binds it to a name, and
+        the name. If the value is too small for a block: no lines, and the value itself."""
+        target = f"_ab_value_{self.number}"
+        bind = Bind(node.at, target, node, live_after=Names((target,)))
+        block = FoundBlock([bind], self._form, Names((target,)))
+        if not (block.is_possible and block.is_worthwhile) or block.form.count < _LEAST_IN_A_VALUE:
+            return [], node
+        return [self._call(block)], Name(node.at, target)
+
+    @property
+    def number(self) -> int:
+        """The number of the next site."""
+        return len(self.sites) + 1
+
+    def _call(self, block: FoundBlock) -> SiteCall:
+        number, form = self.number, block.form
+        function = body_function(form, block.returning_body(), self.filename, block.statements[0])
+        passed = [place for place, each in enumerate(form.inputs) if each.is_passed]
+        updates = [
+            place for place, each in enumerate(form.inputs) if not each.temporary and each.path[0] in form.updates
+        ]
+        static = [not each.number for each in form.inputs]
+        self.sites[f"_ab_block_{number}"] = Site(function, static, list(form.guards.values()), passed, updates)
+        return SiteCall(number, block, self._one_by_one(block))
+
+    def _one_by_one(self, block: FoundBlock) -> list[Line]:
+        """The statements of a block for values that it does not support, each of several a block of its own."""
+        lines: list[Line] = list(block.fallback())
+        if block.length == 1:
+            return lines
+        outer, read = self.scope, Names(block.form.replaced.values())
+        self.scope = outer.with_names(outer.local | read, outer.bound | read, outer.rebindable)
+        for place, line in enumerate(block.fallback()):
+            own = FoundBlock([line], self._form, self.assignable)
+            if own.is_possible and own.is_worthwhile and own.form.count >= _LEAST_IN_A_VALUE:
+                lines[place] = self._call(own)
+        self.scope = outer
+        return lines
+
+    def _form(self, _: Names) -> BlockForm:
+        return BlockForm(self.scope, False, self._fresh, updatable=self.updatable)
+
+    def _fresh(self) -> str:
+        self._reads += 1
+        return f"_ab_input_{self.number}_{self._reads}"
+
+
+class LoopScan:
+    """A call at the end of a loop's body, which runs the remaining steps as one op if possible (`block_loops`).
+
+    ```
+    _ab_out_2 = _ab_scan_2(_ab_loop_1, (h, c), (x, u, h, c), (), (params,), (states,))
+    if _ab_out_2:
+        (h, c) = _ab_out_2
+    ```
+
+    Attributes:
+        at: where the block was written; site, out: the names of the site and of what it returns.
+        states: the variables that the loop carries. values, tested, bases, lists: names whose values the call passes.
+        is_while: True for a `while`, to which the site gives the states.
+    """
+
+    def __init__(
+        self,
+        sites: dict[str, Any],
+        body: list[Line],
+        test: list[Line] | None,
+        states: list[str],
+        targets: Iterable[str],
+    ) -> None:
+        self._targets = set(targets)
+        self._reads: dict[str, Read] = {}
+        while body and (read := _read_by_item(body[0], self._targets)):
+            self._reads.update(read)
+            body = body[1:]
+        block = self._block = _the_block(body)
+        tested = None if test is None else _the_block(test)
+        self.bases: list[str] = []
+        self._paths: list[Any] = []
+        self._looked_up: list[Any] = []
+        items = self._targets | {*self._reads}
+        found = [(line, _stored_item(line, items)) for line in body if not isinstance(line, SiteCall)]
+        stores = [each for _, each in found if each is not None]
+        self.states = [each for each in states if all(each != stored for stored, _, _ in stores)]
+        outputs, assigned = block.outputs, block.assigned
+        if not set(self.states) <= set(outputs) or items & assigned or not self.states:
+            raise Unsupported
+        appends = [_append(line) for line, store in found if store is None]
+        if len({each for each, _, _ in stores}) < len(stores):
+            raise Unsupported
+        for each, value in [*appends, *[(each, value) for each, _, value in stores]]:
+            if value not in outputs or each in assigned | items or any(each == key for key, _ in block.inputs):
+                raise Unsupported
+        self.at = block.at
+        self.site, self.out = f"_ab_scan_{block.number}", block.out
+        self.values = [key for key, _ in block.inputs]
+        self.tested = [] if tested is None else [key for key, _ in tested.inputs]
+        self.lists = [each for each, _ in appends]
+        self.is_while = test is not None
+        carried = self._carried(block, False)
+        sites[self.site] = ScanSite(
+            sites[block.site],
+            None if tested is None else sites[tested.site],
+            [outputs.index(each) for each in self.states],
+            carried,
+            [] if tested is None else self._carried(tested, True),
+            [place for place, (key, _) in enumerate(block.inputs) if key in self._targets]
+            + [place for place, *_ in self._looked_up],
+            [outputs.index(value) for _, value in appends],
+            self._paths,
+            self._looked_up,
+            [(outputs.index(value), self._base(each), self._base(item)) for each, item, value in stores],
+        )
+
+    def _carried(self, block: SiteCall, of_test: bool) -> list[int | None]:
+        """For each input of a block, the index of the state that it reads; None for a constant or an item."""
+        out: list[int | None] = []
+        for place, (key, node) in enumerate(block.inputs):
+            out.append(None)
+            read = self._reads.get(key) or _by_item(node, self._targets)
+            if read and not of_test:
+                index: Any = read.key
+                self._looked_up.append((place, *self._path(read.base), self._path(index, items=True)[0]))
+            elif not isinstance(node, Name):
+                base, keys = self._path(node)
+                self._paths.append((of_test, place, base, keys))
+            elif key in self.states:
+                out[-1] = self.states.index(key)
+            elif key in self._block.assigned or (of_test and key in self._targets):
+                raise Unsupported
+        return out
+
+    def _path(self, node: Value, items: bool = False) -> tuple[int, tuple[tuple[str, Any], ...]]:
+        """The index in `bases` of the name that a path starts with, and the path's keys.
+
+        Args:
+            items: it may start with an item of the loop.
+        """
+        keys: list[tuple[str, Any]] = []
+        while not isinstance(node, Name):
+            match node:
+                case Read(base=base, key=str(key)):
+                    keys.append(("attr", key))
+                case Read(base=base, key=Constant(value=key)):
+                    keys.append(("item", key))
+                case _:
+                    raise Unsupported
+            node = base
+        if node.id in self._block.assigned or (node.id in self._targets and not items):
+            raise Unsupported
+        return self._base(node.id), tuple(keys[::-1])
+
+    def _base(self, root: str) -> int:
+        """The index of a name in `bases`."""
+        if root not in self.bases:
+            self.bases.append(root)
+        return self.bases.index(root)
+
+
+def scan_of(
+    sites: dict[str, Any], body: list[Line], test: list[Line] | None, states: list[str], targets: Iterable[str]
+) -> LoopScan | None:
+    """The scan of a loop; None if it cannot run as one op.
+
+    Args:
+        sites: the sites of the function. body: the loop's body; test: the condition of a `while`.
+        states: the variables that the loop carries, writes into or that are read after it.
+        targets: the variables that hold the loop's items.
+    """
+    if not states:
+        return None
+    try:
+        return LoopScan(sites, body, test, states, targets)
+    except Unsupported:
+        return None
+
+
+def _the_block(body: Sequence[Line]) -> SiteCall:
+    """The only block in these lines, which must come first."""
+    if not body or not isinstance(body[0], SiteCall) or any(isinstance(each, SiteCall) for each in body[1:]):
+        raise Unsupported
+    return body[0]
+
+
+def _by_item(node: Value, targets: set[str]) -> Read | None:
+    """The value itself if it is `table[item]`, with an item of the loop; else None."""
+    return node if isinstance(node, Read) and isinstance(node.key, Name) and node.key.id in targets else None
+
+
+def _read_by_item(line: Line, targets: set[str]) -> dict[str, Read]:
+    """{name: `table[item]`} for a statement that binds a name to that; empty for any other statement."""
+    if isinstance(line, Bind) and isinstance(line.target, str) and line.value is not None:
+        read = _by_item(line.value, targets)
+        if read is not None and line.target not in targets:
+            return {line.target: read}
+    return {}
+
+
+def _stored_item(line: Line, targets: set[str]) -> tuple[str, str, str] | None:
+    """The names (array, item, value) in `out[t] = value`, with an item of the loop; None for any other statement."""
+    match line:
+        case Write(base=Name(id=array), key=Name(id=item), value=Name(id=value)) if item in targets:
+            return array, item, value
+    return None
+
+
+def _append(line: Line) -> tuple[str, str]:
+    """The names (list, value) in `states.append(h)`; any other statement raises Unsupported."""
+    match line:
+        case Bind(
+            target=None,
+            value=Call(function=Read(base=Name(id=kept), key="append"), args=[Name(id=value)], keywords=[]),
+        ):
+            return kept, value
+    raise Unsupported

@@ -1,0 +1,349 @@
+"""The normal form written back as Python: a definition that does what the function does, to read and to run."""
+
+import ast
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autobatch.facts.operators import ARITHMETIC, BINARY, UNARY
+from autobatch.program.normal_form import (
+    TEMPORARY,
+    Bind,
+    Branch,
+    Call,
+    Closure,
+    Constant,
+    Inner,
+    Jump,
+    Loop,
+    Match,
+    Name,
+    Node,
+    Opaque,
+    OpaqueStatement,
+    Operator,
+    Parameters,
+    Raise,
+    Read,
+    Return,
+    Spread,
+    Statement,
+    Sugar,
+    Target,
+    Try,
+    Value,
+    With,
+    Write,
+    Yield,
+)
+from autobatch.program.quote import located
+
+_BINARY = {each.symbol: each.syntax for each in BINARY}
+_COMPARED = {"is": ast.Is, "is not": ast.IsNot, "in": ast.In, "not in": ast.NotIn}
+_UNARY = {each.name: each.syntax for each in UNARY} | {"not": ast.Not}
+_UPDATES = {f"{each.symbol}=": each.syntax for each in ARITHMETIC}
+_COMPREHENSIONS: dict[str, Any] = {
+    "list": ast.ListComp, "set": ast.SetComp, "dict": ast.DictComp, "generator": ast.GeneratorExp,
+}  # fmt: skip
+_DISPLAYS = {"list": ast.List, "set": ast.Set, "tuple": ast.Tuple}
+
+
+class Writer:
+    """Writes programs as Python; a subclass may write some values or statements in another way."""
+
+    def definition(self, function: Closure, name: str = "") -> ast.FunctionDef:
+        """The definition of a function.
+
+        >>> from autobatch.program.lowering import lowered
+        >>> tree = ast.parse("def f(a, b): return [x if x else b for x in a]").body[0]
+        >>> print(ast.unparse(Writer().definition(lowered(tree))))
+        def f(a, b):
+            _ab_1 = []
+            for x in a:
+                if x:
+                    _ab_2 = x
+                else:
+                    _ab_2 = b
+                _ab_1.append(_ab_2)
+            return _ab_1
+        """
+        body = self.statements(function.body)
+        for names, syntax in ((function.shared, ast.Global), (function.outer, ast.Nonlocal)):
+            if names:
+                body.insert(0, _at(syntax(sorted(names)), function))
+        if function.doc is not None:
+            body.insert(0, _at(ast.Expr(_at(ast.Constant(function.doc), function)), function))
+        if function.is_generator and not any(
+            isinstance(n, ast.Yield | ast.YieldFrom) for s in body for n in ast.walk(s)
+        ):
+            body.append(_at(ast.Expr(_at(ast.Yield(None), function)), function))
+        (out,) = ast.parse("def f(): pass").body  # with every field that this version of Python has
+        assert isinstance(out, ast.FunctionDef)
+        out.name, out.args, out.body = name or function.name, self.arguments(function.parameters, function), body
+        out.decorator_list = [self.value(each) for each in function.decorators]
+        return _at(out, function)
+
+    def statements(self, body: Sequence[Statement]) -> list[ast.stmt]:
+        """Statements as Python; `pass` if there are none."""
+        out = [line for each in body for line in self.statement(each)]
+        return out or [ast.Pass(lineno=1, col_offset=0, end_lineno=1, end_col_offset=0)]
+
+    def target(self, node: Target, at: Node, ctx: ast.expr_context | None = None) -> ast.expr:
+        """A target as Python."""
+        ctx = ctx or ast.Store()
+        if isinstance(node, str):
+            return _at(ast.Name(node, ctx), at)
+        parts = [self.target(each, node, ctx) for each in node.targets]
+        if node.starred >= 0:
+            parts[node.starred] = _at(ast.Starred(parts[node.starred], ctx), node)
+        return _at(ast.Tuple(parts, ctx), node)
+
+    def value(self, node: Value) -> ast.expr:
+        """A value as Python."""
+        return _at(self.syntax_of(node), node)
+
+    def statement(self, node: Statement) -> list[ast.stmt]:
+        """A statement as Python."""
+        made: ast.stmt
+        match node:
+            case (
+                Bind(value=Call(function=Operator(symbol=symbol), args=[Name(id=kept), more]))
+                | Write(value=Call(function=Operator(symbol=symbol), args=[Name(id=kept), more]))
+            ) if symbol in _UPDATES and kept != getattr(node, "target", None):  # read before `more` was evaluated
+                read = Name(node.at, kept)
+                update = ast.AugAssign(self.target(kept, node), _UPDATES[symbol](), self.value(more))  # type: ignore[arg-type]
+                return [_at(update, node), *self.statement(dataclasses.replace(node, value=read))]
+            case Bind(
+                target=str() as name, value=Call(function=Operator(symbol=symbol), args=[Name(id=read), more])
+            ) if symbol in _UPDATES and read == name:
+                made = ast.AugAssign(self.target(name, node), _UPDATES[symbol](), self.value(more))  # type: ignore[arg-type]
+            case Bind(target=str() as name, value=Closure() as function) if not _is_lambda(function):
+                return [self.definition(function, name)]
+            case Bind(target=None, value=made_value):
+                assert made_value is not None
+                made = ast.Expr(self.value(made_value))
+            case Bind(target=name, value=None):
+                assert name is not None
+                made = ast.Delete([self.target(name, node, ast.Del())])
+            case Bind(target=name, value=Value() as made_value):
+                made = ast.Assign([self.target(name, node)], self.value(made_value))  # type: ignore[arg-type]
+            case Write(value=None):
+                made = ast.Delete([self.place_of(node, ast.Del())])
+            case Write(value=Call(function=Operator(symbol=symbol), args=[_, more])) if symbol in _UPDATES:
+                made = ast.AugAssign(self.place_of(node, ast.Store()), _UPDATES[symbol](), self.value(more))  # type: ignore[arg-type]
+            case Write(value=Value() as made_value):
+                made = ast.Assign([self.place_of(node, ast.Store())], self.value(made_value))
+            case Jump(to=to):
+                made = ast.Break() if to == "break" else ast.Continue()
+            case Return(value=made_value):
+                made = ast.Return(None if made_value is None else self.value(made_value))
+            case Raise(value=Call(function=Operator(symbol="assertion"), args=words)):
+                made = ast.Assert(_at(ast.Constant(False), node), self.value(words[0]) if words else None)
+            case Raise(value=error, cause=cause):
+                made = ast.Raise(
+                    None if error is None else self.value(error), None if cause is None else self.value(cause)
+                )
+            case Inner():
+                return [_at(each, node) for each in self.compound(node)]
+            case OpaqueStatement():
+                return [node.syntax]
+            case _:
+                raise TypeError(f"no statement: {node!r}")
+        return [_at(made, node)]
+
+    def compound(self, node: Inner) -> list[ast.stmt]:
+        """A statement with statements in it as Python."""
+        match node:
+            case Branch(body=[], orelse=[Raise(value=Call(function=Operator(symbol="assertion"), args=words))]):
+                return [ast.Assert(self.value(node.test), self.value(words[0]) if words else None)]
+            case Branch():
+                orelse = self.statements(node.orelse) if node.orelse else []
+                return [ast.If(self.value(node.test), self.statements(node.body), orelse)]
+            case Loop():
+                return self.loop(node)
+            case Try():
+                handlers = [
+                    _at(
+                        ast.ExceptHandler(
+                            None if h.types is None else self.value(h.types), h.name or None, self.statements(h.body)
+                        ),
+                        h,
+                    )
+                    for h in node.handlers
+                ]
+                orelse, final = [self.statements(each) if each else [] for each in (node.orelse, node.final)]
+                return [ast.Try(self.statements(node.body), handlers, orelse, final)]
+            case With():
+                taken = None if node.target is None else self.target(node.target, node)
+                return [ast.With([ast.withitem(self.value(node.manager), taken)], self.statements(node.body))]
+            case Match():
+                cases = [
+                    ast.match_case(
+                        each.pattern, None if each.guard is None else self.value(each.guard), self.statements(each.body)
+                    )
+                    for each in node.cases
+                ]
+                return [ast.Match(self.value(node.subject), cases)]
+        raise TypeError(f"no statement: {node!r}")
+
+    def loop(self, node: Loop) -> list[ast.stmt]:
+        orelse = self.statements(node.orelse) if node.orelse else []
+        if node.target is not None:
+            over = self.target(node.target, node), self.value(node.over)
+            return [_at(ast.For(*over, self.statements(node.body), orelse), node)]
+        if not node.head:
+            return [_at(ast.While(self.value(node.over), self.statements(node.body), orelse), node)]
+        end: list[ast.stmt] = [_at(ast.Break(), node)]
+        ended = f"{TEMPORARY}ended_{node.at.line}_{node.at.column}"
+        if orelse:
+            end.insert(0, _at(ast.Assign([self.target(ended, node)], _at(ast.Constant(True), node)), node))
+        stops = _at(ast.If(_at(ast.UnaryOp(ast.Not(), self.value(node.over)), node), end, []), node)
+        true = _at(ast.Constant(True), node)
+        loop = _at(ast.While(true, [*self.statements(node.head), stops, *self.statements(node.body)], []), node)
+        if not orelse:
+            return [loop]
+        start = _at(ast.Assign([self.target(ended, node)], _at(ast.Constant(False), node)), node)
+        return [start, loop, _at(ast.If(self.value(Name(node.at, ended)), orelse, []), node)]
+
+    def place_of(self, node: Write, ctx: ast.expr_context) -> ast.expr:
+        base = self.value(node.base)
+        if isinstance(node.key, str):
+            return _at(ast.Attribute(base, node.key, ctx), node)
+        return _at(ast.Subscript(base, self.value(node.key), ctx), node)
+
+    def syntax_of(self, node: Value) -> ast.expr:
+        """A value as Python, without its place."""
+        match node:
+            case Name(id=name):
+                return ast.Name(name, ast.Load())
+            case Constant(value=literal):
+                return ast.Constant(literal)  # type: ignore[arg-type]
+            case Spread(value=part):
+                return ast.Starred(self.value(part), ast.Load())
+            case Call(function=Operator()):
+                return self.operation(node.symbol, node.args, node)
+            case Call(args=args, keywords=keywords):
+                named = [
+                    _at(ast.keyword(name or None, self.value(part.value if isinstance(part, Spread) else part)), part)
+                    for name, part in keywords
+                ]
+                return ast.Call(self.callee(node), [self.value(each) for each in args], named)
+            case Read(base=base, key=str(key)):
+                return ast.Attribute(self.value(base), key, ast.Load())
+            case Read(base=base, key=Value() as key):
+                return ast.Subscript(self.value(base), self.value(key), ast.Load())
+            case Yield(value=part, every=every):
+                return ast.YieldFrom(self.value(part)) if every else ast.Yield(self.value(part))
+            case Closure(parameters=parameters, body=[Return(value=Value() as result)]):
+                return ast.Lambda(self.arguments(parameters, node), self.value(result))
+            case Sugar():
+                return self.sugar(node)
+            case Opaque(syntax=syntax):
+                return syntax
+        raise TypeError(f"no value: {node!r}")
+
+    @staticmethod
+    def placed(syntax: Any, node: Node) -> Any:
+        """Syntax at the place of a node."""
+        return _at(syntax, node)
+
+    def callee(self, call: Call) -> ast.expr:
+        """The function of a call as Python."""
+        return self.value(call.function)
+
+    def sugar(self, node: Sugar) -> ast.expr:
+        parts = [self.value(each) for each in node.parts if not isinstance(each, Operator)]
+        match node.how:
+            case "if":
+                return ast.IfExp(*parts)
+            case "and" | "or":
+                return ast.BoolOp(ast.And() if node.how == "and" else ast.Or(), parts)
+            case "compare":
+                symbols = [each.symbol for each in node.parts if isinstance(each, Operator)]
+                compared: Any = [(_BINARY.get(symbol) or _COMPARED[symbol])() for symbol in symbols]
+                return ast.Compare(parts[0], compared, parts[1:])
+        return self.comprehension_of(node, parts, self)
+
+    def comprehension_of(self, node: Sugar, parts: list[ast.expr], writer: "Writer") -> ast.expr:
+        """A comprehension of an element, or a key and a value; another writer may write its iterables and tests."""
+        loops = [
+            ast.comprehension(
+                self.target(each.target, each), writer.value(each.over), [writer.value(test) for test in each.tests], 0
+            )
+            for each in node.loops
+        ]
+        return _COMPREHENSIONS[node.how](*parts, loops)
+
+    def operation(self, symbol: str, args: list[Value], node: Value) -> ast.expr:
+        if symbol in _BINARY and len(args) == 2 and issubclass(_BINARY[symbol], ast.operator):
+            return ast.BinOp(self.value(args[0]), _BINARY[symbol](), self.value(args[1]))  # type: ignore[arg-type]
+        if symbol in _BINARY or symbol in _COMPARED:
+            syntax: Any = _BINARY.get(symbol) or _COMPARED[symbol]
+            return ast.Compare(self.value(args[0]), [syntax()], [self.value(args[1])])
+        if symbol == "truth":
+            return ast.UnaryOp(ast.Not(), _at(ast.UnaryOp(ast.Not(), self.value(args[0])), node))
+        if symbol in _UNARY:
+            return ast.UnaryOp(_UNARY[symbol](), self.value(args[0]))
+        if symbol == "slice":
+            none = [isinstance(each, Constant) and each.value is None for each in args]
+            return ast.Slice(*[None if empty else self.value(each) for empty, each in zip(none, args, strict=True)])
+        if symbol == "dict":
+            keys = [None if isinstance(each, Spread) else self.value(each.args[0]) for each in args]  # type: ignore[attr-defined]
+            items = [self.value(each.value if isinstance(each, Spread) else each.args[1]) for each in args]  # type: ignore[attr-defined]
+            return ast.Dict(keys, items)
+        if symbol == "set" and not args:
+            return ast.Set([_at(ast.Starred(_at(ast.Tuple([], ast.Load()), node), ast.Load()), node)])
+        if symbol in _DISPLAYS:
+            parts = [self.value(each) for each in args]
+            return ast.Set(parts) if symbol == "set" else _DISPLAYS[symbol](parts, ast.Load())
+        if symbol == "format":
+            return ast.JoinedStr([self.value(each) for each in args])
+        if symbol == "formatted":
+            subject, conversion, form = args
+            assert isinstance(conversion, Constant)
+            plain = isinstance(form, Constant) and form.value == ""
+            return ast.FormattedValue(self.value(subject), conversion.value, None if plain else self.value(form))  # type: ignore[arg-type]
+        raise TypeError(f"no operator of values: {symbol!r}")
+
+    def arguments(self, parameters: Parameters, at: Node) -> ast.arguments:
+        def arg(name: str) -> ast.arg:
+            return _at(ast.arg(name), at)
+
+        return ast.arguments(
+            [arg(each) for each in parameters.positional_only],
+            [arg(each) for each in parameters.positional],
+            arg(parameters.rest) if parameters.rest else None,
+            [arg(each) for each in parameters.keyword_only],
+            [None if each is None else self.value(each) for each in parameters.keyword_defaults],
+            arg(parameters.named_rest) if parameters.named_rest else None,
+            [self.value(each) for each in parameters.defaults],
+        )
+
+
+def source_of(tree: ast.AST) -> str:
+    """The source of a piece of syntax, for reading."""
+    return ast.unparse(tree)
+
+
+def text(node: Value) -> str:
+    """The source of a value."""
+    return ast.unparse(Writer().value(node))
+
+
+def executed(function: Closure, filename: str, globals_: dict[str, Any]) -> Callable[..., Any]:
+    """A function of the program as a function of Python."""
+    space: dict[str, Any] = {}
+    module = located(ast.Module([Writer().definition(function)], []))
+    exec(compile(module, filename, "exec", dont_inherit=True), globals_, space)
+    return space[function.name]
+
+
+def _is_lambda(function: Closure) -> bool:
+    """True for a function that is one expression; any other is the whole value of a `Bind`."""
+    return function.name == "<lambda>" and len(function.body) == 1 and isinstance(function.body[0], Return)
+
+
+def _at(syntax: Any, node: Node) -> Any:
+    line, column, end_line, end_column = node.at
+    syntax.lineno, syntax.col_offset, syntax.end_lineno, syntax.end_col_offset = line, column, end_line, end_column
+    return syntax
