@@ -42,6 +42,8 @@ from autobatch.blocks.block_expressions import (
     is_pure,
 )
 from autobatch.errors import Unsupported
+from autobatch.program.liveness import binds as bound_names
+from autobatch.program.liveness import captured, reads
 from autobatch.program.normal_form import (
     ARITHMETIC,
     COMPARED,
@@ -84,8 +86,6 @@ from autobatch.program.normal_form import (
     walk,
     with_bodies,
 )
-from autobatch.program.normal_liveness import binds as bound_names
-from autobatch.program.normal_liveness import captured, reads
 from autobatch.program.python_text import executed
 from autobatch.program.scopes import Guard, Scope
 

@@ -16,6 +16,7 @@ from autobatch.blocks.finder import FoundBlock, body_function, longest_block
 from autobatch.errors import Unsupported
 from autobatch.lockstep.block_launch import Site
 from autobatch.lockstep.block_loops import ScanSite
+from autobatch.program.liveness import binds
 from autobatch.program.normal_form import (
     Bind,
     Call,
@@ -29,7 +30,6 @@ from autobatch.program.normal_form import (
     Value,
     Write,
 )
-from autobatch.program.normal_liveness import binds
 from autobatch.program.scopes import Scope
 
 _LEAST_IN_A_VALUE = 3  # ops; an expression with fewer is no faster as a launch of its own

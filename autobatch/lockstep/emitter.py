@@ -14,6 +14,7 @@ from autobatch.errors import FROM_PLAIN_CODE, MAKE_A_LIST, RETURN_VALUES, TEST_B
 from autobatch.facts import operators
 from autobatch.facts.python_functions import FRAME_READERS, PAUSES
 from autobatch.lockstep.block_sites import BlockSites, Line, LoopScan, SiteCall, scan_of
+from autobatch.program.liveness import binds
 from autobatch.program.normal_form import (
     TEMPORARY,
     Bind,
@@ -47,7 +48,6 @@ from autobatch.program.normal_form import (
     target_names,
     walk,
 )
-from autobatch.program.normal_liveness import binds
 from autobatch.program.ownership import Ownership, stored_names
 from autobatch.program.python_text import Writer
 from autobatch.program.quote import expression, name, statements

@@ -18,6 +18,7 @@ import numpy as np
 from autobatch.facts.call_effects import Effect, effect_of, effects_of_method, method_names
 from autobatch.facts.operators import COMPARISONS
 from autobatch.facts.python_functions import NEW_CONTAINERS
+from autobatch.program.liveness import binds
 from autobatch.program.normal_form import (
     TEMPORARY,
     Bind,
@@ -43,7 +44,6 @@ from autobatch.program.normal_form import (
     closures,
     walk,
 )
-from autobatch.program.normal_liveness import binds
 from autobatch.program.scopes import bound_names
 
 UNKNOWN = object()

@@ -540,3 +540,14 @@ def path_of(value: Value) -> tuple[str, tuple[tuple[str, str | int], ...]] | Non
                 return None
         value = base
     return value.id, tuple(reversed(steps))
+
+
+def is_none(value: Value) -> bool:
+    """True for the constant None."""
+    return isinstance(value, Constant) and value.value is None
+
+
+def method_of(node: Node) -> str:
+    """The name of the method or function that a call names as an attribute, else ""."""
+    function = node.function if isinstance(node, Call) else None
+    return function.key if isinstance(function, Read) and isinstance(function.key, str) else ""

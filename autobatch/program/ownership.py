@@ -7,6 +7,7 @@ from typing import Any
 from autobatch.facts.call_effects import ARRAY_SHARERS, functions_of, mutators
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.program.effects import ARRAY_METHODS, UNKNOWN, Reader, updated, usual_meaning
+from autobatch.program.liveness import binds, captured
 from autobatch.program.normal_form import (
     TEMPORARY,
     Bind,
@@ -26,7 +27,6 @@ from autobatch.program.normal_form import (
     target_names,
     walk,
 )
-from autobatch.program.normal_liveness import binds, captured
 
 SHARERS = (ARRAY_SHARERS | {"transpose"}) - {"array"}
 """Functions whose result may share memory: `np.array` only with `copy=`; `np.transpose` is `permute_dims`."""

@@ -22,6 +22,7 @@ from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import Effect, effect_of
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.effects import UNKNOWN, Reader, keywords, named, unpacks
+from autobatch.program.liveness import binds
 from autobatch.program.normal_form import (
     TEMPORARY,
     Bind,
@@ -44,7 +45,6 @@ from autobatch.program.normal_form import (
     target_names,
     walk,
 )
-from autobatch.program.normal_liveness import binds
 from autobatch.program.source import normal_form
 
 _NOT_ANALYSED = (OpaqueStatement, Opaque, Yield, With)

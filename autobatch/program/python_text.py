@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 from collections.abc import Callable, Sequence
+from types import CodeType
 from typing import Any
 
 from autobatch.facts.operators import ARITHMETIC, BINARY, UNARY
@@ -347,3 +348,31 @@ def _at(syntax: Any, node: Node) -> Any:
     line, column, end_line, end_column = node.at
     syntax.lineno, syntax.col_offset, syntax.end_lineno, syntax.end_col_offset = line, column, end_line, end_column
     return syntax
+
+
+def text_of(node: Node) -> str:
+    """A statement or value as source code, for messages.
+
+    >>> from autobatch.program.lowering import lowered
+    >>> tree = ast.parse("def f(a): return a[1:] + 2").body[0]
+    >>> text_of(lowered(tree).body[0])
+    'return a[1:] + 2'
+    """
+    if isinstance(node, Closure):
+        node = node.body[0] if len(node.body) == 1 else Name(node.at, node.name)
+    if isinstance(node, Statement):
+        return "\n".join(map(ast.unparse, Writer().statement(node)))
+    return ast.unparse(Writer().value(node)) if isinstance(node, Value) and not isinstance(node, Operator) else ""
+
+
+def code_of(function: Closure, filename: str) -> CodeType:
+    """The code of a function that another one makes; names that it declares as the other's are free in it."""
+    tree = Writer().definition(function, function.name if function.name.isidentifier() else "_lambda")
+    tree.decorator_list = []
+    around = ast.parse("def around(): pass")
+    outer = around.body[0]
+    assert isinstance(outer, ast.FunctionDef)
+    outer.body = [*(ast.parse(f"{name} = None").body[0] for name in sorted(function.outer)), tree]
+    (made,) = [each for each in compile(around, filename, "exec").co_consts if isinstance(each, CodeType)]
+    (code,) = [each for each in made.co_consts if isinstance(each, CodeType)]
+    return code

@@ -27,9 +27,9 @@ from typing import Any
 
 from autobatch.errors import FROM_PLAIN_CODE, KEEP_IN_A_FILE, Unsupported, shown_file
 from autobatch.program.bounded_caches import CodeCache
+from autobatch.program.liveness import annotate
 from autobatch.program.lowering import lowered
 from autobatch.program.normal_form import Closure
-from autobatch.program.normal_liveness import annotate
 from autobatch.program.quote import located, parse
 from autobatch.program.scopes import parameters
 

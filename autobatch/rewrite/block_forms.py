@@ -33,6 +33,7 @@ from autobatch.lazy.fibers import shared_item
 from autobatch.lazy.trace import plain_parts
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.folding import folded
+from autobatch.program.liveness import annotate
 from autobatch.program.normal_form import (
     TEMPORARY,
     Bind,
@@ -54,7 +55,6 @@ from autobatch.program.normal_form import (
     target_names,
     walk,
 )
-from autobatch.program.normal_liveness import annotate
 from autobatch.program.python_text import Writer, source_of
 from autobatch.program.quote import calling, statements
 from autobatch.program.scopes import Scope

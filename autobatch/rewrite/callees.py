@@ -23,8 +23,8 @@ from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.numpy.python_math import OF_NUMBERS
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.folding import folded
+from autobatch.program.liveness import annotate
 from autobatch.program.normal_form import Call, Constant, Name, Names, Node, Place, Read, Value, path_of
-from autobatch.program.normal_liveness import annotate
 from autobatch.program.python_text import Writer
 from autobatch.program.quote import expression
 from autobatch.program.scopes import Guard, Scope

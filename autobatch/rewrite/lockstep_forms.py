@@ -20,8 +20,8 @@ from autobatch.lockstep.emitter import LockStepWriter, is_pause
 from autobatch.lockstep.runtime import NAMES
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.folding import folded
+from autobatch.program.liveness import annotate, binds
 from autobatch.program.normal_form import Closure, Names, Statement, Value, closures, walk, with_bodies, with_values
-from autobatch.program.normal_liveness import annotate, binds
 from autobatch.program.ownership import Ownership
 from autobatch.program.scopes import Guard, Scope
 from autobatch.program.source import PARSING, compiled, inner_codes, normal_form

@@ -31,6 +31,7 @@ from autobatch.ops.rules.dispatch import top_box
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.effects import Reader, updated, usual_meaning
 from autobatch.program.folding import folded
+from autobatch.program.liveness import binds
 from autobatch.program.normal_form import (
     ARITHMETIC,
     COMPARED,
@@ -48,7 +49,6 @@ from autobatch.program.normal_form import (
     closures,
     walk,
 )
-from autobatch.program.normal_liveness import binds
 from autobatch.program.ownership import Ownership, is_fresh, is_maker, stored_names
 from autobatch.program.scopes import Scope
 from autobatch.program.source import compiled, inner_codes, normal_form, remember

@@ -10,9 +10,9 @@ import pytest
 
 from autobatch import batch, examples
 from autobatch.errors import UnsupportedError
+from autobatch.program.liveness import annotate
 from autobatch.program.lowering import lowered
 from autobatch.program.normal_form import Loop, walk
-from autobatch.program.normal_liveness import annotate
 from autobatch.program.quote import expression, statements
 from autobatch.program.source import normal_form
 from autobatch.rewrite.block_forms import block_source

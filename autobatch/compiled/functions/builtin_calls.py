@@ -1,6 +1,5 @@
 """Python's own functions: builtins, `math`, `heapq` and some of `collections`."""
 
-import ast
 import collections
 import functools
 import heapq
@@ -21,6 +20,7 @@ from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value
 from autobatch.core.op import Op
 from autobatch.errors import MAKE_A_LIST
 from autobatch.ops.numpy.python_math import OPS_OF_NUMBERS
+from autobatch.program import normal_form as nf
 
 
 def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:
@@ -217,7 +217,7 @@ def chr_(reader: Any, node: Any, value: Value) -> Value:
 
 
 def reduced(
-    reader: Any, node: ast.Call, argument: ast.expr, step: Callable[[Value, Value], Value], first: Value | None,
+    reader: Any, node: nf.Call, argument: nf.Value, step: Callable[[Value, Value], Value], first: Value | None,
     made: Callable[[Value], Value] | None = None,
 ) -> str:  # fmt: skip
     """Reduce an iterable argument with `step(so_far, item)`; returns the name of the variable that holds the result.
@@ -225,7 +225,7 @@ def reduced(
     Args:
         first: the value to begin with, if any; made: maps an item to what is reduced, by default the item itself.
     """
-    name = f"fold.{node.lineno}.{node.col_offset}"
+    name = f"fold.{node.at.line}.{node.at.column}"
     if first is not None:
         reader.assign(name, first)
     else:
@@ -253,15 +253,8 @@ def reduced(
         reader.env.pop(name)
         reader.assign(name, value)
 
-    _over(reader, argument, item)
+    iteration.each_item(reader, argument, item)
     return name
-
-
-def _over(reader: Any, argument: ast.expr, item: Callable[[Value], None]) -> None:
-    if isinstance(argument, ast.GeneratorExp):
-        iteration.scoped_loops(reader, argument, lambda: item(reader.expr(argument.elt)))
-    else:
-        iteration.each(reader, iteration.items_of(reader, argument), item)
 
 
 def _finished(reader: Any, name: str, node: Any, default: Value | None = None) -> Value:
@@ -281,7 +274,7 @@ def _finished(reader: Any, name: str, node: Any, default: Value | None = None) -
 
 @calls(sum)
 @takes_nodes
-def sum_(reader: Any, node: ast.Call, start: ast.expr | None = None) -> Value:
+def sum_(reader: Any, node: nf.Call, start: nf.Value | None = None) -> Value:
     """`sum`."""
     given = start or (node.args[1] if len(node.args) > 1 else None)
     first = reader.once(reader.expr(given)) if given is not None else reader.constant(0, node)
@@ -295,7 +288,7 @@ def sum_(reader: Any, node: ast.Call, start: ast.expr | None = None) -> Value:
 
 
 def _extreme(
-    reader: Any, node: ast.Call, default: ast.expr | None = None, key: ast.expr | None = None, *, sign: str
+    reader: Any, node: nf.Call, default: nf.Value | None = None, key: nf.Value | None = None, *, sign: str
 ) -> Value:
     """`max` and `min`; with a key, of pairs of the key and the value."""
     called = None if key is None else _called_with(reader, key, node)
@@ -328,12 +321,13 @@ calls(max)(takes_nodes(functools.partial(_extreme, sign="Gt")))
 calls(min)(takes_nodes(functools.partial(_extreme, sign="Lt")))
 
 
-def _quantifier(reader: Any, node: ast.Call, until: bool) -> Value:
+def _quantifier(reader: Any, node: nf.Call, until: bool) -> Value:
     """`any`, which reads until an item is true, and `all`, which reads until one is false."""
     out = reader.temp(str(not until), BOOL)
     argument = node.args[0]
-    is_generator = isinstance(argument, ast.GeneratorExp)
-    if isinstance(argument, ast.GeneratorExp) and len(argument.generators) > 1:
+    generator = iteration.generator_of(reader, argument)
+    is_generator = generator is not None
+    if generator is not None and sum(isinstance(x, nf.Loop) for x in nf.walk(generator.body)) > 1:
         raise reader.refuse("a generator of several loops, of which not all is read", node, instead=MAKE_A_LIST)
 
     def item(value: Value) -> None:
@@ -341,7 +335,7 @@ def _quantifier(reader: Any, node: ast.Call, until: bool) -> Value:
         found = [f"{out.text} = {until}", *(["break"] if is_generator else [])]
         reader.emit(f"if {truth if until else f'not {truth}'}:", found)
 
-    _over(reader, argument, item)
+    iteration.each_item(reader, argument, item)
     return out
 
 
@@ -349,13 +343,13 @@ calls(any)(takes_nodes(functools.partial(_quantifier, until=True)))
 calls(all)(takes_nodes(functools.partial(_quantifier, until=False)))
 
 
-def _collected(reader: Any, node: ast.Call, kind: Any) -> Value:
+def _collected(reader: Any, node: nf.Call, kind: Any) -> Value:
     """A new list, set or deque of the items of an iterable."""
     if len(node.args) > 1:
         raise reader.refuse("with these arguments it is not compiled", node)
     out = containers.new(reader, node, kind)
     if node.args:
-        _over(reader, node.args[0], lambda item: containers.put(reader, out, reader.once(item), node))
+        iteration.each_item(reader, node.args[0], lambda item: containers.put(reader, out, reader.once(item), node))
     return out
 
 
@@ -366,7 +360,7 @@ calls(set)(takes_nodes(functools.partial(_collected, kind=types.Set)))
 
 @calls(collections.Counter)
 @takes_nodes
-def counter(reader: Any, node: ast.Call) -> Value:
+def counter(reader: Any, node: nf.Call) -> Value:
     """`collections.Counter` of items."""
     out = containers.new(reader, node, types.Counts)
 
@@ -376,7 +370,7 @@ def counter(reader: Any, node: ast.Call) -> Value:
         containers.assign_key(reader, out, key, reader.binary("Add", before, reader.constant(1, node), node), node)
 
     if node.args:
-        _over(reader, node.args[0], count)
+        iteration.each_item(reader, node.args[0], count)
     return out
 
 
@@ -391,13 +385,13 @@ def defaultdict(reader: Any, node: Any, factory: Value) -> Value:
 
 
 @calls(dict)
-def dict_(reader: Any, node: ast.Call) -> Value:
+def dict_(reader: Any, node: nf.Call) -> Value:
     """`dict()`."""
     return containers.new(reader, node, types.Dict)
 
 
 @calls(tuple)
-def tuple_(reader: Any, node: ast.Call, value: Value) -> Value:
+def tuple_(reader: Any, node: nf.Call, value: Value) -> Value:
     """`tuple` of a value whose length is known while compiling."""
     if not isinstance(value.kind, types.Tuple):
         raise reader.refuse("a tuple of a length that is known only when it runs", node)
@@ -406,11 +400,11 @@ def tuple_(reader: Any, node: ast.Call, value: Value) -> Value:
 
 @calls(sorted)
 @takes_nodes
-def sorted_(reader: Any, node: ast.Call, key: ast.expr | None = None, reverse: ast.expr | None = None) -> Value:
+def sorted_(reader: Any, node: nf.Call, key: nf.Value | None = None, reverse: nf.Value | None = None) -> Value:
     """`sorted`."""
     argument = node.args[0]
     out = containers.new(reader, node, types.List)
-    if not isinstance(argument, ast.GeneratorExp | ast.Call):
+    if not isinstance(argument, nf.Call) or argument.symbol:
         value = reader.once(reader.expr(argument))
         if isinstance(value.kind, types.Set):  # the order of a set does not show in the result
             if value.kind.elem is not None:
@@ -420,7 +414,7 @@ def sorted_(reader: Any, node: ast.Call, key: ast.expr | None = None, reverse: a
             items = iteration.items_of_value(reader, value, node)
             iteration.each(reader, items, lambda item: containers.put(reader, out, reader.once(item), node))
     else:
-        _over(reader, argument, lambda item: containers.put(reader, out, reader.once(item), node))
+        iteration.each_item(reader, argument, lambda item: containers.put(reader, out, reader.once(item), node))
     sort(reader, node, out, key, reverse)
     return out
 
@@ -428,7 +422,7 @@ def sorted_(reader: Any, node: ast.Call, key: ast.expr | None = None, reverse: a
 @methods(types.List, "sort")
 @takes_nodes
 def sort(
-    reader: Any, node: ast.Call, holder: Value, key: ast.expr | None = None, reverse: ast.expr | None = None
+    reader: Any, node: nf.Call, holder: Value, key: nf.Value | None = None, reverse: nf.Value | None = None
 ) -> Value:
     """`list.sort`, which is stable."""
     containers.changed(reader, holder, node)
@@ -448,21 +442,20 @@ def sort(
     return Value(NONE, "0", None)
 
 
-def _called_with(reader: Any, key: ast.expr, node: Any) -> Callable[[Value], Value]:
+def _called_with(reader: Any, key: nf.Value, node: Any) -> Callable[[Value], Value]:
     """A key function, as a function of values: the body of a lambda is read in place, any other function is called."""
-    if isinstance(key, ast.Lambda):
-        if len(key.args.args) != 1 or key.args.defaults or key.args.vararg or key.args.kwarg or key.args.kwonlyargs:
+    if isinstance(key, nf.Closure):
+        given = key.parameters
+        if len(given.names) != 1 or given.positional != given.names or given.defaults:
             raise reader.refuse("a key of other than one argument", node)
-        if not hasattr(key, "scope_names"):
-            reader.program.scopes += 1
-            name = key.args.args[0].arg
-            iteration.rename(key.body, {name}, reader.program.scopes)
-            key.scope_names = f"{name}.{reader.program.scopes}"  # type: ignore[attr-defined]
 
         def call(value: Value) -> Value:
-            reader.locals.add(key.scope_names)  # type: ignore[attr-defined]
-            reader.assign(key.scope_names, value)  # type: ignore[attr-defined]
-            return reader.expr(key.body)
+            body, names = iteration.in_place(reader, key)
+            reader.assign(names[given.names[0]], value)
+            (result,) = body
+            assert isinstance(result, nf.Return)
+            assert result.value is not None
+            return reader.expr(result.value)
 
         return call
     function = reader.expr(key)
@@ -503,7 +496,7 @@ def _without_nan(reader: Any, text: str, kind: Any) -> None:
 @calls(heapq.heappush, heapq.heappop, heapq.heappushpop, heapq.heapreplace, heapq.heapify)
 def heap(reader: Any, node: Any, holder: Value, *values: Value) -> Value:
     """The functions of `heapq` that change a heap; each with the value that is pushed, if any."""
-    name = reader.expr(node.func).constant.__name__
+    name = reader.expr(node.function).constant.__name__
     if not isinstance(holder.kind, types.List) or len(values) != int("push" in name or "replace" in name):
         raise reader.refuse(f"a heap in a {holder.kind}", node)
     held = [reader.once(value) for value in values]

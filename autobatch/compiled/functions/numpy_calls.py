@@ -1,6 +1,5 @@
 """NumPy's functions: arrays are made, reduced, sorted and searched, with NumPy's types and guards for its errors."""
 
-import ast
 import itertools
 from typing import Any
 
@@ -16,6 +15,7 @@ from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_flo
 from autobatch.core.op import Op
 from autobatch.errors import BUILD_ARRAYS, Unsupported
 from autobatch.ops.numpy.reductions import REDUCTIONS, argmax_p
+from autobatch.program import normal_form as nf
 
 # --- dtypes, shapes, new arrays
 
@@ -150,22 +150,26 @@ def copy(reader: Any, node: Any, value: Value) -> Value:
     return reader.temp(f"{value.text}.copy()", types.Array(value.kind.dtype, value.kind.ndim))
 
 
+def _written_out(node: nf.Value) -> list[nf.Value]:
+    """The items of a list or tuple that is written out; [] of anything else."""
+    return node.args if isinstance(node, nf.Call) and node.symbol in ("list", "tuple") else []
+
+
 @calls(np.array, np.asarray)
 @takes_nodes
-def array(reader: Any, node: ast.Call, dtype: ast.expr | None = None) -> Value:
+def array(reader: Any, node: nf.Call, dtype: nf.Value | None = None) -> Value:
     """`np.array` or `np.asarray` of an array, a list, or nested lists that are written out."""
     if not 1 <= len(node.args) <= 2:
         raise reader.refuse("with these arguments it is not compiled", node)
     given = node.args[1] if len(node.args) == 2 else dtype
     wanted = None if given is None else reader.expr(given)
-    function = reader.expr(node.func).kind.value
+    function = reader.expr(node.function).kind.value
     source = node.args[0]
-    if isinstance(source, ast.List | ast.Tuple) and source.elts and isinstance(source.elts[0], ast.List | ast.Tuple):
-        written: list[Any] = list(source.elts)
-        rows = [reader.expr(ast.copy_location(ast.Tuple(each.elts, ast.Load()), each)) for each in written]
-        return _stacked(reader, rows, wanted, node)
-    if isinstance(source, ast.List) and source.elts:
-        value = reader.tuple_of([reader.expr(each) for each in source.elts])
+    rows = _written_out(source)
+    if rows and all(_written_out(row) for row in rows):
+        return _stacked(reader, [reader.tuple_of(reader.exprs(_written_out(row))) for row in rows], wanted, node)
+    if rows and isinstance(source, nf.Call) and source.symbol == "list":
+        value = reader.tuple_of([reader.expr(each) for each in rows])
     else:
         value = reader.expr(source)
     if isinstance(value.kind, types.Array):
@@ -232,12 +236,11 @@ def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, fl
 
 @calls(np.concatenate)
 @takes_nodes
-def concatenate(reader: Any, node: ast.Call) -> Value:
+def concatenate(reader: Any, node: nf.Call) -> Value:
     """`np.concatenate` of vectors in a list or tuple that is written out."""
-    value = None
-    if len(node.args) == 1 and isinstance(node.args[0], ast.List | ast.Tuple):
-        value = reader.expr(ast.copy_location(ast.Tuple(node.args[0].elts, ast.Load()), node))
-    if value is None or not value.parts:
+    written = _written_out(node.args[0]) if len(node.args) == 1 else []
+    value = reader.tuple_of(reader.exprs(written))
+    if not value.parts:
         raise reader.refuse("what is joined has to be written out", node)
     parts = [arrays.as_array(reader, part, node) for part in value.parts]
     if any(part.kind.ndim != 1 for part in parts):
@@ -307,7 +310,7 @@ def nonzero(reader: Any, node: Any, value: Value) -> Value:
     if value.kind.ndim != 1:
         raise reader.refuse("of a matrix", node)
     out = reader.temp(f"np.nonzero({value.text})[0]", types.Array("int64", 1))
-    function = reader.expr(node.func).kind.value if isinstance(node.func, ast.Name | ast.Attribute) else np.nonzero
+    function = reader.expr(node.function).kind.value if isinstance(node, nf.Call) else np.nonzero
     return out if function is np.flatnonzero else reader.tuple_of([out])
 
 
@@ -422,7 +425,7 @@ def var(
     middle = mean(reader, node, value, axis, reader.constant(True, node))
     off = reader.once(arrays.elementwise(reader, np.subtract, [value, reader.once(middle)], node))
     out = mean(reader, node, arrays.elementwise(reader, np.multiply, [off, off], node), axis, keepdims)
-    name = node.func.attr if isinstance(node.func, ast.Attribute) else reader.expr(node.func).kind.value.__name__
+    name = nf.method_of(node) or reader.expr(node.function).kind.value.__name__
     return arrays.elementwise(reader, np.sqrt, [reader.once(out)], node) if name == "std" else out
 
 
@@ -546,17 +549,17 @@ def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
 @methods(types.Array, "ravel", "flatten")
 def ravel(reader: Any, node: Any, value: Value) -> Value:
     """`array.flatten` and `array.ravel`."""
-    if node.func.attr == "ravel":
+    if nf.method_of(node) == "ravel":
         reader.fail_if(f"not {value.text}.flags.c_contiguous")
     out = reader.temp(f"np.ascontiguousarray({value.text}).ravel()", value.kind.view(1))
-    return copy(reader, node, out) if node.func.attr == "flatten" else out
+    return copy(reader, node, out) if nf.method_of(node) == "flatten" else out
 
 
 @methods(types.Array, "item", "tolist")
 def item(reader: Any, node: Any, value: Value) -> Value:
     """`array.item` of one element; `array.tolist` of a vector."""
     kind = {"f": FLOAT, "b": BOOL}.get(np.dtype(value.kind.dtype).kind, INT)
-    if node.func.attr == "item":
+    if nf.method_of(node) == "item":
         reader.fail_if(f"{value.text}.size != 1")
         first = reader.temp(f"np.ascontiguousarray({value.text}).ravel()[0]", types.Scalar(value.kind.dtype, False))
         return reader.temp(cast(first, kind), kind)

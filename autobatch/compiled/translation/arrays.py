@@ -1,6 +1,5 @@
 """Arrays: items, slices, writes and element-wise operations, by NumPy's own loops, with guards for NumPy's errors."""
 
-import ast
 import dataclasses
 import warnings
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ from autobatch.compiled.translation.source_program import Lines, flat
 from autobatch.compiled.translation.statement_reader import FAIL
 from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, numba_type, parts_of
 from autobatch.facts import operators
+from autobatch.program import normal_form as nf
 
 _UFUNCS: dict[str, Any] = {each.syntax.__name__: each.ufunc for each in (*operators.BINARY, *operators.UNARY)}
 _TESTS = {np.isnan: "np.isnan", np.isinf: "np.isinf", np.isfinite: "np.isfinite"}
@@ -76,7 +76,7 @@ class ArrayIndex:
     rank: int = 1
 
 
-def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> ArrayIndex:
+def _index(reader: Any, holder: Value, index: nf.Value, node: Any) -> ArrayIndex:
     """Evaluate an index and check it."""
     kind = holder.kind
     given = _parts_of_index(reader, index, node)
@@ -85,7 +85,7 @@ def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> ArrayIndex
         reader.stop(IndexError)
     place = next((i for i, part in enumerate(given) if isinstance(part, str) and part == "..."), None)
     if place is not None:
-        given[place : place + 1] = [ast.Slice(None, None, None)] * (kind.ndim - wide)
+        given[place : place + 1] = [None] * (kind.ndim - wide)
     out = ArrayIndex([], [], [], [])
     arrays: list[tuple[int, Value]] = []
     for part in given:
@@ -93,8 +93,8 @@ def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> ArrayIndex
         length = f"{holder.text}.shape[{axis}]"
         if isinstance(part, str):
             out.new.append(len(out.parts))
-        elif isinstance(part, ast.Slice):
-            out.parts.append(slice_text(reader, part))
+        elif part is None or isinstance(part, nf.Call):
+            out.parts.append(":" if part is None else slice_text(reader, part))
             out.slices.append(True)
         elif _is_mask(part):
             for one in _mask_places(reader, part, holder, axis, node):
@@ -118,14 +118,15 @@ def _index(reader: Any, holder: Value, index: ast.expr, node: Any) -> ArrayIndex
     return out
 
 
-def _parts_of_index(reader: Any, index: ast.expr, node: Any) -> list[Any]:
-    nodes = list(index.elts) if isinstance(index, ast.Tuple) else [index]
+def _parts_of_index(reader: Any, index: nf.Value, node: Any) -> list[Any]:
+    """The parts of an index: a value each, a call of `slice` that is not evaluated, "..." or "new" (None)."""
+    nodes = index.args if isinstance(index, nf.Call) and index.symbol == "tuple" else [index]
     parts: list[Any] = []
     for part in nodes:
-        if isinstance(part, ast.Slice):
+        if isinstance(part, nf.Call) and part.symbol == "slice":
             parts.append(part)
             continue
-        if isinstance(part, ast.Constant) and part.value is Ellipsis:
+        if isinstance(part, nf.Constant) and part.value is Ellipsis:
             parts.append("...")
             continue
         value = reader.expr(part)
@@ -178,11 +179,11 @@ def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[in
     out.count = f"{out.parts[out.fancy[0]][:-3]}.size"
 
 
-def slice_text(reader: Any, node: ast.Slice) -> str:
+def slice_text(reader: Any, node: nf.Call) -> str:
     """A slice of a list, a string or an array as text, which means what it means in Python."""
     parts: list[Any] = []
-    for part in (node.lower, node.upper, node.step):
-        if part is None:
+    for part in node.args:
+        if nf.is_none(part):
             parts.append(None)
             continue
         value = reader.expr(part)
@@ -197,18 +198,19 @@ def slice_text(reader: Any, node: ast.Slice) -> str:
     return ":".join(texts) if parts[2] is not None else ":".join(texts[:2])
 
 
-def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
+def item(reader: Any, holder: Value, index: nf.Value, node: Any) -> Value:
     """`holder[index]`."""
     holder = reader.once(holder)
     found = _index(reader, holder, index, node)
     return taken(reader, holder, found)
 
 
-def looked_up(reader: Any, table: Value, index: ast.expr, node: Any) -> Value:
+def looked_up(reader: Any, table: Value, index: nf.Value, node: Any) -> Value:
     """`table[index]`: a copy of the rows with these ids, which must not be negative."""
     table = reader.once(table)
     holder = Value(table.kind.weights, table.text)
-    ids = None if isinstance(index, ast.Slice | ast.Tuple) else reader.once(reader.expr(index))
+    several = isinstance(index, nf.Call) and index.symbol in ("slice", "tuple")
+    ids = None if several else reader.once(reader.expr(index))
     if ids is not None and types.is_number(ids.kind) and ids.kind.kind in "iu":
         k = in_range(reader, reader.index(ids, node), f"{table.text}.shape[0]", ids, signed=False)
         if ids.bounds.low is None or ids.bounds.low < 0:
@@ -327,7 +329,7 @@ def converted(reader: Any, value: Value, to: str, node: Any) -> str:
     return lift(reader, one, value).text
 
 
-def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: Any) -> None:
+def set_item(reader: Any, holder: Value, index: nf.Value, value: Value, node: Any) -> None:
     """`holder[index] = value`."""
     holder, value = reader.once(holder), reader.once(value)
     writable(reader, holder, node)
@@ -417,20 +419,19 @@ def safe_sources(dtype: str) -> set[str]:
     )
 
 
-def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> None:
-    """`holder[index] op= value`."""
+def augment_item(reader: Any, holder: Value, key: nf.Value, more: nf.Value, node: Any, op: str) -> None:
+    """`holder[key] op= more`."""
     kind = holder.kind
     writable(reader, holder, node)
-    target: Any = node.target
-    index = _index(reader, holder, target.slice, node)
+    index = _index(reader, holder, key, node)
     if index.fancy or not any(index.slices):
         old = taken(reader, holder, index)
-        put_at(reader, holder, index, reader.once(reader.binary(op, old, reader.expr(node.value), node)), node)
+        put_at(reader, holder, index, reader.once(reader.binary(op, old, reader.expr(more), node)), node)
         return
     if index.new:
         raise reader.refuse("None in an index that is assigned to", node)
     view = reader.temp(f"{holder.text}[{', '.join(index.parts)}]", kind.view(sum(index.slices)))
-    augment(reader, view, op, reader.expr(node.value), node)
+    augment(reader, view, op, reader.expr(more), node)
 
 
 def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:

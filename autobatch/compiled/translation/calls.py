@@ -1,6 +1,5 @@
 """Calls: what is called, with which arguments, and the tables of functions and methods that compiled code knows."""
 
-import ast
 import dataclasses
 import functools
 import inspect
@@ -12,12 +11,19 @@ import numpy as np
 
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import BOOL, INT
-from autobatch.compiled.translation.local_functions import LocalFunction, holds_local, memoised, outer_values, rebind
+from autobatch.compiled.translation.local_functions import (
+    LocalFunction,
+    holds_local,
+    memoised,
+    outer_values,
+    rebind,
+)
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value
 from autobatch.core.diagnostics import is_library
 from autobatch.core.op import Op
-from autobatch.errors import Unsupported
+from autobatch.errors import MAKE_A_LIST, Unsupported
 from autobatch.ops.rules.dispatch import SOURCES, UFUNCS
+from autobatch.program import normal_form as nf
 
 _PYTHON_SOURCES = "autobatch.compiled.functions.python_sources"
 
@@ -97,24 +103,25 @@ def implements(*functions: Any, into: dict[Any, Any] = CALLS) -> Callable[[Any],
     return register
 
 
-def call_function(reader: Any, node: ast.Call) -> Value:
+def call_function(reader: Any, node: nf.Call) -> Value:
     """Read a call expression."""
-    if any(word.arg is None for word in node.keywords):
+    if any(not name for name, _ in node.keywords):
         raise reader.refuse("arguments with **", node)
-    keywords = {str(word.arg): word.value for word in node.keywords}
-    if isinstance(node.func, ast.Attribute):
-        holder = reader.expr(node.func.value)
-        if not isinstance(holder.kind, types.Static):
-            return _method(reader, node, holder, node.func.attr, keywords)
-        function = reader.on_attribute(node.func)
-    else:
-        function = reader.expr(node.func)
+    keywords = dict(node.keywords)
+    match node.function:
+        case nf.Read(base=base, key=str(name)):
+            holder = reader.expr(base)
+            if not isinstance(holder.kind, types.Static):
+                return _method(reader, node, holder, name, keywords)
+            function = reader.attribute(node.function, name)
+        case _:
+            function = reader.expr(node.function)
     if not isinstance(function.kind, types.Static):
         raise reader.refuse(f"a call of a {function.kind}", node)
     return call_object(reader, node, function.kind.value, keywords)
 
 
-def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dict[str, ast.expr]) -> Value:
+def _method(reader: Any, node: nf.Call, holder: Value, name: str, keywords: dict[str, nf.Value]) -> Value:
     kind: Any = types.Scalar if isinstance(holder.kind, types.Union) else type(holder.kind)
     handler = METHODS.get((kind, name)) or (METHODS.get((types.Dict, name)) if issubclass(kind, types.Dict) else None)
     if handler is None and kind is types.Array and hasattr(np.ndarray, name):
@@ -138,16 +145,19 @@ def _method(reader: Any, node: ast.Call, holder: Value, name: str, keywords: dic
     return _handled(reader, node, handler, [holder], keywords)
 
 
-def call_object(reader: Any, node: ast.Call, function: Any, keywords: dict[str, ast.expr]) -> Value:
+def call_object(reader: Any, node: nf.Call, function: Any, keywords: dict[str, nf.Value]) -> Value:
     """A call of an object that is known while compiling."""
     handler = handler_of(function)
     if handler is not None:
         return _handled(reader, node, handler, [], keywords)
+    if isinstance(function, nf.Closure):
+        raise reader.refuse("a generator that is not read at once", node, instead=MAKE_A_LIST)
+    args, named = reader.exprs(node.args), _named(reader, keywords)
     if isinstance(function, LocalFunction):
-        return _local_call(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
+        return _local_call(reader, node, function, args, named)
     if isinstance(function, type) and reader.makes_plainly(function):
-        return _new_object(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
-    return _plain_call(reader, node, function, reader.exprs(node.args), _named(reader, keywords))
+        return _new_object(reader, node, function, args, named)
+    return _plain_call(reader, node, function, args, named)
 
 
 def _new_object(reader: Any, node: Any, cls: type, args: list[Value], named: dict[str, Value]) -> Value:
@@ -162,7 +172,7 @@ def _new_object(reader: Any, node: Any, cls: type, args: list[Value], named: dic
     return reader.struct_of(cls, names, [values[name] for name in names], node)
 
 
-def _named(reader: Any, keywords: dict[str, ast.expr]) -> dict[str, Value]:
+def _named(reader: Any, keywords: dict[str, nf.Value]) -> dict[str, Value]:
     return {name: reader.expr(value) for name, value in keywords.items()}
 
 
@@ -237,12 +247,12 @@ def _local_call(reader: Any, node: Any, local: LocalFunction, args: list[Value],
     return memoised(reader, node, reader.read(local.memo, node), values, call)
 
 
-def _handled(reader: Any, node: ast.Call, handler: Handler, first: list[Value], keywords: dict[str, ast.expr]) -> Value:
+def _handled(reader: Any, node: nf.Call, handler: Handler, first: list[Value], keywords: dict[str, nf.Value]) -> Value:
     args: list[Value] = []
     named: dict[str, Any] = keywords
     if not getattr(handler, "takes_nodes", False):
         args, named = reader.exprs(node.args), _named(reader, keywords)
-    elif any(isinstance(arg, ast.Starred) for arg in node.args):
+    elif any(isinstance(arg, nf.Spread) for arg in node.args):
         raise reader.refuse("arguments with *", node)
     try:
         return handler(reader, node, *first, *args, **named)
@@ -290,14 +300,14 @@ def bound_arguments(
     local: LocalFunction | None = None,
 ) -> list[Value]:  # fmt: skip
     """The values of a function's parameters, in their order, with defaults filled in."""
-    tree = reader.program.tree(function).args
-    positional = [arg.arg for arg in (*tree.posonlyargs, *tree.args)]
-    only_named = [arg.arg for arg in tree.kwonlyargs]
-    if tree.kwarg:
+    form = reader.program.form(function).parameters
+    positional = [*form.positional_only, *form.positional]
+    only_named = form.keyword_only
+    if form.named_rest:
         raise reader.refuse("a function of any number of arguments", node)
     values = dict(zip(positional, args, strict=False))
     if (
-        (len(args) > len(positional) and not tree.vararg)
+        (len(args) > len(positional) and not form.rest)
         or set(named) & set(values)
         or set(named) - set(positional) - set(only_named)
     ):
@@ -318,7 +328,7 @@ def bound_arguments(
             raise reader.refuse(f"the default of {name} is a {type(default).__name__}, which calls share", node)
         read = functools.partial(given.get if name in given else defaults.get, name)
         values[name] = reader.known_object(default, read, name, node)
-    more = [reader.tuple_of(args[len(positional) :])] if tree.vararg else []
+    more = [reader.tuple_of(args[len(positional) :])] if form.rest else []
     return [*(values[name] for name in (*positional, *only_named)), *more]
 
 

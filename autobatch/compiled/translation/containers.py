@@ -1,6 +1,5 @@
 """Tuples, lists, dicts, sets and strings: items, operators, comparisons and methods; guards for Python's errors."""
 
-import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from autobatch.compiled.translation.exact_types import BOOL, INT, NONE, STR
 from autobatch.compiled.translation.iteration import content
 from autobatch.compiled.translation.number_operators import COMPARISONS, OPERATORS, in_range
 from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, convert, parts_of, rep
+from autobatch.program import normal_form as nf
 
 
 def new(reader: Any, node: Any, container: Any) -> Value:
@@ -93,10 +93,10 @@ def literal(reader: Any, node: Any, values: Sequence[Value], container: Any) -> 
     return out
 
 
-def list_literal(reader: Any, node: ast.List) -> Value:
+def list_literal(reader: Any, node: nf.Call) -> Value:
     """A list literal, maybe with `*` in it."""
-    stars = [isinstance(each, ast.Starred) for each in node.elts]
-    values = [reader.expr(each.value if isinstance(each, ast.Starred) else each) for each in node.elts]
+    stars = [isinstance(each, nf.Spread) for each in node.args]
+    values = [reader.expr(each.value if isinstance(each, nf.Spread) else each) for each in node.args]
     held = list(map(reader.once, values))
     out = new(reader, node, types.List)
     for is_star, value in zip(stars, held, strict=True):
@@ -122,45 +122,24 @@ def struct_of(reader: Any, cls: type, names: Sequence[str], values: Sequence[Val
     return reader.temp(text, types.Struct(tuple(value.kind for value in held), cls, tuple(names)))
 
 
-def dict_literal(reader: Any, node: ast.Dict) -> Value:
+def dict_literal(reader: Any, node: nf.Call) -> Value:
     """A dict literal; if its keys are all constant strings, an object with named parts."""
-    words = [key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)]
-    if words and len(set(words)) == len(node.keys):
-        return struct_of(reader, dict, words, reader.exprs(node.values), node)
-    if any(key is None for key in node.keys):
+    items = [each.args for each in node.args if isinstance(each, nf.Call)]
+    if len(items) < len(node.args):
         raise reader.refuse("a dict with ** in it", node)
-    pairs = []
-    for key, value in zip(node.keys, node.values, strict=True):
-        assert key is not None
-        pairs.append((reader.held(reader.expr(key)), reader.held(reader.expr(value))))
+    words = [key.value for key, _ in items if isinstance(key, nf.Constant) and isinstance(key.value, str)]
+    if words and len(set(words)) == len(items):
+        return struct_of(reader, dict, words, reader.exprs([value for _, value in items]), node)
+    pairs = [(reader.held(reader.expr(key)), reader.held(reader.expr(value))) for key, value in items]
     out = new(reader, node, types.Dict)
     for key, value in pairs:
         assign_key(reader, out, key, value, node)
     return out
 
 
-def comprehension(reader: Any, node: Any, container: Any) -> Value:
-    """A list or set comprehension."""
-    out = new(reader, node, container)
-    iteration.scoped_loops(reader, node, lambda: put(reader, out, reader.once(reader.expr(node.elt)), node))
-    return out
-
-
-def dict_comprehension(reader: Any, node: ast.DictComp) -> Value:
-    """A dict comprehension."""
-    out = new(reader, node, types.Dict)
-
-    def put_pair() -> None:
-        key = reader.held(reader.expr(node.key))
-        assign_key(reader, out, key, reader.once(reader.expr(node.value)), node)
-
-    iteration.scoped_loops(reader, node, put_pair)
-    return out
-
-
-def unpack_with_star(reader: Any, value: Value, targets: Sequence[ast.expr], node: Any) -> None:
+def unpack_with_star(reader: Any, value: Value, target: nf.Unpack, node: Any) -> None:
     """`a, *b, c = value` of a tuple or a list."""
-    star = next(place for place, each in enumerate(targets) if isinstance(each, ast.Starred))
+    targets, star = target.targets, target.starred
     after = len(targets) - star - 1
     value = reader.once(value)
     rest = new(reader, node, types.List)
@@ -183,21 +162,19 @@ def unpack_with_star(reader: Any, value: Value, targets: Sequence[ast.expr], nod
         iteration.each(reader, middle, lambda each: put(reader, rest, each, node))
     else:
         raise reader.refuse(f"a {value.kind} that is unpacked with *", node)
-    for target, part in zip([*targets[:star], *targets[star + 1 :]], ends, strict=True):
-        reader.store(target, part)
-    reader.store(targets[star].value, rest)  # type: ignore[attr-defined]
+    for each, part in zip([*targets[:star], *targets[star + 1 :]], ends, strict=True):
+        reader.store(each, part, node)
+    reader.store(targets[star], rest, node)
 
 
-def item(reader: Any, holder: Value, index: ast.expr, node: Any) -> Value:
+def item(reader: Any, holder: Value, index: nf.Value, node: Any) -> Value:
     """`holder[index]`."""
     kind = holder.kind
-    if isinstance(index, ast.Slice):
+    if isinstance(index, nf.Call) and index.symbol == "slice":
         if isinstance(kind, types.Tuple) and holder.parts is None:
             holder = reader.tuple_of([Value(each, f"{holder.text}[{i}]") for i, each in enumerate(kind.items)])
         if isinstance(kind, types.Tuple):
-            ends = [
-                None if part is None else reader.expr(part).constant for part in (index.lower, index.upper, index.step)
-            ]
+            ends = [reader.expr(part).constant for part in index.args]
             if any(end is NO_CONSTANT for end in ends):
                 raise reader.refuse("a slice of a tuple that is not constant", node)
             return reader.tuple_of(holder.parts[slice(*ends)])
@@ -312,13 +289,14 @@ def _comparable_keys(a: types.Type, b: types.Type) -> bool:
     return False
 
 
-def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: Any) -> None:
+def set_item(reader: Any, holder: Value, index: nf.Value, value: Value, node: Any) -> None:
     """`holder[index] = value`."""
     holder, value = reader.once(holder), reader.once(value)
-    if isinstance(index, ast.Slice) and isinstance(holder.kind, types.List) and index.step is None:
-        _set_slice(reader, holder, index, value, node)
+    part = index if isinstance(index, nf.Call) and index.symbol == "slice" else None
+    if part is not None and isinstance(holder.kind, types.List) and nf.is_none(part.args[2]):
+        _set_slice(reader, holder, part, value, node)
         return
-    if isinstance(index, ast.Slice) or not isinstance(holder.kind, types.List | types.Dict):
+    if part is not None or not isinstance(holder.kind, types.List | types.Dict):
         raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
     key = reader.expr(index)
     if isinstance(holder.kind, types.Dict):
@@ -329,13 +307,13 @@ def set_item(reader: Any, holder: Value, index: ast.expr, value: Value, node: An
     reader.emit(f"list_put({holder.text}, {k}, {text})")
 
 
-def _set_slice(reader: Any, holder: Value, index: ast.Slice, value: Value, node: Any) -> None:
+def _set_slice(reader: Any, holder: Value, index: nf.Call, value: Value, node: Any) -> None:
     """`list[a:b] = list`: the old items are popped, then the new ones inserted."""
     if not isinstance(value.kind, types.List) or value.text == holder.text:
         raise reader.refuse(f"a {value.kind} in a slice of a list", node)
     changed(reader, holder, node)
     first, last = reader.fresh("start"), reader.fresh("stop")
-    ends = arrays.slice_text(reader, ast.Slice(index.lower, index.upper, None)).split(":")
+    ends = arrays.slice_text(reader, index).split(":")
     length = f"len({holder.text})"
     reader.emit(f"{first} = clamp_slice_bound({ends[0] or '0'}, {length})")
     reader.emit(f"{last} = max({first}, clamp_slice_bound({ends[1] or length}, {length}))")
@@ -349,9 +327,9 @@ def _set_slice(reader: Any, holder: Value, index: ast.Slice, value: Value, node:
     iteration.each(reader, items, put_in)
 
 
-def delete(reader: Any, holder: Value, index: ast.expr, node: Any) -> None:
+def delete(reader: Any, holder: Value, index: nf.Value, node: Any) -> None:
     """`del holder[index]` of a list or a dict."""
-    if isinstance(index, ast.Slice):
+    if isinstance(index, nf.Call) and index.symbol == "slice":
         raise reader.refuse("del of a slice", node)
     key = reader.once(reader.expr(index))
     if isinstance(holder.kind, types.List):
@@ -369,18 +347,17 @@ def assign_key(reader: Any, holder: Value, key: Value, value: Value, node: Any) 
     reader.emit(f"{holder.text}[{k}] = {text}")
 
 
-def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> None:
-    """`holder[index] op= value`; the index is computed once."""
-    target: Any = node.target
-    if isinstance(target.slice, ast.Slice):
+def augment_item(reader: Any, holder: Value, index: nf.Value, more: nf.Value, node: Any, op: str) -> None:
+    """`holder[index] op= more`; the index is computed once."""
+    if isinstance(index, nf.Call) and index.symbol == "slice":
         raise reader.refuse("an assignment to a slice", node)
-    key = reader.once(reader.expr(target.slice))
+    key = reader.once(reader.expr(index))
     if isinstance(holder.kind, types.List):
         place = in_range(reader, reader.index(key, node), f"len({holder.text})", key)
         old = reader.temp(f"list_item({holder.text}, {place})", content(reader, holder.kind))
         if isinstance(old.kind, types.List | types.Set | types.Dict | types.Array):
             raise reader.refuse("an element that is changed in place", node)
-        value = reader.binary(op, old, reader.expr(node.value), node)
+        value = reader.binary(op, old, reader.expr(more), node)
         reader.emit(f"list_put({holder.text}, {place}, {widened(reader, holder, value, node)})")
         return
     if not isinstance(holder.kind, types.Dict):
@@ -391,7 +368,7 @@ def augment_item(reader: Any, holder: Value, node: ast.AugAssign, op: str) -> No
         old = _value_at(reader, holder, key, node)
     if isinstance(old.kind, types.List | types.Set | types.Dict | types.Array):
         raise reader.refuse("an element that is changed in place", node)
-    assign_key(reader, holder, key, reader.once(reader.binary(op, old, reader.expr(node.value), node)), node)
+    assign_key(reader, holder, key, reader.once(reader.binary(op, old, reader.expr(more), node)), node)
 
 
 def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
@@ -644,7 +621,7 @@ def extend(reader: Any, node: Any, holder: Value, values: Value) -> Value:
 def reverse(reader: Any, node: Any, holder: Value) -> Value:
     """`list.reverse`; `clear` of a list, dict or set."""
     changed(reader, holder, node)
-    reader.emit(f"{holder.text}.{node.func.attr}()")
+    reader.emit(f"{holder.text}.{nf.method_of(node)}()")
     return _NOTHING()
 
 

@@ -1,9 +1,8 @@
 """Expressions: each is read into a `Value`, and the code that computes it is written, in Python's order."""
 
-import ast
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,9 +20,9 @@ from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram
 from autobatch.compiled.translation.statement_reader import StatementReader
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, convert, joined_bounds, parts_of
-from autobatch.errors import MAKE_A_LIST
-from autobatch.facts.operators import BINARY
+from autobatch.facts.operators import BINARY, UNARY
 from autobatch.facts.types import is_plain
+from autobatch.program import normal_form as nf
 
 _OPERATORS = {
     plain: [name for each in BINARY for name in (each.method, each.reflected) if name in vars(plain)]
@@ -31,25 +30,79 @@ _OPERATORS = {
 }
 
 
+WORDS = {each.symbol: each.syntax.__name__ for each in BINARY} | {
+    "is": "Is", "is not": "IsNot", "in": "In", "not in": "NotIn",
+    **{each.name: each.syntax.__name__ for each in UNARY},
+}  # fmt: skip
+
+
 class ExpressionReader(StatementReader):
     """Reads a function: statements and the expressions in them."""
 
-    on_list, on_dict, on_dictcomp = containers.list_literal, containers.dict_literal, containers.dict_comprehension
-    on_call, on_lambda, on_for = call_function, local_functions.define, iteration.for_each
+    define, for_each, in_place = local_functions.define, iteration.for_each, iteration.in_place
     on_try, on_match = try_and_match.try_statement, try_and_match.match_statement
     key_of, put_key, struct_of = containers.widened, containers.assign_key, containers.struct_of
 
-    def expr(self, node: ast.expr) -> Value:
-        method = getattr(self, f"on_{type(node).__name__.lower()}", None)
-        if method is None:
-            raise self.refuse(f"{type(node).__name__} is not compiled", node)
-        return method(node)
+    def expr(self, node: nf.Value) -> Value:
+        match node:
+            case nf.Name():
+                return self.name(node)
+            case nf.Constant(value=value):
+                if value is Ellipsis or isinstance(value, bytes | complex):
+                    raise self.refuse(f"{value!r} is not compiled", node)
+                return self.constant(value, node)
+            case nf.Call():
+                return self.operation(node) if node.symbol else call_function(self, node)
+            case nf.Read(key=str() as key):
+                return self.attribute(node, key)
+            case nf.Read(key=nf.Value() as key):
+                return self.item(node, key)
+            case nf.Closure(is_generator=True):
+                return self.constant(node, node)  # read in place where it is called
+            case nf.Closure():
+                return self.define(node)
+        raise self.refuse("it stays Python", node)
 
-    def exprs(self, nodes: Sequence[ast.expr]) -> list[Value]:
+    def operation(self, node: nf.Call) -> Value:
+        """What syntax calls."""
+        symbol, args = node.symbol, node.args
+        match symbol:
+            case "tuple":
+                return self.tuple_of(self.exprs(args))
+            case "list":
+                return containers.list_literal(self, node)
+            case "set":
+                return containers.literal(self, node, self.exprs(args), types.Set)
+            case "dict":
+                return containers.dict_literal(self, node)
+            case "not":
+                return self.negated(node)
+            case "truth":
+                value = self.expr(args[0])
+                if value.constant is not NO_CONSTANT:
+                    return self.constant(bool(value.constant), node)
+                return self.temp(self.truth(value, args[0]), BOOL)
+            case "neg" | "pos" | "invert":
+                return self.unary(WORDS[symbol], self.expr(args[0]), node)
+            case "format":
+                raise self.refuse("a formatted string", node)
+            case "slice":
+                raise self.refuse("Slice is not compiled", node)
+        if is_update(symbol):
+            return self.updated(node)
+        if symbol in number_operators.ORDERS:
+            none = self.is_none(node)
+            if none is not None:
+                return none
+        left, right = self.expr(args[0]), self.expr(args[1])
+        does = self.compared if symbol in number_operators.ORDERS else self.binary
+        return does(WORDS[symbol], left, right, node)
+
+    def exprs(self, nodes: Sequence[nf.Value]) -> list[Value]:
         """The values of several expressions."""
         out: list[Value] = []
         for node in nodes:
-            if not isinstance(node, ast.Starred):
+            if not isinstance(node, nf.Spread):
                 out.append(self.expr(node))
                 continue
             value = self.once(self.expr(node.value))
@@ -74,42 +127,13 @@ class ExpressionReader(StatementReader):
             return str(bool(kind.items))
         raise self.refuse(f"whether a {kind} is true", node)
 
-    # --- names and constants
+    # --- names and operators
 
-    def on_name(self, node: ast.Name) -> Value:
-        """The value of a variable; a copy if the same expression might bind the variable again."""
-        value = self.read(node.id, node)
+    def name(self, node: nf.Name) -> Value:
+        """The value of a variable; a copy if a call in the same expression might bind the variable again."""
+        value = self.read(node.id, node, whole=node.id.startswith(nf.TEMPORARY))
         binds = any(node.id in each.binds for each in self.program.local_functions.values())
-        return self.held(value) if binds or node.id in self.rebound else value
-
-    def on_constant(self, node: ast.Constant) -> Value:
-        if node.value is Ellipsis or isinstance(node.value, bytes | complex):
-            raise self.refuse(f"{node.value!r} is not compiled", node)
-        return self.constant(node.value, node)
-
-    def on_tuple(self, node: ast.Tuple) -> Value:
-        return self.tuple_of(self.exprs(node.elts))
-
-    def on_set(self, node: ast.Set) -> Value:
-        return containers.literal(self, node, self.exprs(node.elts), types.Set)
-
-    def on_listcomp(self, node: ast.ListComp) -> Value:
-        return containers.comprehension(self, node, types.List)
-
-    def on_setcomp(self, node: ast.SetComp) -> Value:
-        return containers.comprehension(self, node, types.Set)
-
-    def on_generatorexp(self, node: ast.GeneratorExp) -> Value:
-        raise self.refuse("a generator that is not read at once", node, instead=MAKE_A_LIST)
-
-    def on_joinedstr(self, node: ast.JoinedStr) -> Value:
-        raise self.refuse("a formatted string", node)
-
-    # --- operators
-
-    def on_binop(self, node: ast.BinOp) -> Value:
-        left = self.expr(node.left)
-        return self.binary(type(node.op).__name__, left, self.expr(node.right), node)
+        return self.held(value) if binds else value
 
     def as_number(self, value: Value, node: Any) -> Value:
         """An operand: members of an IntEnum, and other numbers with the operators of int or float, as plain numbers."""
@@ -136,13 +160,15 @@ class ExpressionReader(StatementReader):
             return arrays.operator(self, op, a, b, node)
         return containers.operator(self, op, a, b, node)
 
-    def on_unaryop(self, node: ast.UnaryOp) -> Value:
-        value = self.expr(node.operand)
-        op = type(node.op).__name__
-        if op == "Not":
-            if value.constant is not NO_CONSTANT:
-                return self.constant(not value.constant, node)
-            return self.temp(f"not {self.truth(value, node.operand)}", BOOL)
+    def negated(self, node: nf.Call) -> Value:
+        """`not value`."""
+        value = self.expr(node.args[0])
+        if value.constant is not NO_CONSTANT:
+            return self.constant(not value.constant, node)
+        return self.temp(f"not {self.truth(value, node.args[0])}", BOOL)
+
+    def unary(self, op: str, value: Value, node: nf.Node) -> Value:
+        """`-value`, `+value` or `~value`."""
         if isinstance(value.kind, types.Array):
             return arrays.unary(self, op, value, node)
         if not isinstance(value.kind, types.Scalar | types.Union):
@@ -159,21 +185,6 @@ class ExpressionReader(StatementReader):
         if value.kind.kind != "i":
             raise self.refuse(f"~ of {value.kind}", node)
         return self.temp(f"~{value.text}", value.kind)
-
-    def on_boolop(self, node: ast.BoolOp) -> Value:
-        return self._and_or(node.values, isinstance(node.op, ast.And), node)
-
-    def _and_or(self, nodes: Sequence[ast.expr], is_and: bool, node: Any) -> Value:
-        first = self.expr(nodes[0])
-        if len(nodes) == 1:
-            return first
-        if first.constant is not NO_CONSTANT:
-            return self._and_or(nodes[1:], is_and, node) if bool(first.constant) == is_and else first
-        first = self.held(first)
-        truth = self.truth(first, nodes[0])
-        return self.choice(
-            truth if is_and else f"not {truth}", lambda: self._and_or(nodes[1:], is_and, node), lambda: first, node
-        )
 
     def connected(self, first: Value, rest: Callable[[], Value], is_and: bool, node: Any) -> Value:
         """The truth of `first and rest()`, or of `first or rest()`."""
@@ -228,73 +239,40 @@ class ExpressionReader(StatementReader):
         parts = ", ".join(f"select({condition}, {one}[{i}], {two}[{i}])" for i in range(3))
         return self.temp(f"({parts})", kind)
 
-    def condition(self, node: ast.expr) -> Value:
+    def condition(self, node: nf.Value) -> Value:
         """The truth of an expression; computes no more of it than that needs."""
         match node:
-            case ast.Compare(left=left, ops=[op], comparators=[right]) if not isinstance(op, ast.Is | ast.IsNot):
+            case nf.Call(function=nf.Operator(symbol=symbol), args=[left, right]) if (
+                symbol in number_operators.ORDERS and symbol not in ("is", "is not")
+            ):
                 a, b = self.exprs([left, right])
-                quick = number_operators.quick_compare(self, type(op).__name__, self.once(a), self.once(b))
+                quick = number_operators.quick_compare(self, WORDS[symbol], self.once(a), self.once(b))
                 if quick is not None:
                     return Value(BOOL, quick)
-                value = self.compared(type(op).__name__, a, b, node)
-            case ast.BoolOp(op=op, values=[first, *rest]):
-                is_and = isinstance(op, ast.And)
-                value = self.condition(first)
-                more = ast.copy_location(ast.BoolOp(op, rest), node)
-                return self.connected(value, lambda: self.condition(more), is_and, node) if rest else value
-            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                value = self.compared(WORDS[symbol], a, b, node)
+            case nf.Call(function=nf.Operator(symbol="not"), args=[operand]):
                 value = self.condition(operand)
                 if value.constant is not NO_CONSTANT:
                     return Value(BOOL, str(not value.constant), not value.constant)
                 return Value(BOOL, f"(not {value.text})")
+            case nf.Call(function=nf.Operator(symbol="truth"), args=[operand]):
+                return self.condition(operand)
             case _:
                 value = self.expr(node)
         if value.constant is not NO_CONSTANT:
             return Value(BOOL, str(bool(value.constant)), bool(value.constant))
         return Value(BOOL, self.truth(value, node))
 
-    def on_ifexp(self, node: ast.IfExp) -> Value:
-        made: list[tuple[Lines, Value]] = []
-
-        def way(body: ast.expr) -> Any:
-            return lambda: made.append((self.lines, self.expr(body)))
-
-        self.conditional(node.test, way(node.body), way(node.orelse), None)
-        kind = self._joined_kind(made, node)
-        if isinstance(kind, types.Static) or len(made) == 1:
-            return made[0][1]
-        return self._merge_branches(made, kind)
-
-    def on_compare(self, node: ast.Compare) -> Value:
-        none = self.on_compare_none(node)
-        if none is not None:
-            return none
-        return self._chain(self.expr(node.left), list(zip(node.ops, node.comparators, strict=True)), node)
-
-    def on_compare_none(self, node: ast.Compare) -> Value | None:
+    def is_none(self, node: nf.Call) -> Value | None:
         """`name is None` for a variable that may be None (a plain read of it would leave None to Python); else None."""
         match node:
-            case ast.Compare(
-                left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]
+            case nf.Call(
+                function=nf.Operator(symbol="is" | "is not" as sign), args=[nf.Name(id=name), nf.Constant(value=None)]
             ):
                 known = (self.env or {}).get(name)
                 if known is not None and isinstance(known.kind, types.Maybe) and not known.maybe_unbound:
-                    sign = "not " if isinstance(op, ast.Is) else ""
-                    return self.temp(f"{sign}{self.variable(name, known.kind)}[0]", BOOL)
+                    return self.temp(f"{'not ' if sign == 'is' else ''}{self.variable(name, known.kind)}[0]", BOOL)
         return None
-
-    def _chain(self, left: Value, rest: list[Any], node: Any) -> Value:
-        (op, comparator), *more = rest
-        right = self.expr(comparator)
-        if more:
-            right = self.held(right)
-        out = self.compared(type(op).__name__, left, right, node)
-        if not more:
-            return out
-        if out.constant is not NO_CONSTANT:
-            return self._chain(right, more, node) if out.constant else out
-        out = self.held(out)
-        return self.choice(self.truth(out, node), lambda: self._chain(right, more, node), lambda: out, node)
 
     def compared(self, op: str, a: Value, b: Value, node: Any) -> Value:
         """`a op b`, where `op` is a comparison, `in` or `is`."""
@@ -325,16 +303,12 @@ class ExpressionReader(StatementReader):
             return self.temp(f"({a.text}[0] == 0) == {same}", BOOL)
         return self.constant((a.kind == NONE) == same, node)
 
-    def on_namedexpr(self, node: ast.NamedExpr) -> Value:
-        value = self.expr(node.value)
-        self.store(node.target, value)
-        return self.read(node.target.id, node)
+    # --- attributes and items
 
-    # --- attributes, items, calls
-
-    def on_attribute(self, node: ast.Attribute) -> Value:
-        value = self.expr(node.value)
-        kind, name = value.kind, node.attr
+    def attribute(self, node: nf.Read, name: str) -> Value:
+        """`base.name`."""
+        value = self.expr(node.base)
+        kind = value.kind
         if isinstance(kind, types.Static):
             holder = kind.value
             try:
@@ -353,61 +327,95 @@ class ExpressionReader(StatementReader):
             return arrays.attribute(self, Value(kind.weights, value.text), name, node)
         raise self.refuse(f"the attribute {name} of a {kind}", node)
 
-    def on_subscript(self, node: ast.Subscript) -> Value:
-        value = self.expr(node.value)
-        kind = value.kind
-        if isinstance(kind, types.Array):
-            return arrays.item(self, value, node.slice, node)
-        if isinstance(kind, types.LookedUp):
-            return arrays.looked_up(self, value, node.slice, node)
-        return containers.item(self, value, node.slice, node)
+    def item(self, node: nf.Read, key: nf.Value) -> Value:
+        """`base[key]`."""
+        value = self.expr(node.base)
+        if isinstance(value.kind, types.Array):
+            return arrays.item(self, value, key, node)
+        if isinstance(value.kind, types.LookedUp):
+            return arrays.looked_up(self, value, key, node)
+        return containers.item(self, value, key, node)
 
     def makes_plainly(self, cls: type) -> bool:
         """True if objects of a class consist of their fields alone: a plain dataclass or named tuple."""
         is_one = dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
         return is_one and is_plain(cls)
 
-    # --- statements and functions within
+    # --- statements
 
-    def on_with(self, node: ast.With) -> None:
-        for item in node.items:  # a float operation that sets a flag leaves the example to Python, which warns or not
-            called = item.context_expr.func if isinstance(item.context_expr, ast.Call) else None
-            if called is None or self.expr(called).constant is not np.errstate or item.optional_vars is not None:
-                raise self.refuse("a `with` block", node)
-            given = item.context_expr.keywords  # type: ignore[attr-defined]
-            if any(word.arg in ("all", "under") and self.expr(word.value).constant != "ignore" for word in given):
-                raise self.refuse("a `with` block that asks for underflow to be reported", node)
+    def on_bind(self, node: nf.Bind) -> None:
+        match node:
+            case nf.Bind(target=None, value=nf.Yield(value=item, every=False)) if self.yields:
+                take = self.yields.pop()  # an item may be made of another generator, which is read in place, too
+                take(self.expr(item))
+                self.yields.append(take)
+            case nf.Bind(target=nf.Unpack() | str(), value=None):
+                raise self.refuse("del of a name", node)
+            case nf.Bind(target=None, value=nf.Value() as value):
+                self.expr(value)
+            case nf.Bind(target=nf.Unpack() | str() as target, value=nf.Value() as value):
+                self.store(target, self.expr(value), node)
+
+    def on_write(self, node: nf.Write) -> None:
+        key = node.key
+        if isinstance(key, str):
+            raise self.refuse("an assignment to an attribute", node)
+        match node.value:
+            case None:
+                containers.delete(self, self.held(self.expr(node.base)), key, node)
+            case nf.Call(function=nf.Operator(symbol=symbol), args=[nf.Read(), value]) if is_update(symbol):
+                holder, op = self.held(self.expr(node.base)), WORDS[symbol[:-1]]
+                if isinstance(holder.kind, types.Array):
+                    arrays.augment_item(self, holder, key, value, node, op)
+                else:
+                    containers.augment_item(self, holder, key, value, node, op)
+            case value:
+                made = self.expr(value)
+                holder = self.expr(node.base)
+                if isinstance(holder.kind, types.Array):
+                    arrays.set_item(self, holder, key, made, node)
+                else:
+                    containers.set_item(self, holder, key, made, node)
+
+    def on_loop(self, node: nf.Loop) -> None:
+        if node.target is None:
+            self.while_(node)
+        else:
+            self.for_each(node)
+
+    def on_with(self, node: nf.With) -> None:
+        # a float operation that sets a flag leaves the example to Python, which warns or not
+        called = node.manager.function if isinstance(node.manager, nf.Call) else None
+        if called is None or self.expr(called).constant is not np.errstate or node.target is not None:
+            raise self.refuse("a `with` block", node)
+        given = node.manager.keywords  # type: ignore[attr-defined]
+        if any(name in ("all", "under") and self.expr(value).constant != "ignore" for name, value in given):
+            raise self.refuse("a `with` block that asks for underflow to be reported", node)
         self.block(node.body)
 
-    def on_delete(self, node: ast.Delete) -> None:
-        for target in node.targets:
-            if not isinstance(target, ast.Subscript):
-                raise self.refuse("del of a name", node)
-            containers.delete(self, self.held(self.expr(target.value)), target.slice, node)
-
-    def on_functiondef(self, node: ast.FunctionDef) -> None:
-        self.assign(node.name, local_functions.define(self, node))
+    def updated(self, node: nf.Call) -> Value:
+        """`value += more`: the value that the name is bound to afterwards."""
+        op = WORDS[node.symbol[:-1]]
+        old, value = self.expr(node.args[0]), self.expr(node.args[1])
+        if isinstance(old.kind, types.Array):
+            arrays.augment(self, old, op, value, node)
+        elif isinstance(old.kind, types.List | types.Set | types.Dict):
+            containers.augment(self, old, op, value, node)
+        else:
+            return self.binary(op, old, value, node)
+        return old
 
     # --- stores
 
-    def store(self, target: ast.expr, value: Value) -> None:
-        match target:
-            case ast.Name(id=name):
-                self.assign(name, value)
-            case ast.Tuple(elts=targets) | ast.List(elts=targets):
-                if any(isinstance(each, ast.Starred) for each in targets):
-                    containers.unpack_with_star(self, value, targets, target)
-                    return
-                for each, part in zip(targets, self.parts(value, len(targets), target), strict=True):
-                    self.store(each, part)
-            case ast.Subscript():
-                holder = self.expr(target.value)
-                if isinstance(holder.kind, types.Array):
-                    arrays.set_item(self, holder, target.slice, value, target)
-                else:
-                    containers.set_item(self, holder, target.slice, value, target)
-            case _:
-                raise self.refuse(f"an assignment to {type(target).__name__}", target)
+    def store(self, target: nf.Target, value: Value, node: nf.Node) -> None:
+        """Bind the names of a target."""
+        if isinstance(target, str):
+            self.assign(target, value)
+        elif target.starred >= 0:
+            containers.unpack_with_star(self, value, target, node)
+        else:
+            for each, part in zip(target.targets, self.parts(value, len(target.targets), node), strict=True):
+                self.store(each, part, node)
 
     def parts(self, value: Value, count: int, node: Any) -> list[Value]:
         """The items of a value that is unpacked, each in a variable of its own."""
@@ -428,27 +436,6 @@ class ExpressionReader(StatementReader):
             return [arrays.row(self, value, str(i)) for i in range(count)]
         raise self.refuse(f"a {kind} that is unpacked", node)
 
-    def on_augassign(self, node: ast.AugAssign) -> None:
-        op = type(node.op).__name__
-        match node.target:
-            case ast.Name(id=name):
-                old = self.on_name(node.target)
-                value = self.expr(node.value)
-                if isinstance(old.kind, types.Array):
-                    arrays.augment(self, old, op, value, node)
-                elif isinstance(old.kind, types.List | types.Set | types.Dict):
-                    containers.augment(self, old, op, value, node)
-                else:
-                    self.assign(name, self.binary(op, old, value, node))
-            case ast.Subscript():
-                holder = self.held(self.expr(node.target.value))
-                if isinstance(holder.kind, types.Array):
-                    arrays.augment_item(self, holder, node, op)
-                else:
-                    containers.augment_item(self, holder, node, op)
-            case _:
-                raise self.refuse(f"an assignment to {type(node.target).__name__}", node)
-
     def index(self, value: Value, node: Any) -> str:
         """An index as an int64; for anything but an integer Python raises, so the example is left to it."""
         if isinstance(value.kind, types.Union):
@@ -456,6 +443,17 @@ class ExpressionReader(StatementReader):
         if not types.is_number(value.kind) or value.kind.kind == "f":
             self.stop()
         return value.text if value.kind.name == "int64" else f"int64({value.text})"
+
+    statements: ClassVar[dict[type[nf.Statement], Callable[..., None]]] = {
+        nf.Bind: on_bind, nf.Write: on_write, nf.Branch: StatementReader.on_branch, nf.Loop: on_loop,
+        nf.Jump: StatementReader.on_jump, nf.Return: StatementReader.on_return, nf.Raise: StatementReader.on_raise,
+        nf.Try: on_try, nf.With: on_with, nf.Match: on_match,
+    }  # fmt: skip
+
+
+def is_update(symbol: str) -> bool:
+    """True for the symbol of an augmented assignment."""
+    return symbol[-1:] == "=" and symbol[:-1] in WORDS and symbol not in WORDS
 
 
 def read_function(program: SourceProgram, instance: Instance) -> None:

@@ -1,6 +1,5 @@
 """Loops and comprehensions: an iterable is a length and a way to get its k-th item."""
 
-import ast
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
@@ -12,6 +11,9 @@ from autobatch.compiled.translation.calls import ITERATORS, call_values
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE, STR
 from autobatch.compiled.translation.source_program import Inline
 from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Bounds, Value, bounds_of, convert, rep
+from autobatch.program import normal_form as nf
+from autobatch.program.liveness import binds
+from autobatch.program.renaming import renamed
 
 
 @dataclasses.dataclass
@@ -31,10 +33,10 @@ class Iterated:
     take: Callable[[str], Value] | None = None
 
 
-def for_each(reader: Any, node: ast.For) -> None:
+def for_each(reader: Any, node: nf.Loop) -> None:
     """`for target in iterable`, its body and its `else`."""
-    items = items_of(reader, node.iter)
-    over_items(reader, node, items, lambda item: (reader.store(node.target, item), reader.block(node.body)))
+    items = items_of(reader, node.over)
+    over_items(reader, node, items, lambda item: (reader.store(node.target, item, node), reader.block(node.body)))
 
 
 def over_items(reader: Any, node: Any, items: Iterated, body: Callable[[Value], Any]) -> None:
@@ -57,29 +59,32 @@ def over_items(reader: Any, node: Any, items: Iterated, body: Callable[[Value], 
     reader.loop(node, head, lambda: body(take(k)), [], node.orelse)
 
 
-def items_of(reader: Any, node: ast.expr) -> Iterated:
+def items_of(reader: Any, node: nf.Value) -> Iterated:
     """The items that a loop iterates over."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+    if isinstance(node, nf.Name) and node.id in reader.given:
+        node = reader.given[node.id]
+    if isinstance(node, nf.Call) and isinstance(node.function, nf.Name | nf.Read):
         found = _iterator_call(reader, node)
         if found is not None:
             return found
     return items_of_value(reader, reader.held(reader.expr(node)), node)
 
 
-def _iterator_call(reader: Any, node: ast.Call) -> Iterated | None:
+def _iterator_call(reader: Any, node: nf.Call) -> Iterated | None:
     """`range`, `enumerate`, `zip` and the like, and views of a dict, which need not be made; None for other calls."""
-    if isinstance(node.func, ast.Attribute) and not isinstance(reader.expr(node.func.value).kind, types.Static):
-        if node.func.attr not in ("items", "keys", "values") or node.args:
+    holder = reader.expr(node.function.base) if isinstance(node.function, nf.Read) else None
+    if holder is not None and not isinstance(holder.kind, types.Static):
+        method = nf.method_of(node)
+        if method not in ("items", "keys", "values") or node.args:
             return None
-        holder = reader.expr(node.func.value)
         if not isinstance(holder.kind, types.Dict):
-            raise reader.refuse(f"{node.func.attr} of a {holder.kind}", node)
-        return dict_items(reader, reader.held(holder), node.func.attr)
-    function = reader.expr(node.func)
+            raise reader.refuse(f"{method} of a {holder.kind}", node)
+        return dict_items(reader, reader.held(holder), method)
+    function = reader.expr(node.function)
     called: Any = function.kind.value if isinstance(function.kind, types.Static) else None
-    if any(isinstance(arg, ast.Starred) for arg in node.args):
+    if any(isinstance(arg, nf.Spread) for arg in node.args):
         return None
-    words = {word.arg: word.value for word in node.keywords}
+    words = dict(node.keywords)
     if called is range and not words:
         return range_items(reader, [reader.expr(arg) for arg in node.args], node)
     if called is enumerate and 1 <= len(node.args) + len(words) <= 2:
@@ -129,7 +134,7 @@ def _together(parts: Sequence[Iterated], get: Callable[[str], Value]) -> Iterate
     return Iterated(length, get, any(part.changes for part in parts))
 
 
-def _filtered(reader: Any, node: ast.Call) -> Iterated:
+def _filtered(reader: Any, node: nf.Call) -> Iterated:
     """The items that `filter` lets through, in a new list."""
     test = reader.expr(node.args[0])
     if not (isinstance(test.kind, types.Static) or test.kind == NONE):
@@ -261,54 +266,47 @@ def each(reader: Any, items: Iterated, body: Callable[[Value], Any]) -> None:
     over_items(reader, GeneratedLoop(), items, body)
 
 
-def rename_bound_names(reader: Any, node: Any) -> None:
-    """Give the names that a comprehension binds a scope of their own, by renaming them once."""
-    if hasattr(node, "scope_names"):
-        reader.locals |= node.scope_names
+def generator_of(reader: Any, node: nf.Value) -> nf.Closure | None:
+    """The generator expression that a value is, if it is one."""
+    if isinstance(node, nf.Call) and isinstance(node.function, nf.Name):
+        known = (reader.env or {}).get(node.function.id)
+        if known is not None and isinstance(known.kind, types.Static) and isinstance(known.kind.value, nf.Closure):
+            return known.kind.value
+    return None
+
+
+def each_item(reader: Any, node: nf.Value, take: Callable[[Value], Any]) -> None:
+    """Run `take(item)` for each item of an argument; a generator expression is read in place."""
+    generator = generator_of(reader, node)
+    if generator is None:
+        each(reader, items_of(reader, node), take)
         return
-    names = {x.id for each in node.generators for x in ast.walk(each.target) if isinstance(x, ast.Name)}
-    reader.program.scopes += 1
-    number = reader.program.scopes
-    rename(node, names, number)
-    node.scope_names = {f"{name}.{number}" for name in names}
-    for x in ast.walk(node.generators[0].iter):  # the first iterable is of the scope around
-        if isinstance(x, ast.Name) and x.id in node.scope_names:
-            x.id = x.id.rpartition(".")[0]
-    reader.locals |= node.scope_names
+    assert isinstance(node, nf.Call)
+    body, names = in_place(reader, generator)
+    (items,) = generator.parameters.names
+    reader.given[names[items]] = node.args[0]
+    reader.yields.append(take)
+    reader.inside += 1
+    reader.block(body)
+    reader.inside -= 1
+    reader.yields.pop()
+    forget(reader, names)
 
 
-def rename(node: Any, names: set[str], number: int) -> None:
-    """Rename variables, in place, to `name.number`, which no other name can be."""
-    for x in ast.walk(node):
-        if isinstance(x, ast.Name) and x.id in names:
-            x.id = f"{x.id}.{number}"
+def in_place(reader: Any, function: nf.Closure) -> tuple[list[nf.Statement], dict[str, str]]:
+    """The body of a function with names of its own in the function around, and {name: its name there}."""
+    known = reader.program.in_place
+    if id(function) not in known:
+        number = len(known)
+        names = {name: f"{name}.{number}" for name in {*function.parameters.names, *binds(function.body)}}
+        known[id(function)] = renamed(function.body, names), names
+    body, names = known[id(function)]
+    reader.locals.update(names.values())
+    return body, names
 
 
-def scoped_loops(reader: Any, node: Any, body: Callable[[], Any]) -> None:
-    """Write the loops of a comprehension around `body()`."""
-    rename_bound_names(reader, node)
-    names = node.scope_names
-
-    def level(rest: Sequence[ast.comprehension]) -> None:
-        if not rest:
-            body()
-            return
-        first = rest[0]
-        if first.is_async:
-            raise reader.refuse("an asynchronous comprehension", first)
-
-        def inside(item: Value) -> None:
-            reader.store(first.target, item)
-            conditions(first.ifs, rest[1:])
-
-        each(reader, items_of(reader, first.iter), inside)
-
-    def conditions(tests: Sequence[ast.expr], rest: Sequence[ast.comprehension]) -> None:
-        if not tests:
-            level(rest)
-            return
-        reader.conditional(tests[0], lambda: conditions(tests[1:], rest), lambda: None, None)
-
-    level(node.generators)
-    for name in names:
-        reader.env.pop(name, None)
+def forget(reader: Any, names: dict[str, str]) -> None:
+    """Forget the variables of a function that was read in place."""
+    for name in names.values():
+        if reader.env is not None:
+            reader.env.pop(name, None)

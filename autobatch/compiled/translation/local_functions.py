@@ -5,8 +5,6 @@ free variables have the values that they have in the caller, and its `nonlocal` 
 memoised function, nested or of a module, has a dict from its arguments to its results.
 """
 
-import ast
-import copy
 import dataclasses
 import functools
 import types as python_types
@@ -15,9 +13,9 @@ from typing import Any
 
 from autobatch.compiled.translation.exact_types import CONFLICT, Dict, Scalar, Static, Tuple, Union
 from autobatch.compiled.translation.typed_text import Value
-from autobatch.program.liveness import annotate
-from autobatch.program.quote import parse
-from autobatch.program.source import as_function
+from autobatch.program import normal_form as nf
+from autobatch.program.liveness import binds, reads
+from autobatch.program.python_text import code_of, text_of
 
 
 @dataclasses.dataclass(eq=False)
@@ -43,22 +41,22 @@ class LocalFunction:
     memo: str = ""
 
 
-def define(reader: Any, node: ast.FunctionDef | ast.Lambda) -> Value:
+def define(reader: Any, node: nf.Closure) -> Value:
     """Read the definition of a nested function or lambda: its defaults are stored in hidden variables."""
     known = reader.program.local_functions
     if id(node) not in known:
         known[id(node)] = _local_function(reader, node, len(known))
     local: LocalFunction = known[id(node)]
-    args = node.args
-    positional = [*args.posonlyargs, *args.args]
+    args = node.parameters
+    positional = [*args.positional_only, *args.positional]
     given = list(zip(positional[len(positional) - len(args.defaults) :], args.defaults, strict=True))
-    given += [(arg, value) for arg, value in zip(args.kwonlyargs, args.kw_defaults, strict=True) if value is not None]
-    for arg, value in given:
+    given += [(n, v) for n, v in zip(args.keyword_only, args.keyword_defaults, strict=True) if v is not None]
+    for name, value in given:
         found = reader.expr(value)
         if not isinstance(found.kind, Scalar | Union | Tuple | Static):
-            raise reader.refuse(f"the default of {arg.arg} is a {found.kind}", node)
-        reader.locals.add(local.defaults[arg.arg])
-        reader.assign(local.defaults[arg.arg], found)
+            raise reader.refuse(f"the default of {name} is a {found.kind}", node)
+        reader.locals.add(local.defaults[name])
+        reader.assign(local.defaults[name], found)
     if local.memo:
         reader.locals.add(local.memo)
         kind = reader.site(node, Dict, 2)
@@ -66,62 +64,51 @@ def define(reader: Any, node: ast.FunctionDef | ast.Lambda) -> Value:
     return Value(Static(local), "0", local)
 
 
-def _local_function(reader: Any, node: ast.FunctionDef | ast.Lambda, number: int) -> LocalFunction:
-    memo = any(_is_memo(reader, each, node) for each in getattr(node, "decorator_list", ()))
-    owner = reader.instance.function
-    tree = as_function(copy.deepcopy(node), owner.__code__.co_name)
-    inner = [x for x in ast.walk(tree) if isinstance(x, ast.FunctionDef | ast.Lambda) and x is not tree]
-    if memo and inner:
+def _local_function(reader: Any, node: nf.Closure, number: int) -> LocalFunction:
+    memo = any(_is_memo(reader, each, node) for each in node.decorators)
+    if memo and len(list(nf.closures(node))) > 1:
         raise reader.refuse("a memoised function that makes others", node)
-    declared = {name for x in ast.walk(tree) if isinstance(x, ast.Nonlocal) for name in x.names}
-    holder = parse("def around(): pass")
-    holder.body[0].body = [  # type: ignore[attr-defined]
-        *(parse(f"{name} = None").body[0] for name in sorted(declared)), copy.deepcopy(tree),
-    ]  # fmt: skip
-    outside = compile(ast.fix_missing_locations(holder), owner.__code__.co_filename, "exec").co_consts[0]
-    (code,) = [each for each in outside.co_consts if isinstance(each, python_types.CodeType)]
-    own = {*code.co_varnames, *code.co_cellvars}
+    owner = reader.instance.function
+    code = code_of(node, owner.__code__.co_filename)
     closure = tuple(python_types.CellType() for _ in code.co_freevars)
     function = python_types.FunctionType(code, owner.__globals__, code.co_name, None, closure)
-    annotate(tree)
-    reader.program.trees[code] = tree
+    reader.program.forms[code] = node
     parent = reader.instance.local
     around = {*reader.own_names, *(parent.around if parent else ())}
-    mentions = {x.id for x in ast.walk(tree) if isinstance(x, ast.Name)} | declared
-    names = [arg.arg for arg in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs)]
-    defaults = {name: f"default.{number}.{name}" for name in names}
+    own = {*code.co_varnames, *code.co_cellvars}
+    mentions = {name for each in nf.closures(node) for name in reads(each.body) | binds(each.body)} | node.outer
+    defaults = {name: f"default.{number}.{name}" for name in node.parameters.names}
     return LocalFunction(
         function, parent.outer if parent else owner,
         frozenset({code, *(parent.scopes if parent else (owner.__code__,))}), frozenset(around),
-        frozenset((mentions - own) & around), frozenset(declared - own), defaults, f"memo.{number}" if memo else "",
+        frozenset((mentions - own) & around), frozenset(node.outer - own), defaults,
+        f"memo.{number}" if memo else "",
     )  # fmt: skip
 
 
-def _is_memo(reader: Any, decorator: ast.expr, node: Any) -> bool:
+def _is_memo(reader: Any, decorator: nf.Value, form: nf.Closure) -> bool:
     """True if a decorator memoises; a bounded `lru_cache` forgets, so a call that changes something may run twice."""
     bound: Any = None
     called = decorator
-    if isinstance(decorator, ast.Call):
-        called = decorator.func
-        given = [*decorator.args, *(word.value for word in decorator.keywords if word.arg == "maxsize")]
+    if isinstance(decorator, nf.Call):
+        called = decorator.function
+        given = [*decorator.args, *(value for name, value in decorator.keywords if name == "maxsize")]
         bound = reader.expr(given[0]).constant if given else 128
     found = reader.expr(called).constant
     if found is functools.cache or found is functools.lru_cache:
-        if found is functools.lru_cache and not isinstance(decorator, ast.Call):
+        if found is functools.lru_cache and not isinstance(decorator, nf.Call):
             bound = 128
-        if bound is not None and not _changes_nothing(node):
-            raise reader.refuse("a bounded cache of a function that changes something", node)
+        if bound is not None and not _changes_nothing(form):
+            raise reader.refuse("a bounded cache of a function that changes something", form)
         return True
-    raise reader.refuse(f"the decorator {ast.unparse(decorator)} is not compiled", node)
+    raise reader.refuse(f"the decorator {text_of(decorator)} is not compiled", form)
 
 
-def _changes_nothing(node: Any) -> bool:
+def _changes_nothing(form: nf.Closure) -> bool:
     """True if no statement of a function could change anything but its own names."""
-    stores = (ast.Attribute, ast.Subscript)
-    return not any(
-        isinstance(x, ast.Nonlocal | ast.Expr) or (isinstance(x, stores) and isinstance(x.ctx, ast.Store))
-        for x in ast.walk(node)
-        if not (isinstance(x, ast.Expr) and isinstance(x.value, ast.Constant))
+    nodes = nf.walk(form.body)
+    return not form.outer and not any(
+        isinstance(x, nf.Write) or (isinstance(x, nf.Bind) and x.target is None) for x in nodes
     )
 
 

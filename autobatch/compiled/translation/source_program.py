@@ -1,6 +1,5 @@
 """A program: a function of one example and what it calls, read until its types settle, then written for Numba."""
 
-import ast
 import dataclasses
 import types as python_types
 from collections.abc import Callable
@@ -10,16 +9,27 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import FLOAT
 from autobatch.compiled.translation.typed_text import constructor, rep
 from autobatch.errors import Reason, Unsupported
-from autobatch.program.liveness import annotate
-from autobatch.program.source import find, own_tree
+from autobatch.program.normal_form import (
+    Bind,
+    Call,
+    Closure,
+    Node,
+    Opaque,
+    OpaqueStatement,
+    Raise,
+    bodies_of,
+    closures,
+    values_of,
+)
+from autobatch.program.python_text import text_of
+from autobatch.program.source import find, written_lines
 
 _NEVER = {
-    ast.AsyncFor: "an asynchronous loop", ast.AsyncWith: "an asynchronous block", ast.Await: "await",
-    ast.ClassDef: "a class made in the function", ast.AsyncFunctionDef: "a coroutine", ast.Yield: "a generator",
-    ast.YieldFrom: "a generator", ast.TryStar: "a handler of exceptions",
-    ast.Global: "a global name that is bound", ast.Import: "an import", ast.ImportFrom: "an import",
-    ast.JoinedStr: "a formatted string",
+    "AsyncFor": "an asynchronous loop", "AsyncWith": "an asynchronous block", "Await": "await",
+    "ClassDef": "a class made in the function", "AsyncFunctionDef": "a coroutine",
+    "TryStar": "a handler of exceptions", "Import": "an import", "ImportFrom": "an import",
 }  # fmt: skip
+"""Syntax that stays Python, by its name in `ast`, and what to call it."""
 _PASSES = 40
 _INSTANCES = 60
 
@@ -101,13 +111,13 @@ class SourceProgram:
         self.loops: dict[str, str] = {}  # {name: text} of the loops over arrays that are used
         self.approximate = False
         self.recursive = False  # some function calls itself, maybe through others: all count their frames
-        self.scopes = 0
+        self.in_place: dict[int, Any] = {}  # functions that are read in place: their bodies, and the names in them
         self.containers = 0
         self.errors: list[Any] = []
         self.writes: list[types.Type] = []
         self.local_functions: dict[int, Any] = {}
         self.memos: dict[str, tuple[Any, types.Type]] = {}
-        self.trees: dict[Any, ast.FunctionDef] = {}
+        self.forms: dict[Any, Closure] = {}  # of the functions made in others, by their code
 
     def site(self, key: Any, size: int = 1, given: int = 0) -> types.AllocationSite:
         """The `AllocationSite` of this key, made on first use."""
@@ -138,17 +148,13 @@ class SourceProgram:
             self.changes[0] += 1
         return 2 + self.errors.index(error)
 
-    def tree(self, function: python_types.FunctionType) -> ast.FunctionDef:
-        """The syntax tree of a function, annotated with its live variables.
+    def form(self, function: python_types.FunctionType) -> Closure:
+        """The normal form of a function.
 
         Raises:
             Unsupported: its source is not found.
         """
-        code = function.__code__
-        if code not in self.trees:
-            tree = self.trees[code] = own_tree(function)
-            annotate(tree)
-        return self.trees[code]
+        return self.forms.get(function.__code__) or find(function).form
 
     def call(
         self, function: python_types.FunctionType, kinds: tuple[types.Type, ...], jitted: bool = False,
@@ -267,14 +273,42 @@ def flat(lines: Lines, depth: int = 0) -> list[str]:
 def first_refusal(function: python_types.FunctionType) -> Reason | None:
     """Why a function can never be compiled, with the line at fault; None if nothing in its syntax forbids it."""
     try:
-        tree = find(function).tree
+        form = find(function).form
     except Unsupported as error:
         return error.reason
-    allowed = {id(x) for node in ast.walk(tree) if isinstance(node, ast.Raise | ast.Assert) for x in ast.walk(node)}
-    for node in ast.walk(tree):
-        why = _NEVER.get(type(node))
-        if why is not None and node is not tree and id(node) not in allowed:
-            line = getattr(node, "lineno", tree.lineno)
-            what = ast.unparse(node).partition("\n")[0][:80]
-            return Reason(f"`{what}`: {why} is not compiled", (function.__code__.co_filename, line))
+    for made in closures(form):
+        why, node = _refused_in(made)
+        if made.is_generator and made.name != "<genexpr>":
+            why, node = "a generator", made.body[0] if made.body else made
+        elif made.shared:
+            why = "a global name that is bound"
+            node = next((each for each in made.body if isinstance(each, Bind) and each.target in made.shared), made)
+        if why is not None:
+            where = function.__code__.co_filename, node.at.line
+            return Reason(f"{text_at(function.__code__, node)}: {why} is not compiled", where)
     return None
+
+
+def text_at(code: python_types.CodeType, node: Node) -> str:
+    """The text of a node as the user wrote it, in backticks: its first line, at most 80 characters."""
+    at, lines = node.at, written_lines(code)
+    line = lines[at.line - 1].encode() if 0 < at.line <= len(lines) else b""
+    text = line[at.column : at.end_column if at.end_line == at.line else None].decode(errors="replace").strip()
+    return f"`{(text or text_of(node).partition(chr(10))[0])[:80]}`"
+
+
+def _refused_in(function: Closure) -> tuple[str | None, Node]:
+    """What compiled code has not, and where it first stands in a function; errors that are raised are not read."""
+    stack: list[Node] = []
+    stack += function.body[::-1]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, OpaqueStatement | Opaque):
+            why = _NEVER.get(type(node.syntax).__name__)
+            if why is not None:
+                return why, node
+        if isinstance(node, Call) and node.symbol == "format":
+            return "a formatted string", node
+        if not isinstance(node, Raise):
+            stack += [*values_of(node), *(each for body in bodies_of(node) for each in body)][::-1]
+    return None, function

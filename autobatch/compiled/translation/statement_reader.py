@@ -5,15 +5,13 @@ head of a loop) a variable of several types gets the type that joins them. If th
 refused. A variable that may be unbound has a flag beside it.
 """
 
-import ast
 import builtins
 import contextlib
 import dataclasses
 import functools
-import re
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,7 +22,8 @@ from autobatch.compiled.translation.source_program import Inline, Instance, Line
 from autobatch.compiled.translation.typed_text import ANY, NO_CONSTANT, Bounds, Value, convert, dummy, rep
 from autobatch.core.op import is_boxed
 from autobatch.errors import Unreachable, Unsupported
-from autobatch.program.scopes import bound_names
+from autobatch.program import normal_form as nf
+from autobatch.program.liveness import binds
 
 FAIL = "return 0, @dummy@"
 """Leaves the example to Python. A function returns `1, value`; `0, dummy` (this); `exception's number, dummy`."""
@@ -32,11 +31,16 @@ FAIL = "return 0, @dummy@"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variable:
-    """What is known about a variable at one point of the program; `bounds`: those of an int."""
+    """What is known about a variable at one point of the program.
+
+    Attributes:
+        bounds: those of an int. constant: the value of a temporary name, if it is known while compiling.
+    """
 
     kind: types.Type
     maybe_unbound: bool = False
     bounds: Bounds = ANY
+    constant: Any = NO_CONSTANT
 
 
 Env = dict[str, Variable]
@@ -84,15 +88,17 @@ class StatementReader:
         env: the variables at this point; None if the point is never reached.
         lines: where text is written.
         expr, condition, store: an expression's value, its truth, `target = value`; given by `ExpressionReader`.
+        statements: the method that reads each kind of statement; given by `ExpressionReader`.
     """
 
-    expr: Callable[[ast.expr], Value]
-    condition: Callable[[ast.expr], Value]
-    store: Callable[[ast.expr, Value], None]
+    expr: Callable[[nf.Value], Value]
+    condition: Callable[[nf.Value], Value]
+    store: Callable[[nf.Target, Value, nf.Node], None]
+    statements: ClassVar[dict[type[nf.Statement], Callable[..., None]]]
 
     def __init__(self, program: SourceProgram, instance: Instance) -> None:
         self.program, self.instance, self.function = program, instance, instance.function
-        self.tree = program.tree(instance.function)
+        self.form = program.form(instance.function)
         self.env: Env | None = {}
         self.lines: Lines = []
         self.names: dict[tuple[str, str], str] = {}
@@ -104,9 +110,11 @@ class StatementReader:
         code = instance.function.__code__
         self.own_names = frozenset((*code.co_varnames, *code.co_cellvars))
         self.locals = set(self.own_names)
-        self.rebound = {x.target.id for x in ast.walk(self.tree) if isinstance(x, ast.NamedExpr)}
         self.kept = frozenset(name for name, _ in instance.outer)  # outer variables, which others read afterwards
-        self.node: Any = self.tree
+        self.node: nf.Node = self.form
+        self.given: dict[str, nf.Value] = {}  # the iterables of generators that are read in place
+        self.yields: list[Callable[[Value], None]] = []  # what takes their items
+        self.inside = 0  # how many functions are read in place around this point
         self.unchanging: set[str] = set()  # parameters that nothing binds again
         self.at_first: dict[str, str] = {}  # what is computed once, at the start, from those alone, and its variable
 
@@ -145,7 +153,7 @@ class StatementReader:
     def typed(self, name: str, kind: types.Type) -> None:
         """Record the type of a variable that is written here, and the user's line."""
         self.instance.variables[name] = kind
-        self.instance.lines[name] = getattr(self.node, "lineno", 0)
+        self.instance.lines[name] = self.node.at.line
 
     def fail_if(self, condition: str, error: type[BaseException] | None = None) -> None:
         """Leave the example to Python if this condition holds.
@@ -194,10 +202,10 @@ class StatementReader:
 
     def refuse(self, why: str, node: Any = None, instead: str = "") -> Unsupported:
         """The exception to raise where there is no compiled form, with the user's line."""
-        node = node if node is not None and hasattr(node, "lineno") else self.node
+        node = node if isinstance(node, nf.Node) else self.node
         code = self.function.__code__
-        what = re.sub(r"([^\W\d]\w*)\.\d+", r"\1", ast.unparse(node).partition("\n")[0])  # without scope numbers
-        return Unsupported(f"`{what[:80]}`: {why}", node, instead=instead).at(code.co_filename, code.co_firstlineno)
+        what = source_program.text_at(code, node)
+        return Unsupported(f"{what}: {why}", node, instead=instead).at(code.co_filename, code.co_firstlineno)
 
     def site(self, node: Any, container: Any, size: int = 1) -> Any:
         """The type of the containers that are made at this node."""
@@ -238,7 +246,8 @@ class StatementReader:
         old = self.env.get(name)
         if old is not None and old.maybe_unbound:
             self.emit(f"b_{self.variable(name, None)} = True")
-        self.env[name] = Variable(value.kind, bounds=value.bounds)
+        constant = value.constant if name.startswith(nf.TEMPORARY) else NO_CONSTANT
+        self.env[name] = Variable(value.kind, bounds=value.bounds, constant=constant)
 
     def read(self, name: str, node: Any, whole: bool = False) -> Value:
         """The value of a name.
@@ -259,7 +268,7 @@ class StatementReader:
             if isinstance(known.kind, types.Maybe) and not whole:
                 self.fail_if(f"not {text}[0]")
                 return self.temp(f"{text}[1]", known.kind.inner)
-            return Value(known.kind, text, bounds=known.bounds)
+            return Value(known.kind, text, known.constant, known.bounds)
         local = self.instance.local
         if name in self.locals or (local is not None and name in local.around):
             self.stop()  # unbound on every path
@@ -381,7 +390,7 @@ class StatementReader:
             if maybe and isinstance(kind, types.Static):
                 kind = types.CONFLICT
             bounds = typed_text.joined_bounds(env[name].bounds for _, env in ends if name in env)
-            out[name] = Variable(kind, maybe, bounds)
+            out[name] = Variable(kind, maybe, bounds, _joined_constant([env.get(name) for _, env in ends]))
         for lines, env in ends:
             lines += self.conversions(env, out)
         return out
@@ -405,7 +414,7 @@ class StatementReader:
                 out.append(f"{flag} = True")
         return out
 
-    def block(self, body: Sequence[ast.stmt]) -> None:
+    def block(self, body: Sequence[nf.Statement]) -> None:
         """Read statements, one after the other."""
         for node in body:
             if self.env is None:
@@ -449,38 +458,22 @@ class StatementReader:
 
     # --- statements
 
-    def statement(self, node: ast.stmt) -> None:
+    def statement(self, node: nf.Statement) -> None:
         """Read one statement."""
-        method = getattr(self, f"on_{type(node).__name__.lower()}", None)
+        method = self.statements.get(type(node))
         if method is None:
-            raise self.refuse(f"{type(node).__name__} statements are not compiled", node)
-        method(node)
+            what = type(node.syntax).__name__ if isinstance(node, nf.OpaqueStatement) else type(node).__name__
+            raise self.refuse(f"{what} statements are not compiled", node)
+        method(self, node)
 
-    def on_pass(self, node: ast.Pass) -> None:
-        pass
-
-    def on_expr(self, node: ast.Expr) -> None:
-        if not isinstance(node.value, ast.Constant):
-            self.expr(node.value)
-
-    def on_assert(self, node: ast.Assert) -> None:
-        self.fail_if(f"not {self.condition(node.test).text}", AssertionError)
-
-    def on_raise(self, node: ast.Raise) -> None:
-        name = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-        found = self.expr(name).constant if isinstance(name, ast.Name | ast.Attribute) and node.cause is None else None
+    def on_raise(self, node: nf.Raise) -> None:
+        name = node.value.function if isinstance(node.value, nf.Call) else node.value
+        found: Any = None
+        if isinstance(name, nf.Operator):
+            found = AssertionError
+        elif isinstance(name, nf.Name | nf.Read) and node.cause is None:
+            found = self.expr(name).constant
         self.stop(found if isinstance(found, type) and issubclass(found, Exception) else None)
-
-    def on_assign(self, node: ast.Assign) -> None:
-        value = self.expr(node.value)
-        if len(node.targets) > 1 and not isinstance(value.kind, types.Static):
-            value = self.held(value)
-        for target in node.targets:
-            self.store(target, value)
-
-    def on_annassign(self, node: ast.AnnAssign) -> None:
-        if node.value is not None:
-            self.store(node.target, self.expr(node.value))
 
     def held(self, value: Value) -> Value:
         """The value in a new variable, which nothing else binds."""
@@ -492,8 +485,8 @@ class StatementReader:
         """The value as a name (or a constant): an expression is computed into a variable first."""
         return value if value.text.isidentifier() or value.constant is not NO_CONSTANT else self.held(value)
 
-    def on_return(self, node: ast.Return) -> None:
-        if isinstance(node.value, ast.Name):
+    def on_return(self, node: nf.Return) -> None:
+        if isinstance(node.value, nf.Name):
             value = self.read(node.value.id, node.value, whole=True)
         else:
             value = Value(NONE, "0", None) if node.value is None else self.expr(node.value)
@@ -512,20 +505,28 @@ class StatementReader:
         self.returns.append((place, value))
         self.env = None
 
-    def on_if(self, node: ast.If) -> None:
-        self.conditional(node.test, node.body, node.orelse, getattr(node, "live_out", None))
+    def on_branch(self, node: nf.Branch) -> None:
+        match node.orelse:
+            case [*_, nf.Raise(value=nf.Call(function=nf.Operator(symbol="assertion")))] if not node.body:
+                self.fail_if(f"not {self.condition(node.test).text}", AssertionError)
+            case _:
+                self.conditional(node.test, node.body, node.orelse, self.live(node.live_out))
 
-    def conditional(self, test: ast.expr, then: Any, other: Any, live: Any) -> None:
+    def live(self, names: nf.Names) -> nf.Names | None:
+        """The names that are live; None for all of them while another function is read in place."""
+        return None if self.inside else names
+
+    def conditional(self, test: nf.Value, then: Any, other: Any, live: Any) -> None:
         """`if test: then else: other`; for a constant test one arm is read, a test for None narrows a variable."""
         match test:
-            case ast.UnaryOp(op=ast.Not()):
-                return self.conditional(test.operand, other, then, live)
-            case ast.Compare(
-                left=ast.Name(id=name), ops=[ast.Is() | ast.IsNot()], comparators=[ast.Constant(value=None)]
+            case nf.Call(function=nf.Operator(symbol="not"), args=[operand]):
+                return self.conditional(operand, other, then, live)
+            case nf.Call(
+                function=nf.Operator(symbol="is" | "is not" as sign), args=[nf.Name(id=name), nf.Constant(value=None)]
             ):
                 known = (self.env or {}).get(name)
                 if known is not None and isinstance(known.kind, types.Union | types.Maybe) and not known.maybe_unbound:
-                    return self.none_test(test, name, known, then, other, live)
+                    return self.none_test(sign == "is", name, known, then, other, live)
         return self.decide(self.condition(test), then, other, live)
 
     def decide(self, value: Value, then: Any, other: Any, live: Any) -> None:
@@ -537,7 +538,7 @@ class StatementReader:
             return None
         return self.branch(value.text, then, other, live)
 
-    def none_test(self, test: Any, name: str, known: Variable, then: Any, other: Any, live: Any) -> None:
+    def none_test(self, is_none_test: bool, name: str, known: Variable, then: Any, other: Any, live: Any) -> None:
         """`if name is None: then else: other`, or with `is not`; the name has another type in each arm."""
         assert self.env is not None
         source, kind = self.variable(name, known.kind), known.kind
@@ -552,7 +553,7 @@ class StatementReader:
         target = self.variable(name, rest)
         unpacked = f"{target} = {convert(source, kind, rest)}" if target != source else "pass"
         nothing = f"{self.variable(name, NONE)} = 0"
-        if isinstance(test.ops[0], ast.IsNot):
+        if not is_none_test:
             then, other = other, then
 
         def with_(line: str, body: Any) -> Any:
@@ -565,13 +566,13 @@ class StatementReader:
         first, second = with_(nothing, then), with_(unpacked, other)
         self.branch(is_none.text, first, second, live, narrowed=(none, without))
 
-    def on_break(self, node: ast.Break) -> None:
-        loop, place = self._leave("break", 1)
-        loop.breaks.append(place)
-
-    def on_continue(self, node: ast.Continue) -> None:
-        loop, place = self._leave("continue", 2)
-        loop.continues.append(place)
+    def on_jump(self, node: nf.Jump) -> None:
+        if node.to == "break":
+            loop, place = self._leave("break", 1)
+            loop.breaks.append(place)
+        else:
+            loop, place = self._leave("continue", 2)
+            loop.continues.append(place)
 
     def _leave(self, word: str, number: int) -> tuple[_Loop, tuple[Lines, Env]]:
         """Leave the user's innermost loop, or start its next pass; from the body of a `try` by way of its end."""
@@ -582,9 +583,14 @@ class StatementReader:
         ended, self.env = self.env, None
         return next(loop for loop in reversed(self.loops) if loop is not None), (place, ended)
 
-    def on_while(self, node: ast.While) -> None:
+    def while_(self, node: nf.Loop) -> None:
+        """`while`, with the statements before its test."""
+
         def body() -> None:
-            value = self.condition(node.test)
+            self.block(node.head)
+            if self.env is None:
+                raise Unreachable
+            value = self.condition(node.over)
             if value.constant is NO_CONSTANT or not value.constant:
                 place: Lines = []
                 assert self.env is not None
@@ -603,7 +609,7 @@ class StatementReader:
             exits: for each end by the loop's own condition, a place for lines and the variables there.
         """
         assert self.env is not None
-        live_head, live_out = node.live_head, node.live_out
+        live_head, live_out = self.live(node.live_head), self.live(node.live_out)
         ends_itself = head.startswith("for")
 
         def once(env: Env) -> tuple[Lines, list[tuple[Lines, Env]], _Loop]:
@@ -621,7 +627,7 @@ class StatementReader:
         live = None if live_head is None else live_head | self.kept
         start = {name: known for name, known in entry.items() if live is None or name in live or "." in name}
         key = id(node), tuple(sorted((name, str(known), rep(known.kind)) for name, known in start.items()))
-        kept = hasattr(node, "lineno")  # a statement of the user's, not a loop of the library's
+        kept = isinstance(node, nf.Loop)  # a statement of the user's, not a loop of the library's
         env = self.heads.get(key, start) if kept else start
         returns, count = len(self.returns), self.count
         jumps = [len(handlers.jumps) for handlers in self.handlers]
@@ -665,23 +671,19 @@ class StatementReader:
         else:
             self.lines += tail
 
-    def on_nonlocal(self, node: ast.Nonlocal) -> None:
-        local = self.instance.local
-        if local is None or not local.around.issuperset(node.names):
-            raise self.refuse("a variable of a function around it that is bound", node)
-
     # --- the whole function
 
     def whole(self) -> None:
         """Read the function, and write its text into its instance."""
-        instance, args, code = self.instance, self.tree.args, self.function.__code__
-        names = [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
-        if args.kwarg:
-            raise self.refuse("a function of any number of arguments", self.tree)
-        if args.vararg:
-            names.append(args.vararg.arg)
+        instance, form, code = self.instance, self.form, self.function.__code__
+        names = form.parameters.names
+        if form.parameters.named_rest:
+            raise self.refuse("a function of any number of arguments", form)
+        local = instance.local
+        if form.outer and (local is None or not local.around.issuperset(form.outer)):
+            raise self.refuse("a variable of a function around it that is bound", form)
         texts = []
-        bound = {*bound_names(self.tree.body), *code.co_cellvars, *(name for name, _ in instance.outer)}
+        bound = {*binds(form.body), *code.co_cellvars, *(name for name, _ in instance.outer)}
         self.locals.update(name for name, _ in instance.outer if "." in name)
         for name, kind in [*zip(names, instance.kinds, strict=True), *instance.outer]:
             assert self.env is not None
@@ -690,15 +692,15 @@ class StatementReader:
                 texts.append(self.variable(name, kind))
                 if name not in bound:
                     self.unchanging.add(texts[-1])
-        self.block(self.tree.body)
+        self.block(form.body)
         if self.env is not None:
             with contextlib.suppress(Unreachable):
-                self.emit_return(Value(NONE, "0", None), self.tree)
+                self.emit_return(Value(NONE, "0", None), form)
         before = instance.result
         try:
             result = source_program.joined_results(instance, [value.kind for _, value in self.returns] + [before])
         except Unsupported as error:
-            raise self.refuse(f"it returns {error}", self.tree) from None
+            raise self.refuse(f"it returns {error}", form) from None
         if result != before:
             instance.result = result
             self.program.changes[0] += 1
@@ -717,8 +719,18 @@ class StatementReader:
         """The most that a call takes of Python's recursion limit: a memo and a generator have frames of their own."""
         memos = [wrapper.__wrapped__ for wrapper, _ in self.program.memos.values()]
         is_memoised = self.function in memos or (self.instance.local is not None and bool(self.instance.local.memo))
-        frames = ast.GeneratorExp | ast.ListComp | ast.SetComp | ast.DictComp | ast.Lambda
-        return 3 if is_memoised or any(isinstance(x, frames) for x in ast.walk(self.tree)) else 1
+        nodes = list(nf.walk(self.form.body))
+        has_more = any(isinstance(x, nf.Closure) or (isinstance(x, nf.Loop) and x.fills) for x in nodes)
+        return 3 if is_memoised or has_more else 1
+
+
+def _joined_constant(found: Sequence[Variable | None]) -> Any:
+    """The constant that a temporary name is on all paths, or `NO_CONSTANT`."""
+    values = [NO_CONSTANT if each is None else each.constant for each in found]
+    first = values[0]
+    plain = type(first) in (int, bool, str)
+    same = all(each is first or (plain and type(each) is type(first) and each == first) for each in values)
+    return first if same else NO_CONSTANT
 
 
 def _spread(lines: Lines) -> Lines:

@@ -15,13 +15,17 @@ from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Inline, Lines
 from autobatch.compiled.translation.statement_reader import Handlers
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, parts_of
+from autobatch.program import normal_form as nf
+from autobatch.program.liveness import reads
+from autobatch.program.lowering import lowered_value
 
-_LEAVES = ast.Return | ast.Break | ast.Continue
+_LEAVES = nf.Return | nf.Jump
 
 
-def try_statement(reader: Any, node: ast.Try) -> None:
+def try_statement(reader: Any, node: nf.Try) -> None:
     """`try`, with its handlers, `else` and `finally`."""
-    if node.finalbody and any(isinstance(x, _LEAVES) for each in _bodies(node) for x in ast.walk(each)):
+    guarded = [each for body in nf.bodies_of(node) if body is not node.final for each in body]
+    if node.final and any(isinstance(x, _LEAVES) for x in nf.walk(guarded)):
         raise reader.refuse("a `finally` that is reached from elsewhere than the end", node)
     first = 10 + reader.count
     reader.count += len(node.handlers)
@@ -58,22 +62,16 @@ def try_statement(reader: Any, node: ast.Try) -> None:
                 ends.append((written, left))
     reader.env = reader.merge_paths(ends, None)
     if reader.env is not None:
-        reader.block(node.finalbody)
+        reader.block(node.final)
 
 
-def _bodies(node: ast.Try) -> list[ast.stmt]:
-    return [*node.body, *node.orelse, *(each for handler in node.handlers for each in handler.body)]
-
-
-def _caught_classes(reader: Any, handler: ast.ExceptHandler) -> Any:
+def _caught_classes(reader: Any, handler: nf.Handler) -> Any:
     """The classes that a handler catches; None if they are not known, or if it uses the exception."""
-    if handler.name and any(
-        isinstance(x, ast.Name) and x.id == handler.name for y in handler.body for x in ast.walk(y)
-    ):
+    if handler.name and handler.name in reads(handler.body):
         return None
-    if handler.type is None:
+    if handler.types is None:
         return (BaseException,)
-    found = reader.expr(handler.type).constant
+    found = reader.expr(handler.types).constant
     classes = found if isinstance(found, tuple) else (found,)
     return classes if all(isinstance(each, type) for each in classes) else None
 
@@ -81,11 +79,11 @@ def _caught_classes(reader: Any, handler: ast.ExceptHandler) -> Any:
 # --- match
 
 
-def match_statement(reader: Any, node: ast.Match) -> None:
+def match_statement(reader: Any, node: nf.Match) -> None:
     """`match`: the cases one after the other. The names that a pattern captures are bound once it has matched whole."""
     subject = reader.held(reader.expr(node.subject))
 
-    def rest(cases: Sequence[ast.match_case]) -> None:
+    def rest(cases: Sequence[nf.Case]) -> None:
         if not cases:
             return
         case, guard = cases[0], cases[0].guard
@@ -93,9 +91,10 @@ def match_statement(reader: Any, node: ast.Match) -> None:
 
         def bound(test: Any) -> Value:
             for name in names:
-                reader.assign(name, reader.held(reader.read(_HIDDEN + name, case.pattern, whole=True)))
+                reader.assign(name, reader.held(reader.read(_HIDDEN + name, case, whole=True)))
             return test()
 
+        reader.node = case
         matched = _matches(reader, case.pattern, subject)
         if guard is not None:
             matched = reader.connected(matched, lambda: bound(lambda: reader.condition(guard)), True, node)
@@ -126,7 +125,9 @@ def _matches(reader: Any, pattern: ast.pattern, value: Value) -> Value:
     kind = value.kind
     match pattern:
         case ast.MatchValue(value=wanted):
-            return _truth(reader, reader.compared("Eq", value, reader.expr(wanted), pattern), pattern)
+            return _truth(
+                reader, reader.compared("Eq", value, reader.expr(lowered_value(ast.unparse(wanted))), pattern), pattern
+            )
         case ast.MatchSingleton(value=None):
             return reader.compared("Is", value, reader.constant(None, pattern), pattern)
         case ast.MatchSingleton(value=wanted) if kind == BOOL:
@@ -199,7 +200,7 @@ def _sequence(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: 
 
 
 def _instance(reader: Any, pattern: ast.MatchClass, value: Value) -> Value:
-    cls, own = reader.expr(pattern.cls).constant, class_of(value.kind)
+    cls, own = reader.expr(lowered_value(ast.unparse(pattern.cls))).constant, class_of(value.kind)
     if not isinstance(cls, type) or own is None:
         raise reader.refuse(f"a pattern of a {value.kind}", pattern)
     if not issubclass(own, cls):
