@@ -28,6 +28,7 @@ INDICES = [
 ]  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:ab.collate got strings")
 @pytest.mark.parametrize("form", FORMS)
 def test_a_sequence_of_examples(form):
     batch = FORMS[form]()
