@@ -152,7 +152,7 @@ ANOTHER_MEANING = {
 MOST_ANY = 0.264  # of the annotated parameters, the share that is `Any`, which says nothing
 MOST_LONG_FUNCTIONS = 9  # of over LONG lines, their docstrings aside
 LONG = 60
-MOST_NUMBERS = 257  # constants of modules that are numbers
+MOST_NUMBERS = 260  # constants of modules that are numbers
 MOST_NUMBERS_WITHOUT_A_REASON = 36  # of them, those without a comment or docstring beside them
 MOST_FILES_WITH_A_KIND = 104  # in which a variable, a parameter or a field is called `kind`, whatever that means there
 

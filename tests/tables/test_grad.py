@@ -270,7 +270,7 @@ def test_calls_that_cannot_be_right():
     with pytest.raises(UnsupportedError, match=r"argnums=1, but <lambda> was called with 1 positional"):
         grad(lambda x: x, 1)(1.0)
     for argnums in ("x", [0, "x"], 1.0):
-        with pytest.raises(UnsupportedError, match=r"argnums is (str|list|float); expected the position of an argument"):
+        with pytest.raises(UnsupportedError, match=r"argnums is (str|list|float); expected the position"):
             grad(lambda x: x, argnums)
     assert grad(lambda x, y: x * y, np.int64(1))(2.0, 3.0) == 2.0
     with pytest.raises(UnsupportedError, match=r"write ab.grad\(f\)\(x\)"):

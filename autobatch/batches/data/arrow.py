@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.data.columns import Column, Columns, DataPlace, size_of, take_examples
+from autobatch.batches.data.columns import Column, Columns, DataPlace, Valid, size_of, take_examples
 from autobatch.batches.data.concat import concat_trees
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
@@ -104,7 +104,7 @@ class _OwnedMemory:
 class _Memory:
     """Lets NumPy make an array of memory that an owner keeps."""
 
-    def __init__(self, address: int, count: int, dtype: np.dtype, owner: Any) -> None:
+    def __init__(self, address: int, count: int, dtype: np.dtype, owner: object) -> None:
         self.owner = owner
         self.__array_interface__ = {
             "data": (address, True),
@@ -164,13 +164,13 @@ def _joined(chunks: list[Column]) -> Column:
     return Column(concat_trees([chunk.tree for chunk in chunks]), valid)
 
 
-def _moved(kind: Any, capsule: Any, name: bytes) -> _OwnedMemory:
+def _moved(struct_type: type[Any], capsule: object, name: bytes) -> _OwnedMemory:
     """Move a struct out of its capsule, which then has nothing to release."""
-    source = kind.from_address(_pointer(capsule, name))
+    source = struct_type.from_address(_pointer(capsule, name))
     if not source.release:
         raise _wrong(DataPlace(), f"the capsule {name.decode()} was read before, and its structure released")
-    struct = kind()
-    ctypes.memmove(ctypes.byref(struct), ctypes.byref(source), ctypes.sizeof(kind))
+    struct = struct_type()
+    ctypes.memmove(ctypes.byref(struct), ctypes.byref(source), ctypes.sizeof(struct_type))
     source.release = type(source.release)()
     return _OwnedMemory(struct)
 
@@ -190,17 +190,17 @@ def _checked_kind(schema: Any, array: Any, start: int, count: int, place: DataPl
     """The format of a column whose array has this schema's buffers and children, and the elements asked for."""
     if not schema.release or not schema.format:
         raise _wrong(place, "its schema was released" if schema.format else "its schema has no format")
-    kind: str = schema.format.decode(errors="replace")
-    buffers, children = (2, 0) if schema.dictionary else _LAYOUTS.get(kind.partition(":")[0], (2, 0))
-    if schema.dictionary and _NUMBERS.get(kind, " ")[0] not in "iu":
-        raise _wrong(place, f"a dictionary whose indices have the format {kind!r}; expected integers")
-    if kind[0] == "+" and kind.partition(":")[0] not in _LAYOUTS:
-        return kind  # which `read` refuses
+    code: str = schema.format.decode(errors="replace")
+    buffers, children = (2, 0) if schema.dictionary else _LAYOUTS.get(code.partition(":")[0], (2, 0))
+    if schema.dictionary and _NUMBERS.get(code, " ")[0] not in "iu":
+        raise _wrong(place, f"a dictionary whose indices have the format {code!r}; expected integers")
+    if code[0] == "+" and code.partition(":")[0] not in _LAYOUTS:
+        return code  # which `read` refuses
     given = schema.n_children
     if given != (given if children is None else children) or given < 0 or not _all_there(schema.children, given):
-        raise _wrong(place, f"a schema of format {kind!r} with {given} children")
+        raise _wrong(place, f"a schema of format {code!r} with {given} children")
     if array is None:
-        return kind
+        return code
     if not array.release:
         raise _wrong(place, "its array was released or moved")
     length, offset = array.length, array.offset
@@ -214,12 +214,12 @@ def _checked_kind(schema: Any, array: Any, start: int, count: int, place: DataPl
         raise _wrong(place, f"{'no dictionary' if schema.dictionary else 'a dictionary'}, against its schema")
     held = array.n_buffers
     if not (held == buffers if buffers is not None else 3 <= held < _BEYOND) or (held and not array.buffers):
-        raise _wrong(place, f"{held} buffers for the format {kind!r}")
-    needed = [1, held - 1] if held > 3 else range(1, 2 if kind in _TEXT else held)
+        raise _wrong(place, f"{held} buffers for the format {code!r}")
+    needed = [1, held - 1] if held > 3 else range(1, 2 if code in _TEXT else held)
     unsaid = array.null_count > 0 and held and not array.buffers[0]
     if unsaid or (count and not all(array.buffers[i] for i in needed)):
         raise _wrong(place, "buffers that are missing")
-    return kind
+    return code
 
 
 def _all_there(pointers: Any, count: int) -> bool:
@@ -229,7 +229,7 @@ def _all_there(pointers: Any, count: int) -> bool:
 class _ArrowReader:
     """Reads arrays of one owner; elements are counted from the start of an array, whatever its own offset."""
 
-    def __init__(self, columns: Columns, owner: Any, level: int = 0) -> None:
+    def __init__(self, columns: Columns, owner: object, level: int = 0) -> None:
         self.columns = columns
         self.owner = owner
         self.level = level
@@ -238,54 +238,54 @@ class _ArrowReader:
         """The elements from `start` on of an array of this schema; None is an array without elements."""
         if self.level == _MOST_LEVELS:
             raise _wrong(place, f"more than {_MOST_LEVELS} levels")
-        kind = _checked_kind(schema, array, start, count, place)
+        code = _checked_kind(schema, array, start, count, place)
         self.level += 1
-        found = self._read(kind, schema, array, start, count, place)
+        found = self._read(code, schema, array, start, count, place)
         self.level -= 1
         return found
 
-    def _read(self, kind: str, schema: Any, array: Any, start: int, count: int, place: DataPlace) -> Column:
-        if kind == "n":
+    def _read(self, code: str, schema: Any, array: Any, start: int, count: int, place: DataPlace) -> Column:
+        if code == "n":
             return self.columns.numbers(np.zeros(count), np.zeros(count, np.bool_), place)
         valid = self._valid(array, start, count)
         if schema.dictionary:
-            indices = self._numbers(array, 1, _NUMBERS[kind], start, count)
+            indices = self._numbers(array, 1, _NUMBERS[code], start, count)
             return self._coded(schema, array, indices, valid, place)
-        if kind[:3] in _INSTANTS and kind[3:4] == ":":
+        if code[:3] in _INSTANTS and code[3:4] == ":":
             return self.columns.numbers(
-                self._numbers(array, 1, "i8", start, count).view(_INSTANTS[kind[:3]]), valid, place
+                self._numbers(array, 1, "i8", start, count).view(_INSTANTS[code[:3]]), valid, place
             )
-        if kind in _STORED:
-            stored, dtype = _STORED[kind]
+        if code in _STORED:
+            stored, dtype = _STORED[code]
             found = self._numbers(array, 1, stored, start, count).astype(np.int64).view(dtype)
             return self.columns.numbers(found, valid, place)
-        if kind in _NUMBERS:
-            return self.columns.numbers(self._numbers(array, 1, _NUMBERS[kind], start, count), valid, place)
-        if kind == "b":
+        if code in _NUMBERS:
+            return self.columns.numbers(self._numbers(array, 1, _NUMBERS[code], start, count), valid, place)
+        if code == "b":
             return self.columns.numbers(self._bits(array, 1, start, count), valid, place)
-        if kind in _TEXT:
-            return self.columns.objects(self._text(kind, array, start, count, valid, place), valid, place)
-        if kind in ("+l", "+L", "+m"):
-            return self._lists(schema, array, kind, start, count, valid, place)
-        if kind in ("+vl", "+vL"):
-            return self._views(schema, array, kind, start, count, valid, place)
-        if kind[:3] == "+w:":
-            width = int(kind[3:]) if kind[3:].isdecimal() else _BEYOND
+        if code in _TEXT:
+            return self.columns.objects(self._text(code, array, start, count, valid, place), valid, place)
+        if code in ("+l", "+L", "+m"):
+            return self._lists(schema, array, code, start, count, valid, place)
+        if code in ("+vl", "+vL"):
+            return self._views(schema, array, code, start, count, valid, place)
+        if code[:3] == "+w:":
+            width = int(code[3:]) if code[3:].isdecimal() else _BEYOND
             if width >= _BEYOND:
-                raise _wrong(place, f"the format {kind!r}; expected '+w:' and a number")
+                raise _wrong(place, f"the format {code!r}; expected '+w:' and a number")
             first = 0 if array is None else (array.offset + start) * width
             inner = place.items(np.arange(count + 1) * width)
             items = self.read(schema.children[0].contents, _child(array, 0), first, count * width, inner)
             lists = self.columns.fixed(items, width, count, valid, place)
             shape = _tensor_shape(schema, width, place)
             return lists if shape is None else Column(lists.tree.reshape(shape), lists.valid)
-        if kind == "+s":
+        if code == "+s":
             return self._records(schema, array, start, count, valid, place)
         raise UnsupportedError(
-            f"data of Arrow's type {kind!r}{place}, which no batch holds; cast it to numbers, strings, lists or structs"
+            f"data of Arrow's type {code!r}{place}, which no batch holds; cast it to numbers, strings, lists or structs"
         )
 
-    def _records(self, schema: Any, array: Any, start: int, count: int, valid: Any, place: DataPlace) -> Column:
+    def _records(self, schema: Any, array: Any, start: int, count: int, valid: Valid, place: DataPlace) -> Column:
         fields: dict[str, Column] = {}
         first = start if array is None else array.offset + start
         for i in range(schema.n_children):
@@ -297,17 +297,17 @@ class _ArrowReader:
         return self.columns.records(fields, valid, place)
 
     def _lists(
-        self, schema: Any, array: Any, kind: str, start: int, count: int, valid: Any, place: DataPlace
+        self, schema: Any, array: Any, code: str, start: int, count: int, valid: Valid, place: DataPlace
     ) -> Column:
         if count:
-            offsets = self._numbers(array, 1, "i8" if kind == "+L" else "i4", start, count + 1)
+            offsets = self._numbers(array, 1, "i8" if code == "+L" else "i4", start, count + 1)
         else:
             offsets = np.zeros(1, np.int64)
         first, last = int(offsets[0]), int(offsets[-1])
         offsets = offsets.astype(np.int64, copy=False)
         offsets = offsets - first if first else offsets
         child = schema.children[0].contents
-        if kind == "+m" and (child.format != b"+s" or child.n_children != 2):
+        if code == "+m" and (child.format != b"+s" or child.n_children != 2):
             raise _wrong(place, "a map whose entries are no structs of a key and a value")
         items = self.read(child, _child(array, 0), first, last - first, place.items(offsets))
         try:
@@ -316,9 +316,9 @@ class _ArrowReader:
             raise _wrong(place, f"of its lists, {error}") from None
 
     def _views(
-        self, schema: Any, array: Any, kind: str, start: int, count: int, valid: Any, place: DataPlace
+        self, schema: Any, array: Any, code: str, start: int, count: int, valid: Valid, place: DataPlace
     ) -> Column:
-        dtype = "i8" if kind == "+vL" else "i4"
+        dtype = "i8" if code == "+vL" else "i4"
         starts = self._numbers(array, 1, dtype, start, count).astype(np.int64)
         lengths = self._numbers(array, 2, dtype, start, count).astype(np.int64)
         child = _child(array, 0)
@@ -326,7 +326,7 @@ class _ArrowReader:
         items = self.read(schema.children[0].contents, child, 0, 0 if child is None else child.length, inner)
         return self.columns.runs(items, starts, lengths, valid, place)
 
-    def _coded(self, schema: Any, array: Any, indices: np.ndarray, valid: Any, place: DataPlace) -> Column:
+    def _coded(self, schema: Any, array: Any, indices: np.ndarray, valid: Valid, place: DataPlace) -> Column:
         """Categories: distinct values, and an index into them per element."""
         inner = None if array is None else array.dictionary.contents
         reader = _ArrowReader(Columns("drop"), self.owner, self.level)  # a missing one may be no element's
@@ -369,13 +369,13 @@ class _ArrowReader:
         address = array.buffers[buffer] + first * dtype.itemsize
         return np.asarray(_Memory(address, count, dtype, self.owner))
 
-    def _text(self, kind: str, array: Any, start: int, count: int, valid: Any, place: DataPlace) -> list[Any]:
+    def _text(self, code: str, array: Any, start: int, count: int, valid: Valid, place: DataPlace) -> list[Any]:
         if not count:
             return []
-        if kind[0] == "v":
+        if code[0] == "v":
             found = self._viewed_text(array, start, count, valid, place)
         else:
-            offsets = self._numbers(array, 1, np.dtype(_TEXT[kind]).str, start, count + 1)
+            offsets = self._numbers(array, 1, np.dtype(_TEXT[code]).str, start, count + 1)
             if offsets[0] < 0 or (offsets[1:] < offsets[:-1]).any():
                 raise _wrong(place, "offsets of strings that are negative or fall")
             base = array.buffers[2] or 0
@@ -383,11 +383,11 @@ class _ArrowReader:
                 raise _wrong(place, f"{offsets[-1] - offsets[0]} bytes of strings, and no buffer 2")
             found = [ctypes.string_at(base + a, b - a) for a, b in itertools.pairwise(offsets.tolist())]
         try:
-            return [each.decode() for each in found] if kind[-1] in "uU" else found
+            return [each.decode() for each in found] if code[-1] in "uU" else found
         except UnicodeDecodeError as error:
             raise _wrong(place, f"strings that are not UTF-8, {error}") from None
 
-    def _viewed_text(self, array: Any, start: int, count: int, valid: Any, place: DataPlace) -> list[bytes]:
+    def _viewed_text(self, array: Any, start: int, count: int, valid: Valid, place: DataPlace) -> list[bytes]:
         """Strings of up to 12 bytes in their view, longer ones in one of several buffers, whose sizes are the last."""
         views = self._view(array, 1, np.dtype("V16"), array.offset + start, count)
         words = views.view(np.int32).reshape(count, 4)
