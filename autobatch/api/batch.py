@@ -147,8 +147,8 @@ def spent_on(function: Any) -> Spent | None:
     """What was spent on the calls of a function, if its next call may be small; None if that has to be looked at."""
     if type(function) not in _WITH_CODE or active_tape() is not None:
         return None
-    options, code = current(), function.__code__
-    if options.way != "auto" or options.strict or options.numbering is not None or not is_unobserved():
+    options, code = current(), getattr(function, "__code__", None)  # None: a method that is decorated
+    if code is None or options.way != "auto" or options.strict or options.numbering is not None or not is_unobserved():
         return None
     found = small_calls.get(id(code))
     if found is None:

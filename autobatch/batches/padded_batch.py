@@ -37,6 +37,8 @@ from autobatch.ops.rules.padding import end_to_end, to_widths
 from autobatch.ops.rules.ragged_checks import as_ids, pad_rows
 from autobatch.ops.rules.row_gather import rows_between
 
+_set_data = Batched.__dict__["data"].__get__  # reads the slot without the fallback to `__getattr__` if it is unset
+
 
 @register_form("masked")
 class MaskedBatch(Batched, ArrayBatch):
@@ -200,7 +202,10 @@ class MaskedBatch(Batched, ArrayBatch):
 
     def unguarded(self) -> Any:
         """The plain padded data, without the warnings of `.data`; for code that handles the padding."""
-        return self._outside if self.region is None and Lengths in map(type, self.sizes) else self.data
+        try:
+            return _set_data(self)
+        except AttributeError:
+            return self._outside
 
     def examples(self) -> list[Any]:
         """The data of each example without its padding.
