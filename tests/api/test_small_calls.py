@@ -126,7 +126,7 @@ def test_what_a_call_that_is_the_loop_takes_is_counted(monkeypatch):
 
 
 def test_the_price_of_a_set_up_is_learned_once_for_a_function(monkeypatch):
-    rates = {way: type(rates)(rates, maxlen=9) for way, rates in measured_costs._rates.items()}
+    rates = {way: type(rates)([1e-5], maxlen=9) for way, rates in measured_costs._rates.items()}
     monkeypatch.setattr(measured_costs, "_rates", rates)
     known = measured_costs.FunctionCosts(tripled_rows.__code__, tripled_rows)
     before = measured_costs._expected(known, False, "compiled").price

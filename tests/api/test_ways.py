@@ -739,7 +739,8 @@ def test_threads_share_what_is_known():
 @pytest.mark.chosen
 def test_a_small_call_that_is_the_loop_takes_few_steps(monkeypatch):
     monkeypatch.setattr(call_ways, "clock", lambda: 0.0)  # however busy it is
-    monkeypatch.delitem(sys.modules, "torch", raising=False)  # whose tensors are looked for once it is imported
+    for library in ("torch", "jax"):
+        monkeypatch.delitem(sys.modules, library, raising=False)  # whose arrays are looked for once it is imported
 
     def own(x, w):  # whose time no other test has taken
         return len(x)
