@@ -367,10 +367,12 @@ class TapeArray(RecordedArray, ArrayMixin):
 
     def __getattr__(self, name: str) -> Any:
         """Other ndarray attributes (`tobytes`) of a constant; for a table with keys, the table's attributes."""
-        keys = None if name.startswith("_") else getattr(self, "_ab_ids", None)
+        if name[0] == "_":  # a slot that is unset: the library asks for those
+            raise AttributeError(f"'TapeArray' object has no attribute {name!r}")
+        keys = getattr(self, "_ab_ids", None)
         if keys is not None:
             return self.__getitem__ if name == "lookup" else getattr(keys.__self__, name)
-        if name.startswith("_") or self._ab_index >= 0:
+        if self._ab_index >= 0:
             raise missing("'TapeArray' object", name, ARRAY)
         return getattr(self._ab_value, name)
 

@@ -99,8 +99,14 @@ LAYER = {
 """Attributes of a layer."""
 
 
+_BY_NAME = {
+    id(table): {name: text for names, text in table.items() for name in names.split()}
+    for table in (MODULE, ARRAY, OPTIMIZER, NN, LAYER)
+}
+
+
 def _advice(table: dict[str, str], name: str) -> str | None:
-    return next((text for names, text in table.items() if name in names.split()), None)
+    return _BY_NAME[id(table)].get(name)
 
 
 class Spelled(abc.ABCMeta):
@@ -138,7 +144,7 @@ def missing(owner: str, name: str, table: dict[str, str], names: Iterable[str] =
     hint = _advice(table, name) or _advice(table, name.lower())
     if hint is None and name in vars(np) and owner.startswith("module"):
         hint = f"write np.{name}"
-    elif hint is None:
+    elif hint is None and names:
         like = difflib.get_close_matches(name.lower(), {each.lower(): each for each in names}, 1, 0.8)
         hint = next((f"did you mean {each}?" for each in names if each.lower() in like), None)
     return AttributeError(f"{owner} has no attribute {name!r}{': ' if hint else ''}{hint or ''}", name=name)

@@ -127,11 +127,12 @@ zero_d_p = Op(
 
 def is_scalar(box: Any) -> bool:
     """True if this stands for a NumPy scalar, which is immutable, rather than a 0-d array."""
-    if not is_boxed(box) or ndim_of(box) or getattr(box, "_zero_d", False):
+    cls: Any = type(box)  # it is asked what there is, as `__getattr__` of the arrays takes its time
+    if not is_boxed(box) or ndim_of(box) or (hasattr(cls, "_zero_d") and getattr(box, "_zero_d", False)):
         return False
     if box._ab_rank == BATCH_RANK:
         return True
-    aval = getattr(box, "aval", None)  # only recorded arrays have it, from the op that made them
+    aval = box.aval if hasattr(cls, "aval") else None  # only recorded arrays have it, from the op that made them
     return aval is None or aval.scalar
 
 
