@@ -171,7 +171,7 @@ def test_many_threads_keep_the_same_at_once(folder):
     for thread in threads:
         thread.join()
     assert (folder / "kept.kernel").read_bytes() == b"x" * 100_000
-    assert sorted(os.listdir(folder)) == ["kept.kernel", "kernels.py"]
+    assert set(os.listdir(folder)) - {"__pycache__"} == {"kept.kernel", "kernels.py"}
     assert first.total(XS, 1.0) == 7.0
 
 
