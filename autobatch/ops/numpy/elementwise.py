@@ -270,9 +270,12 @@ def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = F
     def call(*operands: Any) -> Any:
         concerned = False
         for x in operands:
+            boxed = is_boxed(x)
+            if boxed and ndim_of(x):  # the usual operand
+                return op(*operands)
             if x.__class__ in (int, float, bool, complex) or (hasattr(type(x), "scalar") and x.scalar):
                 continue  # a number of Python's
-            if not (is_scalar(x) if is_boxed(x) else isinstance(x, np.generic)):
+            if not (is_scalar(x) if boxed else isinstance(x, np.generic)):
                 return op(*operands)
             concerned = concerned or dtype_of(x).char in chars
         return (own if concerned else op)(*operands)
