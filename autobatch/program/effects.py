@@ -16,10 +16,12 @@ from typing import Any
 import numpy as np
 
 from autobatch.facts.call_effects import Effect, effect_of, effects_of_method, method_names
-from autobatch.facts.operators import COMPARISONS
 from autobatch.facts.python_functions import NEW_CONTAINERS
 from autobatch.program.liveness import binds
 from autobatch.program.normal_form import (
+    COMPARED,
+    OF_OBJECTS,
+    SINGLE,
     TEMPORARY,
     Bind,
     Call,
@@ -54,9 +56,7 @@ ARRAY_METHODS = method_names(np.ndarray) - method_names(list, dict, set, tuple, 
 """Names of methods that arrays have but Python's containers do not."""
 _ITEMS_ARE_KEPT = frozenset({"extend", "update", "extendleft", "__iadd__", "__ior__"})
 _DISPLAYS = frozenset({"list", "tuple", "set"})
-_NEW_VALUES = frozenset({"is", "is not", "in", "not in", "not", "neg", "pos", "invert", "format", "slice"}).union(
-    each.symbol for each in COMPARISONS
-)
+_NEW_VALUES = SINGLE | COMPARED | OF_OBJECTS | {"not", "truth", "format", "slice"}
 _Binding = tuple[Value | None, int]  # (value, level): 0 is the value itself, 1 an item of it
 
 

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from autobatch.facts.call_effects import ARRAY_SHARERS, functions_of, mutators
-from autobatch.facts.operators import ARITHMETIC
 from autobatch.program.effects import ARRAY_METHODS, UNKNOWN, Reader, updated, usual_meaning
 from autobatch.program.liveness import binds, captured
 from autobatch.program.normal_form import (
+    ARITHMETIC,
+    SINGLE,
     TEMPORARY,
     Bind,
     Call,
@@ -32,7 +33,7 @@ SHARERS = (ARRAY_SHARERS | {"transpose"}) - {"array"}
 """Functions whose result may share memory: `np.array` only with `copy=`; `np.transpose` is `permute_dims`."""
 _MAKERS = frozenset(function.__name__ for function in functions_of("creates"))
 _KEEPERS = mutators(list, collections.deque, dict) & {"append", "appendleft", "insert", "setdefault"}
-_FRESH = frozenset({"neg", "pos", "invert", "not", "list", "dict"}).union(each.symbol for each in ARITHMETIC)
+_FRESH = SINGLE | ARITHMETIC | {"not", "list", "dict"}
 _BOXES = frozenset({"list", "tuple", "set", "dict", "item"})
 _INTO = 2  # positional arguments: a ufunc's third one may be the output array, which it returns
 _READERS = frozenset(

@@ -24,7 +24,7 @@ from autobatch.ops.numpy.python_math import OF_NUMBERS
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.folding import folded
 from autobatch.program.liveness import annotate
-from autobatch.program.normal_form import Call, Constant, Name, Names, Node, Place, Read, Value, path_of
+from autobatch.program.normal_form import SINGLE, Call, Constant, Name, Names, Node, Place, Read, Value, path_of
 from autobatch.program.python_text import Writer
 from autobatch.program.quote import expression
 from autobatch.program.scopes import Guard, Scope
@@ -45,7 +45,7 @@ _relied: BoundedDict[tuple[int, int], tuple[types.CodeType, Any, list[Guard] | N
 _ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
 
 
-_PLAIN_INDICES = ("neg", "pos", "invert", "not", "slice", "tuple")
+_PLAIN_INDICES = SINGLE | {"not", "slice", "tuple"}
 
 
 @dataclasses.dataclass(slots=True)

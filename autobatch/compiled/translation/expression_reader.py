@@ -36,6 +36,9 @@ WORDS = {each.symbol: each.syntax.__name__ for each in BINARY} | {
 }  # fmt: skip
 
 
+_ORDERS = nf.COMPARED | nf.OF_OBJECTS
+
+
 class ExpressionReader(StatementReader):
     """Reads a function: statements and the expressions in them."""
 
@@ -88,14 +91,14 @@ class ExpressionReader(StatementReader):
                 raise self.refuse("a formatted string", node)
             case "slice":
                 raise self.refuse("Slice is not compiled", node)
-        if is_update(symbol):
+        if symbol in nf.UPDATES:
             return self.updated(node)
-        if symbol in number_operators.ORDERS:
+        if symbol in _ORDERS:
             none = self.is_none(node)
             if none is not None:
                 return none
         left, right = self.expr(args[0]), self.expr(args[1])
-        does = self.compared if symbol in number_operators.ORDERS else self.binary
+        does = self.compared if symbol in _ORDERS else self.binary
         return does(WORDS[symbol], left, right, node)
 
     def exprs(self, nodes: Sequence[nf.Value]) -> list[Value]:
@@ -243,7 +246,7 @@ class ExpressionReader(StatementReader):
         """The truth of an expression; computes no more of it than that needs."""
         match node:
             case nf.Call(function=nf.Operator(symbol=symbol), args=[left, right]) if (
-                symbol in number_operators.ORDERS and symbol not in ("is", "is not")
+                symbol in _ORDERS and symbol not in ("is", "is not")
             ):
                 a, b = self.exprs([left, right])
                 quick = number_operators.quick_compare(self, WORDS[symbol], self.once(a), self.once(b))
@@ -363,7 +366,7 @@ class ExpressionReader(StatementReader):
         match node.value:
             case None:
                 containers.delete(self, self.held(self.expr(node.base)), key, node)
-            case nf.Call(function=nf.Operator(symbol=symbol), args=[nf.Read(), value]) if is_update(symbol):
+            case nf.Call(function=nf.Operator(symbol=symbol), args=[nf.Read(), value]) if symbol in nf.UPDATES:
                 holder, op = self.held(self.expr(node.base)), WORDS[symbol[:-1]]
                 if isinstance(holder.kind, types.Array):
                     arrays.augment_item(self, holder, key, value, node, op)
@@ -449,11 +452,6 @@ class ExpressionReader(StatementReader):
         nf.Jump: StatementReader.on_jump, nf.Return: StatementReader.on_return, nf.Raise: StatementReader.on_raise,
         nf.Try: on_try, nf.With: on_with, nf.Match: on_match,
     }  # fmt: skip
-
-
-def is_update(symbol: str) -> bool:
-    """True for the symbol of an augmented assignment."""
-    return symbol[-1:] == "=" and symbol[:-1] in WORDS and symbol not in WORDS
 
 
 def read_function(program: SourceProgram, instance: Instance) -> None:

@@ -18,7 +18,6 @@ from autobatch.facts import operators
 
 OPERATORS = {each.syntax.__name__: each for each in operators.ARITHMETIC}
 COMPARISONS = {each.syntax.__name__: each for each in operators.COMPARISONS}
-ORDERS = frozenset([*(each.symbol for each in operators.COMPARISONS), "is", "is not", "in", "not in"])
 _GUARDED = {"Add": "add", "Sub": "subtract", "Mult": "multiply"}
 _PLAIN = {name: OPERATORS[name].symbol for name in ("Add", "Sub", "Mult", "Div", "BitAnd", "BitOr", "BitXor")}
 _EXACT = 2**53  # ints up to here are exact as floats
