@@ -24,25 +24,7 @@ from autobatch.facts.call_effects import SHAPED_METHODS, effect_of
 from autobatch.ops import nn
 from autobatch.ops.numpy.reductions import ufunc_reduction
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS
-from autobatch.program.normal_form import (
-    ARITHMETIC,
-    COMPARED,
-    DISPLAYS,
-    SINGLE,
-    Call,
-    Constant,
-    Name,
-    Names,
-    Operator,
-    Read,
-    Spread,
-    Sugar,
-    Value,
-    items_of,
-    path_of,
-    stays,
-    target_names,
-)
+from autobatch.program import normal_form as nf
 from autobatch.program.python_text import text
 from autobatch.program.scopes import MISSING, Guard, Scope, is_dotted
 
@@ -76,9 +58,9 @@ def is_pure(function: Any) -> bool:
         return False
 
 
-def is_computed(node: Value) -> bool:
+def is_computed(node: nf.Value) -> bool:
     """True for a call, an operator, an item or an attribute."""
-    return isinstance(node, Read) or (isinstance(node, Call) and node.symbol not in DISPLAYS)
+    return isinstance(node, nf.Read) or (isinstance(node, nf.Call) and node.symbol not in nf.DISPLAYS)
 
 
 class BlockForm:
@@ -97,13 +79,18 @@ class BlockForm:
     """
 
     def __init__(
-        self, scope: Scope, recorded: bool, fresh: Callable[[], str], lists: bool = True, updatable: Names = frozenset()
+        self,
+        scope: Scope,
+        recorded: bool,
+        fresh: Callable[[], str],
+        lists: bool = True,
+        updatable: nf.Names = frozenset(),
     ) -> None:
         self.recorded = recorded
         self.updatable = updatable
         self.updates: set[str] = set()
         self.lists = lists and recorded
-        self._slots: tuple[list[tuple[str, Value]], list[Slot]] | None = None
+        self._slots: tuple[list[tuple[str, nf.Value]], list[Slot]] | None = None
         self.goes_through = False
         self.scope = scope
         self.fresh = fresh
@@ -114,22 +101,22 @@ class BlockForm:
         self.inputs: list[BlockInput] = []
         self._known: dict[Any, BlockInput] = {}
 
-    def slots(self) -> tuple[list[tuple[str, Value]], list[Slot]]:
+    def slots(self) -> tuple[list[tuple[str, nf.Value]], list[Slot]]:
         """The arguments of the recorder, and how each input is read from them.
 
         An argument is (name that its value is bound to, value), or ("", a name of the user's).
         """
         if self._slots is not None:
             return self._slots
-        arguments: list[tuple[str, Value]] = []
+        arguments: list[tuple[str, nf.Value]] = []
         numbers: dict[str, int] = {}
 
-        def root_of(name: str, at: Value) -> Any:
+        def root_of(name: str, at: nf.Value) -> Any:
             if name not in self.scope.local and not name.startswith("_ab_"):
                 return name
             if name not in numbers:
                 numbers[name] = len(arguments)
-                arguments.append(("", Name(at.at, name)))
+                arguments.append(("", nf.Name(at.at, name)))
             return numbers[name]
 
         slots = []
@@ -158,7 +145,7 @@ class BlockForm:
             for each in self.inputs
         ]
 
-    def attempt(self, node: Value) -> Value | None:
+    def attempt(self, node: nf.Value) -> nf.Value | None:
         """`build`, or None with all changes undone if the value cannot be part of the block."""
         inputs = [(each, each.number, each.temporary, list(each.places), each.is_list) for each in self.inputs]
         before = self.count, self.rows, dict(self.replaced), dict(self.guards), dict(self._known)
@@ -171,7 +158,7 @@ class BlockForm:
                 each.number, each.temporary, each.places, each.is_list = number, temporary, places, is_list
             return None
 
-    def build(self, node: Value, static: bool = False, operand: bool = False) -> Value:
+    def build(self, node: nf.Value, static: bool = False, operand: bool = False) -> nf.Value:
         """The block's form of a value.
 
         Args:
@@ -179,88 +166,91 @@ class BlockForm:
             operand: the node is an operand of an operator, so that of a number only the type counts.
         """
         match node:
-            case Constant():
+            case nf.Constant():
                 return node
-            case Name(id=name) if name in self.bound:
+            case nf.Name(id=name) if name in self.bound:
                 return node
-            case Name():
+            case nf.Name():
                 return self._leaf(node, static, operand)
-            case Call(function=Operator(symbol=symbol)):
+            case nf.Call(function=nf.Operator(symbol=symbol)):
                 return self._operation(node, symbol, static, operand)
-            case Sugar(how="list", loops=[each]) if self.lists and not each.tests:
+            case nf.Sugar(how="list", loops=[each]) if self.lists and not each.tests:
                 return self._for_each(node)
-            case Call():
+            case nf.Call():
                 return self._call(node, static)
-            case Read(key=str()):
+            case nf.Read(key=str()):
                 return self._attribute(node, static, operand)
-            case Read():
+            case nf.Read():
                 return self._subscript(node, static, operand)
         return self._opaque(node, static, operand)
 
-    def _operation(self, node: Call, symbol: str, static: bool, operand: bool) -> Value:
+    def _operation(self, node: nf.Call, symbol: str, static: bool, operand: bool) -> nf.Value:
         args = node.args
-        if symbol in ARITHMETIC | COMPARED:
+        if symbol in nf.ARITHMETIC | nf.COMPARED:
             made = [self.build(each, static, not static) for each in args]
             is_enough = symbol == "@" and not self.recorded  # one product is worth a block
-            return self._op(Call(node.at, node.function, made), static, LEAST if is_enough else 1)
-        if symbol in SINGLE:
-            if isinstance(args[0], Constant):
+            return self._op(nf.Call(node.at, node.function, made), static, LEAST if is_enough else 1)
+        if symbol in nf.SINGLE:
+            if isinstance(args[0], nf.Constant):
                 return node
-            return self._op(Call(node.at, node.function, [self.build(args[0], static, not static)]), static)
+            return self._op(nf.Call(node.at, node.function, [self.build(args[0], static, not static)]), static)
         if symbol in ("tuple", "list"):
-            several = any(isinstance(each, Spread) for each in args)
+            several = any(isinstance(each, nf.Spread) for each in args)
             if not several or (self.lists and symbol == "list"):
                 made = [
-                    Spread(each.at, self._list_of(each.value)) if isinstance(each, Spread) else self.build(each, static)
+                    nf.Spread(each.at, self._list_of(each.value))
+                    if isinstance(each, nf.Spread)
+                    else self.build(each, static)
                     for each in args
                 ]
-                return Call(node.at, node.function, made)
+                return nf.Call(node.at, node.function, made)
         if symbol == "slice":
-            return Call(node.at, node.function, [self.build(each, True) for each in args])
+            return nf.Call(node.at, node.function, [self.build(each, True) for each in args])
         return self._opaque(node, static, operand)
 
-    def _for_each(self, node: Sugar) -> Value:
+    def _for_each(self, node: nf.Sugar) -> nf.Value:
         """A comprehension over a list of arrays: the block computes the element for each of them."""
         (each,) = node.loops
         over = self._list_of(each.over)
         bound = self.bound
-        self.bound = bound | set(target_names(each.target))  # refuses anything evaluated before the block
+        self.bound = bound | set(nf.target_names(each.target))  # refuses anything evaluated before the block
         try:
             element = self.build(node.parts[0])
         finally:
             self.bound = bound
-        return Sugar(node.at, node.how, [element], [dataclasses.replace(each, over=over)])
+        return nf.Sugar(node.at, node.how, [element], [dataclasses.replace(each, over=over)])
 
-    def _list_of(self, node: Value) -> Value:
+    def _list_of(self, node: nf.Value) -> nf.Value:
         """The iterable over which the block iterates."""
-        if isinstance(node, Call) and self._is_zip(node):
-            return Call(node.at, node.function, [self._list_of(arg) for arg in node.args], self._keywords(node))
+        if isinstance(node, nf.Call) and self._is_zip(node):
+            return nf.Call(node.at, node.function, [self._list_of(arg) for arg in node.args], self._keywords(node))
         made = items = self.build(node)
-        while isinstance(items, Read) and isinstance(items.key, Value):  # a slice of the list
+        while isinstance(items, nf.Read) and isinstance(items.key, nf.Value):  # a slice of the list
             items = items.base
         for slot in self.inputs:
-            if isinstance(items, Name) and items.id == slot.name:
+            if isinstance(items, nf.Name) and items.id == slot.name:
                 slot.is_list = self.goes_through = True
         return made
 
-    def _is_zip(self, node: Call) -> bool:
+    def _is_zip(self, node: nf.Call) -> bool:
         """True for `zip` of lists, which is iterated once, as the block would do."""
-        if not isinstance(node.function, Name) or node.function.id in self.scope.local:
+        if not isinstance(node.function, nf.Name) or node.function.id in self.scope.local:
             return False
         if self._global(node.function.id, []) is not zip:
             return False
-        named = all(name == "strict" and isinstance(value, Constant) for name, value in node.keywords)
+        named = all(name == "strict" and isinstance(value, nf.Constant) for name, value in node.keywords)
         return named and all(
-            isinstance(arg, Name) or _is_item(arg) or (isinstance(arg, Call) and not arg.symbol) for arg in node.args
+            isinstance(arg, nf.Name) or _is_item(arg) or (isinstance(arg, nf.Call) and not arg.symbol)
+            for arg in node.args
         )
 
-    def _op(self, made: Value, static: bool, count: int = 1) -> Value:
+    def _op(self, made: nf.Value, static: bool, count: int = 1) -> nf.Value:
         self.count += 0 if static else count
         return made
 
-    def _leaf(self, node: Value, static: bool, operand: bool) -> Value:
+    def _leaf(self, node: nf.Value, static: bool, operand: bool) -> nf.Value:
         """An input that is read without running code: a name, or a path that starts with one."""
-        found = path_of(node)
+        found = nf.path_of(node)
         if found is None:
             return self._opaque(node, static, operand)
         root, steps = found
@@ -283,7 +273,7 @@ class BlockForm:
             self.guards[root, *attributes] = Guard(self.scope.globals, root, attributes, base, value)
         return value
 
-    def _input(self, node: Value, path: Any, static: bool, operand: bool) -> Value:
+    def _input(self, node: nf.Value, path: Any, static: bool, operand: bool) -> nf.Value:
         root, steps, index = path
         names = {root, *roots(index)}
         if any(name in self.bound or (name in self.scope.local and name not in self.scope.bound) for name in names):
@@ -299,17 +289,17 @@ class BlockForm:
             self.replaced[id(node)] = found.temporary
         elif not self.recorded and (steps or index):
             self._evaluate(found)
-        return Name(node.at, found.name)
+        return nf.Name(node.at, found.name)
 
-    def updated(self, node: Name) -> Value:
+    def updated(self, node: nf.Name) -> nf.Value:
         """The target of `+=`, which has to be a number: then it is bound to a new one, as by `x = x + y`."""
         made = self._leaf(node, False, True)
         self.updates.add(node.id)
         return made
 
-    def _opaque(self, node: Value, static: bool, operand: bool) -> Value:
+    def _opaque(self, node: nf.Value, static: bool, operand: bool) -> nf.Value:
         """Any other expression: evaluated before the block, in its order among the other inputs."""
-        if self.count > self.rows or self.bound or stays(node):
+        if self.count > self.rows or self.bound or nf.stays(node):
             raise Unsupported
         for each in self.inputs:  # inputs that are read before this expression must also be evaluated before it
             if not each.temporary and (each.path[1] or each.path[2] or self._may_be_rebound(each.path[0])):
@@ -320,7 +310,7 @@ class BlockForm:
         made.places.append(node)
         self.inputs.append(made)
         self._evaluate(made)
-        return Name(node.at, made.name)
+        return nf.Name(node.at, made.name)
 
     def _evaluate(self, each: BlockInput) -> None:
         """Make the user's code evaluate an input, once, and bind it to a name."""
@@ -331,11 +321,11 @@ class BlockForm:
     def _may_be_rebound(self, name: str) -> bool:
         return name not in self.scope.local or name in self.scope.rebindable
 
-    def _call(self, node: Call, static: bool) -> Value:
-        if any(isinstance(arg, Spread) for arg in node.args) or any(not name for name, _ in node.keywords):
+    def _call(self, node: nf.Call, static: bool) -> nf.Value:
+        if any(isinstance(arg, nf.Spread) for arg in node.args) or any(not name for name, _ in node.keywords):
             return self._opaque(node, static, False)
         method = node.function
-        function = path_of(method)
+        function = nf.path_of(method)
         guards = dict(self.guards)
         value: Any = MISSING
         if function is not None and function[0] not in self.scope.local and is_dotted(function[1]):
@@ -345,28 +335,28 @@ class BlockForm:
                 if value in NUMBERS and value not in (abs, len):
                     static = True
                 args = [self.build(arg, static, value is abs or isinstance(value, np.ufunc)) for arg in node.args]
-                return self._op(Call(node.at, method, args, self._keywords(node)), static)
+                return self._op(nf.Call(node.at, method, args, self._keywords(node)), static)
             if value is sum and self.lists and node.args:
                 args = [self._summands(node.args[0]), *[self.build(arg) for arg in node.args[1:]]]
-                return self._op(Call(node.at, method, args, self._keywords(node)), static)
+                return self._op(nf.Call(node.at, method, args, self._keywords(node)), static)
             relied = self.scope.helper(value)
             if relied is not None:
                 args = [self.build(arg, static, True) for arg in node.args]
                 keywords = self._keywords(node)
                 self._add_guards(value, relied)
                 self.count += LEAST
-                passed = {arg.id for arg in (*args, *(each for _, each in keywords)) if isinstance(arg, Name)}
+                passed = {arg.id for arg in (*args, *(each for _, each in keywords)) if isinstance(arg, nf.Name)}
                 for each in self.inputs:
                     each.is_passed = each.is_passed or each.name in passed
-                return Call(node.at, method, args, keywords)
+                return nf.Call(node.at, method, args, keywords)
             self.guards = guards
             return self._opaque(node, static, False)
-        if isinstance(method, Read) and isinstance(method.key, str) and method.key in METHODS:
+        if isinstance(method, nf.Read) and isinstance(method.key, str) and method.key in METHODS:
             if self.recorded and method.key in _BAGS and _is_look_up(method.base):
                 return self._opaque(node, static, False)
             base = self.build(method.base, False, True)
             args = [self.build(arg, True) for arg in node.args]
-            return self._op(Call(node.at, Read(method.at, base, method.key), args, self._keywords(node)), static)
+            return self._op(nf.Call(node.at, nf.Read(method.at, base, method.key), args, self._keywords(node)), static)
         return self._opaque(node, static, False)
 
     def _computes(self, function: Any) -> bool:
@@ -375,11 +365,11 @@ class BlockForm:
             return False
         return is_pure(function)
 
-    def _summands(self, node: Value) -> Value:
+    def _summands(self, node: nf.Value) -> nf.Value:
         match node:
-            case Sugar(how="generator", loops=[each]) if not each.tests:
+            case nf.Sugar(how="generator", loops=[each]) if not each.tests:
                 return self._for_each(node)
-            case Call(function=Operator(symbol="list")) | Sugar(how="list"):
+            case nf.Call(function=nf.Operator(symbol="list")) | nf.Sugar(how="list"):
                 return self.build(node)
         return self._list_of(node)
 
@@ -394,51 +384,51 @@ class BlockForm:
         ]
         self.guards.update({(str(id(each.scope)), each.name, *each.attributes): each for each in more})
 
-    def _is_computed(self, node: Call) -> bool:
+    def _is_computed(self, node: nf.Call) -> bool:
         """True if the argument of a call is an array that this block computes."""
-        return len(node.args) == 1 and isinstance(node.args[0], Name) and node.args[0].id in self.bound
+        return len(node.args) == 1 and isinstance(node.args[0], nf.Name) and node.args[0].id in self.bound
 
-    def _keywords(self, node: Call) -> list[tuple[str, Value]]:
+    def _keywords(self, node: nf.Call) -> list[tuple[str, nf.Value]]:
         return [(name, self.build(value)) for name, value in node.keywords]
 
-    def _attribute(self, node: Read, static: bool, operand: bool) -> Value:
-        root = path_of(node)
+    def _attribute(self, node: nf.Read, static: bool, operand: bool) -> nf.Value:
+        root = nf.path_of(node)
         is_array = root is None or root[0] in self.scope.local
         if is_array and node.key in _SHAPES and (self.recorded or root is None or root[0] in self.bound):
-            return Read(node.at, self.build(node.base, False, True), node.key)
+            return nf.Read(node.at, self.build(node.base, False, True), node.key)
         if is_array and node.key == "T":
-            return self._op(Read(node.at, self.build(node.base, False, True), "T"), static)
+            return self._op(nf.Read(node.at, self.build(node.base, False, True), "T"), static)
         read = self._plain_read(node) if root is None else None
         return self._leaf(node, static, operand) if read is None else self._input(node, read, static, operand)
 
-    def _plain_read(self, read: Read) -> Any:
+    def _plain_read(self, read: nf.Read) -> Any:
         """The path of attributes and keys (names or constants) that lock-step code reads; None for any other read."""
-        node: Value = read
-        while not self.recorded and isinstance(node, Read):
-            if isinstance(node.key, Value):
-                key = node.key.args[0] if isinstance(node.key, Call) and node.key.symbol in SINGLE else node.key
-                if not isinstance(key, Name) and type(getattr(key, "value", None)) not in (int, str):
+        node: nf.Value = read
+        while not self.recorded and isinstance(node, nf.Read):
+            if isinstance(node.key, nf.Value):
+                key = node.key.args[0] if isinstance(node.key, nf.Call) and node.key.symbol in nf.SINGLE else node.key
+                if not isinstance(key, nf.Name) and type(getattr(key, "value", None)) not in (int, str):
                     return None
-                if isinstance(key, Name) and key.id in self.bound:
+                if isinstance(key, nf.Name) and key.id in self.bound:
                     return None
             node = node.base
-        if node is read or not isinstance(node, Name) or node.id in self.bound:
+        if node is read or not isinstance(node, nf.Name) or node.id in self.bound:
             return None
         if isinstance(self.scope.binding(node.id), types.ModuleType) and node.id not in self.scope.local:
             return None
         return node.id, (("read", text(read)),), None
 
-    def _subscript(self, node: Read, static: bool, operand: bool) -> Value:
+    def _subscript(self, node: nf.Read, static: bool, operand: bool) -> nf.Value:
         read = self._plain_read(node)
         if read is not None:
             return self._input(node, read, static, operand)
-        base, index = path_of(node.base), node.key
-        assert isinstance(index, Value)
+        base, index = nf.path_of(node.base), node.key
+        assert isinstance(index, nf.Value)
         if base is None or base[0] in self.bound or _is_slicing(index):
             return self._by_index(node, index, static)
-        if path_of(node) is not None:
+        if nf.path_of(node) is not None:
             return self._leaf(node, static, operand)
-        where = path_of(index)
+        where = nf.path_of(index)
         if where is None and (self.count > self.rows or self.bound):
             key = key_of(index)
             if key is not None and self.recorded and self.scope.local.issuperset([base[0], *roots(key)]):
@@ -451,24 +441,24 @@ class BlockForm:
             return self._opaque(node, static, operand)
         return self._look_up(node, (*base, where), static, operand)
 
-    def _row(self, node: Read, index: Value, operand: bool) -> Value:
+    def _row(self, node: nf.Read, index: nf.Value, operand: bool) -> nf.Value:
         """`table[ids[i]]`: user code evaluates the table and the id, and the look-up itself is part of the block."""
         for each in (node.base, index):
             self._opaque(each, False, False)
             self.inputs[-1].part = True
         table, row = [part.temporary for part in self.inputs[-2:]]
         out = self._look_up(node, (table, (), (row, ())), False, operand)
-        self.inputs[-1].node = Read(node.at, Name(node.at, table), Name(node.at, row))
+        self.inputs[-1].node = nf.Read(node.at, nf.Name(node.at, table), nf.Name(node.at, row))
         return out
 
-    def _look_up(self, node: Value, path: Any, static: bool, operand: bool) -> Value:
+    def _look_up(self, node: nf.Value, path: Any, static: bool, operand: bool) -> nf.Value:
         self.count += 1
         self.rows += 1
         return self._input(node, path, static, operand)
 
-    def _by_index(self, node: Read, index: Value, static: bool) -> Value:
+    def _by_index(self, node: nf.Read, index: nf.Value, static: bool) -> nf.Value:
         base = self.build(node.base, False, True)
-        return self._op(Read(node.at, base, self.build(index, True)), static)
+        return self._op(nf.Read(node.at, base, self.build(index, True)), static)
 
 
 def _is_constant(base: Any, value: Any) -> bool:
@@ -476,22 +466,22 @@ def _is_constant(base: Any, value: Any) -> bool:
     return isinstance(value, _CONSTANTS) or (type(value) is float and (base is np or base is math))
 
 
-def _is_item(node: Value) -> bool:
+def _is_item(node: nf.Value) -> bool:
     """True for `x[index]`."""
-    return isinstance(node, Read) and isinstance(node.key, Value)
+    return isinstance(node, nf.Read) and isinstance(node.key, nf.Value)
 
 
-def _is_slicing(index: Value) -> bool:
+def _is_slicing(index: nf.Value) -> bool:
     """True if an index contains a slice, an ellipsis or None (a new axis)."""
     return any(
-        (isinstance(part, Call) and part.symbol == "slice")
-        or (isinstance(part, Constant) and part.value in (None, ...))
-        for part in items_of(index)
+        (isinstance(part, nf.Call) and part.symbol == "slice")
+        or (isinstance(part, nf.Constant) and part.value in (None, ...))
+        for part in nf.items_of(index)
     )
 
 
-def _is_look_up(node: Value) -> bool:
+def _is_look_up(node: nf.Value) -> bool:
     """True for `table[ids]`, where the number of ids is not known from the syntax."""
-    if not isinstance(node, Read) or not isinstance(node.key, Value) or path_of(node) is not None:
+    if not isinstance(node, nf.Read) or not isinstance(node.key, nf.Value) or nf.path_of(node) is not None:
         return False
-    return _is_item(node.key) or path_of(node.key) is not None
+    return _is_item(node.key) or nf.path_of(node.key) is not None

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.errors import Unsupported
-from autobatch.program.normal_form import Call, Constant, Name, Operator, Read, Value, path_of
+from autobatch.program import normal_form as nf
 from autobatch.program.python_text import text
 
 Path = tuple[Any, tuple[tuple[str, Any], ...]]
@@ -85,9 +85,9 @@ class BlockInput:
     """
 
     name: str
-    node: Value
+    node: nf.Value
     path: Any
-    places: list[Value] = dataclasses.field(default_factory=list)
+    places: list[nf.Value] = dataclasses.field(default_factory=list)
     number: bool = True
     temporary: str = ""
     part: bool = False
@@ -105,7 +105,7 @@ def roots(index: Any) -> list[str]:
 _OPERATORS = ("+", "-", "*", "//", "%", "neg", "format")
 
 
-def key_of(node: Value) -> Key | None:
+def key_of(node: nf.Value) -> Key | None:
     """The key computed by an index of names, attributes, items and constants, with f-strings and arithmetic; else None.
 
     >>> from autobatch.program.lowering import lowered_value
@@ -132,23 +132,27 @@ class _KeyBuilder:
     def names(self) -> list[str]:
         return [f"_k{i}" for i in range(len(self.paths))]
 
-    def build(self, node: Value) -> Value:
+    def build(self, node: nf.Value) -> nf.Value:
         match node:
-            case Constant(value=str() | int()):
+            case nf.Constant(value=str() | int()):
                 return node
-            case Call(function=Operator(symbol="formatted"), args=[value, conversion, Constant(value="") as form]):
-                return Call(node.at, node.function, [self.build(value), conversion, form])
-            case Call() if node.symbol in _OPERATORS:
-                return Call(node.at, node.function, [self.build(each) for each in node.args])
-            case Read(base=base, key=Value() as index) if path_of(base) is not None and path_of(node) is None:
-                read = Read(node.at, self._leaf(base, True), self.build(index))
-                return Call(node.at, Name(node.at, "_scalar"), [read])
+            case nf.Call(
+                function=nf.Operator(symbol="formatted"), args=[value, conversion, nf.Constant(value="") as form]
+            ):
+                return nf.Call(node.at, node.function, [self.build(value), conversion, form])
+            case nf.Call() if node.symbol in _OPERATORS:
+                return nf.Call(node.at, node.function, [self.build(each) for each in node.args])
+            case nf.Read(base=base, key=nf.Value() as index) if (
+                nf.path_of(base) is not None and nf.path_of(node) is None
+            ):
+                read = nf.Read(node.at, self._leaf(base, True), self.build(index))
+                return nf.Call(node.at, nf.Name(node.at, "_scalar"), [read])
         return self._leaf(node, False)
 
-    def _leaf(self, node: Value, of_items: bool) -> Value:
-        path = path_of(node)
+    def _leaf(self, node: nf.Value, of_items: bool) -> nf.Value:
+        path = nf.path_of(node)
         if path is None:
             raise Unsupported
         self.paths.append(path)
         self.items.append(of_items)
-        return Name(node.at, self.names()[-1])
+        return nf.Name(node.at, self.names()[-1])

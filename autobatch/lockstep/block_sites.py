@@ -16,20 +16,8 @@ from autobatch.blocks.finder import FoundBlock, body_function, longest_block
 from autobatch.errors import Unsupported
 from autobatch.lockstep.block_launch import Site
 from autobatch.lockstep.block_loops import ScanSite
+from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds
-from autobatch.program.normal_form import (
-    Bind,
-    Call,
-    Closure,
-    Constant,
-    Name,
-    Names,
-    Place,
-    Read,
-    Statement,
-    Value,
-    Write,
-)
 from autobatch.program.scopes import Scope
 
 _LEAST_IN_A_VALUE = 3  # ops; an expression with fewer is no faster as a launch of its own
@@ -46,18 +34,18 @@ class SiteCall:
     """
 
     def __init__(self, number: int, block: FoundBlock, otherwise: Sequence["Line"]) -> None:
-        self.at: Place = block.statements[0].at
+        self.at: nf.Place = block.statements[0].at
         self.number = number
         self.site, self.out = f"_ab_block_{number}", f"_ab_out_{number}"
         inputs = block.form.inputs
-        self.inputs: list[tuple[str, Value]] = [(each.temporary or each.path[0], each.node) for each in inputs]
-        self.before: list[tuple[str, Value]] = [(each.temporary, each.node) for each in inputs if each.temporary]
+        self.inputs: list[tuple[str, nf.Value]] = [(each.temporary or each.path[0], each.node) for each in inputs]
+        self.before: list[tuple[str, nf.Value]] = [(each.temporary, each.node) for each in inputs if each.temporary]
         self.outputs = block.outputs
         self.assigned = binds(block.statements)
         self.otherwise = otherwise
 
 
-Line = Statement | SiteCall
+Line = nf.Statement | SiteCall
 
 
 class BlockSites:
@@ -71,7 +59,7 @@ class BlockSites:
     """
 
     def __init__(
-        self, function: Closure, written: Iterable[str], scope: Scope, filename: str, sites: dict[str, Any]
+        self, function: nf.Closure, written: Iterable[str], scope: Scope, filename: str, sites: dict[str, Any]
     ) -> None:
         self.scope = scope
         self.filename = filename
@@ -80,7 +68,7 @@ class BlockSites:
         self.assignable = self.updatable.difference(written)
         self._reads = 0
 
-    def gathered(self, body: Sequence[Statement]) -> list[Line]:
+    def gathered(self, body: Sequence[nf.Statement]) -> list[Line]:
         """The statements with each block in the place of its own."""
         out: list[Line] = []
         at = 0
@@ -90,15 +78,15 @@ class BlockSites:
             at += 1 if block is None else block.length
         return out
 
-    def value(self, node: Value) -> tuple[list[Line], Value]:
+    def value(self, node: nf.Value) -> tuple[list[Line], nf.Value]:
         """Make a block of a statement's last value (a test, a returned value): the line that binds it to a name, and
         the name. If the value is too small for a block: no lines, and the value itself."""
         target = f"_ab_value_{self.number}"
-        bind = Bind(node.at, target, node, live_after=Names((target,)))
-        block = FoundBlock([bind], self._form, Names((target,)))
+        bind = nf.Bind(node.at, target, node, live_after=nf.Names((target,)))
+        block = FoundBlock([bind], self._form, nf.Names((target,)))
         if not (block.is_possible and block.is_worthwhile) or block.form.count < _LEAST_IN_A_VALUE:
             return [], node
-        return [self._call(block)], Name(node.at, target)
+        return [self._call(block)], nf.Name(node.at, target)
 
     @property
     def number(self) -> int:
@@ -121,7 +109,7 @@ class BlockSites:
         lines: list[Line] = list(block.fallback())
         if block.length == 1:
             return lines
-        outer, read = self.scope, Names(block.form.replaced.values())
+        outer, read = self.scope, nf.Names(block.form.replaced.values())
         self.scope = outer.with_names(outer.local | read, outer.bound | read, outer.rebindable)
         for place, line in enumerate(block.fallback()):
             own = FoundBlock([line], self._form, self.assignable)
@@ -130,7 +118,7 @@ class BlockSites:
         self.scope = outer
         return lines
 
-    def _form(self, _: Names) -> BlockForm:
+    def _form(self, _: nf.Names) -> BlockForm:
         return BlockForm(self.scope, False, self._fresh, updatable=self.updatable)
 
     def _fresh(self) -> str:
@@ -162,7 +150,7 @@ class LoopScan:
         targets: Iterable[str],
     ) -> None:
         self._targets = set(targets)
-        self._reads: dict[str, Read] = {}
+        self._reads: dict[str, nf.Read] = {}
         while body and (read := _read_by_item(body[0], self._targets)):
             self._reads.update(read)
             body = body[1:]
@@ -214,7 +202,7 @@ class LoopScan:
             if read and not of_test:
                 index: Any = read.key
                 self._looked_up.append((place, *self._path(read.base), self._path(index, items=True)[0]))
-            elif not isinstance(node, Name):
+            elif not isinstance(node, nf.Name):
                 base, keys = self._path(node)
                 self._paths.append((of_test, place, base, keys))
             elif key in self.states:
@@ -223,18 +211,18 @@ class LoopScan:
                 raise Unsupported
         return out
 
-    def _path(self, node: Value, items: bool = False) -> tuple[int, tuple[tuple[str, Any], ...]]:
+    def _path(self, node: nf.Value, items: bool = False) -> tuple[int, tuple[tuple[str, Any], ...]]:
         """The index in `bases` of the name that a path starts with, and the path's keys.
 
         Args:
             items: it may start with an item of the loop.
         """
         keys: list[tuple[str, Any]] = []
-        while not isinstance(node, Name):
+        while not isinstance(node, nf.Name):
             match node:
-                case Read(base=base, key=str(key)):
+                case nf.Read(base=base, key=str(key)):
                     keys.append(("attr", key))
-                case Read(base=base, key=Constant(value=key)):
+                case nf.Read(base=base, key=nf.Constant(value=key)):
                     keys.append(("item", key))
                 case _:
                     raise Unsupported
@@ -275,14 +263,14 @@ def _the_block(body: Sequence[Line]) -> SiteCall:
     return body[0]
 
 
-def _by_item(node: Value, targets: set[str]) -> Read | None:
+def _by_item(node: nf.Value, targets: set[str]) -> nf.Read | None:
     """The value itself if it is `table[item]`, with an item of the loop; else None."""
-    return node if isinstance(node, Read) and isinstance(node.key, Name) and node.key.id in targets else None
+    return node if isinstance(node, nf.Read) and isinstance(node.key, nf.Name) and node.key.id in targets else None
 
 
-def _read_by_item(line: Line, targets: set[str]) -> dict[str, Read]:
+def _read_by_item(line: Line, targets: set[str]) -> dict[str, nf.Read]:
     """{name: `table[item]`} for a statement that binds a name to that; empty for any other statement."""
-    if isinstance(line, Bind) and isinstance(line.target, str) and line.value is not None:
+    if isinstance(line, nf.Bind) and isinstance(line.target, str) and line.value is not None:
         read = _by_item(line.value, targets)
         if read is not None and line.target not in targets:
             return {line.target: read}
@@ -292,7 +280,7 @@ def _read_by_item(line: Line, targets: set[str]) -> dict[str, Read]:
 def _stored_item(line: Line, targets: set[str]) -> tuple[str, str, str] | None:
     """The names (array, item, value) in `out[t] = value`, with an item of the loop; None for any other statement."""
     match line:
-        case Write(base=Name(id=array), key=Name(id=item), value=Name(id=value)) if item in targets:
+        case nf.Write(base=nf.Name(id=array), key=nf.Name(id=item), value=nf.Name(id=value)) if item in targets:
             return array, item, value
     return None
 
@@ -300,9 +288,9 @@ def _stored_item(line: Line, targets: set[str]) -> tuple[str, str, str] | None:
 def _append(line: Line) -> tuple[str, str]:
     """The names (list, value) in `states.append(h)`; any other statement raises Unsupported."""
     match line:
-        case Bind(
+        case nf.Bind(
             target=None,
-            value=Call(function=Read(base=Name(id=kept), key="append"), args=[Name(id=value)], keywords=[]),
+            value=nf.Call(function=nf.Read(base=nf.Name(id=kept), key="append"), args=[nf.Name(id=value)], keywords=[]),
         ):
             return kept, value
     raise Unsupported

@@ -17,35 +17,8 @@ import numpy as np
 
 from autobatch.facts.call_effects import Effect, effect_of, effects_of_method, method_names
 from autobatch.facts.python_functions import NEW_CONTAINERS
+from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds
-from autobatch.program.normal_form import (
-    COMPARED,
-    OF_OBJECTS,
-    SINGLE,
-    TEMPORARY,
-    Bind,
-    Call,
-    Closure,
-    Constant,
-    Loop,
-    Match,
-    Name,
-    Node,
-    Opaque,
-    OpaqueStatement,
-    Read,
-    Spread,
-    Statement,
-    Target,
-    Try,
-    Unpack,
-    Value,
-    With,
-    Write,
-    Yield,
-    closures,
-    walk,
-)
 from autobatch.program.scopes import bound_names
 
 UNKNOWN = object()
@@ -56,23 +29,23 @@ ARRAY_METHODS = method_names(np.ndarray) - method_names(list, dict, set, tuple, 
 """Names of methods that arrays have but Python's containers do not."""
 _ITEMS_ARE_KEPT = frozenset({"extend", "update", "extendleft", "__iadd__", "__ior__"})
 _DISPLAYS = frozenset({"list", "tuple", "set"})
-_NEW_VALUES = SINGLE | COMPARED | OF_OBJECTS | {"not", "truth", "format", "slice"}
-_Binding = tuple[Value | None, int]  # (value, level): 0 is the value itself, 1 an item of it
+_NEW_VALUES = nf.SINGLE | nf.COMPARED | nf.OF_OBJECTS | {"not", "truth", "format", "slice"}
+_Binding = tuple[nf.Value | None, int]  # (value, level): 0 is the value itself, 1 an item of it
 
 
 def literal(node: Any) -> Any:
     """A constant's value, else the node itself; the `literal` argument of `Effect.written`."""
-    return node.value if isinstance(node, Constant) else node
+    return node.value if isinstance(node, nf.Constant) else node
 
 
-def keywords(call: Call) -> dict[str, Value]:
+def keywords(call: nf.Call) -> dict[str, nf.Value]:
     """The keyword arguments of a call by name; a mapping unpacked by `**` is under the name "**"."""
     return {name or "**": value for name, value in call.keywords}
 
 
-def unpacks(call: Call) -> bool:
+def unpacks(call: nf.Call) -> bool:
     """True if a call unpacks arguments by `*` or `**`, so that syntax does not show which arguments it passes."""
-    return any(isinstance(arg, Spread) for arg in call.args) or any(not name for name, _ in call.keywords)
+    return any(isinstance(arg, nf.Spread) for arg in call.args) or any(not name for name, _ in call.keywords)
 
 
 def usual_meaning(name: str) -> Any:
@@ -80,9 +53,9 @@ def usual_meaning(name: str) -> Any:
     return _MODULES.get(name, vars(builtins).get(name, UNKNOWN))
 
 
-def updated(node: Node) -> Value | None:
+def updated(node: nf.Node) -> nf.Value | None:
     """The value that is added in `x += value`, `x[i] -= value` and the like; None for any other statement."""
-    if isinstance(node, Bind | Write) and isinstance(node.value, Call):
+    if isinstance(node, nf.Bind | nf.Write) and isinstance(node.value, nf.Call):
         symbol = node.value.symbol
         return node.value.args[1] if symbol.endswith("=") and symbol not in _NEW_VALUES else None
     return None
@@ -106,10 +79,10 @@ class Reader:
     [False, True, False]
     """
 
-    def __init__(self, body: Iterable[Statement], given: Iterable[str], meaning: Callable[[str], Any]) -> None:
+    def __init__(self, body: Iterable[nf.Statement], given: Iterable[str], meaning: Callable[[str], Any]) -> None:
         self.nodes = list(_everywhere(list(body)))
         self.functions: set[str] = set()
-        self.generators: dict[str, Closure] = {}
+        self.generators: dict[str, nf.Closure] = {}
         self.meanings: dict[str, Any] = {}
         self._meaning = meaning
         self._iterables: set[str] = set()
@@ -124,31 +97,31 @@ class Reader:
 
     # names
 
-    def value_of(self, node: Node) -> Any:
+    def value_of(self, node: nf.Node) -> Any:
         """The object that a free dotted name such as `np.linalg.norm` refers to; `UNKNOWN` for anything else."""
-        if isinstance(node, Name):
+        if isinstance(node, nf.Name):
             if node.id in self.own:
                 return UNKNOWN
             if node.id not in self.meanings:
                 self.meanings[node.id] = self._meaning(node.id)
             return self.meanings[node.id]
-        if isinstance(node, Read) and isinstance(node.key, str):
+        if isinstance(node, nf.Read) and isinstance(node.key, str):
             holder = self.value_of(node.base)
             if isinstance(holder, ModuleType | type | np.ufunc):
                 return getattr(holder, node.key, UNKNOWN)
         return UNKNOWN
 
-    def values(self, name: str) -> list[Value | None]:
+    def values(self, name: str) -> list[nf.Value | None]:
         """The values that a name is bound to; None for each binding to part of a value or to no value."""
         return [None if level else value for value, level in self._bindings.get(name, [])]
 
-    def iterated(self, over: Value) -> Value:
+    def iterated(self, over: nf.Value) -> nf.Value:
         """What a loop goes over: in a generator expression, the iterable that it is made with."""
-        values = self.values(over.id) if isinstance(over, Name) else []
+        values = self.values(over.id) if isinstance(over, nf.Name) else []
         found = values[0] if len(values) == 1 and over.id in self._iterables else None  # type: ignore[attr-defined]
         return over if found is None else found
 
-    def effects(self, call: Call) -> list[tuple[Effect, list[Value]]]:
+    def effects(self, call: nf.Call) -> list[tuple[Effect, list[nf.Value]]]:
         """The possible effects of a call, each with its arguments; several if several classes have the method.
 
         An empty list means that the effect is unknown, or that an operator is called.
@@ -157,85 +130,87 @@ class Reader:
         if function is not UNKNOWN:
             effect = effect_of(function)
             return [] if effect is None else [(effect, call.args)]
-        if isinstance(call.function, Read) and isinstance(call.function.key, str):
+        if isinstance(call.function, nf.Read) and isinstance(call.function.key, str):
             args = [call.function.base, *call.args]
             return [(effect, args) for effect in effects_of_method(call.function.key)]
         return []
 
-    def _note_bindings(self, node: Node) -> None:
+    def _note_bindings(self, node: nf.Node) -> None:
         match node:
-            case Bind(target=str() as name, value=Closure() as function):
+            case nf.Bind(target=str() as name, value=nf.Closure() as function):
                 self._bind(name, (None, 0))
                 self.functions.add(name)
                 if function.name == "<genexpr>":
                     self.generators[name] = function
-            case Bind(target=target, value=Value() as value) if updated(node) is None:
+            case nf.Bind(target=target, value=nf.Value() as value) if updated(node) is None:
                 self._bind(target, (value, 0))
-            case Loop(target=str() | Unpack() as target, over=over):
+            case nf.Loop(target=str() | nf.Unpack() as target, over=over):
                 self._bind_items(target, over)
-            case Closure():
+            case nf.Closure():
                 if node.name != "<genexpr>":  # its parameter is bound where it is called
                     for name in node.parameters.names:
                         self._bind(name, (None, 0))
                 for name in node.shared | node.outer:
                     self._bind(name, (None, 0))
-            case Call(function=Name(id=name), args=[first]) if name in self.generators:
+            case nf.Call(function=nf.Name(id=name), args=[first]) if name in self.generators:
                 (iterable,) = self.generators[name].parameters.positional
                 self._iterables.add(iterable)
                 self._bind(iterable, (first, 0))
-            case With(target=target):
+            case nf.With(target=target):
                 self._bind(target, (None, 0))
-            case Try() | Match() | OpaqueStatement():
-                for name in binds([node]) if isinstance(node, OpaqueStatement) else named(node):
+            case nf.Try() | nf.Match() | nf.OpaqueStatement():
+                for name in binds([node]) if isinstance(node, nf.OpaqueStatement) else named(node):
                     self._bind(name, (None, 0))
 
-    def _bind(self, target: Target | None, binding: _Binding) -> None:
+    def _bind(self, target: nf.Target | None, binding: _Binding) -> None:
         value, level = binding
         match target, value:
             case str(name), _:
                 self._bindings.setdefault(name, []).append(binding)
-            case Unpack(targets=targets, starred=-1), Call(args=values) if (
+            case nf.Unpack(targets=targets, starred=-1), nf.Call(args=values) if (
                 not level
                 and value.symbol in ("tuple", "list")
                 and len(targets) == len(values)
-                and not any(isinstance(each, Spread) for each in values)
+                and not any(isinstance(each, nf.Spread) for each in values)
             ):
                 for each, part in zip(targets, values, strict=True):
                     self._bind(each, (part, 0))
-            case Unpack(targets=targets), _:
+            case nf.Unpack(targets=targets), _:
                 for each in targets:
                     self._bind(each, (value, level + 1))
 
-    def _bind_items(self, target: Target, iterable: Value) -> None:
+    def _bind_items(self, target: nf.Target, iterable: nf.Value) -> None:
         """Bind a loop's target to its items, also through `zip` and `enumerate`."""
         match target, iterable:
-            case Unpack(targets=[number, each]), Call(function=Name(id="enumerate"), args=[items, *_]):
-                self._bind(number, (Constant(iterable.at, 0), 0))
+            case nf.Unpack(targets=[number, each]), nf.Call(function=nf.Name(id="enumerate"), args=[items, *_]):
+                self._bind(number, (nf.Constant(iterable.at, 0), 0))
                 self._bind_items(each, items)
-            case Unpack(targets=targets), Call(function=Name(id="zip"), args=args) if len(targets) == len(args):
+            case nf.Unpack(targets=targets), nf.Call(function=nf.Name(id="zip"), args=args) if len(targets) == len(
+                args
+            ):
                 for each, items in zip(targets, args, strict=True):
                     self._bind_items(each, items)
             case _:
                 self._bind(target, (iterable, 1))
 
-    def _put(self, at: Value, level: int, binding: _Binding) -> None:
+    def _put(self, at: nf.Value, level: int, binding: _Binding) -> None:
         """Record that a value is stored inside the object of a path's name, and at which depth."""
-        while isinstance(at, Read):
+        while isinstance(at, nf.Read):
             at, level = at.base, level + 1
-        if isinstance(at, Name):
+        if isinstance(at, nf.Name):
             self._puts.setdefault(at.id, []).append((level, binding))
 
-    def _note_puts(self, node: Node) -> None:
+    def _note_puts(self, node: nf.Node) -> None:
         added = updated(node)
         if added is not None:
             read = node.value.args[0]  # type: ignore[attr-defined]
-            self._put(read, *((1, (added, 1)) if isinstance(node, Bind) else (0, (added, 0))))
-        elif isinstance(node, Write) and node.value is not None:
+            self._put(read, *((1, (added, 1)) if isinstance(node, nf.Bind) else (0, (added, 0))))
+        elif isinstance(node, nf.Write) and node.value is not None:
             self._put(node.base, 1, (node.value, 0))
-        if not isinstance(node, Call):
+        if not isinstance(node, nf.Call):
             return
         function = self.value_of(node.function)
-        if isinstance(node.function, Read):
+        if isinstance(node.function, nf.Read):
             of_items = 1 if node.function.key in _ITEMS_ARE_KEPT else 0
             for effect, args in self.effects(node):
                 if "self" in effect.writes:
@@ -249,7 +224,7 @@ class Reader:
 
     # new values
 
-    def depth(self, node: Value) -> int:
+    def depth(self, node: nf.Value) -> int:
         """The depth to which a value is new: 0 if anything else may refer to it."""
         if self._depths is None:
             self._find_depths()
@@ -276,47 +251,47 @@ class Reader:
         value, level = binding
         return 0 if value is None else _less(self._of(value), level)
 
-    def _of(self, node: Value) -> int:
+    def _of(self, node: nf.Value) -> int:
         match node:
-            case Name(id=name):
+            case nf.Name(id=name):
                 return (self._depths or {}).get(name, 0)
-            case Constant():
+            case nf.Constant():
                 return _ALL
-            case Spread(value=value):
+            case nf.Spread(value=value):
                 return self._of(value)
-            case Read(base=base):
+            case nf.Read(base=base):
                 return _less(self._of(base), 1)
-            case Call():
+            case nf.Call():
                 return self._of_operation(node) if node.symbol else self._of_call(node)
         return 0
 
-    def _of_operation(self, node: Call) -> int:
+    def _of_operation(self, node: nf.Call) -> int:
         symbol = node.symbol
         if symbol in _NEW_VALUES:
             return _ALL
         if symbol in _DISPLAYS:
             return 1 + self._least(node.args)
         if symbol == "dict":
-            return 1 + self._least(each.args[1] if isinstance(each, Call) else each for each in node.args)
+            return 1 + self._least(each.args[1] if isinstance(each, nf.Call) else each for each in node.args)
         if symbol == "+":
             return max(1, self._least(node.args))
         if symbol == "*":
             return max([1, *(self._of(each) for each in node.args if self._is_list(each))])
         return 0 if symbol.endswith("=") else _ALL
 
-    def _is_list(self, node: Value) -> bool:
+    def _is_list(self, node: nf.Value) -> bool:
         """True for a list display, and for the name of the list that a comprehension fills."""
-        if isinstance(node, Name) and node.id.startswith(TEMPORARY):
-            return all(isinstance(each, Call) and each.symbol == "list" for each in self.values(node.id))
-        return isinstance(node, Call) and node.symbol == "list"
+        if isinstance(node, nf.Name) and node.id.startswith(nf.TEMPORARY):
+            return all(isinstance(each, nf.Call) and each.symbol == "list" for each in self.values(node.id))
+        return isinstance(node, nf.Call) and node.symbol == "list"
 
-    def _least(self, nodes: Iterable[Value]) -> int:
+    def _least(self, nodes: Iterable[nf.Value]) -> int:
         return min((self._of(node) for node in nodes), default=_ALL)
 
-    def _of_call(self, call: Call) -> int:
-        if isinstance(call.function, Name) and call.function.id in self.generators:
+    def _of_call(self, call: nf.Call) -> int:
+        if isinstance(call.function, nf.Name) and call.function.id in self.generators:
             body = self.generators[call.function.id].body
-            return 1 + self._least(each.value for each in walk(body) if isinstance(each, Yield))
+            return 1 + self._least(each.value for each in nf.walk(body) if isinstance(each, nf.Yield))
         if unpacks(call):
             return 0
         function = self.value_of(call.function)
@@ -325,7 +300,7 @@ class Reader:
             return 0
         return min(self._of_result(effect, args, call, function) for effect, args in found)
 
-    def _of_result(self, effect: Effect, args: list[Value], call: Call, function: Any) -> int:
+    def _of_result(self, effect: Effect, args: list[nf.Value], call: nf.Call, function: Any) -> int:
         shared = effect.shared(args, keywords(call), literal)
         if shared:
             return min(_less(self._of(each), int(function is UNKNOWN)) for each in shared)
@@ -333,56 +308,56 @@ class Reader:
             return _ALL if effect.name in ARRAY_METHODS else max(1, self._least(args))
         return max(1, self._least(args)) if _makes_container(function) else _ALL
 
-    def _is_array(self, value: Value) -> bool:
+    def _is_array(self, value: nf.Value) -> bool:
         """True if a value is a new NumPy array; values stored in an array are copied."""
-        return isinstance(value, Call) and _is_numpys(self.value_of(value.function)) and self._of(value) == _ALL
+        return isinstance(value, nf.Call) and _is_numpys(self.value_of(value.function)) and self._of(value) == _ALL
 
     # changes
 
-    def changed(self, node: Node) -> Iterator[Value | None]:
+    def changed(self, node: nf.Node) -> Iterator[nf.Value | None]:
         """The values whose objects this node itself, without its parts, changes; None for unknown objects."""
         match node:
-            case Bind() if updated(node) is not None:
+            case nf.Bind() if updated(node) is not None:
                 yield node.value.args[0]  # type: ignore[union-attr]
-            case Write():
+            case nf.Write():
                 yield node.base
                 if updated(node) is not None:
                     yield node.value.args[0]  # type: ignore[union-attr]
-            case Closure(shared=shared, outer=outer) if shared or outer:
+            case nf.Closure(shared=shared, outer=outer) if shared or outer:
                 yield None
-            case Opaque() | OpaqueStatement():
+            case nf.Opaque() | nf.OpaqueStatement():
                 if any(_may_change(part) for part in ast.walk(node.syntax)):
                     yield None
-            case Call():
+            case nf.Call():
                 for effect, args in self.effects(node):
                     if unpacks(node) and (effect.writes or effect.switches):
                         yield None
                     for written in effect.written(args, keywords(node), literal):
                         yield from self._targets(written)
 
-    def _targets(self, written: Value) -> Iterator[Value | None]:
+    def _targets(self, written: nf.Value) -> Iterator[nf.Value | None]:
         """The values behind a written argument: `out` may be a tuple of arrays. None if unknown."""
-        if isinstance(written, Call) and written.symbol == "tuple":
+        if isinstance(written, nf.Call) and written.symbol == "tuple":
             yield from written.args
-        elif isinstance(written, Name) and any(
-            isinstance(each, Call) and each.symbol == "tuple" for each in self.values(written.id)
+        elif isinstance(written, nf.Name) and any(
+            isinstance(each, nf.Call) and each.symbol == "tuple" for each in self.values(written.id)
         ):
             yield None
         else:
             yield written
 
 
-def _everywhere(body: list[Statement]) -> Iterator[Node]:
+def _everywhere(body: list[nf.Statement]) -> Iterator[nf.Node]:
     """All nodes of statements, and of the functions that they make."""
-    for node in walk(body):
+    for node in nf.walk(body):
         yield node
-        if isinstance(node, Closure):
-            yield from (each for function in closures(node) for each in walk(function.body))
+        if isinstance(node, nf.Closure):
+            yield from (each for function in nf.closures(node) for each in nf.walk(function.body))
 
 
-def named(node: Try | Match) -> Iterator[str]:
+def named(node: nf.Try | nf.Match) -> Iterator[str]:
     """The names that the handlers of a `try`, or the patterns of a `match`, bind."""
-    if isinstance(node, Try):
+    if isinstance(node, nf.Try):
         yield from (each.name for each in node.handlers if each.name)
     else:
         yield from bound_names(each.pattern for each in node.cases)

@@ -17,45 +17,20 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from autobatch.program.normal_form import (
-    COMPARED,
-    OF_OBJECTS,
-    TEMPORARY,
-    Bind,
-    Branch,
-    Call,
-    Closure,
-    Constant,
-    Each,
-    Loop,
-    Name,
-    OpaqueStatement,
-    Operator,
-    Read,
-    Statement,
-    Sugar,
-    Value,
-    Write,
-    Yield,
-    closures,
-    values_of,
-    walk,
-    with_bodies,
-    with_values,
-)
+from autobatch.program import normal_form as nf
 
 _OF_CLASSES = frozenset({"super", "__class__"})
 
 
-def folded(function: Closure, in_lanes: bool = False) -> Closure:
+def folded(function: nf.Closure, in_lanes: bool = False) -> nf.Closure:
     """A function with its sugar folded; its statements are new ones, and liveness is to be found anew.
 
     Args:
         in_lanes: operands that only some lanes evaluate will be functions of their own, and an update a read and a
             write. Operands with `super()` stay statements, and so do branches inside of each other.
     """
-    nodes = (node for each in closures(function) for node in walk(each.body))
-    return _Fold(Counter(node.id for node in nodes if isinstance(node, Name)), in_lanes).closure(function)
+    nodes = (node for each in nf.closures(function) for node in nf.walk(each.body))
+    return _Fold(Counter(node.id for node in nodes if isinstance(node, nf.Name)), in_lanes).closure(function)
 
 
 class _Fold:
@@ -65,48 +40,48 @@ class _Fold:
         self.uses = uses
         self.in_lanes = in_lanes
 
-    def closure(self, node: Closure) -> Closure:
+    def closure(self, node: nf.Closure) -> nf.Closure:
         return dataclasses.replace(node, body=self.body(node.body))
 
-    def body(self, statements: list[Statement]) -> list[Statement]:
-        out: list[Statement] = []
+    def body(self, statements: list[nf.Statement]) -> list[nf.Statement]:
+        out: list[nf.Statement] = []
         for each in statements:
             self.add(self.inside(each), out)
         return out
 
-    def inside(self, node: Statement) -> Any:
+    def inside(self, node: nf.Statement) -> Any:
         """A copy of a statement whose own statements, and functions, are folded."""
-        node = with_bodies(with_values(node, self.value), self.body)
-        return self.taking(node, node.head) if isinstance(node, Loop) and node.target is None else node
+        node = nf.with_bodies(nf.with_values(node, self.value), self.body)
+        return self.taking(node, node.head) if isinstance(node, nf.Loop) and node.target is None else node
 
-    def value(self, node: Value) -> Value:
-        made = with_values(node, self.value)
-        return self.closure(made) if isinstance(made, Closure) else made
+    def value(self, node: nf.Value) -> nf.Value:
+        made = nf.with_values(node, self.value)
+        return self.closure(made) if isinstance(made, nf.Closure) else made
 
-    def test(self, node: Value) -> Value:
+    def test(self, node: nf.Value) -> nf.Value:
         """A test, of which only the truth counts, without the operator that says so of its parts."""
         match node:
-            case Call(function=Operator(symbol="truth"), args=[part]):
+            case nf.Call(function=nf.Operator(symbol="truth"), args=[part]):
                 return self.test(part)
-            case Call(function=Operator(symbol="not"), args=[part]):
+            case nf.Call(function=nf.Operator(symbol="not"), args=[part]):
                 return dataclasses.replace(node, args=[self.test(part)])
-            case Sugar(how="and" | "or", parts=parts):
+            case nf.Sugar(how="and" | "or", parts=parts):
                 return dataclasses.replace(node, parts=[self.test(each) for each in parts])
         return node
 
-    def add(self, node: Statement, out: list[Statement]) -> None:
+    def add(self, node: nf.Statement, out: list[nf.Statement]) -> None:
         """Put a statement behind those before it, of which it may take some."""
-        if not (isinstance(node, Loop) and node.target is None):
+        if not (isinstance(node, nf.Loop) and node.target is None):
             node = self.taking(node, out)
         made = None
         match node:
-            case Branch(choice=str(name)) if name:
+            case nf.Branch(choice=str(name)) if name:
                 made = self.chosen(node, out)
-            case Branch(body=[Branch(body=body, orelse=[], choice="") as inner], orelse=[]) if not self.in_lanes:
-                node = Branch(node.at, _joined("and", node.test, inner.test, node), body, [])
-            case Loop(fills=str(name)) if name:
+            case nf.Branch(body=[nf.Branch(body=body, orelse=[], choice="") as inner], orelse=[]) if not self.in_lanes:
+                node = nf.Branch(node.at, _joined("and", node.test, inner.test, node), body, [])
+            case nf.Loop(fills=str(name)) if name:
                 made = self.filled(node, out)
-            case Write(value=Call(args=[Read(base=base, key=key), _])) if (
+            case nf.Write(value=nf.Call(args=[nf.Read(base=base, key=key), _])) if (
                 base is node.base and key is node.key and not self.in_lanes
             ):
                 self.update(node, out)
@@ -115,15 +90,15 @@ class _Fold:
         else:
             self.add(made, out)
 
-    def taking(self, node: Any, out: list[Statement]) -> Any:
+    def taking(self, node: Any, out: list[nf.Statement]) -> Any:
         """The statement with the values of the temporary names before it that it alone reads."""
-        if isinstance(node, OpaqueStatement):
+        if isinstance(node, nf.OpaqueStatement):
             return node
-        read = [name for name in _evaluated(node) if name.startswith(TEMPORARY)]
-        taken: dict[str, Value] = {}
+        read = [name for name in _evaluated(node) if name.startswith(nf.TEMPORARY)]
+        taken: dict[str, nf.Value] = {}
         while out and read:
             last = out[-1]
-            if not isinstance(last, Bind) or not isinstance(last.target, str) or last.target not in read:
+            if not isinstance(last, nf.Bind) or not isinstance(last.target, str) or last.target not in read:
                 break
             if self.uses[last.target] != 1 or last.value is None or not _is_expression(last.value):
                 break
@@ -131,111 +106,123 @@ class _Fold:
             taken[last.target] = last.value
             out.pop()
 
-        def put(value: Value) -> Value:
-            if isinstance(value, Name) and value.id in taken:
+        def put(value: nf.Value) -> nf.Value:
+            if isinstance(value, nf.Name) and value.id in taken:
                 return taken[value.id]
-            made = with_values(value, put)
+            made = nf.with_values(value, put)
             match made:
-                case Call(function=Closure(name="<genexpr>") as generator, args=[first]):
+                case nf.Call(function=nf.Closure(name="<genexpr>") as generator, args=[first]):
                     return _comprehension(generator.body, "", "generator", first) or made
             return made
 
-        node = with_values(node, put) if taken else node
+        node = nf.with_values(node, put) if taken else node
         match node:
-            case Branch(test=test):
+            case nf.Branch(test=test):
                 node.test = self.test(test)
-            case Loop(target=None, over=test):
+            case nf.Loop(target=None, over=test):
                 node.over = self.test(test)
         return node
 
-    def chosen(self, node: Branch, out: list[Statement]) -> Bind | None:
+    def chosen(self, node: nf.Branch, out: list[nf.Statement]) -> nf.Bind | None:
         """What a ternary, `and`, `or` or a chained comparison decides."""
-        if self.in_lanes and any(isinstance(each, Name) and each.id in _OF_CLASSES for each in walk(node)):
+        if self.in_lanes and any(isinstance(each, nf.Name) and each.id in _OF_CLASSES for each in nf.walk(node)):
             return None
         name = node.choice
         arms = [
-            each[0].value if len(each) == 1 and isinstance(each[0], Bind) and each[0].target == name else None
+            each[0].value if len(each) == 1 and isinstance(each[0], nf.Bind) and each[0].target == name else None
             for each in (node.body, node.orelse)
         ]
         if all(arm is not None for arm in arms):
-            return Bind(node.at, name, Sugar(node.at, "if", [node.test, *arms]))  # type: ignore[list-item]
+            return nf.Bind(node.at, name, nf.Sugar(node.at, "if", [node.test, *arms]))  # type: ignore[list-item]
         more = arms[0] or arms[1]
         last = out[-1] if out else None
-        if more is None or (node.body and node.orelse) or not isinstance(last, Bind) or last.target != name:
+        if more is None or (node.body and node.orelse) or not isinstance(last, nf.Bind) or last.target != name:
             return None
-        if not isinstance(node.test, Name) or node.test.id != name or last.value is None:
+        if not isinstance(node.test, nf.Name) or node.test.id != name or last.value is None:
             return None
         out.pop()
         self.uses[name] -= 1
         middle = _middle(last.value, more) if node.body else None
         if middle is None:
-            return Bind(node.at, name, _joined("and" if node.body else "or", last.value, more, node))
-        parts = list(more.parts if isinstance(more, Sugar) else [more.args[0], more.function, more.args[1]])  # type: ignore[attr-defined]
+            return nf.Bind(node.at, name, _joined("and" if node.body else "or", last.value, more, node))
+        parts = list(more.parts if isinstance(more, nf.Sugar) else [more.args[0], more.function, more.args[1]])  # type: ignore[attr-defined]
         before = out[-1] if out else None
-        if isinstance(middle, Name) and middle.id.startswith(TEMPORARY):
-            if isinstance(before, Bind) and before.target == middle.id and self.uses[middle.id] == 2 and before.value:
+        if isinstance(middle, nf.Name) and middle.id.startswith(nf.TEMPORARY):
+            if (
+                isinstance(before, nf.Bind)
+                and before.target == middle.id
+                and self.uses[middle.id] == 2
+                and before.value
+            ):
                 out.pop()
                 middle = before.value
             else:
-                return Bind(node.at, name, _joined("and", last.value, more, node))
+                return nf.Bind(node.at, name, _joined("and", last.value, more, node))
         left: Any = last.value
-        return Bind(node.at, name, Sugar(node.at, "compare", [left.args[0], left.function, middle, *parts[1:]]))
+        return nf.Bind(node.at, name, nf.Sugar(node.at, "compare", [left.args[0], left.function, middle, *parts[1:]]))
 
-    def update(self, node: Write, out: list[Statement]) -> None:
+    def update(self, node: nf.Write, out: list[nf.Statement]) -> None:
         """`base[key] += value`, where base and key are evaluated once: put them where they are read and written."""
         for field in ("key", "base"):
             name, last = getattr(node, field), out[-1] if out else None
-            if isinstance(name, Name) and isinstance(last, Bind) and last.target == name.id and self.uses[name.id] == 2:
+            if (
+                isinstance(name, nf.Name)
+                and isinstance(last, nf.Bind)
+                and last.target == name.id
+                and self.uses[name.id] == 2
+            ):
                 read: Any = node.value
                 setattr(node, field, last.value)
-                node.value = dataclasses.replace(read, args=[Read(name.at, node.base, node.key), read.args[1]])
+                node.value = dataclasses.replace(read, args=[nf.Read(name.at, node.base, node.key), read.args[1]])
                 out.pop()
-            elif isinstance(name, Name) and name.id.startswith(TEMPORARY):
+            elif isinstance(name, nf.Name) and name.id.startswith(nf.TEMPORARY):
                 break
 
-    def filled(self, node: Loop, out: list[Statement]) -> Bind | None:
+    def filled(self, node: nf.Loop, out: list[nf.Statement]) -> nf.Bind | None:
         """What a comprehension fills."""
         match out[-1:]:
-            case [Bind(target=str(name), value=Call(function=Operator(symbol=how), args=[]))] if name == node.fills:
+            case [nf.Bind(target=str(name), value=nf.Call(function=nf.Operator(symbol=how), args=[]))] if (
+                name == node.fills
+            ):
                 made = _comprehension([node], name, how, None)
                 if made is not None:
                     out.pop()
                     self.uses[name] -= 1
-                    return Bind(made.at, name, made)
+                    return nf.Bind(made.at, name, made)
         return None
 
 
-def _joined(how: str, left: Value, right: Value, at: Statement) -> Sugar:
-    parts = [part.parts if isinstance(part, Sugar) and part.how == how else [part] for part in (left, right)]
-    return Sugar(at.at, how, [each for part in parts for each in part])
+def _joined(how: str, left: nf.Value, right: nf.Value, at: nf.Statement) -> nf.Sugar:
+    parts = [part.parts if isinstance(part, nf.Sugar) and part.how == how else [part] for part in (left, right)]
+    return nf.Sugar(at.at, how, [each for part in parts for each in part])
 
 
-def _middle(left: Value, right: Value) -> Value | None:
+def _middle(left: nf.Value, right: nf.Value) -> nf.Value | None:
     """What two comparisons share, if they are links of a chain."""
-    if not isinstance(left, Call) or left.symbol not in COMPARED | OF_OBJECTS:
+    if not isinstance(left, nf.Call) or left.symbol not in nf.COMPARED | nf.OF_OBJECTS:
         return None
     ours = left.args[1]
-    if isinstance(right, Sugar) and right.how == "compare":
+    if isinstance(right, nf.Sugar) and right.how == "compare":
         theirs = right.parts[0]
-    elif isinstance(right, Call) and right.symbol in COMPARED | OF_OBJECTS:
+    elif isinstance(right, nf.Call) and right.symbol in nf.COMPARED | nf.OF_OBJECTS:
         theirs = right.args[0]
     else:
         return None
-    is_name = isinstance(ours, Name) and isinstance(theirs, Name) and ours.id == theirs.id
-    return ours if (is_name and ours.id.startswith(TEMPORARY)) or ours is theirs else None  # type: ignore[attr-defined]
+    is_name = isinstance(ours, nf.Name) and isinstance(theirs, nf.Name) and ours.id == theirs.id
+    return ours if (is_name and ours.id.startswith(nf.TEMPORARY)) or ours is theirs else None  # type: ignore[attr-defined]
 
 
-def _comprehension(body: list[Statement], fills: str, how: str, first: Value | None) -> Sugar | None:
+def _comprehension(body: list[nf.Statement], fills: str, how: str, first: nf.Value | None) -> nf.Sugar | None:
     """The comprehension that a loop is; `first`: the iterable of a generator's first loop."""
-    loops: list[Each] = []
+    loops: list[nf.Each] = []
     while True:
         match body:
-            case [Loop(target=(str() | object()) as target, over=over, body=inner, orelse=[], fills=name) as loop] if (
-                target is not None and name == fills
-            ):
-                loops.append(Each(loop.at, target, over if first is None or loops else first, []))
+            case [
+                nf.Loop(target=(str() | object()) as target, over=over, body=inner, orelse=[], fills=name) as loop
+            ] if target is not None and name == fills:
+                loops.append(nf.Each(loop.at, target, over if first is None or loops else first, []))
                 body = inner
-            case [Branch(test=test, body=inner, orelse=[], choice="")] if loops:
+            case [nf.Branch(test=test, body=inner, orelse=[], choice="")] if loops:
                 loops[-1].tests.append(test)
                 body = inner
             case _:
@@ -243,22 +230,32 @@ def _comprehension(body: list[Statement], fills: str, how: str, first: Value | N
     if not loops:
         return None
     match body:
-        case [Bind(target=None, value=Call(function=Read(base=Name(id=name), key="append" | "add"), args=[element]))]:
+        case [
+            nf.Bind(
+                target=None,
+                value=nf.Call(function=nf.Read(base=nf.Name(id=name), key="append" | "add"), args=[element]),
+            )
+        ]:
             if name == fills:
-                return Sugar(loops[0].at, how, [element], loops)
-        case [Bind(target=None, value=Yield(value=element, every=False))] if how == "generator":
-            return Sugar(loops[0].at, how, [element], loops)
-        case [Write(base=Name(id=name), key=Constant() | Name() as key, value=Value() as value)] if name == fills:
-            return Sugar(loops[0].at, how, [key, value], loops)
-        case [Bind(target=str(at), value=Value() as key), Write(base=Name(id=name), key=Name(id=read), value=value)]:
+                return nf.Sugar(loops[0].at, how, [element], loops)
+        case [nf.Bind(target=None, value=nf.Yield(value=element, every=False))] if how == "generator":
+            return nf.Sugar(loops[0].at, how, [element], loops)
+        case [nf.Write(base=nf.Name(id=name), key=nf.Constant() | nf.Name() as key, value=nf.Value() as value)] if (
+            name == fills
+        ):
+            return nf.Sugar(loops[0].at, how, [key, value], loops)
+        case [
+            nf.Bind(target=str(at), value=nf.Value() as key),
+            nf.Write(base=nf.Name(id=name), key=nf.Name(id=read), value=value),
+        ]:
             if name == fills and at == read and value is not None:
-                return Sugar(loops[0].at, how, [key, value], loops)
+                return nf.Sugar(loops[0].at, how, [key, value], loops)
     return None
 
 
-def _is_expression(value: Value) -> bool:
+def _is_expression(value: nf.Value) -> bool:
     """True if a value can stand inside an expression."""
-    if isinstance(value, Closure):
+    if isinstance(value, nf.Closure):
         if value.name == "<genexpr>":
             return _comprehension(value.body, "", "generator", value) is not None
         return value.name == "<lambda>" and len(value.body) == 1
@@ -268,17 +265,17 @@ def _is_expression(value: Value) -> bool:
 def _evaluated(node: Any) -> Iterator[str]:
     """The names that a node reads whenever it is evaluated, in order; not those that only an arm reads."""
     match node:
-        case Name(id=name):
+        case nf.Name(id=name):
             yield name
-        case Sugar(loops=[first, *_]):
+        case nf.Sugar(loops=[first, *_]):
             yield from _evaluated(first.over)
-        case Sugar(how="compare", parts=[left, _, right, *_]):
+        case nf.Sugar(how="compare", parts=[left, _, right, *_]):
             yield from _evaluated(left)
             yield from _evaluated(right)
-        case Sugar(parts=[first, *_]):
+        case nf.Sugar(parts=[first, *_]):
             yield from _evaluated(first)
-        case Write(base=Name(id=name), value=value) if name.startswith(TEMPORARY) and value is not None:
+        case nf.Write(base=nf.Name(id=name), value=value) if name.startswith(nf.TEMPORARY) and value is not None:
             yield from _evaluated(value)  # an item of a comprehension's dict: the key is evaluated first
         case _:
-            for each in values_of(node):
+            for each in nf.values_of(node):
                 yield from _evaluated(each)

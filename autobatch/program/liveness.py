@@ -8,109 +8,87 @@ a handler sees whatever has been assigned by then. Names that functions inside u
 import ast
 from collections.abc import Iterable, Sequence
 
-from autobatch.program.normal_form import (
-    Bind,
-    Branch,
-    Closure,
-    Inner,
-    Jump,
-    Loop,
-    Match,
-    Name,
-    Names,
-    Node,
-    Opaque,
-    OpaqueStatement,
-    Raise,
-    Return,
-    Statement,
-    Try,
-    With,
-    bodies_of,
-    target_names,
-    values_of,
-    walk,
-)
+from autobatch.program import normal_form as nf
 from autobatch.program.scopes import bound_names
 from autobatch.program.scopes import reads as reads_of_syntax
 
-_NONE: Names = frozenset()
+_NONE: nf.Names = frozenset()
 
 
-def annotate(function: Closure) -> None:
+def annotate(function: nf.Closure) -> None:
     """Annotate the statements of a function, and of all functions made inside of it."""
     _Liveness(captured(function)).block(function.body, _NONE, _NONE, _NONE)
     _bind(function.body, frozenset(function.parameters.names))
-    for node in walk(function.body):
-        if isinstance(node, Closure):
+    for node in nf.walk(function.body):
+        if isinstance(node, nf.Closure):
             annotate(node)
 
 
-def own_reads(node: Node) -> Names:
+def own_reads(node: nf.Node) -> nf.Names:
     """Names that a statement or value reads itself, without the statements inside of it."""
     found: set[str] = set(_deleted(node))
-    stack: list[Node] = list(values_of(node)) if isinstance(node, Statement) else [node]
-    if isinstance(node, OpaqueStatement):
-        return Names(reads_of_syntax(node.syntax))
-    if isinstance(node, Try):
+    stack: list[nf.Node] = list(nf.values_of(node)) if isinstance(node, nf.Statement) else [node]
+    if isinstance(node, nf.OpaqueStatement):
+        return nf.Names(reads_of_syntax(node.syntax))
+    if isinstance(node, nf.Try):
         stack += [handler.types for handler in node.handlers if handler.types is not None]
     while stack:
         value = stack.pop()
-        if isinstance(value, Name):
+        if isinstance(value, nf.Name):
             found.add(value.id)
-        elif isinstance(value, Opaque):
+        elif isinstance(value, nf.Opaque):
             found |= reads_of_syntax(value.syntax)
-        stack += values_of(value)
-    return Names(found)
+        stack += nf.values_of(value)
+    return nf.Names(found)
 
 
-def reads(nodes: Node | Sequence[Node]) -> Names:
+def reads(nodes: nf.Node | Sequence[nf.Node]) -> nf.Names:
     """Names that a piece of a program may read in its own scope."""
     found: set[str] = set()
-    for node in walk(nodes):
-        if isinstance(node, Name):
+    for node in nf.walk(nodes):
+        if isinstance(node, nf.Name):
             found.add(node.id)
-        elif isinstance(node, Opaque | OpaqueStatement):
+        elif isinstance(node, nf.Opaque | nf.OpaqueStatement):
             found |= reads_of_syntax(node.syntax)
-        elif isinstance(node, Match):
+        elif isinstance(node, nf.Match):
             found |= reads_of_syntax(each.pattern for each in node.cases)
         else:
             found.update(_deleted(node))
-    return Names(found)
+    return nf.Names(found)
 
 
-def _deleted(node: Node) -> Iterable[str]:
+def _deleted(node: nf.Node) -> Iterable[str]:
     """The names that `del` takes, which have to be bound."""
-    return target_names(node.target) if isinstance(node, Bind) and node.value is None else ()
+    return nf.target_names(node.target) if isinstance(node, nf.Bind) and node.value is None else ()
 
 
-def binds(nodes: Node | Sequence[Node]) -> Names:
+def binds(nodes: nf.Node | Sequence[nf.Node]) -> nf.Names:
     """Names that a piece of a program may bind or delete in its own scope."""
     found: set[str] = set()
-    for node in walk(nodes):
-        if isinstance(node, Bind | Loop | With):
-            found.update(target_names(node.target))
-        elif isinstance(node, Try):
+    for node in nf.walk(nodes):
+        if isinstance(node, nf.Bind | nf.Loop | nf.With):
+            found.update(nf.target_names(node.target))
+        elif isinstance(node, nf.Try):
             found.update(handler.name for handler in node.handlers if handler.name)
-        elif isinstance(node, Match):
+        elif isinstance(node, nf.Match):
             found |= bound_names(each.pattern for each in node.cases)
-        elif isinstance(node, OpaqueStatement | Opaque):
+        elif isinstance(node, nf.OpaqueStatement | nf.Opaque):
             found |= bound_names(node.syntax)
-    return Names(found)
+    return nf.Names(found)
 
 
-def captured(function: Closure) -> Names:
+def captured(function: nf.Closure) -> nf.Names:
     """Names that functions and classes made in this function use, and so may read at any time."""
     found: set[str] = set()
-    for node in walk(function.body):
-        if isinstance(node, Closure):
+    for node in nf.walk(function.body):
+        if isinstance(node, nf.Closure):
             found |= free(node)
-        elif isinstance(node, Opaque | OpaqueStatement):
+        elif isinstance(node, nf.Opaque | nf.OpaqueStatement):
             found.update(part.id for part in ast.walk(node.syntax) if isinstance(part, ast.Name))
-    return Names(found)
+    return nf.Names(found)
 
 
-def free(function: Closure) -> Names:
+def free(function: nf.Closure) -> nf.Names:
     """Names that a function uses but does not bind itself."""
     used = reads(function.body) | captured(function) | binds(function.body)
     own = frozenset(function.parameters.names) | binds(function.body)
@@ -120,45 +98,45 @@ def free(function: Closure) -> Names:
 class _Liveness:
     """The backward walk. `always`: names that may be read at any time."""
 
-    def __init__(self, always: Names) -> None:
+    def __init__(self, always: nf.Names) -> None:
         self.always = always
 
-    def block(self, body: Sequence[Statement], out: Names, at_break: Names, at_continue: Names) -> Names:
+    def block(self, body: Sequence[nf.Statement], out: nf.Names, at_break: nf.Names, at_continue: nf.Names) -> nf.Names:
         """The names live before these statements, given those live after them and at each jump's target."""
         for statement in reversed(body):
             statement.live_after = out | self.always
             out = self.statement(statement, out, at_break, at_continue)
         return out
 
-    def statement(self, node: Statement, out: Names, at_break: Names, at_continue: Names) -> Names:
+    def statement(self, node: nf.Statement, out: nf.Names, at_break: nf.Names, at_continue: nf.Names) -> nf.Names:
         """The names live before a statement."""
-        if isinstance(node, Try | With | Match):
+        if isinstance(node, nf.Try | nf.With | nf.Match):
             anything = out | at_break | at_continue | self.always | reads(node) | binds(node)
-            for inner in bodies_of(node):
+            for inner in nf.bodies_of(node):
                 self.block(inner, anything, anything, anything)
             node.live_head = node.live_out = anything
             return anything
         match node:
-            case Return() | Raise():
+            case nf.Return() | nf.Raise():
                 return self.always | own_reads(node)
-            case Jump(to=to):
+            case nf.Jump(to=to):
                 return at_break if to == "break" else at_continue
-            case Branch():
+            case nf.Branch():
                 arms = self.block(node.body, out, at_break, at_continue)
                 arms |= self.block(node.orelse, out, at_break, at_continue)
                 node.live_head, node.live_out = arms, out
                 return arms | own_reads(node)
-            case Loop():
+            case nf.Loop():
                 return self.loop(node, out, at_break, at_continue)
-            case Bind(target=target) if node.value is not None:
-                return (out - frozenset(target_names(target))) | self.always | own_reads(node)
+            case nf.Bind(target=target) if node.value is not None:
+                return (out - frozenset(nf.target_names(target))) | self.always | own_reads(node)
             case _:
                 return out | self.always | own_reads(node)
 
-    def loop(self, node: Loop, out: Names, at_break: Names, at_continue: Names) -> Names:
+    def loop(self, node: nf.Loop, out: nf.Names, at_break: nf.Names, at_continue: nf.Names) -> nf.Names:
         """The names live before a loop; jumps in its `else` go to the loop around it."""
         after = self.block(node.orelse, out, at_break, at_continue) | self.always
-        targets = frozenset(target_names(node.target))
+        targets = frozenset(nf.target_names(node.target))
         tested = own_reads(node) if node.target is None else _NONE
         head = after
         while True:
@@ -174,35 +152,35 @@ class _Liveness:
         return head if node.target is None else head | own_reads(node)
 
 
-def _bind(body: Sequence[Statement], bound: Names) -> Names:
+def _bind(body: Sequence[nf.Statement], bound: nf.Names) -> nf.Names:
     """Forward walk: `bound` has the names definitely bound before; returns those bound after the statements."""
     for node in body:
-        if isinstance(node, Inner) or (isinstance(node, Bind) and node.value is None):
+        if isinstance(node, nf.Inner) or (isinstance(node, nf.Bind) and node.value is None):
             bound = bound - _unbound_by(node)
         before = node.bound_before = bound
         match node:
-            case Bind(target=target) if node.value is not None:
-                bound |= frozenset(target_names(target))
-            case Branch():
+            case nf.Bind(target=target) if node.value is not None:
+                bound |= frozenset(nf.target_names(target))
+            case nf.Branch():
                 bound = _bind(node.body, bound) & _bind(node.orelse, bound)
                 node.bound, node.bound_end = before, bound
-            case Loop():
+            case nf.Loop():
                 start = _bind(node.head, bound)
-                node.bound, node.bound_end = before, _bind(node.body, start | frozenset(target_names(node.target)))
+                node.bound, node.bound_end = before, _bind(node.body, start | frozenset(nf.target_names(node.target)))
                 _bind(node.orelse, start if node.target is None else bound)
-            case Try() | With() | Match():  # control may leave the inside early
-                for inner in bodies_of(node):
+            case nf.Try() | nf.With() | nf.Match():  # control may leave the inside early
+                for inner in nf.bodies_of(node):
                     _bind(inner, bound)
                 node.bound = node.bound_end = bound
     return bound
 
 
-def _unbound_by(node: Statement) -> Names:
+def _unbound_by(node: nf.Statement) -> nf.Names:
     """Names that a statement may unbind: by `del`, or at the end of an `except ... as name`."""
     found: set[str] = set()
-    for each in walk(node):
-        if isinstance(each, Bind) and each.value is None:
-            found.update(target_names(each.target))
-        elif isinstance(each, Try):
+    for each in nf.walk(node):
+        if isinstance(each, nf.Bind) and each.value is None:
+            found.update(nf.target_names(each.target))
+        elif isinstance(each, nf.Try):
             found.update(handler.name for handler in each.handlers if handler.name)
-    return Names(found)
+    return nf.Names(found)

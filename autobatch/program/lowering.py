@@ -13,40 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from autobatch.facts.operators import BINARY, UNARY
-from autobatch.program.normal_form import (
-    TEMPORARY,
-    Bind,
-    Branch,
-    Call,
-    Case,
-    Closure,
-    Constant,
-    Handler,
-    Jump,
-    Loop,
-    Match,
-    Name,
-    Names,
-    Opaque,
-    OpaqueStatement,
-    Operator,
-    Parameters,
-    Place,
-    Raise,
-    Read,
-    Return,
-    Spread,
-    Statement,
-    Target,
-    Try,
-    Unpack,
-    Value,
-    With,
-    Write,
-    Yield,
-    target_names,
-    walk,
-)
+from autobatch.program import normal_form as nf
 from autobatch.program.scopes import binds, bound_names, local_nodes, parameters
 
 _SYMBOLS = {each.syntax: each.symbol for each in BINARY} | {
@@ -56,7 +23,7 @@ _UNARY = {each.syntax: each.name for each in UNARY} | {ast.Not: "not"}
 _COMPREHENSIONS = {ast.ListComp: "list", ast.SetComp: "set", ast.DictComp: "dict"}
 
 
-def lowered(tree: ast.FunctionDef) -> Closure:
+def lowered(tree: ast.FunctionDef) -> nf.Closure:
     """The normal form of a function, given its definition without decorators; the tree is not changed.
 
     >>> tree = ast.parse("def f(a, b): return a if a else b").body[0]
@@ -70,7 +37,7 @@ def lowered(tree: ast.FunctionDef) -> Closure:
     return made
 
 
-def lowered_value(text: str) -> Value:
+def lowered_value(text: str) -> nf.Value:
     """The value of an expression that needs no statements, given its source."""
     tree = ast.parse(f"lambda: {text}", mode="eval").body
     assert isinstance(tree, ast.Lambda)
@@ -85,7 +52,7 @@ class _Numbers:
 
     def fresh(self, word: str = "") -> str:
         self.count += 1
-        return f"{TEMPORARY}{self.count}_{word}" if word else f"{TEMPORARY}{self.count}"
+        return f"{nf.TEMPORARY}{self.count}_{word}" if word else f"{nf.TEMPORARY}{self.count}"
 
 
 class _Lowering:
@@ -99,11 +66,11 @@ class _Lowering:
         self.local = self.given | bound_names(scope.body) | _of_comprehensions(scope)
         self.elsewhere = {name for part in ast.walk(scope) if isinstance(part, ast.Nonlocal) for name in part.names}
         self.used = Counter(node.id for node in ast.walk(scope) if isinstance(node, ast.Name))
-        self.out: list[Statement] = []
+        self.out: list[nf.Statement] = []
 
     # functions
 
-    def function(self, node: ast.FunctionDef | ast.Lambda, name: str) -> Closure:
+    def function(self, node: ast.FunctionDef | ast.Lambda, name: str) -> nf.Closure:
         """A function whose defaults were lowered in the scope around, where they are evaluated (`closure`)."""
         body = node.body if isinstance(node.body, list) else [ast.copy_location(ast.Return(node.body), node.body)]
         doc = ast.get_docstring(node, clean=False) if isinstance(node, ast.FunctionDef) else None
@@ -114,7 +81,7 @@ class _Lowering:
                 declared[type(part)].update(part.names)
             is_generator = is_generator or isinstance(part, ast.Yield | ast.YieldFrom)
         args = node.args
-        parts = Parameters(
+        parts = nf.Parameters(
             [each.arg for each in args.posonlyargs],
             [each.arg for each in args.args],
             args.vararg.arg if args.vararg else "",
@@ -123,12 +90,12 @@ class _Lowering:
             [],
             [None] * len(args.kwonlyargs),
         )
-        return Closure(
-            _place(node), name, parts, self.body(body), Names(declared[ast.Global]), Names(declared[ast.Nonlocal]),
-            is_generator, doc,
+        return nf.Closure(
+            _place(node), name, parts, self.body(body), nf.Names(declared[ast.Global]),
+            nf.Names(declared[ast.Nonlocal]), is_generator, doc,
         )  # fmt: skip
 
-    def closure(self, node: ast.FunctionDef | ast.Lambda, name: str) -> Closure:
+    def closure(self, node: ast.FunctionDef | ast.Lambda, name: str) -> nf.Closure:
         """A function that is made in this scope."""
         args = node.args
         named = [each for each in args.kw_defaults if each is not None]
@@ -144,7 +111,7 @@ class _Lowering:
 
     # statements
 
-    def body(self, statements: Sequence[ast.stmt]) -> list[Statement]:
+    def body(self, statements: Sequence[ast.stmt]) -> list[nf.Statement]:
         """Lower statements to a list of their own."""
         outer, self.out = self.out, []
         for each in statements:
@@ -152,16 +119,16 @@ class _Lowering:
         made, self.out = self.out, outer
         return made
 
-    def apart(self, lower: Callable[[], None]) -> list[Statement]:
+    def apart(self, lower: Callable[[], None]) -> list[nf.Statement]:
         """The statements that `lower` makes, in a list of their own."""
         outer, self.out = self.out, []
         lower()
         made, self.out = self.out, outer
         return made
 
-    def values_apart(self, nodes: Sequence[ast.expr]) -> tuple[list[Value], list[Statement]]:
+    def values_apart(self, nodes: Sequence[ast.expr]) -> tuple[list[nf.Value], list[nf.Statement]]:
         """Values, and the statements that they need, in a list of their own."""
-        values: list[Value] = []
+        values: list[nf.Value] = []
         return values, self.apart(lambda: values.extend(self.values(nodes)))
 
     def statement(self, node: ast.stmt) -> None:
@@ -171,7 +138,7 @@ class _Lowering:
             case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.Global() | ast.Nonlocal():
                 pass
             case ast.Expr(value=value):
-                self.out.append(Bind(at, None, self.whole(value)))
+                self.out.append(nf.Bind(at, None, self.whole(value)))
             case ast.Assign(targets=targets, value=value):
                 self.assign(targets, value, at)
             case ast.AnnAssign(target=target, value=value):
@@ -183,10 +150,10 @@ class _Lowering:
                 for target in targets:
                     self.delete(target)
             case ast.Return(value=value):
-                self.out.append(Return(at, None if value is None else self.value(value)))
+                self.out.append(nf.Return(at, None if value is None else self.value(value)))
             case ast.Raise(exc=error, cause=cause):
                 values = self.values([each for each in (error, cause) if each is not None])
-                self.out.append(Raise(at, *values))
+                self.out.append(nf.Raise(at, *values))
             case ast.Assert(test=test, msg=message):
                 if __debug__:
                     self.check(test, message, at)
@@ -195,15 +162,15 @@ class _Lowering:
             case ast.For(target=target, iter=over, body=body, orelse=orelse):
                 items = self.value(over)
                 name, start = self.target(target)
-                self.out.append(Loop(at, name, items, [*start, *self.body(body)], self.body(orelse)))
+                self.out.append(nf.Loop(at, name, items, [*start, *self.body(body)], self.body(orelse)))
             case ast.While(test=test, body=body, orelse=orelse):
-                tests: list[Value] = []
+                tests: list[nf.Value] = []
                 head = self.apart(lambda: tests.append(self.test(test)))
-                self.out.append(Loop(at, None, tests[0], self.body(body), self.body(orelse), head))
+                self.out.append(nf.Loop(at, None, tests[0], self.body(body), self.body(orelse), head))
             case ast.Break():
-                self.out.append(Jump(at, "break"))
+                self.out.append(nf.Jump(at, "break"))
             case ast.Continue():
-                self.out.append(Jump(at, "continue"))
+                self.out.append(nf.Jump(at, "continue"))
             case ast.With():
                 self.managers(node.items, node.body, at)
             case ast.Try():
@@ -213,14 +180,14 @@ class _Lowering:
             case ast.FunctionDef(name=name) if not _is_annotated(node):
                 self.assign([ast.copy_location(ast.Name(name, ast.Store()), node)], self.closure(node, name), at)
             case _:
-                self.out.append(OpaqueStatement(at, self.kept_syntax(node)))
+                self.out.append(nf.OpaqueStatement(at, self.kept_syntax(node)))
 
-    def assign(self, targets: list[ast.expr], value: ast.expr | Value, at: Place) -> None:
+    def assign(self, targets: list[ast.expr], value: ast.expr | nf.Value, at: nf.Place) -> None:
         """`a = b[i] = value`, from left to right."""
         if len(targets) == 1 and isinstance(targets[0], ast.Subscript | ast.Attribute):
             self.store(targets[0], value, at)
             return
-        made = value if isinstance(value, Value) else self.whole(value)
+        made = value if isinstance(value, nf.Value) else self.whole(value)
         if len(targets) > 1:
             made = self.named(made)
         for target in targets:
@@ -228,10 +195,10 @@ class _Lowering:
                 self.store(target, made, at)
                 continue
             name, stores = self.target(target)
-            self.out.append(Bind(at, name, made))
+            self.out.append(nf.Bind(at, name, made))
             self.out += stores
 
-    def target(self, node: ast.expr) -> tuple[Target, list[Statement]]:
+    def target(self, node: ast.expr) -> tuple[nf.Target, list[nf.Statement]]:
         """A target of names only, and the statements after it that store into items and attributes."""
         if isinstance(node, ast.Name):
             return self.renamed.get(node.id, node.id), []
@@ -247,130 +214,132 @@ class _Lowering:
 
         def stores() -> None:
             for part, name in parts:
-                self.assign([part], Name(_place(part), name), _place(part))
+                self.assign([part], nf.Name(_place(part), name), _place(part))
 
         return target, self.apart(stores)
 
-    def unpacked(self, node: ast.expr, name: Callable[[Any], str]) -> Target:
+    def unpacked(self, node: ast.expr, name: Callable[[Any], str]) -> nf.Target:
         if not isinstance(node, ast.Tuple | ast.List):
             return name(node)
         starred = [place for place, part in enumerate(node.elts) if isinstance(part, ast.Starred)]
         parts = [part.value if isinstance(part, ast.Starred) else part for part in node.elts]
-        return Unpack(_place(node), [self.unpacked(part, name) for part in parts], *starred)
+        return nf.Unpack(_place(node), [self.unpacked(part, name) for part in parts], *starred)
 
-    def store(self, target: ast.Subscript | ast.Attribute, value: ast.expr | Value, at: Place) -> None:
+    def store(self, target: ast.Subscript | ast.Attribute, value: ast.expr | nf.Value, at: nf.Place) -> None:
         """`base[key] = value`: the value is evaluated first."""
         if isinstance(target, ast.Attribute):
             made, base = self.values([value, target.value])
-            self.out.append(Write(at, base, target.attr, made))
+            self.out.append(nf.Write(at, base, target.attr, made))
         else:
             made, base, key = self.values([value, target.value, target.slice])
-            self.out.append(Write(at, base, key, made))
+            self.out.append(nf.Write(at, base, key, made))
 
-    def update(self, node: ast.AugAssign, at: Place) -> None:
+    def update(self, node: ast.AugAssign, at: nf.Place) -> None:
         """`target += value`: base and key are evaluated once, and read and written in turn."""
-        operator = Operator(at, f"{_SYMBOLS[type(node.op)]}=")
+        operator = nf.Operator(at, f"{_SYMBOLS[type(node.op)]}=")
         target = node.target
         if isinstance(target, ast.Name):
             read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
             values = self.values([read, node.value])
-            self.out.append(Bind(at, self.renamed.get(target.id, target.id), Call(at, operator, values)))
+            self.out.append(nf.Bind(at, self.renamed.get(target.id, target.id), nf.Call(at, operator, values)))
             return
         bound = {part.target.id for part in ast.walk(node.value) if isinstance(part, ast.NamedExpr)}
-        key: Value | str
+        key: nf.Value | str
         if isinstance(target, ast.Attribute):
             base, key = self.twice(self.value(target.value), bound), target.attr
         else:
             base, key = [self.twice(each, bound) for each in self.values([target.value, target.slice])]
-        values = self.values([Read(_place(target), base, key), node.value])
-        self.out.append(Write(at, base, key, Call(at, operator, values)))
+        values = self.values([nf.Read(_place(target), base, key), node.value])
+        self.out.append(nf.Write(at, base, key, nf.Call(at, operator, values)))
 
     def delete(self, target: ast.expr) -> None:
         at = _place(target)
         match target:
             case ast.Name(id=name):
-                self.out.append(Bind(at, self.renamed.get(name, name), None))
+                self.out.append(nf.Bind(at, self.renamed.get(name, name), None))
             case ast.Attribute(value=base, attr=name):
-                self.out.append(Write(at, self.value(base), name, None))
+                self.out.append(nf.Write(at, self.value(base), name, None))
             case ast.Subscript(value=base, slice=key):
                 made, index = self.values([base, key])
-                self.out.append(Write(at, made, index, None))
+                self.out.append(nf.Write(at, made, index, None))
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 for part in parts:
                     self.delete(part)
 
-    def check(self, test: ast.expr, message: ast.expr | None, at: Place) -> None:
+    def check(self, test: ast.expr, message: ast.expr | None, at: nf.Place) -> None:
         """`assert`."""
         made = self.test(test)
 
         def fail() -> None:
             words = [] if message is None else [self.value(message)]
-            self.out.append(Raise(at, Call(at, Operator(at, "assertion"), words)))
+            self.out.append(nf.Raise(at, nf.Call(at, nf.Operator(at, "assertion"), words)))
 
-        self.out.append(Branch(at, made, [], self.apart(fail)))
+        self.out.append(nf.Branch(at, made, [], self.apart(fail)))
 
-    def branch(self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], at: Place) -> None:
+    def branch(self, test: ast.expr, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], at: nf.Place) -> None:
         """`if`; `if a and b` without an else is one `if` in another, without a name for the test."""
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and not orelse:
             first, *rest = test.values
             more = rest[0] if len(rest) == 1 else ast.copy_location(ast.BoolOp(test.op, rest), rest[0])
             inner = ast.copy_location(ast.If(more, list(body), []), more)
-            self.out.append(Branch(at, self.test(first), self.body([inner]), []))
+            self.out.append(nf.Branch(at, self.test(first), self.body([inner]), []))
         else:
-            self.out.append(Branch(at, self.test(test), self.body(body), self.body(orelse)))
+            self.out.append(nf.Branch(at, self.test(test), self.body(body), self.body(orelse)))
 
-    def managers(self, items: list[ast.withitem], body: list[ast.stmt], at: Place) -> None:
+    def managers(self, items: list[ast.withitem], body: list[ast.stmt], at: nf.Place) -> None:
         first, *rest = items
         manager = self.value(first.context_expr)
         target, start = (None, []) if first.optional_vars is None else self.target(first.optional_vars)
         inner = self.apart(lambda: self.managers(rest, body, at)) if rest else self.body(body)
-        self.out.append(With(at, manager, target, [*start, *inner]))
+        self.out.append(nf.With(at, manager, target, [*start, *inner]))
 
-    def attempt(self, node: ast.Try, at: Place) -> None:
-        handlers: list[Handler] = []
+    def attempt(self, node: ast.Try, at: nf.Place) -> None:
+        handlers: list[nf.Handler] = []
         for each in node.handlers:
             types, before = self.values_apart([each.type] if each.type else [])
             if before:  # they would have to run when an exception is raised
-                self.out.append(OpaqueStatement(at, self.kept_syntax(node)))
+                self.out.append(nf.OpaqueStatement(at, self.kept_syntax(node)))
                 return
-            handlers.append(Handler(_place(each), types[0] if types else None, each.name or "", self.body(each.body)))
-        self.out.append(Try(at, self.body(node.body), handlers, self.body(node.orelse), self.body(node.finalbody)))
+            handlers.append(
+                nf.Handler(_place(each), types[0] if types else None, each.name or "", self.body(each.body))
+            )
+        self.out.append(nf.Try(at, self.body(node.body), handlers, self.body(node.orelse), self.body(node.finalbody)))
 
-    def match(self, node: ast.Match, at: Place) -> None:
-        made: list[Case] = []
+    def match(self, node: ast.Match, at: nf.Place) -> None:
+        made: list[nf.Case] = []
         for each in node.cases:
             guards, before = self.values_apart([each.guard] if each.guard else [])
             if before:  # they would have to run between the patterns
-                self.out.append(OpaqueStatement(at, self.kept_syntax(node)))
+                self.out.append(nf.OpaqueStatement(at, self.kept_syntax(node)))
                 return
             pattern = self.kept_syntax(each.pattern)
-            made.append(Case(_place(pattern), pattern, guards[0] if guards else None, self.body(each.body)))
-        self.out.append(Match(at, self.value(node.subject), made))
+            made.append(nf.Case(_place(pattern), pattern, guards[0] if guards else None, self.body(each.body)))
+        self.out.append(nf.Match(at, self.value(node.subject), made))
 
     # values
 
-    def shown(self, node: ast.expr) -> Value:
+    def shown(self, node: ast.expr) -> nf.Value:
         """A default, which is evaluated elsewhere: `...` for one that needs statements."""
-        made: list[Value] = []
+        made: list[nf.Value] = []
         late = self.apart(lambda: made.append(self.value(node)))
-        return Constant(_place(node), ...) if late else made[0]
+        return nf.Constant(_place(node), ...) if late else made[0]
 
-    def whole(self, node: ast.expr) -> Value:
+    def whole(self, node: ast.expr) -> nf.Value:
         """The value of a statement that is nothing else: it may be a `yield`."""
         match node:
             case ast.Yield(value=value):
                 at = _place(node)
-                return Yield(at, Constant(at, None) if value is None else self.value(value))
+                return nf.Yield(at, nf.Constant(at, None) if value is None else self.value(value))
             case ast.YieldFrom(value=value):
-                return Yield(_place(node), self.value(value), True)
+                return nf.Yield(_place(node), self.value(value), True)
         return self.value(node)
 
-    def values(self, nodes: Sequence[ast.expr | Value], name_last: bool = False) -> list[Value]:
+    def values(self, nodes: Sequence[ast.expr | nf.Value], name_last: bool = False) -> list[nf.Value]:
         """Operands, evaluated in order; `name_last`: the last one is bound to a temporary name."""
-        made: list[Value] = []
+        made: list[nf.Value] = []
         for place, node in enumerate(nodes, 1):
             before = len(self.out)
-            value = node if isinstance(node, Value) else self.value(node)
+            value = node if isinstance(node, nf.Value) else self.value(node)
             if name_last and place == len(nodes):
                 value = self.named(value)
             if len(self.out) > before:
@@ -381,54 +350,56 @@ class _Lowering:
             made.append(value)
         return made
 
-    def kept(self, value: Value, late: list[Statement]) -> Value:
+    def kept(self, value: nf.Value, late: list[nf.Statement]) -> nf.Value:
         """A value that the statements `late`, which come to run after it is evaluated, cannot change."""
-        if isinstance(value, Spread):
-            return Spread(value.at, self.kept(value.value, late), value.named)
-        if isinstance(value, Call) and value.symbol in ("item", "format", "formatted"):
-            return Call(value.at, value.function, [self.kept(each, late) for each in value.args])
-        if isinstance(value, Read) and isinstance(value.key, str) and self.is_global_path(value):
+        if isinstance(value, nf.Spread):
+            return nf.Spread(value.at, self.kept(value.value, late), value.named)
+        if isinstance(value, nf.Call) and value.symbol in ("item", "format", "formatted"):
+            return nf.Call(value.at, value.function, [self.kept(each, late) for each in value.args])
+        if isinstance(value, nf.Read) and isinstance(value.key, str) and self.is_global_path(value):
             return value
-        if isinstance(value, Name) and (value.id not in self.local or self.is_steady(value, _bound_in(late))):
+        if isinstance(value, nf.Name) and (value.id not in self.local or self.is_steady(value, _bound_in(late))):
             return value
         return self.named(value)
 
-    def twice(self, value: Value, bound: Iterable[str]) -> Value:
+    def twice(self, value: nf.Value, bound: Iterable[str]) -> nf.Value:
         """A value that may be evaluated twice, while the names `bound` are bound in between."""
-        if isinstance(value, Call) and value.symbol in ("tuple", "slice"):  # an index of several axes
-            return Call(value.at, value.function, [self.twice(each, bound) for each in value.args])
-        steady = isinstance(value, Name) and value.id in self.local and self.is_steady(value, bound)
+        if isinstance(value, nf.Call) and value.symbol in ("tuple", "slice"):  # an index of several axes
+            return nf.Call(value.at, value.function, [self.twice(each, bound) for each in value.args])
+        steady = isinstance(value, nf.Name) and value.id in self.local and self.is_steady(value, bound)
         return value if steady else self.named(value)
 
-    def is_steady(self, name: Name, bound: Iterable[str]) -> bool:
+    def is_steady(self, name: nf.Name, bound: Iterable[str]) -> bool:
         """True if a local variable, certainly bound, is the same after statements that bind the names `bound`."""
-        return name.id.startswith(TEMPORARY) or (name.id not in self.elsewhere and name.id not in bound)
+        return name.id.startswith(nf.TEMPORARY) or (name.id not in self.elsewhere and name.id not in bound)
 
-    def is_global_path(self, value: Value) -> bool:
-        while isinstance(value, Read) and isinstance(value.key, str):
+    def is_global_path(self, value: nf.Value) -> bool:
+        while isinstance(value, nf.Read) and isinstance(value.key, str):
             value = value.base
-        return isinstance(value, Name) and value.id not in self.local and not value.id.startswith(TEMPORARY)
+        return isinstance(value, nf.Name) and value.id not in self.local and not value.id.startswith(nf.TEMPORARY)
 
-    def named(self, value: Value) -> Value:
+    def named(self, value: nf.Value) -> nf.Value:
         """A value that may be evaluated twice: a constant, or a temporary name bound here."""
-        if isinstance(value, Constant | Operator) or (isinstance(value, Name) and value.id.startswith(TEMPORARY)):
+        if isinstance(value, nf.Constant | nf.Operator) or (
+            isinstance(value, nf.Name) and value.id.startswith(nf.TEMPORARY)
+        ):
             return value
         name = self.numbers.fresh()
-        self.out.append(Bind(value.at, name, value))
-        return Name(value.at, name)
+        self.out.append(nf.Bind(value.at, name, value))
+        return nf.Name(value.at, name)
 
-    def value(self, node: ast.expr) -> Value:
+    def value(self, node: ast.expr) -> nf.Value:
         """Lower an expression; what needs statements puts them onto `out`."""
         at = _place(node)
         match node:
             case ast.Name(id=name):
-                return Name(at, self.renamed.get(name, name))
+                return nf.Name(at, self.renamed.get(name, name))
             case ast.Constant(value=value):
-                return Constant(at, value)
+                return nf.Constant(at, value)
             case ast.Attribute(value=base, attr=name):
-                return Read(at, self.value(base), name)
+                return nf.Read(at, self.value(base), name)
             case ast.Subscript(value=base, slice=key):
-                return Read(at, *self.values([base, key]))
+                return nf.Read(at, *self.values([base, key]))
             case ast.Slice(lower=lower, upper=upper, step=step):
                 none = ast.copy_location(ast.Constant(None), node)
                 return self.operation("slice", [lower or none, upper or none, step or none], at)
@@ -443,12 +414,12 @@ class _Lowering:
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 return self.ternary(test, body, orelse, at)
             case ast.NamedExpr(target=target, value=value):
-                self.out.append(Bind(at, target.id, self.value(value)))  # of the function, also in a comprehension
-                return Name(at, target.id)
+                self.out.append(nf.Bind(at, target.id, self.value(value)))  # of the function, also in a comprehension
+                return nf.Name(at, target.id)
             case ast.Call():
                 return self.call(node, at)
             case ast.Starred(value=value):
-                return Spread(at, self.value(value))
+                return nf.Spread(at, self.value(value))
             case ast.Tuple(elts=parts) | ast.List(elts=parts) | ast.Set(elts=parts):
                 return self.operation(type(node).__name__.lower(), parts, at)
             case ast.Dict(keys=keys, values=values):
@@ -456,8 +427,8 @@ class _Lowering:
             case ast.JoinedStr(values=parts):
                 return self.operation("format", parts, at)
             case ast.FormattedValue(value=value, conversion=conversion, format_spec=spec):
-                form = Constant(at, "") if spec is None else spec
-                return self.operation("formatted", [value, Constant(at, conversion), form], at)
+                form = nf.Constant(at, "") if spec is None else spec
+                return self.operation("formatted", [value, nf.Constant(at, conversion), form], at)
             case ast.Lambda():
                 made = self.closure(node, "<lambda>")
                 return made if len(made.body) == 1 else self.named(made)
@@ -467,102 +438,102 @@ class _Lowering:
                 return self.comprehension(node, at)
             case ast.GeneratorExp() if self.can_fill(node) and not binds(node):
                 return self.generator(node, at)
-        return Opaque(at, self.kept_syntax(node))
+        return nf.Opaque(at, self.kept_syntax(node))
 
-    def operation(self, symbol: str, operands: Sequence[ast.expr | Value], at: Place) -> Call:
-        return Call(at, Operator(at, symbol), self.values(operands))
+    def operation(self, symbol: str, operands: Sequence[ast.expr | nf.Value], at: nf.Place) -> nf.Call:
+        return nf.Call(at, nf.Operator(at, symbol), self.values(operands))
 
-    def comparison(self, node: ast.Compare, at: Place) -> Value:
+    def comparison(self, node: ast.Compare, at: nf.Place) -> nf.Value:
         """`a < b < c`: b is evaluated once, and c only if `a < b`."""
         operators = [_SYMBOLS[type(op)] for op in node.ops]
         if len(operators) == 1:
             return self.operation(operators[0], [node.left, node.comparators[0]], at)
         name = self.numbers.fresh()
 
-        def link(left: ast.expr | Value, place: int) -> None:
+        def link(left: ast.expr | nf.Value, place: int) -> None:
             last = place + 1 == len(operators)
             values = self.values([left, node.comparators[place]], name_last=not last)
-            self.out.append(Bind(at, name, Call(at, Operator(at, operators[place]), values)))
+            self.out.append(nf.Bind(at, name, nf.Call(at, nf.Operator(at, operators[place]), values)))
             if not last:
                 self.out.append(
-                    Branch(at, Name(at, name), self.apart(lambda: link(values[1], place + 1)), [], choice=name)
+                    nf.Branch(at, nf.Name(at, name), self.apart(lambda: link(values[1], place + 1)), [], choice=name)
                 )
 
         link(node.left, 0)
-        return Name(at, name)
+        return nf.Name(at, name)
 
-    def test(self, node: ast.expr) -> Value:
+    def test(self, node: ast.expr) -> nf.Value:
         """A test, of which only the truth counts."""
         match node:
             case ast.BoolOp(op=op, values=parts):
                 return self.choice(parts, isinstance(op, ast.And), _place(node), tested=True)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 at = _place(node)
-                return Call(at, Operator(at, "not"), [self.test(operand)])
+                return nf.Call(at, nf.Operator(at, "not"), [self.test(operand)])
         return self.value(node)
 
-    def choice(self, parts: Sequence[ast.expr], both: bool, at: Place, tested: bool = False) -> Value:
+    def choice(self, parts: Sequence[ast.expr], both: bool, at: nf.Place, tested: bool = False) -> nf.Value:
         """`a and b`: b is evaluated only if a is true; `a or b`: only if it is not. `tested`: the truth of that."""
         name = self.numbers.fresh()
 
-        def part(node: ast.expr) -> Value:
+        def part(node: ast.expr) -> nf.Value:
             if not tested:
                 return self.value(node)
             made = self.test(node)
-            is_bool = isinstance(made, Call) and made.symbol in ("not", "is", "is not", "in", "not in")
-            return made if is_bool else Call(made.at, Operator(made.at, "truth"), [made])
+            is_bool = isinstance(made, nf.Call) and made.symbol in ("not", "is", "is not", "in", "not in")
+            return made if is_bool else nf.Call(made.at, nf.Operator(made.at, "truth"), [made])
 
         def decide(place: int) -> None:
-            self.out.append(Bind(_place(parts[place]), name, part(parts[place])))
+            self.out.append(nf.Bind(_place(parts[place]), name, part(parts[place])))
             if place + 1 < len(parts):
                 more = self.apart(lambda: decide(place + 1))
                 arms = (more, []) if both else ([], more)
-                self.out.append(Branch(_place(parts[place]), Name(at, name), *arms, choice=name))
+                self.out.append(nf.Branch(_place(parts[place]), nf.Name(at, name), *arms, choice=name))
 
         decide(0)
-        return Name(at, name)
+        return nf.Name(at, name)
 
-    def ternary(self, test: ast.expr, body: ast.expr, orelse: ast.expr, at: Place) -> Value:
+    def ternary(self, test: ast.expr, body: ast.expr, orelse: ast.expr, at: nf.Place) -> nf.Value:
         made = self.test(test)
         name = self.numbers.fresh()
 
-        def arm(node: ast.expr) -> list[Statement]:
-            return self.apart(lambda: self.out.append(Bind(_place(node), name, self.value(node))))
+        def arm(node: ast.expr) -> list[nf.Statement]:
+            return self.apart(lambda: self.out.append(nf.Bind(_place(node), name, self.value(node))))
 
-        self.out.append(Branch(at, made, arm(body), arm(orelse), choice=name))
-        return Name(at, name)
+        self.out.append(nf.Branch(at, made, arm(body), arm(orelse), choice=name))
+        return nf.Name(at, name)
 
-    def call(self, node: ast.Call, at: Place) -> Value:
+    def call(self, node: ast.Call, at: nf.Place) -> nf.Value:
         """A call: of the function only its object is kept before arguments that need statements."""
         function = node.func
         place = _place(function)
-        parts: list[ast.expr | Value] = [*node.args]
+        parts: list[ast.expr | nf.Value] = [*node.args]
         for each in node.keywords:
             parts.append(each.value)
         if isinstance(function, ast.Attribute):
             base, *values = self.values([function.value, *parts])
-            called: Value = Read(place, base, function.attr)
+            called: nf.Value = nf.Read(place, base, function.attr)
         else:
             called, *values = self.values([function, *parts])
         args, named = values[: len(node.args)], values[len(node.args) :]
-        keywords: list[tuple[str, Value]] = []
+        keywords: list[tuple[str, nf.Value]] = []
         for each, value in zip(node.keywords, named, strict=True):
-            keywords.append(("", Spread(value.at, value, True)) if each.arg is None else (each.arg, value))
-        return Call(at, called, args, keywords)
+            keywords.append(("", nf.Spread(value.at, value, True)) if each.arg is None else (each.arg, value))
+        return nf.Call(at, called, args, keywords)
 
-    def dictionary(self, keys: Sequence[ast.expr | None], values: Sequence[ast.expr], at: Place) -> Call:
+    def dictionary(self, keys: Sequence[ast.expr | None], values: Sequence[ast.expr], at: nf.Place) -> nf.Call:
         """`{key: value, **more}`."""
         parts = [part for pair in zip(keys, values, strict=True) for part in pair if part is not None]
         made = iter(self.values(parts))
-        items: list[Value] = []
+        items: list[nf.Value] = []
         for key in keys:
             if key is None:
                 value = next(made)
-                items.append(Spread(value.at, value, True))
+                items.append(nf.Spread(value.at, value, True))
             else:
                 pair = [next(made), next(made)]
-                items.append(Call(pair[0].at, Operator(pair[0].at, "item"), pair))
-        return Call(at, Operator(at, "dict"), items)
+                items.append(nf.Call(pair[0].at, nf.Operator(pair[0].at, "item"), pair))
+        return nf.Call(at, nf.Operator(at, "dict"), items)
 
     # comprehensions
 
@@ -576,7 +547,7 @@ class _Lowering:
                 return False
         return True
 
-    def comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp, at: Place) -> Value:
+    def comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp, at: nf.Place) -> nf.Value:
         """`[f(x) for x in xs if p(x)]`: a loop that fills a temporary list."""
         display = _COMPREHENSIONS[type(node)]
         name = self.numbers.fresh()
@@ -584,18 +555,18 @@ class _Lowering:
         def add() -> None:
             if isinstance(node, ast.DictComp):
                 key, value = self.values([node.key, node.value])
-                self.out.append(Write(at, Name(at, name), self.named(key), value))
+                self.out.append(nf.Write(at, nf.Name(at, name), self.named(key), value))
                 return
-            method = Read(at, Name(at, name), "add" if display == "set" else "append")
-            self.out.append(Bind(at, None, Call(at, method, [self.value(node.elt)])))
+            method = nf.Read(at, nf.Name(at, name), "add" if display == "set" else "append")
+            self.out.append(nf.Bind(at, None, nf.Call(at, method, [self.value(node.elt)])))
 
         def start() -> None:
-            self.out.append(Bind(at, name, Call(at, Operator(at, display), [])))
+            self.out.append(nf.Bind(at, name, nf.Call(at, nf.Operator(at, display), [])))
 
         self.loops(node, None, start, add, name)
-        return Name(at, name)
+        return nf.Name(at, name)
 
-    def generator(self, node: ast.GeneratorExp, at: Place) -> Value:
+    def generator(self, node: ast.GeneratorExp, at: nf.Place) -> nf.Value:
         """`(f(x) for x in xs)`: a generator function of the first iterable, which is evaluated here, and its call."""
         first = self.value(node.generators[0].iter)
         items = self.numbers.fresh("items")
@@ -604,14 +575,14 @@ class _Lowering:
         hidden = _Lowering(scope, self.numbers, self.renamed)
 
         def add() -> None:
-            hidden.out.append(Bind(at, None, Yield(at, hidden.value(node.elt))))
+            hidden.out.append(nf.Bind(at, None, nf.Yield(at, hidden.value(node.elt))))
 
-        body = hidden.apart(lambda: hidden.loops(node, Name(first.at, items), lambda: None, add, ""))
-        made = Closure(at, "<genexpr>", Parameters([], [items], "", [], "", [], []), body, is_generator=True)
-        return Call(at, self.named(made), [first])
+        body = hidden.apart(lambda: hidden.loops(node, nf.Name(first.at, items), lambda: None, add, ""))
+        made = nf.Closure(at, "<genexpr>", nf.Parameters([], [items], "", [], "", [], []), body, is_generator=True)
+        return nf.Call(at, self.named(made), [first])
 
     def loops(
-        self, node: Any, first: Value | None, start: Callable[[], None], add: Callable[[], None], fills: str
+        self, node: Any, first: nf.Value | None, start: Callable[[], None], add: Callable[[], None], fills: str
     ) -> None:
         """The loops of a comprehension, around what `add` makes; `first`: the first iterable, if it is known."""
         outer = self.renamed
@@ -625,17 +596,17 @@ class _Lowering:
                 if inside[name] < self.used[name] or name in self.renamed or name in self.given:
                     self.renamed[name] = self.numbers.fresh(name)
 
-        def loop(place: int, over: Value) -> None:
+        def loop(place: int, over: nf.Value) -> None:
             part = generators[place]
             target, stores = self.target(part.target)
             body = [*stores, *self.apart(lambda: tests(place, 0))]
-            self.out.append(Loop(_place(part.target), target, over, body, [], fills=fills))
+            self.out.append(nf.Loop(_place(part.target), target, over, body, [], fills=fills))
 
         def tests(place: int, number: int) -> None:
             part = generators[place]
             if number < len(part.ifs):
                 made = self.test(part.ifs[number])
-                self.out.append(Branch(made.at, made, self.apart(lambda: tests(place, number + 1)), []))
+                self.out.append(nf.Branch(made.at, made, self.apart(lambda: tests(place, number + 1)), []))
             elif place + 1 < len(generators):
                 loop(place + 1, self.value(generators[place + 1].iter))
             else:
@@ -653,9 +624,9 @@ class _Lowering:
         return made
 
 
-def _place(node: Any) -> Place:
+def _place(node: Any) -> nf.Place:
     end = node.end_lineno, node.end_col_offset
-    return Place(node.lineno, node.col_offset, end[0] or node.lineno, end[1] or node.col_offset)
+    return nf.Place(node.lineno, node.col_offset, end[0] or node.lineno, end[1] or node.col_offset)
 
 
 def _is_annotated(node: ast.FunctionDef) -> bool:
@@ -677,7 +648,7 @@ def _own_names(node: ast.FunctionDef | ast.Lambda) -> set[str]:
     return parameters(node) | bound_names(node.body)
 
 
-def _bound_in(statements: list[Statement]) -> Iterator[str]:
-    for node in walk(statements):
-        if isinstance(node, Bind | Loop | With):
-            yield from target_names(node.target)
+def _bound_in(statements: list[nf.Statement]) -> Iterator[str]:
+    for node in nf.walk(statements):
+        if isinstance(node, nf.Bind | nf.Loop | nf.With):
+            yield from nf.target_names(node.target)

@@ -20,34 +20,13 @@ from autobatch.core.diagnostics import is_library
 from autobatch.core.snapshot import cell_value, is_user_code
 from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import Effect, effect_of
+from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.effects import UNKNOWN, Reader, keywords, named, unpacks
 from autobatch.program.liveness import binds
-from autobatch.program.normal_form import (
-    TEMPORARY,
-    Bind,
-    Call,
-    Closure,
-    Constant,
-    Loop,
-    Match,
-    Name,
-    Opaque,
-    OpaqueStatement,
-    Operator,
-    Read,
-    Statement,
-    Try,
-    Value,
-    With,
-    Yield,
-    path_of,
-    target_names,
-    walk,
-)
 from autobatch.program.source import normal_form
 
-_NOT_ANALYSED = (OpaqueStatement, Opaque, Yield, With)
+_NOT_ANALYSED = (nf.OpaqueStatement, nf.Opaque, nf.Yield, nf.With)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -241,7 +220,7 @@ def _read_function(function: FunctionType, of_new: bool) -> _Summary:
     first = [*form.parameters.positional_only, *form.parameters.positional][:1]
     if of_new and first:
         given = [name for name in given if name not in first]
-        body = [Bind(form.at, first[0], Call(form.at, Operator(form.at, "list"), [])), *body]
+        body = [nf.Bind(form.at, first[0], nf.Call(form.at, nf.Operator(form.at, "list"), [])), *body]
     return _summarise(body, given, lambda name: meaning_of(function, name))
 
 
@@ -252,27 +231,27 @@ def meaning_of(function: FunctionType, name: str) -> Any:
     return function.__globals__.get(name, vars(builtins).get(name, UNKNOWN))
 
 
-def _summarise(body: list[Statement], given: Iterable[str], meaning: Callable[[str], Any]) -> _Summary:
+def _summarise(body: list[nf.Statement], given: Iterable[str], meaning: Callable[[str], Any]) -> _Summary:
     reader = Reader(body, given, meaning)
     parts = _parts_of_containers(reader) - set(given)
-    functions = [node for node in reader.nodes if isinstance(node, Closure)]
+    functions = [node for node in reader.nodes if isinstance(node, nf.Closure)]
     stored = binds(body).union(*[{*binds(each.body), *each.parameters.names} for each in functions])
     own, called = set(given) - stored, set()
-    of_generators = {id(node) for each in reader.generators.values() for node in walk(each.body)}
+    of_generators = {id(node) for each in reader.generators.values() for node in nf.walk(each.body)}
     acts = any(isinstance(node, _NOT_ANALYSED) and id(node) not in of_generators for node in reader.nodes)
     calls: list[Any] = []
     methods: set[str] = set()
     for node in reader.nodes:
         if any(each is None or not reader.depth(each) for each in reader.changed(node)):
             return _Summary(True, True, means=tuple(reader.meanings.items()))
-        if not isinstance(node, Call) or node.symbol:
+        if not isinstance(node, nf.Call) or node.symbol:
             continue
         effects = [effect for effect, _ in reader.effects(node)]
         function = reader.value_of(node.function)
         acts = acts or (_is_library_function(function) and not _computes(function))
-        if isinstance(node.function, Name) and node.function.id in parts:
+        if isinstance(node.function, nf.Name) and node.function.id in parts:
             methods.add(ANY)
-        elif isinstance(node.function, Name) and node.function.id in own:
+        elif isinstance(node.function, nf.Name) and node.function.id in own:
             called.add(node.function.id)
         elif not effects and not _is_known(node, function, reader, calls, methods):
             return _Summary(True, True, means=tuple(reader.meanings.items()))
@@ -289,28 +268,36 @@ def _parts_of_containers(reader: Reader) -> set[str]:
     found: set[str] = set()
     others: set[str] = set()
     for node in reader.nodes:
-        if isinstance(node, Loop) and node.target is not None:
+        if isinstance(node, nf.Loop) and node.target is not None:
             over = reader.iterated(node.over)
-            if isinstance(over, Call) and isinstance(over.function, Name) and over.function.id in _ITERATORS:
-                paths = [path_of(arg) for arg in over.args]
+            if isinstance(over, nf.Call) and isinstance(over.function, nf.Name) and over.function.id in _ITERATORS:
+                paths = [nf.path_of(arg) for arg in over.args]
             else:
-                paths = [path_of(over)]
-            (found if all(path is not None and path[1] for path in paths) else others).update(target_names(node.target))
-        elif isinstance(node, Statement):
+                paths = [nf.path_of(over)]
+            (found if all(path is not None and path[1] for path in paths) else others).update(
+                nf.target_names(node.target)
+            )
+        elif isinstance(node, nf.Statement):
             others.update(_bound_itself(node))
     return found - others
 
 
-def _bound_itself(node: Statement) -> Iterable[str]:
+def _bound_itself(node: nf.Statement) -> Iterable[str]:
     """The names that a statement binds, without those of the statements inside of it."""
-    if isinstance(node, Bind | With):
-        return target_names(node.target)
-    return binds([node]) if isinstance(node, OpaqueStatement) else named(node) if isinstance(node, Try | Match) else ()
+    if isinstance(node, nf.Bind | nf.With):
+        return nf.target_names(node.target)
+    return (
+        binds([node])
+        if isinstance(node, nf.OpaqueStatement)
+        else named(node)
+        if isinstance(node, nf.Try | nf.Match)
+        else ()
+    )
 
 
-def _is_known(node: Call, function: Any, reader: Reader, calls: list[Any], methods: set[str]) -> bool:
+def _is_known(node: nf.Call, function: Any, reader: Reader, calls: list[Any], methods: set[str]) -> bool:
     """True if the callee can be analyzed; adds it to `calls` or `methods` if it has to be."""
-    if function is UNKNOWN and isinstance(node.function, Read) and isinstance(node.function.key, str):
+    if function is UNKNOWN and isinstance(node.function, nf.Read) and isinstance(node.function.key, str):
         methods.add(node.function.key)
         return True
     if _is_library_function(function):
@@ -337,19 +324,19 @@ def _is_decorated(function: Any) -> bool:
     return hasattr(type(function), "_ab_batch")
 
 
-def _called_arguments(effect: Effect, node: Call) -> list[Value]:
+def _called_arguments(effect: Effect, node: nf.Call) -> list[nf.Value]:
     """The arguments that the callee calls."""
     return [arg for name, arg in effect.bind(node.args, keywords(node)) if name in effect.calls]
 
 
-def _is_known_function(node: Value, reader: Reader, calls: list[Any]) -> bool:
-    if isinstance(node, Closure) or (isinstance(node, Constant) and node.value is None):
+def _is_known_function(node: nf.Value, reader: Reader, calls: list[Any]) -> bool:
+    if isinstance(node, nf.Closure) or (isinstance(node, nf.Constant) and node.value is None):
         return True
-    if isinstance(node, Name) and node.id in reader.functions:
+    if isinstance(node, nf.Name) and node.id in reader.functions:
         return True
-    if isinstance(node, Name) and node.id.startswith(TEMPORARY):  # a choice of functions, or a function kept
+    if isinstance(node, nf.Name) and node.id.startswith(nf.TEMPORARY):  # a choice of functions, or a function kept
         return all(each is not None and _is_known_function(each, reader, calls) for each in reader.values(node.id))
-    if isinstance(node, Call):
+    if isinstance(node, nf.Call):
         return any(reader.value_of(node.function) is each for each in (operator.itemgetter, operator.attrgetter))
     function = reader.value_of(node)
     if _is_decorated(function):

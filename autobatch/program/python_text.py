@@ -7,36 +7,7 @@ from types import CodeType
 from typing import Any
 
 from autobatch.facts.operators import ARITHMETIC, BINARY, UNARY
-from autobatch.program.normal_form import (
-    TEMPORARY,
-    Bind,
-    Branch,
-    Call,
-    Closure,
-    Constant,
-    Inner,
-    Jump,
-    Loop,
-    Match,
-    Name,
-    Node,
-    Opaque,
-    OpaqueStatement,
-    Operator,
-    Parameters,
-    Raise,
-    Read,
-    Return,
-    Spread,
-    Statement,
-    Sugar,
-    Target,
-    Try,
-    Value,
-    With,
-    Write,
-    Yield,
-)
+from autobatch.program import normal_form as nf
 from autobatch.program.quote import located
 
 _BINARY = {each.symbol: each.syntax for each in BINARY}
@@ -52,7 +23,7 @@ _DISPLAYS = {"list": ast.List, "set": ast.Set, "tuple": ast.Tuple}
 class Writer:
     """Writes programs as Python; a subclass may write some values or statements in another way."""
 
-    def definition(self, function: Closure, name: str = "") -> ast.FunctionDef:
+    def definition(self, function: nf.Closure, name: str = "") -> ast.FunctionDef:
         """The definition of a function.
 
         >>> from autobatch.program.lowering import lowered
@@ -84,12 +55,12 @@ class Writer:
         out.decorator_list = [self.value(each) for each in function.decorators]
         return _at(out, function)
 
-    def statements(self, body: Sequence[Statement]) -> list[ast.stmt]:
+    def statements(self, body: Sequence[nf.Statement]) -> list[ast.stmt]:
         """Statements as Python; `pass` if there are none."""
         out = [line for each in body for line in self.statement(each)]
         return out or [ast.Pass(lineno=1, col_offset=0, end_lineno=1, end_col_offset=0)]
 
-    def target(self, node: Target, at: Node, ctx: ast.expr_context | None = None) -> ast.expr:
+    def target(self, node: nf.Target, at: nf.Node, ctx: ast.expr_context | None = None) -> ast.expr:
         """A target as Python."""
         ctx = ctx or ast.Store()
         if isinstance(node, str):
@@ -99,70 +70,72 @@ class Writer:
             parts[node.starred] = _at(ast.Starred(parts[node.starred], ctx), node)
         return _at(ast.Tuple(parts, ctx), node)
 
-    def value(self, node: Value) -> ast.expr:
+    def value(self, node: nf.Value) -> ast.expr:
         """A value as Python."""
         return _at(self.syntax_of(node), node)
 
-    def statement(self, node: Statement) -> list[ast.stmt]:
+    def statement(self, node: nf.Statement) -> list[ast.stmt]:
         """A statement as Python."""
         made: ast.stmt
         match node:
             case (
-                Bind(value=Call(function=Operator(symbol=symbol), args=[Name(id=kept), more]))
-                | Write(value=Call(function=Operator(symbol=symbol), args=[Name(id=kept), more]))
+                nf.Bind(value=nf.Call(function=nf.Operator(symbol=symbol), args=[nf.Name(id=kept), more]))
+                | nf.Write(value=nf.Call(function=nf.Operator(symbol=symbol), args=[nf.Name(id=kept), more]))
             ) if symbol in _UPDATES and kept != getattr(node, "target", None):  # read before `more` was evaluated
-                read = Name(node.at, kept)
+                read = nf.Name(node.at, kept)
                 update = ast.AugAssign(self.target(kept, node), _UPDATES[symbol](), self.value(more))  # type: ignore[arg-type]
                 return [_at(update, node), *self.statement(dataclasses.replace(node, value=read))]
-            case Bind(
-                target=str() as name, value=Call(function=Operator(symbol=symbol), args=[Name(id=read), more])
+            case nf.Bind(
+                target=str() as name, value=nf.Call(function=nf.Operator(symbol=symbol), args=[nf.Name(id=read), more])
             ) if symbol in _UPDATES and read == name:
                 made = ast.AugAssign(self.target(name, node), _UPDATES[symbol](), self.value(more))  # type: ignore[arg-type]
-            case Bind(target=str() as name, value=Closure() as function) if not _is_lambda(function):
+            case nf.Bind(target=str() as name, value=nf.Closure() as function) if not _is_lambda(function):
                 return [self.definition(function, name)]
-            case Bind(target=None, value=made_value):
+            case nf.Bind(target=None, value=made_value):
                 assert made_value is not None
                 made = ast.Expr(self.value(made_value))
-            case Bind(target=name, value=None):
+            case nf.Bind(target=name, value=None):
                 assert name is not None
                 made = ast.Delete([self.target(name, node, ast.Del())])
-            case Bind(target=name, value=Value() as made_value):
+            case nf.Bind(target=name, value=nf.Value() as made_value):
                 made = ast.Assign([self.target(name, node)], self.value(made_value))  # type: ignore[arg-type]
-            case Write(value=None):
+            case nf.Write(value=None):
                 made = ast.Delete([self.place_of(node, ast.Del())])
-            case Write(value=Call(function=Operator(symbol=symbol), args=[_, more])) if symbol in _UPDATES:
+            case nf.Write(value=nf.Call(function=nf.Operator(symbol=symbol), args=[_, more])) if symbol in _UPDATES:
                 made = ast.AugAssign(self.place_of(node, ast.Store()), _UPDATES[symbol](), self.value(more))  # type: ignore[arg-type]
-            case Write(value=Value() as made_value):
+            case nf.Write(value=nf.Value() as made_value):
                 made = ast.Assign([self.place_of(node, ast.Store())], self.value(made_value))
-            case Jump(to=to):
+            case nf.Jump(to=to):
                 made = ast.Break() if to == "break" else ast.Continue()
-            case Return(value=made_value):
+            case nf.Return(value=made_value):
                 made = ast.Return(None if made_value is None else self.value(made_value))
-            case Raise(value=Call(function=Operator(symbol="assertion"), args=words)):
+            case nf.Raise(value=nf.Call(function=nf.Operator(symbol="assertion"), args=words)):
                 made = ast.Assert(_at(ast.Constant(False), node), self.value(words[0]) if words else None)
-            case Raise(value=error, cause=cause):
+            case nf.Raise(value=error, cause=cause):
                 made = ast.Raise(
                     None if error is None else self.value(error), None if cause is None else self.value(cause)
                 )
-            case Inner():
+            case nf.Inner():
                 return [_at(each, node) for each in self.compound(node)]
-            case OpaqueStatement():
+            case nf.OpaqueStatement():
                 return [node.syntax]
             case _:
                 raise TypeError(f"no statement: {node!r}")
         return [_at(made, node)]
 
-    def compound(self, node: Inner) -> list[ast.stmt]:
+    def compound(self, node: nf.Inner) -> list[ast.stmt]:
         """A statement with statements in it as Python."""
         match node:
-            case Branch(body=[], orelse=[Raise(value=Call(function=Operator(symbol="assertion"), args=words))]):
+            case nf.Branch(
+                body=[], orelse=[nf.Raise(value=nf.Call(function=nf.Operator(symbol="assertion"), args=words))]
+            ):
                 return [ast.Assert(self.value(node.test), self.value(words[0]) if words else None)]
-            case Branch():
+            case nf.Branch():
                 orelse = self.statements(node.orelse) if node.orelse else []
                 return [ast.If(self.value(node.test), self.statements(node.body), orelse)]
-            case Loop():
+            case nf.Loop():
                 return self.loop(node)
-            case Try():
+            case nf.Try():
                 handlers = [
                     _at(
                         ast.ExceptHandler(
@@ -174,10 +147,10 @@ class Writer:
                 ]
                 orelse, final = [self.statements(each) if each else [] for each in (node.orelse, node.final)]
                 return [ast.Try(self.statements(node.body), handlers, orelse, final)]
-            case With():
+            case nf.With():
                 taken = None if node.target is None else self.target(node.target, node)
                 return [ast.With([ast.withitem(self.value(node.manager), taken)], self.statements(node.body))]
-            case Match():
+            case nf.Match():
                 cases = [
                     ast.match_case(
                         each.pattern, None if each.guard is None else self.value(each.guard), self.statements(each.body)
@@ -187,7 +160,7 @@ class Writer:
                 return [ast.Match(self.value(node.subject), cases)]
         raise TypeError(f"no statement: {node!r}")
 
-    def loop(self, node: Loop) -> list[ast.stmt]:
+    def loop(self, node: nf.Loop) -> list[ast.stmt]:
         orelse = self.statements(node.orelse) if node.orelse else []
         if node.target is not None:
             over = self.target(node.target, node), self.value(node.over)
@@ -195,7 +168,7 @@ class Writer:
         if not node.head:
             return [_at(ast.While(self.value(node.over), self.statements(node.body), orelse), node)]
         end: list[ast.stmt] = [_at(ast.Break(), node)]
-        ended = f"{TEMPORARY}ended_{node.at.line}_{node.at.column}"
+        ended = f"{nf.TEMPORARY}ended_{node.at.line}_{node.at.column}"
         if orelse:
             end.insert(0, _at(ast.Assign([self.target(ended, node)], _at(ast.Constant(True), node)), node))
         stops = _at(ast.If(_at(ast.UnaryOp(ast.Not(), self.value(node.over)), node), end, []), node)
@@ -204,68 +177,70 @@ class Writer:
         if not orelse:
             return [loop]
         start = _at(ast.Assign([self.target(ended, node)], _at(ast.Constant(False), node)), node)
-        return [start, loop, _at(ast.If(self.value(Name(node.at, ended)), orelse, []), node)]
+        return [start, loop, _at(ast.If(self.value(nf.Name(node.at, ended)), orelse, []), node)]
 
-    def place_of(self, node: Write, ctx: ast.expr_context) -> ast.expr:
+    def place_of(self, node: nf.Write, ctx: ast.expr_context) -> ast.expr:
         base = self.value(node.base)
         if isinstance(node.key, str):
             return _at(ast.Attribute(base, node.key, ctx), node)
         return _at(ast.Subscript(base, self.value(node.key), ctx), node)
 
-    def syntax_of(self, node: Value) -> ast.expr:
+    def syntax_of(self, node: nf.Value) -> ast.expr:
         """A value as Python, without its place."""
         match node:
-            case Name(id=name):
+            case nf.Name(id=name):
                 return ast.Name(name, ast.Load())
-            case Constant(value=literal):
+            case nf.Constant(value=literal):
                 return ast.Constant(literal)  # type: ignore[arg-type]
-            case Spread(value=part):
+            case nf.Spread(value=part):
                 return ast.Starred(self.value(part), ast.Load())
-            case Call(function=Operator()):
+            case nf.Call(function=nf.Operator()):
                 return self.operation(node.symbol, node.args, node)
-            case Call(args=args, keywords=keywords):
+            case nf.Call(args=args, keywords=keywords):
                 named = [
-                    _at(ast.keyword(name or None, self.value(part.value if isinstance(part, Spread) else part)), part)
+                    _at(
+                        ast.keyword(name or None, self.value(part.value if isinstance(part, nf.Spread) else part)), part
+                    )
                     for name, part in keywords
                 ]
                 return ast.Call(self.callee(node), [self.value(each) for each in args], named)
-            case Read(base=base, key=str(key)):
+            case nf.Read(base=base, key=str(key)):
                 return ast.Attribute(self.value(base), key, ast.Load())
-            case Read(base=base, key=Value() as key):
+            case nf.Read(base=base, key=nf.Value() as key):
                 return ast.Subscript(self.value(base), self.value(key), ast.Load())
-            case Yield(value=part, every=every):
+            case nf.Yield(value=part, every=every):
                 return ast.YieldFrom(self.value(part)) if every else ast.Yield(self.value(part))
-            case Closure(parameters=parameters, body=[Return(value=Value() as result)]):
+            case nf.Closure(parameters=parameters, body=[nf.Return(value=nf.Value() as result)]):
                 return ast.Lambda(self.arguments(parameters, node), self.value(result))
-            case Sugar():
+            case nf.Sugar():
                 return self.sugar(node)
-            case Opaque(syntax=syntax):
+            case nf.Opaque(syntax=syntax):
                 return syntax
         raise TypeError(f"no value: {node!r}")
 
     @staticmethod
-    def placed(syntax: Any, node: Node) -> Any:
+    def placed(syntax: Any, node: nf.Node) -> Any:
         """Syntax at the place of a node."""
         return _at(syntax, node)
 
-    def callee(self, call: Call) -> ast.expr:
+    def callee(self, call: nf.Call) -> ast.expr:
         """The function of a call as Python."""
         return self.value(call.function)
 
-    def sugar(self, node: Sugar) -> ast.expr:
-        parts = [self.value(each) for each in node.parts if not isinstance(each, Operator)]
+    def sugar(self, node: nf.Sugar) -> ast.expr:
+        parts = [self.value(each) for each in node.parts if not isinstance(each, nf.Operator)]
         match node.how:
             case "if":
                 return ast.IfExp(*parts)
             case "and" | "or":
                 return ast.BoolOp(ast.And() if node.how == "and" else ast.Or(), parts)
             case "compare":
-                symbols = [each.symbol for each in node.parts if isinstance(each, Operator)]
+                symbols = [each.symbol for each in node.parts if isinstance(each, nf.Operator)]
                 compared: Any = [(_BINARY.get(symbol) or _COMPARED[symbol])() for symbol in symbols]
                 return ast.Compare(parts[0], compared, parts[1:])
         return self.comprehension_of(node, parts, self)
 
-    def comprehension_of(self, node: Sugar, parts: list[ast.expr], writer: "Writer") -> ast.expr:
+    def comprehension_of(self, node: nf.Sugar, parts: list[ast.expr], writer: "Writer") -> ast.expr:
         """A comprehension of an element, or a key and a value; another writer may write its iterables and tests."""
         loops = [
             ast.comprehension(
@@ -275,7 +250,7 @@ class Writer:
         ]
         return _COMPREHENSIONS[node.how](*parts, loops)
 
-    def operation(self, symbol: str, args: list[Value], node: Value) -> ast.expr:
+    def operation(self, symbol: str, args: list[nf.Value], node: nf.Value) -> ast.expr:
         if symbol in _BINARY and len(args) == 2 and issubclass(_BINARY[symbol], ast.operator):
             return ast.BinOp(self.value(args[0]), _BINARY[symbol](), self.value(args[1]))  # type: ignore[arg-type]
         if symbol in _BINARY or symbol in _COMPARED:
@@ -286,11 +261,11 @@ class Writer:
         if symbol in _UNARY:
             return ast.UnaryOp(_UNARY[symbol](), self.value(args[0]))
         if symbol == "slice":
-            none = [isinstance(each, Constant) and each.value is None for each in args]
+            none = [isinstance(each, nf.Constant) and each.value is None for each in args]
             return ast.Slice(*[None if empty else self.value(each) for empty, each in zip(none, args, strict=True)])
         if symbol == "dict":
-            keys = [None if isinstance(each, Spread) else self.value(each.args[0]) for each in args]  # type: ignore[attr-defined]
-            items = [self.value(each.value if isinstance(each, Spread) else each.args[1]) for each in args]  # type: ignore[attr-defined]
+            keys = [None if isinstance(each, nf.Spread) else self.value(each.args[0]) for each in args]  # type: ignore[attr-defined]
+            items = [self.value(each.value if isinstance(each, nf.Spread) else each.args[1]) for each in args]  # type: ignore[attr-defined]
             return ast.Dict(keys, items)
         if symbol == "set" and not args:
             return ast.Set([_at(ast.Starred(_at(ast.Tuple([], ast.Load()), node), ast.Load()), node)])
@@ -301,12 +276,12 @@ class Writer:
             return ast.JoinedStr([self.value(each) for each in args])
         if symbol == "formatted":
             subject, conversion, form = args
-            assert isinstance(conversion, Constant)
-            plain = isinstance(form, Constant) and form.value == ""
+            assert isinstance(conversion, nf.Constant)
+            plain = isinstance(form, nf.Constant) and form.value == ""
             return ast.FormattedValue(self.value(subject), conversion.value, None if plain else self.value(form))  # type: ignore[arg-type]
         raise TypeError(f"no operator of values: {symbol!r}")
 
-    def arguments(self, parameters: Parameters, at: Node) -> ast.arguments:
+    def arguments(self, parameters: nf.Parameters, at: nf.Node) -> ast.arguments:
         def arg(name: str) -> ast.arg:
             return _at(ast.arg(name), at)
 
@@ -326,12 +301,12 @@ def source_of(tree: ast.AST) -> str:
     return ast.unparse(tree)
 
 
-def text(node: Value) -> str:
+def text(node: nf.Value) -> str:
     """The source of a value."""
     return ast.unparse(Writer().value(node))
 
 
-def executed(function: Closure, filename: str, globals_: dict[str, Any]) -> Callable[..., Any]:
+def executed(function: nf.Closure, filename: str, globals_: dict[str, Any]) -> Callable[..., Any]:
     """A function of the program as a function of Python."""
     space: dict[str, Any] = {}
     module = located(ast.Module([Writer().definition(function)], []))
@@ -339,18 +314,18 @@ def executed(function: Closure, filename: str, globals_: dict[str, Any]) -> Call
     return space[function.name]
 
 
-def _is_lambda(function: Closure) -> bool:
+def _is_lambda(function: nf.Closure) -> bool:
     """True for a function that is one expression; any other is the whole value of a `Bind`."""
-    return function.name == "<lambda>" and len(function.body) == 1 and isinstance(function.body[0], Return)
+    return function.name == "<lambda>" and len(function.body) == 1 and isinstance(function.body[0], nf.Return)
 
 
-def _at(syntax: Any, node: Node) -> Any:
+def _at(syntax: Any, node: nf.Node) -> Any:
     line, column, end_line, end_column = node.at
     syntax.lineno, syntax.col_offset, syntax.end_lineno, syntax.end_col_offset = line, column, end_line, end_column
     return syntax
 
 
-def text_of(node: Node) -> str:
+def text_of(node: nf.Node) -> str:
     """A statement or value as source code, for messages.
 
     >>> from autobatch.program.lowering import lowered
@@ -358,14 +333,14 @@ def text_of(node: Node) -> str:
     >>> text_of(lowered(tree).body[0])
     'return a[1:] + 2'
     """
-    if isinstance(node, Closure):
-        node = node.body[0] if len(node.body) == 1 else Name(node.at, node.name)
-    if isinstance(node, Statement):
+    if isinstance(node, nf.Closure):
+        node = node.body[0] if len(node.body) == 1 else nf.Name(node.at, node.name)
+    if isinstance(node, nf.Statement):
         return "\n".join(map(ast.unparse, Writer().statement(node)))
-    return ast.unparse(Writer().value(node)) if isinstance(node, Value) and not isinstance(node, Operator) else ""
+    return ast.unparse(Writer().value(node)) if isinstance(node, nf.Value) and not isinstance(node, nf.Operator) else ""
 
 
-def code_of(function: Closure, filename: str) -> CodeType:
+def code_of(function: nf.Closure, filename: str) -> CodeType:
     """The code of a function that another one makes; names that it declares as the other's are free in it."""
     tree = Writer().definition(function, function.name if function.name.isidentifier() else "_lambda")
     tree.decorator_list = []

@@ -26,10 +26,10 @@ from types import CodeType, FunctionType
 from typing import Any
 
 from autobatch.errors import FROM_PLAIN_CODE, KEEP_IN_A_FILE, Unsupported, shown_file
+from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import CodeCache
 from autobatch.program.liveness import annotate
 from autobatch.program.lowering import lowered
-from autobatch.program.normal_form import Closure
 from autobatch.program.quote import located, parse
 from autobatch.program.scopes import parameters
 
@@ -66,7 +66,7 @@ class FunctionSource:
         return tree
 
     @functools.cached_property
-    def form(self) -> Closure:
+    def form(self) -> nf.Closure:
         """The normal form, with liveness; nobody changes it."""
         form = lowered(self.tree)
         annotate(form)
@@ -347,7 +347,7 @@ def own_tree(function: FunctionType) -> ast.FunctionDef:
     return _fresh(find(function).tree)
 
 
-def normal_form(function: FunctionType) -> Closure:
+def normal_form(function: FunctionType) -> nf.Closure:
     """The normal form of a function, with liveness; made once for each code object, and not to be changed.
 
     Raises:

@@ -31,30 +31,10 @@ from autobatch.facts.types import forget_classes
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.fibers import shared_item
 from autobatch.lazy.trace import plain_parts
+from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.folding import folded
 from autobatch.program.liveness import annotate
-from autobatch.program.normal_form import (
-    TEMPORARY,
-    Bind,
-    Closure,
-    Name,
-    Names,
-    Node,
-    Place,
-    Return,
-    Statement,
-    Sugar,
-    Target,
-    Unpack,
-    Value,
-    Write,
-    closures,
-    is_tuple,
-    substituted,
-    target_names,
-    walk,
-)
 from autobatch.program.python_text import Writer, source_of
 from autobatch.program.quote import calling, statements
 from autobatch.program.scopes import Scope
@@ -207,10 +187,10 @@ def _make(function: FunctionType) -> _BlockForm:
     return made
 
 
-def _numbers_after(function: Closure) -> Iterator[int]:
+def _numbers_after(function: nf.Closure) -> Iterator[int]:
     """Numbers that no temporary name of a function has."""
-    nodes = (node for each in closures(function) for node in walk(each.body))
-    used = [node.id.removeprefix(TEMPORARY) for node in nodes if isinstance(node, Name)]
+    nodes = (node for each in nf.closures(function) for node in nf.walk(each.body))
+    used = [node.id.removeprefix(nf.TEMPORARY) for node in nodes if isinstance(node, nf.Name)]
     return itertools.count(1 + max((int(each) for each in used if each.isdigit()), default=0))
 
 
@@ -232,7 +212,7 @@ block_form = Forms(_form, _decorated)
 """Maps a function to the form to call while examples are recorded."""
 
 
-def _block(made: _BlockForm, filename: str, form: BlockForm, body: list[Statement], at: Node) -> str:
+def _block(made: _BlockForm, filename: str, form: BlockForm, body: list[nf.Statement], at: nf.Node) -> str:
     """Create a block and return the name of the closure cell that holds its recorder."""
     function = body_function(form, body, filename, at)
     lines = at.at.line, at.at.end_line
@@ -243,7 +223,7 @@ def _block(made: _BlockForm, filename: str, form: BlockForm, body: list[Statemen
     return name
 
 
-Make = Callable[[BlockForm, list[Statement], Node], str]
+Make = Callable[[BlockForm, list[nf.Statement], nf.Node], str]
 
 
 class Blocks(Calls):
@@ -258,15 +238,15 @@ class Blocks(Calls):
         super().__init__(scope, marks)
         self.make = make
         self.numbers = numbers
-        self.temporaries: Names = frozenset()
-        self.assignable: Names = frozenset()
-        self.sure: Names = frozenset()
+        self.temporaries: nf.Names = frozenset()
+        self.assignable: nf.Names = frozenset()
+        self.sure: nf.Names = frozenset()
         self.lists = True
 
     def fresh(self) -> str:
         return f"_ab_{next(self.numbers)}"
 
-    def form(self, sure: Names) -> BlockForm:
+    def form(self, sure: nf.Names) -> BlockForm:
         old = self.scope
         scope = old.with_names(old.local | self.temporaries, old.bound | sure | self.temporaries, old.rebindable)
         return BlockForm(scope, True, self.fresh, self.lists)
@@ -283,7 +263,7 @@ class Blocks(Calls):
             self.temporaries, self.lists = outer
 
     @contextlib.contextmanager
-    def within(self, scope: Scope, sure: Names) -> Iterator[None]:
+    def within(self, scope: Scope, sure: nf.Names) -> Iterator[None]:
         """Context in which names have another meaning, and those in `sure` are certainly bound."""
         outer = self.scope, self.sure
         self.scope, self.sure = scope, sure
@@ -292,17 +272,17 @@ class Blocks(Calls):
         finally:
             self.scope, self.sure = outer
 
-    def definition(self, function: Closure, name: str = "") -> Any:
+    def definition(self, function: nf.Closure, name: str = "") -> Any:
         """The definition of a function."""
         inner = Blocks(self.scope, self.marks, self.make, self.numbers)
         inner.scope, inner.assignable = scope_in(function, self.scope)
         return super(Blocks, inner).definition(function, name)
 
-    def arguments(self, parameters: Any, at: Node) -> Any:
+    def arguments(self, parameters: Any, at: nf.Node) -> Any:
         """The parameters of a function; their defaults are evaluated where it is made."""
         return Writer().arguments(parameters, at)
 
-    def statements(self, body: Sequence[Statement]) -> list[Any]:
+    def statements(self, body: Sequence[nf.Statement]) -> list[Any]:
         """Statements, of which some are blocks; `pass` if there are none."""
         out: list[Any] = []
         at = 0
@@ -314,7 +294,7 @@ class Blocks(Calls):
 
     def emitted(self, block: FoundBlock) -> list[Any]:
         form, first, last = block.form, block.statements[0], block.statements[-1]
-        where = Node(Place(first.at.line, first.at.column, last.at.end_line, last.at.end_column))
+        where = nf.Node(nf.Place(first.at.line, first.at.column, last.at.end_line, last.at.end_column))
         name = self.make(form, block.returning_body(), where)
         result = self.fresh()
         with self.within(self.scope, first.bound_before):
@@ -327,8 +307,8 @@ class Blocks(Calls):
                 fallback = [line for part in parts for line in self.statements(part)]
             else:
                 fallback = [line for each in again for line in self._smaller(each, block.length)]
-        target: Target = block.outputs[0] if len(block.outputs) == 1 else Unpack(first.at, list(block.outputs))
-        then = Writer().statement(Bind(first.at, target, Name(first.at, result)))
+        target: nf.Target = block.outputs[0] if len(block.outputs) == 1 else nf.Unpack(first.at, list(block.outputs))
+        then = Writer().statement(nf.Bind(first.at, target, nf.Name(first.at, result)))
         if block.returned is not None:
             with self.within(self.scope, last.bound_before):
                 value = self.placed(super().syntax_of(block.returned), block.returned)
@@ -338,7 +318,7 @@ class Blocks(Calls):
             self.target("_", first), RESULT=result, CALL=call, FALLBACK=fallback, THEN=then,
         )  # fmt: skip
 
-    def recorder(self, name: str, form: BlockForm, at: Node) -> Any:
+    def recorder(self, name: str, form: BlockForm, at: nf.Node) -> Any:
         """A call of a recorder."""
         call = self.changed(f"{name}()", at)
         for temporary, value in form.slots()[0]:
@@ -347,13 +327,13 @@ class Blocks(Calls):
             call.args.append(self.changed("(NAME := VALUE)", value, NAME=temporary, VALUE=made) if temporary else made)
         return call
 
-    def _smaller(self, statement: Statement, length: int) -> list[Any]:
+    def _smaller(self, statement: nf.Statement, length: int) -> list[Any]:
         if length > 1:
             block = FoundBlock([statement], self.form, self.assignable)
             if block.is_possible and block.is_worthwhile:
                 return self.emitted(block)
         value = getattr(statement, "value", None)
-        if length > 1 or (value is not None and is_tuple(value)):
+        if length > 1 or (value is not None and nf.is_tuple(value)):
             return self.statement(statement)
         return self.calls().statement(statement)
 
@@ -361,31 +341,31 @@ class Blocks(Calls):
         """Writes without blocks."""
         return Calls(self.scope, self.marks)
 
-    def statement(self, node: Statement) -> list[Any]:
+    def statement(self, node: nf.Statement) -> list[Any]:
         """Write a statement that is not part of a block."""
         with self.within(self.scope, node.bound_before):
             return super().statement(node)
 
-    def place_of(self, node: Write, ctx: Any) -> Any:
+    def place_of(self, node: nf.Write, ctx: Any) -> Any:
         """The place that a statement writes to."""
         return self.calls().place_of(node, ctx)
 
-    def value(self, node: Value) -> Any:
+    def value(self, node: nf.Value) -> Any:
         """A value: as one block if possible, else part by part."""
         made = self._block(node) if is_computed(node) else None
         return super().value(node) if made is None else made
 
-    def _block(self, node: Value) -> Any:
+    def _block(self, node: nf.Value) -> Any:
         form = self.form(self.sure)
         try:
-            body: list[Statement] = [Return(node.at, form.build(node))]
+            body: list[nf.Statement] = [nf.Return(node.at, form.build(node))]
         except Unsupported:
             return None
         if form.count < LEAST:
             return None
         call = self.recorder(self.make(form, body, node), form, node)
         result = self.fresh()
-        fallback = substituted(node, form.replaced)
+        fallback = nf.substituted(node, form.replaced)
         if form.goes_through:
             with self.in_fallback(form):
                 otherwise = self.value(fallback)
@@ -393,21 +373,21 @@ class Blocks(Calls):
             otherwise = self.calls().value(fallback)
         return self.changed("R if (R := CALL) is not None else FALLBACK", node, R=result, CALL=call, FALLBACK=otherwise)
 
-    def syntax_of(self, node: Value) -> Any:
+    def syntax_of(self, node: nf.Value) -> Any:
         """A value part by part; the iterables of comprehensions without blocks, as Python allows no `:=` there."""
-        if isinstance(node, Closure):
-            names = Names(node.parameters.names)
+        if isinstance(node, nf.Closure):
+            names = nf.Names(node.parameters.names)
             inner = Blocks(self.scope, self.marks, self.make, self.numbers)
             local = self.scope.local | names
             with inner.within(self.scope.with_names(local, local, self.scope.local), names):
                 return super(Blocks, inner).syntax_of(node)
         return super().syntax_of(node)
 
-    def sugar(self, node: Sugar) -> Any:
+    def sugar(self, node: nf.Sugar) -> Any:
         """A ternary, a chain or a comprehension."""
         if not node.loops:
             return super().sugar(node)
-        names = Names(name for each in node.loops for name in target_names(each.target))
+        names = nf.Names(name for each in node.loops for name in nf.target_names(each.target))
         old = self.scope
         with self.within(old.with_names(old.local | names, old.bound | names, old.rebindable), self.sure):
             parts = [self.value(each) for each in node.parts]

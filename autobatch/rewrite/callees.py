@@ -21,10 +21,10 @@ from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.lazy.fibers import get_attribute, has_attribute, is_instance, with_values
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.numpy.python_math import OF_NUMBERS
+from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.folding import folded
 from autobatch.program.liveness import annotate
-from autobatch.program.normal_form import SINGLE, Call, Constant, Name, Names, Node, Place, Read, Value, path_of
 from autobatch.program.python_text import Writer
 from autobatch.program.quote import expression
 from autobatch.program.scopes import Guard, Scope
@@ -45,7 +45,7 @@ _relied: BoundedDict[tuple[int, int], tuple[types.CodeType, Any, list[Guard] | N
 _ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
 
 
-_PLAIN_INDICES = SINGLE | {"not", "slice", "tuple"}
+_PLAIN_INDICES = nf.SINGLE | {"not", "slice", "tuple"}
 
 
 @dataclasses.dataclass(slots=True)
@@ -59,10 +59,10 @@ class Marks:
         items: the syntax of each `model.table[ids]`.
     """
 
-    made: set[Place] = dataclasses.field(default_factory=set)
-    maker: set[Place] = dataclasses.field(default_factory=set)
-    total: set[Place] = dataclasses.field(default_factory=set)
-    listed: set[Place] = dataclasses.field(default_factory=set)
+    made: set[nf.Place] = dataclasses.field(default_factory=set)
+    maker: set[nf.Place] = dataclasses.field(default_factory=set)
+    total: set[nf.Place] = dataclasses.field(default_factory=set)
+    listed: set[nf.Place] = dataclasses.field(default_factory=set)
     is_changed: bool = False
     items: list[Any] = dataclasses.field(default_factory=list)
 
@@ -78,33 +78,33 @@ class Calls(Writer):
         self.scope = scope
         self.marks = marks
 
-    def syntax_of(self, node: Value) -> Any:
+    def syntax_of(self, node: nf.Value) -> Any:
         """A value, marked as made if it is."""
         made = super().syntax_of(node)
         if node.at in self.marks.made:
             return self.changed("_ab_made(VALUE)", node, VALUE=self.placed(made, node))
-        if isinstance(node, Read) and isinstance(node.key, Value) and path_of(node.base) is not None:
-            is_plain = isinstance(node.key, Call) and node.key.symbol in _PLAIN_INDICES
-            if not is_plain and not isinstance(node.key, Constant):
+        if isinstance(node, nf.Read) and isinstance(node.key, nf.Value) and nf.path_of(node.base) is not None:
+            is_plain = isinstance(node.key, nf.Call) and node.key.symbol in _PLAIN_INDICES
+            if not is_plain and not isinstance(node.key, nf.Constant):
                 self.marks.items.append(made)
         return made
 
-    def callee(self, call: Call) -> Any:
+    def callee(self, call: nf.Call) -> Any:
         """The expression to call instead: the form of a function or class that may be the user's, or has one here."""
         made = self.value(call.function)
         form = through_form(call, self.scope, self.marks)
         return made if form == "F" else self.changed(form, call, F=made)
 
-    def changed(self, template: str, at: Node, **parts: Any) -> Any:
+    def changed(self, template: str, at: nf.Node, **parts: Any) -> Any:
         """An expression of ours."""
         self.marks.is_changed = True
         return expression(template, self.target("_", at), **parts)
 
 
-def through_form(call: Call, scope: Scope, marks: Marks) -> str:
+def through_form(call: nf.Call, scope: Scope, marks: Marks) -> str:
     """What to call instead of the function F, as a template."""
     function = call.function
-    found = path_of(function)
+    found = nf.path_of(function)
     if found is not None and found[0] not in scope.local:
         value = scope.binding(found[0])
         for how, name in found[1]:
@@ -116,14 +116,14 @@ def through_form(call: Call, scope: Scope, marks: Marks) -> str:
         has_form = _has_form(value) and (bool(call.keywords) or all(value is not each for each in _KEYED))
         if value is not None and not is_users(value) and not has_form:
             return _of_numpy(call, value, marks)
-    elif isinstance(function, Read) and function.key in _OF_CONTAINERS:
+    elif isinstance(function, nf.Read) and function.key in _OF_CONTAINERS:
         return "F"
-    if isinstance(function, Name):  # faster, and reading a name twice does no harm
+    if isinstance(function, nf.Name):  # faster, and reading a name twice does no harm
         return f"{KNOWN}.get({ID}(F)) or {FORM}(F)"
     return f"{FORM}(F)"
 
 
-def _of_numpy(call: Call, value: Any, marks: Marks) -> str:
+def _of_numpy(call: nf.Call, value: Any, marks: Marks) -> str:
     """The callee for a library function: wrapped if NumPy's and marked by `taped_forms.mark`, else unchanged."""
     if type(value) not in _ARRAY_FUNCTIONS and not (isinstance(value, Hashable) and value in CREATION):
         return "F"
@@ -188,7 +188,7 @@ def _relied_on(function: types.FunctionType) -> list[Guard] | None:
     except Unsupported:
         return None
     annotate(form)
-    none = Names()
+    none = nf.Names()
     return guards_of_helper(form, Scope(function.__globals__, none, none, none, helper))
 
 

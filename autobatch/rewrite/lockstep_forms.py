@@ -18,10 +18,10 @@ from autobatch.lockstep.block_loops import ScanSite
 from autobatch.lockstep.block_sites import BlockSites
 from autobatch.lockstep.emitter import LockStepWriter, is_pause
 from autobatch.lockstep.runtime import NAMES
+from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.folding import folded
 from autobatch.program.liveness import annotate, binds
-from autobatch.program.normal_form import Closure, Names, Statement, Value, closures, walk, with_bodies, with_values
 from autobatch.program.ownership import Ownership
 from autobatch.program.scopes import Guard, Scope
 from autobatch.program.source import PARSING, compiled, inner_codes, normal_form
@@ -127,9 +127,9 @@ def _convert(function: FunctionType) -> _Converted:
         annotate(form)
         own = _names(form).union(code.co_freevars)
         scope = Scope(function.__globals__, own, own, own, _helper)
-        shown = any(is_pause(node) for part in closures(form) for node in walk(part.body))
+        shown = any(is_pause(node) for part in nf.closures(form) for node in nf.walk(part.body))
 
-        def blocks_of(part: Closure, ownership: Ownership) -> BlockSites | None:
+        def blocks_of(part: nf.Closure, ownership: Ownership) -> BlockSites | None:
             if shown:
                 return None  # a debugger shows the variables, and a block binds only those that are read after it
             return BlockSites(part, ownership.written, scope, code.co_filename, sites)
@@ -154,19 +154,19 @@ def _helper(function: Any) -> list[Guard] | None:
     return None if found is None or any(type(each.value) in (int, float, bool) for each in found) else found
 
 
-def _split(function: Closure, scope: Scope) -> Closure:
+def _split(function: nf.Closure, scope: Scope) -> nf.Closure:
     """A function with arrays split off in its body, and in those of all functions in it."""
 
-    def inside(node: Value) -> Value:
-        return _split(node, scope) if isinstance(node, Closure) else with_values(node, inside)
+    def inside(node: nf.Value) -> nf.Value:
+        return _split(node, scope) if isinstance(node, nf.Closure) else nf.with_values(node, inside)
 
-    def every(body: list[Statement]) -> list[Statement]:
-        return [with_bodies(with_values(each, inside), every) for each in body]
+    def every(body: list[nf.Statement]) -> list[nf.Statement]:
+        return [nf.with_bodies(nf.with_values(each, inside), every) for each in body]
 
     made = split_off_arrays(function, scope, recorded=False)
-    return dataclasses.replace(made, body=every(made.body)) if len(list(closures(made))) > 1 else made
+    return dataclasses.replace(made, body=every(made.body)) if len(list(nf.closures(made))) > 1 else made
 
 
-def _names(form: Closure) -> Names:
+def _names(form: nf.Closure) -> nf.Names:
     """The names of a function and of all functions in it."""
-    return Names().union(*[binds(part.body).union(part.parameters.names) for part in closures(form)])
+    return nf.Names().union(*[binds(part.body).union(part.parameters.names) for part in nf.closures(form)])

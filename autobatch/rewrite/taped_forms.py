@@ -28,27 +28,11 @@ from autobatch.lazy.fibers import active_trace
 from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.numpy.python_math import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
+from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.effects import Reader, updated, usual_meaning
 from autobatch.program.folding import folded
 from autobatch.program.liveness import binds
-from autobatch.program.normal_form import (
-    ARITHMETIC,
-    COMPARED,
-    OF_OBJECTS,
-    SINGLE,
-    Bind,
-    Call,
-    Closure,
-    Constant,
-    Name,
-    Node,
-    Statement,
-    Unpack,
-    Value,
-    closures,
-    walk,
-)
 from autobatch.program.ownership import Ownership, is_fresh, is_maker, stored_names
 from autobatch.program.scopes import Scope
 from autobatch.program.source import compiled, inner_codes, normal_form, remember
@@ -57,22 +41,22 @@ from autobatch.rewrite.callees import FRAME_NAME_READERS, Calls, Forms, Marks, f
 _TAKING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "full"})
 
 
-def mark(function: Closure) -> Marks:
+def mark(function: nf.Closure) -> Marks:
     """Find, in a function and nested functions, arrays made to be written into and calls that may get a list."""
     marks = Marks()
-    every = list(closures(function))
+    every = list(nf.closures(function))
     written = set().union(*[_written(each.body) for each in every])
     stored = set().union(*[stored_names(each.body) for each in every])
     for each in every:
         owned = Ownership(each)
-        nodes = list(walk(each.body))
-        totals = {node.target for node in nodes if isinstance(node, Bind) and updated(node) is not None} - stored
+        nodes = list(nf.walk(each.body))
+        totals = {node.target for node in nodes if isinstance(node, nf.Bind) and updated(node) is not None} - stored
         for name, value in [binding for node in nodes for binding in _bindings(node)]:
             if name in written and is_fresh(value) and not _has_target(value):
                 marks.made.add(value.at)
                 marks.total.update([value.at] if name in totals else ())
         for call in nodes:
-            if isinstance(call, Call) and not call.symbol:
+            if isinstance(call, nf.Call) and not call.symbol:
                 if is_maker(call) and (call.at in marks.made or owned.makes(call)):
                     marks.maker.add(call.at)
                     marks.made.discard(call.at)
@@ -81,44 +65,44 @@ def mark(function: Closure) -> Marks:
     return marks
 
 
-def _written(body: list[Statement]) -> set[str]:
+def _written(body: list[nf.Statement]) -> set[str]:
     """Names of arrays that the statements write into, as a whole or in part."""
     reader = Reader([], (), usual_meaning)
-    changed = [each for node in walk(body) for each in reader.changed(node)]
-    return stored_names(body) | {each.id for each in changed if isinstance(each, Name)}
+    changed = [each for node in nf.walk(body) for each in reader.changed(node)]
+    return stored_names(body) | {each.id for each in changed if isinstance(each, nf.Name)}
 
 
-def _bindings(node: Node) -> Iterator[tuple[str, Value]]:
+def _bindings(node: nf.Node) -> Iterator[tuple[str, nf.Value]]:
     """The (name, value) pairs that an assignment binds one to one."""
     match node:
-        case Bind(target=str(name), value=Value() as value) if updated(node) is None:
+        case nf.Bind(target=str(name), value=nf.Value() as value) if updated(node) is None:
             yield name, value
-        case Bind(target=Unpack(targets=targets), value=Call(args=values) as value) if value.symbol == "tuple":
+        case nf.Bind(target=nf.Unpack(targets=targets), value=nf.Call(args=values) as value) if value.symbol == "tuple":
             pairs = zip(targets, values, strict=False)
             yield from ((target, each) for target, each in pairs if isinstance(target, str))
 
 
-def _named(function: Value) -> Any:
+def _named(function: nf.Value) -> Any:
     return getattr(function, "key", getattr(function, "id", ""))
 
 
-def _has_target(value: Value) -> bool:
+def _has_target(value: nf.Value) -> bool:
     """True if a call may return an array that was passed to it to be written into (`out=`)."""
-    if not isinstance(value, Call) or value.symbol:
+    if not isinstance(value, nf.Call) or value.symbol:
         return False
     return len(value.args) > 2 or any(name in ("out", "") for name, _ in value.keywords)
 
 
-_NO_LISTS = SINGLE | COMPARED | OF_OBJECTS | {"not", "truth", "format", "dict"}
+_NO_LISTS = nf.SINGLE | nf.COMPARED | nf.OF_OBJECTS | {"not", "truth", "format", "dict"}
 
 
-def _may_be_list(arg: Value) -> bool:
+def _may_be_list(arg: nf.Value) -> bool:
     """True if an argument may be a list, judging by syntax alone; a call (`ab.map`) may return one."""
-    if isinstance(arg, Call) and arg.symbol in ARITHMETIC:
+    if isinstance(arg, nf.Call) and arg.symbol in nf.ARITHMETIC:
         return arg.symbol in "+*" and any(map(_may_be_list, arg.args))
-    if isinstance(arg, Call):
+    if isinstance(arg, nf.Call):
         return arg.symbol not in _NO_LISTS
-    return not isinstance(arg, Constant | Closure)
+    return not isinstance(arg, nf.Constant | nf.Closure)
 
 
 # The functions that rewritten calls use at run time.
@@ -254,7 +238,7 @@ def _make(function: FunctionType) -> CodeType | None:
     try:
         form = normal_form(function)
         names = frozenset(code.co_freevars).union(
-            *[frozenset(each.parameters.names) | binds(each.body) for each in closures(form)]
+            *[frozenset(each.parameters.names) | binds(each.body) for each in nf.closures(form)]
         )
         scope = Scope(function.__globals__, names, names, names, lambda function: None)
         marks = mark(form)

@@ -9,18 +9,7 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import FLOAT
 from autobatch.compiled.translation.typed_text import constructor, rep
 from autobatch.errors import Reason, Unsupported
-from autobatch.program.normal_form import (
-    Bind,
-    Call,
-    Closure,
-    Node,
-    Opaque,
-    OpaqueStatement,
-    Raise,
-    bodies_of,
-    closures,
-    values_of,
-)
+from autobatch.program import normal_form as nf
 from autobatch.program.python_text import text_of
 from autobatch.program.source import find, written_lines
 
@@ -117,7 +106,7 @@ class SourceProgram:
         self.writes: list[types.Type] = []
         self.local_functions: dict[int, Any] = {}
         self.memos: dict[str, tuple[Any, types.Type]] = {}
-        self.forms: dict[Any, Closure] = {}  # of the functions made in others, by their code
+        self.forms: dict[Any, nf.Closure] = {}  # of the functions made in others, by their code
 
     def site(self, key: Any, size: int = 1, given: int = 0) -> types.AllocationSite:
         """The `AllocationSite` of this key, made on first use."""
@@ -148,7 +137,7 @@ class SourceProgram:
             self.changes[0] += 1
         return 2 + self.errors.index(error)
 
-    def form(self, function: python_types.FunctionType) -> Closure:
+    def form(self, function: python_types.FunctionType) -> nf.Closure:
         """The normal form of a function.
 
         Raises:
@@ -276,20 +265,20 @@ def first_refusal(function: python_types.FunctionType) -> Reason | None:
         form = find(function).form
     except Unsupported as error:
         return error.reason
-    for made in closures(form):
+    for made in nf.closures(form):
         why, node = _refused_in(made)
         if made.is_generator and made.name != "<genexpr>":
             why, node = "a generator", made.body[0] if made.body else made
         elif made.shared:
             why = "a global name that is bound"
-            node = next((each for each in made.body if isinstance(each, Bind) and each.target in made.shared), made)
+            node = next((each for each in made.body if isinstance(each, nf.Bind) and each.target in made.shared), made)
         if why is not None:
             where = function.__code__.co_filename, node.at.line
             return Reason(f"{text_at(function.__code__, node)}: {why} is not compiled", where)
     return None
 
 
-def text_at(code: python_types.CodeType, node: Node) -> str:
+def text_at(code: python_types.CodeType, node: nf.Node) -> str:
     """The text of a node as the user wrote it, in backticks: its first line, at most 80 characters."""
     at, lines = node.at, written_lines(code)
     line = lines[at.line - 1].encode() if 0 < at.line <= len(lines) else b""
@@ -297,18 +286,18 @@ def text_at(code: python_types.CodeType, node: Node) -> str:
     return f"`{(text or text_of(node).partition(chr(10))[0])[:80]}`"
 
 
-def _refused_in(function: Closure) -> tuple[str | None, Node]:
+def _refused_in(function: nf.Closure) -> tuple[str | None, nf.Node]:
     """What compiled code has not, and where it first stands in a function; errors that are raised are not read."""
-    stack: list[Node] = []
+    stack: list[nf.Node] = []
     stack += function.body[::-1]
     while stack:
         node = stack.pop()
-        if isinstance(node, OpaqueStatement | Opaque):
+        if isinstance(node, nf.OpaqueStatement | nf.Opaque):
             why = _NEVER.get(type(node.syntax).__name__)
             if why is not None:
                 return why, node
-        if isinstance(node, Call) and node.symbol == "format":
+        if isinstance(node, nf.Call) and node.symbol == "format":
             return "a formatted string", node
-        if not isinstance(node, Raise):
-            stack += [*values_of(node), *(each for body in bodies_of(node) for each in body)][::-1]
+        if not isinstance(node, nf.Raise):
+            stack += [*nf.values_of(node), *(each for body in nf.bodies_of(node) for each in body)][::-1]
     return None, function
