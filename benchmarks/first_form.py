@@ -4,7 +4,8 @@ Each row is one training step (loss and gradient) on examples that were never se
 on one core, in a process of its own. The peers, in `benchmarks.peers.first_form_torch` and `..._jax`, have the same
 weights, and are padded, packed or cut into levels by hand; batches are made inside of the time that is measured,
 for all. Losses and gradients are compared before anything is timed. Steps of all take turns, and the medians of the
-last `STEPS` count, after `SETTLING` others. `--write` puts the table into README.md and draws the curve beside it.
+last `STEPS` count, after `SETTLING` others. `--write` puts the table into docs/figures.md, the rows of `SHOWN` into
+README.md, and draws the curve beside them.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,173 +27,16 @@ import numpy as np
 
 import autobatch as ab
 from benchmarks.common import total
+from benchmarks.first_form_models import MODELS, Model, Params
 from benchmarks.summary import between
 
 SETTLING, STEPS = 60, 30
-WORDS, CLASSES = 2000, 5
 SIZES = (16, 64)
 CURVE = (4, 16, 64, 256)
 ROOT = Path(__file__).resolve().parent.parent
+SHOWN = ("bag", "recurrent", "tagger", "encoder", "interest", "trees", "parser")  # in README.md, which is short
+MARKERS = ("<!-- first form -->\n", "<!-- end of first form -->\n")
 PICTURE = ROOT / "docs" / "assets" / "first_form.svg"
-
-Params = dict[str, Any]
-
-
-def recurrent(words: np.ndarray, label: int, params: Params) -> Any:
-    """A sentence's class, by the README's recurrence."""
-    h = np.zeros(params["u"].shape[0], np.float32)
-    for x in params["emb"][words]:
-        h = np.tanh(x @ params["w"] + h @ params["u"])
-    return ab.nn.cross_entropy(h @ params["out"], label)
-
-
-def tagger(words: np.ndarray, tags: np.ndarray, params: Params) -> Any:
-    """A tag for each word, by an LSTM."""
-    n = params["u"].shape[0]
-    h = c = np.zeros(n, np.float32)
-    loss: Any = np.float32(0)
-    for x, tag in zip(params["emb"][words], tags, strict=True):
-        z = x @ params["w"] + h @ params["u"] + params["b"]
-        i, f, o = ab.nn.sigmoid(z[:n]), ab.nn.sigmoid(z[n : 2 * n]), ab.nn.sigmoid(z[3 * n :])
-        c = f * c + i * np.tanh(z[2 * n : 3 * n])
-        h = o * np.tanh(c)
-        loss = loss + ab.nn.cross_entropy(h @ params["out"], tag)
-    return loss / len(words)
-
-
-def bag(words: np.ndarray, label: int, params: Params) -> Any:
-    """A sentence's class, by the mean of its words."""
-    return ab.nn.cross_entropy(params["emb"][words].mean(axis=0) @ params["out"], label)
-
-
-def encoder(words: np.ndarray, label: int, params: Params) -> Any:
-    """A sentence's class, by two layers of self-attention."""
-    x = params["emb"][words]
-    for layer in params["layers"]:
-        q, k, v = x @ layer["q"], x @ layer["k"], x @ layer["v"]
-        weights = ab.nn.softmax(q @ k.T / np.float32(np.sqrt(q.shape[1])))
-        x = ab.nn.layer_norm(x + weights @ v @ layer["o"])
-        x = ab.nn.layer_norm(x + np.maximum(x @ layer["up"], 0) @ layer["down"])
-    return ab.nn.cross_entropy(x.mean(axis=0) @ params["out"], label)
-
-
-def interest(history: np.ndarray, item: int, label: int, params: Params) -> Any:
-    """Whether an item is clicked, by attention of the item over what was clicked before."""
-    seen, wanted = params["emb"][history], params["emb"][item]
-    both = np.concatenate([seen, np.broadcast_to(wanted, seen.shape), seen * wanted], axis=1)
-    scores = np.tanh(both @ params["w"]) @ params["a"]
-    taste = ab.nn.softmax(scores) @ seen
-    logit = np.tanh(np.concatenate([taste, wanted]) @ params["w2"]) @ params["out"][:, 0]
-    return np.logaddexp(np.float32(0), logit) - label * logit
-
-
-def meaning(tree: Any, params: Params) -> Any:
-    """The state of a binary tree over words, by a gated cell."""
-    if not isinstance(tree, tuple):
-        return np.tanh(params["emb"][tree] @ params["w"])
-    left, right = meaning(tree[0], params), meaning(tree[1], params)
-    both = np.concatenate([left, right])
-    z = ab.nn.sigmoid(both @ params["gate"])
-    return z * np.tanh(both @ params["new"]) + (1 - z) * (left + right) / 2
-
-
-def trees(tree: Any, label: int, params: Params) -> Any:
-    """A tree's class."""
-    return ab.nn.cross_entropy(meaning(tree, params) @ params["out"], label)
-
-
-def _words(rng: np.random.Generator) -> np.ndarray:
-    return rng.integers(0, WORDS, rng.integers(5, 31))
-
-
-def _class(rng: np.random.Generator) -> int:
-    return int(rng.integers(CLASSES))
-
-
-def _tagged(rng: np.random.Generator) -> tuple[Any, ...]:
-    words = _words(rng)
-    return words, rng.integers(0, CLASSES, len(words))
-
-
-def _tree(rng: np.random.Generator, leaves: int) -> Any:
-    if leaves == 1:
-        return int(rng.integers(WORDS))
-    left = int(rng.integers(1, leaves))
-    return _tree(rng, left), _tree(rng, leaves - left)
-
-
-def _layers(rng: np.random.Generator, n: int) -> dict[str, Any]:
-    return _dense(rng, q=(n, n), k=(n, n), v=(n, n), o=(n, n), up=(n, 2 * n), down=(2 * n, n))
-
-
-def _dense(rng: np.random.Generator, **shapes: tuple[int, ...]) -> dict[str, np.ndarray]:
-    return {name: (rng.normal(size=shape) * shape[0] ** -0.5).astype(np.float32) for name, shape in shapes.items()}
-
-
-@dataclasses.dataclass(frozen=True)
-class Model:
-    """One model of the table.
-
-    Attributes:
-        about: what the table calls it.
-        loss: of one example; example: makes one, as the arguments before `params`.
-        params: makes them for a size of the state.
-        mapped: whether examples are objects, which only `ab.map` takes.
-        peers: modules of `benchmarks.peers` that have a function of the model's name.
-    """
-
-    about: str
-    loss: Callable[..., Any]
-    example: Callable[[np.random.Generator], tuple[Any, ...]]
-    params: Callable[[np.random.Generator, int], Params]
-    mapped: bool = False
-    peers: Sequence[str] = ("torch", "jax")
-
-
-def _table(rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
-    return {"emb": (rng.normal(size=(WORDS, n)) * 0.3).astype(np.float32)}
-
-
-MODELS = {
-    "bag": Model(
-        "mean of word vectors",
-        bag,
-        lambda rng: (_words(rng), _class(rng)),
-        lambda rng, n: _table(rng, n) | _dense(rng, out=(n, CLASSES)),
-    ),
-    "recurrent": Model(
-        "recurrent classifier",
-        recurrent,
-        lambda rng: (_words(rng), _class(rng)),
-        lambda rng, n: _table(rng, n) | _dense(rng, w=(n, n), u=(n, n), out=(n, CLASSES)),
-    ),
-    "tagger": Model(
-        "LSTM tagger",
-        tagger,
-        _tagged,
-        lambda rng, n: _table(rng, n) | _dense(rng, w=(n, 4 * n), u=(n, 4 * n), b=(4 * n,), out=(n, CLASSES)),
-    ),
-    "encoder": Model(
-        "self-attention, two layers",
-        encoder,
-        lambda rng: (_words(rng), _class(rng)),
-        lambda rng, n: _table(rng, n) | _dense(rng, out=(n, CLASSES)) | {"layers": [_layers(rng, n), _layers(rng, n)]},
-    ),
-    "interest": Model(
-        "attention over a history (DIN)",
-        interest,
-        lambda rng: (_words(rng), int(rng.integers(WORDS)), int(rng.integers(2))),
-        lambda rng, n: _table(rng, n) | _dense(rng, w=(3 * n, n), a=(n,), w2=(2 * n, n), out=(n, 1)),
-    ),
-    "trees": Model(
-        "gated recursion over trees",
-        trees,
-        lambda rng: (_tree(rng, int(rng.integers(5, 31))), _class(rng)),
-        lambda rng, n: _table(rng, n) | _dense(rng, w=(n, n), gate=(2 * n, n), new=(2 * n, n), out=(n, CLASSES)),
-        mapped=True,
-        peers=("torch",),
-    ),
-}
 
 
 def flat(gradient: Any) -> dict[str, np.ndarray]:
@@ -264,7 +108,7 @@ def measure(name: str, examples: int, hidden: int, steps: int = STEPS, settling:
     """One row, in this process."""
     model, rng = MODELS[name], np.random.default_rng(7)
     params = model.params(rng, hidden)
-    held = params | {"emb": ab.EmbeddingTable(params["emb"])}
+    held = params | ({"emb": ab.EmbeddingTable(params["emb"])} if "emb" in params else {})
     ways = {"autobatch": ours(model, held), "loop": the_loop(model, held)}
     for peer in model.peers:
         if importlib.util.find_spec(peer) is not None:
@@ -302,8 +146,12 @@ def in_a_process(name: str, examples: int, hidden: int) -> Row:
     return Row(**json.loads(done.stdout))
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The README's: a row for each model, at each number of examples our time and the best peer's."""
+def table(rows: Sequence[Row], shown: Collection[str] = MODELS) -> str:
+    """A row for each model, at each number of examples our time and the best peer's; and the means of all.
+
+    Args:
+        shown: the models that get a row.
+    """
     by_model: dict[str, list[Row]] = {}
     for row in rows:
         by_model.setdefault(row.model, []).append(row)
@@ -312,12 +160,16 @@ def table(rows: Sequence[Row]) -> str:
         f"| model | {' | '.join(f'{n} examples: autobatch | loop | by hand' for n in counts)} |",
         f"| --- |{' ---: |' * 3 * len(counts)}",
     ]
-    for name, found in by_model.items():
+    for name in [name for name in by_model if name in shown]:
+        found = by_model[name]
         cells = (cell for row in found for cell in _cells(row))
         lines.append(f"| {MODELS[name].about} | {' | '.join(cells)} |")
     for n in counts:
         mean = statistics.geometric_mean(row.gain for row in rows if row.examples == n)
-        lines += ["", f"For {n} examples, the time by hand is {mean:.2f} of ours (geometric mean)."]
+        lines += [
+            "",
+            f"For {n} examples, the time by hand is {mean:.2f} of ours (geometric mean of {len(by_model)} models).",
+        ]
     return "\n".join([*lines, ""])
 
 
@@ -353,7 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help=f"of {', '.join(MODELS)}; all by default")
     parser.add_argument("--row", nargs=3, metavar=("NAME", "EXAMPLES", "SIZE"), help="one row, in this process")
     parser.add_argument("--hidden", type=int, default=64, help="size of the states (default: 64)")
-    parser.add_argument("--write", action="store_true", help="into README.md, with the curve")
+    parser.add_argument("--write", action="store_true", help="into README.md and docs/figures.md, with the curve")
     given = parser.parse_args(arguments)
     if given.row:
         with warnings.catch_warnings():
@@ -365,8 +217,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = table(rows)
     print(text)
     if given.write:
-        readme = ROOT / "README.md"
-        readme.write_text(between(readme.read_text(encoding="utf-8"), text), encoding="utf-8")
+        readme, page = ROOT / "README.md", ROOT / "docs" / "figures.md"
+        readme.write_text(between(readme.read_text(encoding="utf-8"), table(rows, SHOWN)), encoding="utf-8")
+        page.write_text(between(page.read_text(encoding="utf-8"), text, MARKERS), encoding="utf-8")
         draw([run("recurrent", examples) for examples in CURVE])
     return 0
 

@@ -157,11 +157,11 @@ def _bars(measured: dict[str, Any]) -> str:
     return text
 
 
-def between(text: str, part: str | None = None) -> str:
+def between(text: str, part: str | None = None, markers: tuple[str, str] = MARKERS) -> str:
     """What stands between the markers of a page; or the page with `part` there instead."""
-    before, rest = text.split(MARKERS[0])
-    inside, after = rest.split(MARKERS[1])
-    return inside if part is None else before + MARKERS[0] + part + MARKERS[1] + after
+    before, rest = text.split(markers[0])
+    inside, after = rest.split(markers[1])
+    return inside if part is None else before + markers[0] + part + markers[1] + after
 
 
 def main(arguments: list[str] | None = None) -> int:

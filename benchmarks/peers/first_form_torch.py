@@ -1,5 +1,6 @@
-"""The models of `benchmarks.first_form` in torch, batched by hand: padded, packed, as bags, or level by level."""
+"""The models of `benchmarks.first_form` in torch, batched by hand: padded, packed, joined, by level or by step."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own habit
 from torch.nn.utils.rnn import PackedSequence, pack_sequence, pad_sequence
 
+from benchmarks.first_form_models import LEFT, RIGHT, SHIFT, best_move
 from benchmarks.peers.tree_levels import Levels
 
 Step = Callable[[Any], tuple[Any, Any]]
@@ -33,6 +35,8 @@ def _gradients(tree: Tree) -> Tree:
         return {name: _gradients(part) for name, part in tree.items()}
     if isinstance(tree, list):
         return [_gradients(part) for part in tree]
+    if tree.grad is None:
+        return np.zeros(tree.shape, np.float32)
     return (tree.grad.to_dense() if tree.grad.is_sparse else tree.grad).numpy()
 
 
@@ -71,14 +75,17 @@ def _padded(sentences: Sequence[np.ndarray]) -> tuple[torch.Tensor, torch.Tensor
     return ids, torch.arange(ids.shape[1]) < lengths[:, None]
 
 
+def _bags(p: Tree, sentences: Sequence[np.ndarray]) -> torch.Tensor:
+    """The mean word vector of each sentence."""
+    offsets = torch.from_numpy(np.cumsum([0, *map(len, sentences[:-1])]))
+    return F.embedding_bag(torch.from_numpy(np.concatenate(sentences)), p["emb"], offsets, mode="mean", sparse=True)
+
+
 def bag(params: Tree) -> dict[str, Step]:
     p = _parameters(params)
 
     def bags(words: Any, labels: Any) -> torch.Tensor:
-        ids = torch.from_numpy(np.concatenate(words))
-        offsets = torch.from_numpy(np.cumsum([0, *map(len, words[:-1])]))
-        rows = F.embedding_bag(ids, p["emb"], offsets, mode="mean", sparse=True)
-        return F.cross_entropy(rows @ p["out"], torch.tensor(labels))
+        return F.cross_entropy(_bags(p, words) @ p["out"], torch.tensor(labels))
 
     return {"torch bag": _step(p, bags)}
 
@@ -214,3 +221,259 @@ def trees(params: Tree) -> dict[str, Step]:
         return F.cross_entropy(states[torch.from_numpy(levels.roots)] @ p["out"], torch.tensor(labels))
 
     return {"torch by level": _step(p, by_level)}
+
+
+def _states(p: Tree, ids: torch.Tensor) -> torch.Tensor:
+    """(B, T, n) states of the recurrence over padded ids."""
+    xs = F.embedding(ids, p["emb"], sparse=True) @ p["w"]
+    h = torch.zeros(len(ids), p["u"].shape[0])
+    states = []
+    for x in xs.unbind(1):
+        h = torch.tanh(x + h @ p["u"])
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+def _last(states: torch.Tensor, inside: torch.Tensor) -> torch.Tensor:
+    """The state at each sentence's last word."""
+    return states[torch.arange(len(states)), inside.sum(1) - 1]
+
+
+def _log_partition(rows: torch.Tensor, inside: torch.Tensor, moves: torch.Tensor) -> torch.Tensor:
+    """(B,) log-sums over all paths of scores by step (B, T, K) and by move (K, K)."""
+    alpha = rows[:, 0]
+    for row, run in zip(rows.unbind(1)[1:], inside.unbind(1)[1:], strict=True):
+        alpha = torch.where(run[:, None], torch.logsumexp(alpha[:, :, None] + moves, 1) + row, alpha)
+    return torch.logsumexp(alpha, 1)
+
+
+def crf(params: Tree) -> dict[str, Step]:
+    p = _parameters(params)
+
+    def padded(words: Any, tags: Any) -> torch.Tensor:
+        ids, inside = _padded(words)
+        wanted, _ = _padded(tags)
+        rows = _states(p, ids) @ p["out"]
+        score = (rows.gather(2, wanted[..., None])[..., 0] * inside).sum(1)
+        score = score + (p["moves"][wanted[:, :-1], wanted[:, 1:]] * inside[:, 1:]).sum(1)
+        return (_log_partition(rows, inside, p["moves"]) - score).mean()
+
+    return {"torch padded": _step(p, padded)}
+
+
+def hmm(params: Tree) -> dict[str, Step]:
+    p = _parameters(params)
+
+    def padded(seen: Any) -> torch.Tensor:
+        ids, inside = _padded(seen)
+        rows = torch.log_softmax(p["emits"], 1).T[ids]
+        start = torch.log_softmax(p["start"], 0)
+        rows = torch.cat([(rows[:, :1] + start), rows[:, 1:]], 1)
+        return -_log_partition(rows, inside, torch.log_softmax(p["moves"], 1)).mean()
+
+    return {"torch padded": _step(p, padded)}
+
+
+def _attending(p: Tree, states: torch.Tensor, inside: torch.Tensor, before: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """(B, S, 2 n) states of a decoder and what they attend to; and (B, S, T) attention, all steps at once.
+
+    Args:
+        before: (B, S, n) what the decoder reads at each step.
+    """
+    h = _last(states, inside)
+    steps = []
+    for x in (before @ p["w2"]).unbind(1):
+        h = torch.tanh(x + h @ p["u2"])
+        steps.append(h)
+    h = torch.stack(steps, 1)
+    scores = h @ p["a"] @ states.transpose(1, 2)
+    attention = torch.softmax(scores.masked_fill(~inside[:, None], -torch.inf), 2)
+    return torch.cat([h, attention @ states], 2), attention
+
+
+def _shifted(wanted: torch.Tensor) -> torch.Tensor:
+    """What was said before each step; 0 before the first."""
+    return F.pad(wanted[:, :-1], (1, 0))
+
+
+def _mean_by_length(each: torch.Tensor, inside: torch.Tensor) -> torch.Tensor:
+    """The mean over examples of means over their steps."""
+    return ((each * inside).sum(1) / inside.sum(1)).mean()
+
+
+def g2p(params: Tree) -> dict[str, Step]:
+    p = _parameters(params)
+
+    def padded(letters: Any, sounds: Any) -> torch.Tensor:
+        ids, inside = _padded(letters)
+        wanted, there = _padded(sounds)
+        both, _ = _attending(p, _states(p, ids), inside, p["said"][_shifted(wanted)])
+        logits = torch.tanh(both @ p["mix"]) @ p["out"]
+        return _mean_by_length(F.cross_entropy(logits.transpose(1, 2), wanted, reduction="none"), there)
+
+    return {"torch padded": _step(p, padded)}
+
+
+def pointer(params: Tree) -> dict[str, Step]:
+    p = _parameters(params)
+
+    def padded(sources: Any, summaries: Any) -> torch.Tensor:
+        ids, inside = _padded(sources)
+        wanted, there = _padded(summaries)
+        before = F.embedding(_shifted(wanted), p["emb"], sparse=True)
+        both, attention = _attending(p, _states(p, ids), inside, before)
+        copy = torch.sigmoid(both @ p["copy"])
+        generated = torch.softmax(both @ p["out"], 2).gather(2, wanted[..., None])[..., 0]
+        copied = (attention * (ids[:, None] == wanted[..., None])).sum(2)
+        return _mean_by_length(-torch.log((1 - copy) * generated + copy * copied + 1e-6), there)
+
+    return {"torch padded": _step(p, padded)}
+
+
+def ctc(params: Tree) -> dict[str, Step]:
+    p = _parameters(params)
+
+    def padded(frames: Any, sounds: Any) -> torch.Tensor:
+        x = pad_sequence(_tensors(frames))
+        log_p = torch.log_softmax(torch.tanh(x @ p["w"]) @ p["out"], 2)
+        lengths = [torch.tensor([len(each) for each in column]) for column in (frames, sounds)]
+        each = F.ctc_loss(log_p, torch.from_numpy(np.concatenate(sounds)), *lengths, reduction="none")
+        return each.mean()
+
+    return {"torch padded": _step(p, padded)}
+
+
+def retrieval(params: Tree) -> dict[str, Step]:
+    p = _parameters(params)
+
+    def bags(queries: Any, texts: Any) -> torch.Tensor:
+        wanted = _bags(p, queries) @ p["w"]
+        found = torch.tanh(_bags(p, [text for each in texts for text in each]) @ p["v"])
+        scores = (found.view(len(queries), -1, found.shape[1]) @ wanted[:, :, None])[..., 0]
+        return F.cross_entropy(scores, torch.zeros(len(queries), dtype=torch.int64))
+
+    return {"torch bag": _step(p, bags)}
+
+
+def experts(params: Tree) -> dict[str, Step]:
+    p = _parameters(params)
+
+    def bags(words: Any, labels: Any) -> torch.Tensor:
+        x = _bags(p, words)
+        gate, chosen = torch.softmax(x @ p["gate"], 1).max(1)
+        rows = torch.zeros_like(x)
+        for number, expert in enumerate(p["experts"].unbind(0)):
+            mine = (chosen == number).nonzero()[:, 0]
+            rows = rows.index_put((mine,), x[mine] @ expert)
+        return F.cross_entropy(gate[:, None] * torch.tanh(rows) @ p["out"], torch.tensor(labels))
+
+    return {"torch by expert": _step(p, bags)}
+
+
+def halting(params: Tree) -> dict[str, Step]:
+    p = _parameters(params)
+
+    def masked(words: Any, labels: Any) -> torch.Tensor:
+        x = _bags(p, words) @ p["w"]
+        h = answer = torch.zeros_like(x)
+        total = torch.zeros(len(x))
+        for _ in range(12):
+            h = torch.tanh(x + h @ p["u"])
+            share = torch.minimum(torch.sigmoid(h @ p["a"]), 1 - total) * (total <= 0.99)
+            answer = answer + share[:, None] * h
+            total = total + share
+            if bool((total > 0.99).all()):
+                break
+        return F.cross_entropy(answer @ p["out"], torch.tensor(labels))
+
+    return {"torch masked": _step(p, masked)}
+
+
+def documents(params: Tree) -> dict[str, Step]:
+    p = _parameters(params)
+
+    def padded(texts: Any, labels: Any) -> torch.Tensor:
+        rows = torch.tanh(_bags(p, [sentence for text in texts for sentence in text]) @ p["w"])
+        lengths = [len(text) for text in texts]
+        x = pad_sequence(rows.split(lengths), batch_first=True)
+        inside = torch.arange(x.shape[1]) < torch.tensor(lengths)[:, None]
+        weights = torch.softmax((x @ p["a"]).masked_fill(~inside, -torch.inf), 1)
+        return F.cross_entropy((weights[:, None] @ x)[:, 0] @ p["out"], torch.tensor(labels))
+
+    return {"torch padded": _step(p, padded)}
+
+
+def graph(params: Tree) -> dict[str, Step]:
+    p = _parameters(params)
+
+    def joined(nodes: Any, edges: Any, labels: Any) -> torch.Tensor:
+        sizes = [len(each) for each in nodes]
+        starts = np.cumsum([0, *sizes[:-1]])
+        ends = np.concatenate([each + start for each, start in zip(edges, starts, strict=True)])
+        source, target = torch.from_numpy(ends).unbind(1)
+        h = F.embedding(torch.from_numpy(np.concatenate(nodes)), p["emb"], sparse=True)
+        for _ in range(2):
+            messages = torch.zeros_like(h).index_add(0, target, (h @ p["w"])[source])
+            h = torch.tanh(h @ p["u"] + messages)
+        which = torch.repeat_interleave(torch.tensor(sizes))
+        mean = torch.zeros(len(nodes), h.shape[1]).index_add(0, which, h) / torch.tensor(sizes)[:, None]
+        return F.cross_entropy(mean @ p["out"], torch.tensor(labels))
+
+    return {"torch joined": _step(p, joined)}
+
+
+@dataclasses.dataclass
+class _Parse:
+    """Where a sentence's parser is; `first` is the place of its words among those of the batch."""
+
+    heads: list[int]
+    first: int
+    at: int = 0
+    stack: list[int] = dataclasses.field(default_factory=list)
+
+    @property
+    def done(self) -> bool:
+        return self.at == len(self.heads) and len(self.stack) < 2
+
+    def places(self, nothing: int) -> list[int]:
+        """The two words at the top of the stack and the next one, as places of the batch."""
+        found = [nothing, nothing, *self.stack][-2:]
+        found = [each if each == nothing else each + self.first for each in found]
+        return [*found, self.first + self.at if self.at < len(self.heads) else nothing]
+
+    def move(self, scores: list[float]) -> None:
+        if len(self.stack) < 2:
+            best = SHIFT
+        elif self.at == len(self.heads):
+            best = LEFT if scores[LEFT] > scores[RIGHT] else RIGHT
+        else:
+            best = scores.index(max(scores))
+        if best == SHIFT:
+            self.stack.append(self.at)
+            self.at += 1
+        else:
+            del self.stack[-2 if best == LEFT else -1]
+
+
+def parser(params: Tree) -> dict[str, Step]:
+    p = _parameters(params)
+
+    def by_step(sentences: Any, heads: Any) -> torch.Tensor:
+        rows = F.embedding(torch.from_numpy(np.concatenate(sentences)), p["emb"], sparse=True)
+        rows = F.pad(rows, (0, 0, 0, 1))
+        nothing = len(rows) - 1
+        firsts = np.cumsum([0, *map(len, sentences[:-1])]).tolist()
+        left = [_Parse(own, first) for own, first in zip(heads, firsts, strict=True)]
+        loss = torch.zeros(())
+        while left:
+            given = rows[torch.tensor([each.places(nothing) for each in left])].flatten(1)
+            scores = torch.tanh(given @ p["w"]) @ p["moves"]
+            wanted = torch.tensor([best_move(each.stack, each.at, each.heads) for each in left])
+            weights = 1 / torch.tensor([len(each.heads) for each in left])
+            loss = loss + (F.cross_entropy(scores, wanted, reduction="none") * weights).sum()
+            for each, row in zip(left, scores.tolist(), strict=True):
+                each.move(row)
+            left = [each for each in left if not each.done]
+        return loss / len(sentences)
+
+    return {"torch by step": _step(p, by_step)}
