@@ -73,3 +73,41 @@ def test_a_write_into_a_looked_up_row_reaches_the_table():
     want = [f(ids, plain) for ids in IDS]
     np.testing.assert_allclose(got, want)
     np.testing.assert_allclose(mine, plain)
+
+
+def by_columns(words, p):  # a hidden Markov model's emissions
+    h = np.zeros(4)
+    for word in words:
+        h = np.tanh(p["columns"][:, word] + h @ p["u"])
+    return h
+
+
+def by_pairs(words, p):  # a score of moves, of positions in an array of the example, and of one from the end
+    h, score = np.zeros(4), np.float64(0)
+    for word in words:
+        h = np.tanh(h @ p["u"] + p["b"] * h[word % 4])
+        score = score + p["u"][word % 4, (word + 1) % 4] * h[-(word % 3) - 1]
+    return h * score
+
+
+@pytest.mark.parametrize("f", [by_columns, by_pairs])
+def test_positions_by_example_within_a_scan(f, scans):
+    p = {**PARAMS, "columns": RNG.normal(size=(4, 20))}
+    agrees(f, IDS, p=p)
+    assert max(scans) > 1
+    step = batch(f, strict=True)
+    for _ in range(4):
+        got = ab.grad(lambda p: (step(batch_of(IDS), p).data ** 2).sum())(p)
+    want = [ab.grad(lambda p, ids=ids: (f(ids, p) ** 2).sum())(p) for ids in IDS]
+    for name in p:
+        np.testing.assert_allclose(got[name], sum(each[name] for each in want), rtol=1e-7, atol=1e-12)
+
+
+def test_a_position_out_of_range_within_a_scan_is_the_loops_error():
+    p = {**PARAMS, "columns": RNG.normal(size=(4, 20))}
+    f = batch(by_columns)
+    for _ in range(4):
+        f(batch_of(IDS), p)
+    with pytest.raises(IndexError, match="index 20 is out of bounds for axis 1 with size 20") as caught:
+        f(batch_of([IDS[0], np.array([1, 20, 3]), np.array([-21])]), p)
+    assert "example 1" in caught.value.__notes__[-1]

@@ -16,6 +16,7 @@ their axis; integer arrays, and integers that differ between examples, become on
 """
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -33,6 +34,7 @@ from autobatch.ops.rules.sizes import (
     as_batched,
     broadcast_sizes,
     check_mask_sizes,
+    has_lengths,
     lane_count,
     padded_shape,
     size_per_lane,
@@ -374,7 +376,7 @@ class _Reader:
 
     def _gather(self, advanced: list[tuple[int, Any]]) -> tuple[list[Size], list[int]]:
         """Read the rows selected by the index arrays: the data becomes (B, *block, *kept). Returns (block, kept)."""
-        axes = [axis for axis, _ in advanced]
+        axes = tuple([axis for axis, _ in advanced])
         kept = [axis for axis in range(len(self.sizes)) if axis not in axes]
         try:
             block = broadcast_sizes([v.sizes if isinstance(v, Batched) else shape_of(v) for _, v in advanced])
@@ -382,27 +384,29 @@ class _Reader:
             raise IndexError(f"shape mismatch: indexing arrays could not be broadcast together: {error}") from None
         lead = int(self.batched)
         widths = shape_of(self.data)
-        src: Any = (
-            np.arange(self.lanes).reshape((self.lanes,) + (1,) * len(block)) if self.batched else np.zeros((), int)
-        )
-        rows = self.lanes if self.batched else 1
         padded = padded_shape(self.lanes, block)[1:]
-        for axis, value in advanced:
-            width = widths[axis + lead]
-            ids = aligned_ids(value, self.sizes[axis], axis, block, padded)
-            src = src * width + ids if rows != 1 or self.batched else ids
-            rows *= width
-        if src.shape != (self.lanes, *padded):
+        limits = [self.sizes[axis] for axis in axes]
+        values = [value for _, value in advanced]
+        of_lengths = any(map(has_lengths, (limits, block, *(v.sizes for v in values if isinstance(v, Batched)))))
+        data = [v.data if isinstance(v, Batched) else v for v in values]
+        if any(map(is_boxed, data)) and not of_lengths:  # recorded, and checked whenever it runs
+            own = tuple([isinstance(v, Batched) for v in values])
+            src = row_numbers_p(*data, own=own, sizes=tuple(limits), axes=axes, lanes=self.batched, block=tuple(block))
+        else:
+            pairs = [(size, widths[axis + lead]) for axis, size in zip(axes, limits, strict=True)]
+            src = _row_numbers(values, pairs, axes, self.lanes if self.batched else 0, block, padded)
+        rows = math.prod(widths[axis + lead] for axis in axes) * (self.lanes if self.batched else 1)
+        if tuple(shape_of(src)) != (self.lanes, *padded):
             src = np.broadcast_to(src, (self.lanes, *padded))
         valid = padding_mask(block, padded)
         if valid is not None:
             src = np.where(valid, src, -1)
         order = [*range(lead), *(axis + lead for axis in axes), *(axis + lead for axis in kept)]
-        data = self.data if order == sorted(order) else np.transpose(self.data, order)
+        table = self.data if order == sorted(order) else np.transpose(self.data, order)
         shape = (rows, *(widths[axis + lead] for axis in kept))
-        if tuple(shape_of(data)) != shape:  # no reshape of a table: its cotangent stays sparse
-            data = data.reshape(shape)
-        self.data = rows_p(data, src, unique=self.unique and self.batched)
+        if tuple(shape_of(table)) != shape:  # no reshape of a table: its cotangent stays sparse
+            table = table.reshape(shape)
+        self.data = rows_p(table, src, unique=self.unique and self.batched)
         self.batched = True
         self.sizes = [*block, *(self.sizes[axis] for axis in kept)]
         return list(block), kept
@@ -437,6 +441,50 @@ class _Reader:
             sizes = iter(self.sizes)
             self.sizes = [1 if item is None else next(sizes) for item in index[1:]]
         return Batched(self.data, self.sizes)
+
+
+def _row_numbers(
+    ids: Sequence[Any],
+    limits: Sequence[tuple[Size, int]],
+    axes: Sequence[int],
+    lanes: int,
+    block: Sequence[Size],
+    padded: Sequence[int],
+) -> np.ndarray:
+    """The row that these positions select, where the axes that they index come first and are one, examples included.
+
+    Args:
+        ids: for each of `axes` the positions; limits: its size, and its width in the padded data.
+        lanes: the number of examples that have their own rows; 0 if they share them.
+        block, padded: the sizes of the positions broadcast together, and their padded shape.
+
+    Raises:
+        IndexError: a position is out of bounds; NumPy's message and the example.
+    """
+    src: Any = np.arange(lanes).reshape((lanes,) + (1,) * len(block)) if lanes else 0
+    for axis, value, (size, width) in zip(axes, ids, limits, strict=True):
+        src = src * width + aligned_ids(value, size, axis, block, padded)
+    return np.asarray(src)
+
+
+def _run_row_numbers(
+    *ids: Any,
+    own: Sequence[bool],
+    sizes: Sequence[int],
+    axes: Sequence[int],
+    lanes: bool,
+    block: Sequence[int],
+) -> np.ndarray:
+    values = [Batched(x, shape_of(x)[1:]) if each else x for x, each in zip(ids, own, strict=True)]
+    count = lane_count(values)
+    limits = [(size, size) for size in sizes]
+    src = _row_numbers(values, limits, axes, count if lanes else 0, block, block)
+    return np.broadcast_to(src, (count, *block))
+
+
+# row_numbers(*ids, own=, sizes=, axes=, lanes=, block=): (B, *block) rows of `_row_numbers`, for ids of static sizes.
+# `own`: which ids have the batch axis.
+row_numbers_p = Op("row_numbers", _run_row_numbers, kind="index")
 
 
 def _lane_values(bound: Any) -> np.ndarray | None:
