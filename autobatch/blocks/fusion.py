@@ -15,25 +15,25 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.batched_program import Affine, Kind
+from autobatch.blocks.batched_program import B
 from autobatch.blocks.numpy_codegen import Code, assemble_p
 from autobatch.blocks.program import Step
+from autobatch.core.abstract_eval import Aval, sizes_at
 from autobatch.core.op import Op
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
 
 _NARROW = 4  # elements; shorter rows leave most lanes of a vector register empty
-_SAMPLE = 3  # examples in the array of positions that reveals which elements a view reads
 
 
-def has_batch_axis(kind: Kind) -> bool:
+def has_batch_axis(kind: Aval) -> bool:
     """True if the first dimension is the batch axis, and no other depends on the batch size."""
-    if not kind.shape or kind.shape[0] != Affine(1, 0):
+    if not kind.shape or kind.shape[0] != B:
         return False
     return all(type(n) is int for n in kind.shape[1:])
 
 
-def width_of(kind: Kind) -> int:
+def width_of(kind: Aval) -> int:
     """The number of elements per example."""
     return int(np.prod(kind.shape[1:], dtype=np.int64))
 
@@ -119,16 +119,17 @@ class Plan:
         source = kinds[step.args[0]]
         if not has_batch_axis(source) or any(slot not in self.code.constants for slot in step.args[1:]):
             return
-        shape = (_SAMPLE, *source.shape[1:])
+        examples = 3  # in an array of positions, of which the step shows which it reads
+        shape = (examples, *source.shape[1:])
         positions = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
-        params = {name: _at(value, _SAMPLE) for name, value in params.items()}
+        params = {name: sizes_at(value, {"B": examples}) for name, value in params.items()}
         taken = step.op.impl(positions, *(self.code.constants[slot] for slot in step.args[1:]), **params)
         width = width_of(kinds[step.out])
-        if taken.size != _SAMPLE * width or not width:
+        if taken.size != examples * width or not width:
             return
-        taken = taken.reshape(_SAMPLE, width)
+        taken = taken.reshape(examples, width)
         first = int(taken[0, 0])
-        rows = np.arange(_SAMPLE)[:, None] * width_of(source) + first + np.arange(width)
+        rows = np.arange(examples)[:, None] * width_of(source) + first + np.arange(width)
         if np.array_equal(taken, rows):
             self.views[step.out] = (step.args[0], first)
 
@@ -162,7 +163,7 @@ class Plan:
         one = next(iter(floats)) if len(floats) == 1 else None
         return one if one in (np.float32, np.float64) else None
 
-    def _read(self, slot: int, like: Kind, dtype: np.dtype) -> SlotRead | None:
+    def _read(self, slot: int, like: Aval, dtype: np.dtype) -> SlotRead | None:
         kind = self.code.kinds[slot]
         if kind.weak is not None:
             return SlotRead(slot, mode="number") if kind.weak in (int, float, bool) and dtype.kind == "f" else None
@@ -322,13 +323,6 @@ class Plan:
                 return None
             out.append((slot, start * int(np.prod(shape[axis + 1 :], dtype=np.int64))))
         return out
-
-
-def _at(value: Any, n: int) -> Any:
-    """The value of an attribute for n examples."""
-    if type(value) is tuple:
-        return tuple(_at(part, n) for part in value)
-    return value.a * n + value.b if isinstance(value, Affine) else value
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

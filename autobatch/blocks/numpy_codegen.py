@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.batched_program import Affine, Flat, Kind
+from autobatch.blocks.batched_program import B, Flat
 from autobatch.blocks.program import Step
+from autobatch.core.abstract_eval import Affine, Aval, aval_of, unknown_lengths
 from autobatch.core.cotangent import Product
 from autobatch.core.op import Op
 from autobatch.ops.numpy.contractions import einsum_p, matmul_p
@@ -37,16 +38,16 @@ class Code:
         constants: {slot: value}.
         steps: in execution order; no step writes into another step's result.
         outputs: the slots of the results; None for a missing result.
-        kinds: {slot: Kind}.
+        kinds: {slot: Aval}.
     """
 
     inputs: Sequence[int]
     constants: dict[int, Any]
     steps: list[Step]
     outputs: Sequence[int | None]
-    kinds: dict[int, Kind]
+    kinds: dict[int, Aval]
 
-    def new_slot(self, kind: Kind) -> int:
+    def new_slot(self, kind: Aval) -> int:
         slot = len(self.kinds)
         self.kinds[slot] = kind
         return slot
@@ -131,7 +132,7 @@ def _multiply(code: Code) -> None:
         for slot, turned in pair:
             if turned:
                 kind = code.kinds[slot]
-                view = code.new_slot(Kind(kind.shape[::-1], kind.dtype, False, None))
+                view = code.new_slot(aval_of(kind.shape[::-1], kind.dtype))
                 steps.append(Step(transpose_p, [slot], {"axes": (1, 0)}, view))
                 slot = view
             slots.append(slot)
@@ -158,7 +159,7 @@ def _factors(code: Code, step: Step) -> list[tuple[int, bool]] | None:
     return [(step.args[which], turned) for which, turned in pair] if len(sizes) == 1 else None
 
 
-def _place(step: Step, kinds: dict[int, Kind]) -> tuple[int, int, int] | None:
+def _place(step: Step, kinds: dict[int, Aval]) -> tuple[int, int, int] | None:
     """(axis, start, stop) of a scatter into one range of one axis after the batch axis; None for any other."""
     spec, shape = step.params["spec"], step.params["shape"]
     partial = [axis for axis, entry in enumerate(spec) if entry != FULL]
@@ -263,7 +264,7 @@ class NumpyWriter:
         """Write the lines before the steps."""
         for slot, value in self.code.constants.items():
             self.names[f"v{slot}"] = value
-        counted = next((slot for slot in self.code.inputs if _has_batch_axis(self.code.kinds[slot])), None)
+        counted = next((slot for slot in self.code.inputs if self.code.kinds[slot].shape[:1] == (B,)), None)
         if counted is not None:
             self.lines.append(f"n = v{counted}.shape[0]")
 
@@ -313,12 +314,9 @@ class NumpyWriter:
         given = [f"{name}={self._value(value)}" for name, value in params.items()]
         return f"{out} = {call}({', '.join([*args, *given])})"
 
-    def _kind(self, slot: int) -> Kind:
-        return self.code.kinds[slot]
-
     def allocation(self, slot: int, make: str) -> str:
         """The source that allocates a new array for a slot."""
-        kind = self._kind(slot)
+        kind = self.code.kinds[slot]
         return f"v{slot} = {make}({shape_text(kind.shape)}, {self.name('dtype', kind.dtype)})"
 
     def name(self, wish: str, value: Any) -> str:
@@ -331,20 +329,9 @@ class NumpyWriter:
         return free
 
     def _value(self, value: Any) -> str:
-        if _varies(value):
+        if unknown_lengths(value):
             return shape_text(value)
         return self.name("value", value)
-
-
-def _has_batch_axis(kind: Kind) -> bool:
-    """True if the first dimension is the batch axis."""
-    return bool(kind.shape) and isinstance(kind.shape[0], Affine) and (kind.shape[0].a, kind.shape[0].b) == (1, 0)
-
-
-def _varies(value: Any) -> bool:
-    if type(value) is tuple:
-        return any(map(_varies, value))
-    return isinstance(value, Affine)
 
 
 def shape_text(value: Any) -> str:
@@ -352,7 +339,7 @@ def shape_text(value: Any) -> str:
     if type(value) is tuple:
         return f"({''.join(shape_text(part) + ', ' for part in value)})"
     if isinstance(value, Affine):
-        return f"{value.a} * n + {value.b}"
+        return f"{value.factors['B']} * n + {value.number}"
     return repr(value)
 
 

@@ -12,11 +12,13 @@ import numpy as np
 from autobatch.blocks.program import Program, Step, renumbered
 from autobatch.core.abstract_eval import (
     WEAK,
+    Affine,
     Aval,
     Weak,
     abstract_eval,
     freeze_params,
     known_aval,
+    unknown_lengths,
     with_order,
 )
 from autobatch.core.current_region import Example, example
@@ -69,8 +71,8 @@ class Tracer:
         """The slot of a value that is the same in every call."""
         kind = type(value)
         key: Any
-        if kind in WEAK:
-            known: Any = WEAK[kind]
+        if kind in WEAK or kind is Affine:
+            known: Any = WEAK[int if kind is Affine else kind]
             key = (kind, repr(value))
         elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
             if value.nbytes > _LARGE:
@@ -265,17 +267,19 @@ def _is_known(x: Any) -> bool:
 
 def _share_no_memory(outputs: Sequence[Any], tracer: Tracer) -> bool:
     """True if no output is (part of) an input, and no two outputs share an element."""
-    taken: dict[int, np.ndarray] = {}
+    parts: dict[int, list[Any]] = {}
     for out in outputs:
         root = _root(out)
         if type(root) is not Traced or root.slot < tracer.inputs or is_unclear(out):  # may be a view of a constant
             return False
-        mine = np.zeros(root.size, bool)
-        mine[_positions(out)] = True
-        others = taken.setdefault(id(root), np.zeros(root.size, bool))
-        if (others & mine).any():
-            return False
-        others |= mine
+        parts.setdefault(id(root), []).append(out)
+    for own in parts.values():
+        if len(own) > 1:
+            if unknown_lengths(_root(own[0]).shape):
+                return False
+            places = np.concatenate([_positions(out).ravel() for out in own])
+            if len(np.unique(places)) < len(places):
+                return False
     return len({id(out) for out in outputs}) == len(outputs)
 
 

@@ -1,8 +1,10 @@
 """Abstract values (`Aval`): shape and dtype of operands and results, found without dispatch or reading data."""
 
+import functools
 import marshal
+import operator
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,7 @@ import numpy as np
 from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import DTypeError, NeedsLoop, UnsupportedError
+from autobatch.errors import DTypeError, NeedsLoop, Unsupported, UnsupportedError
 
 
 def shape_of(x: Any) -> Any:
@@ -61,6 +63,125 @@ def may_leave_c_order(op: Op, params: dict[str, Any], non_c_order: bool, rank: i
     return non_c_order if op.layout is None else op.layout(params, non_c_order, rank)
 
 
+SHORTEST = 2  # of the lengths that an `Affine` stands for: NumPy broadcasts length 1, and warns for length 0
+
+
+class Affine:
+    """A size that is no number yet: a sum of multiples of unknown lengths, plus a number.
+
+    It computes and compares as an integer does, of lengths that are at least `SHORTEST`. What depends on the number
+    itself raises `Unsupported`.
+
+    Attributes:
+        factors: {name of a length: its factor}, no factor is 0; number: what is added.
+
+    >>> n = Affine({"n": 1})
+    >>> 2 * n + 3 - n, (4 * n) // n, n > 1, n == n + 1
+    (n + 3, 4, True, False)
+    """
+
+    __slots__ = ("factors", "number")
+
+    def __init__(self, factors: dict[str, int], number: int = 0) -> None:
+        self.factors = factors
+        self.number = number
+
+    def at(self, lengths: Mapping[str, Any]) -> Any:
+        """The size where the lengths are these: numbers, or arrays of numbers."""
+        return sum([lengths[name] * factor for name, factor in self.factors.items()], self.number)
+
+    def __add__(self, other: Any) -> Any:
+        if type(other) is not Affine:
+            return Affine(self.factors, self.number + as_size(other))
+        factors = {
+            name: self.factors.get(name, 0) + other.factors.get(name, 0) for name in self.factors | other.factors
+        }
+        factors = {name: factors[name] for name in sorted(factors) if factors[name]}
+        number = self.number + other.number
+        return Affine(factors, number) if factors else number
+
+    def __mul__(self, other: Any) -> Any:
+        if type(other) is Affine:
+            raise Unsupported("a product of unknown sizes")
+        factor = as_size(other)
+        return Affine({name: own * factor for name, own in self.factors.items()}, self.number * factor) if factor else 0
+
+    def __floordiv__(self, other: Any) -> Any:
+        if type(other) is Affine:
+            name, factor = next(iter(other.factors.items()))
+            quotient = self.factors.get(name, 0) // factor
+            if self == other * quotient:
+                return quotient
+        elif not any(part % other for part in (*self.factors.values(), self.number)):
+            return Affine({name: own // other for name, own in self.factors.items()}, self.number // other)
+        raise Unsupported("a quotient of unknown sizes")
+
+    def __mod__(self, other: Any) -> Any:
+        return self - self // other * other
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -other
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def _is(self, signs: tuple[int, ...], other: Any) -> bool:
+        """True if the sign of the difference to another size is one of these, whatever the lengths."""
+        rest = self - other
+        factors = [] if type(rest) is int else rest.factors.values()
+        least = rest if type(rest) is int else rest.at(dict.fromkeys(rest.factors, SHORTEST))
+        sign = (least > 0) - (least < 0)
+        above, below = any(factor > 0 for factor in factors), any(factor < 0 for factor in factors)
+        answers = {each in signs for each in range(-1 if below else sign, 2 if above else sign + 1)}
+        if len(answers) > 1:
+            raise Unsupported("a comparison of unknown sizes")
+        return answers.pop()
+
+    __lt__ = functools.partialmethod(_is, (-1,))
+    __le__ = functools.partialmethod(_is, (-1, 0))
+    __gt__ = functools.partialmethod(_is, (1,))
+    __ge__ = functools.partialmethod(_is, (1, 0))
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is Affine and (self.factors, self.number) == (other.factors, other.number)
+
+    def __hash__(self) -> int:
+        return hash((*self.factors.items(), self.number))
+
+    def __index__(self, *_: Any) -> int:
+        raise Unsupported("the number of an unknown size")
+
+    __int__ = __float__ = __rfloordiv__ = __index__
+
+    def __repr__(self) -> str:
+        terms = [name if factor == 1 else f"{factor} * {name}" for name, factor in self.factors.items()]
+        return " + ".join([*terms, str(self.number)] if self.number else terms)
+
+
+def as_size(value: Any) -> Any:
+    """An integer of any kind as Python's; an unknown size as it is."""
+    return value if type(value) is Affine else operator.index(value)
+
+
+def sizes_at(value: Any, lengths: Mapping[str, Any]) -> Any:
+    """A size, a shape or an attribute of an op where the unknown lengths are these."""
+    if type(value) is tuple:
+        return tuple([sizes_at(part, lengths) for part in value])
+    return value.at(lengths) if type(value) is Affine else value
+
+
+def unknown_lengths(value: Any) -> set[str]:
+    """The names of the lengths that a size, a shape or an attribute of an op depends on."""
+    if type(value) is tuple:
+        return set().union(*map(unknown_lengths, value))
+    return set(value.factors) if type(value) is Affine else set()
+
+
 _MARSHALLED = frozenset((int, float, complex, bool, str, type(None)))
 
 
@@ -70,11 +191,12 @@ class Aval:
     Attributes:
         scalar: True for a 0-d value that NumPy gives as a scalar (`np.float64`), not as a 0-d array.
         shared: the value is one object for all examples; such an `Aval` is made for that object alone.
-        shape: like an array's; the first length is -1 if it is left out (`without_length`).
+        shape: like an array's, with an `Affine` for an unknown size; the first length is -1 if it is left out
+            (`without_length`).
         non_c_order: its axes may lie in other than C order.
         weak: the type of a Python number, which is weak in NumPy's promotion; else None.
         key: the interned `Aval` used as a cache key by `abstract_eval`, also for shared ones.
-        nbytes: bytes of one value.
+        nbytes: bytes of one value; where lengths are unknown, as if they were 64.
     """
 
     __slots__ = ("_text", "dtype", "key", "nbytes", "ndim", "non_c_order", "scalar", "shape", "shared", "weak")
@@ -90,11 +212,16 @@ class Aval:
         self.non_c_order = non_c_order
         count = 1
         for n in shape:
-            count *= n
+            count *= n if type(n) is int else sizes_at(n, dict.fromkeys(unknown_lengths(n), 64))
         self.nbytes = count * dtype.itemsize
         self.key: Any = self
         self.weak: type | None = None
         self._text = ""
+
+    @property
+    def bits(self) -> tuple[np.dtype, bool, bool]:
+        """What `aval_of` is given beside a shape."""
+        return self.dtype, self.scalar, self.non_c_order
 
     def dummy(self, regular: bool = False) -> Any:
         """A value of this shape and dtype that takes no memory: ones for floats and complex, else zeros (valid ids).
@@ -137,7 +264,7 @@ _results: dict[tuple[Any, ...], Any] = {}
 _lock = threading.Lock()
 
 
-def aval_of(shape: tuple[int, ...], dtype: np.dtype, scalar: bool = False, non_c_order: bool = False) -> Aval:
+def aval_of(shape: tuple[Any, ...], dtype: np.dtype, scalar: bool = False, non_c_order: bool = False) -> Aval:
     """The interned `Aval` of a shape and dtype."""
     key = (shape, dtype, scalar, non_c_order)
     found = _avals.get(key)
@@ -182,7 +309,49 @@ def abstract_eval(op: Op, params: dict[str, Any], token: Any, avals: Sequence[An
     key = (op, token, *[aval.key for aval in avals])
     if key in _results:
         return _results[key]
-    out = None
+    lengths = unknown_lengths((*[aval.shape for aval in avals], *params.values()))
+    out = _of_unknown_sizes(op, params, avals, sorted(lengths)) if lengths else _result_of(op, params, avals)
+    if len(_results) > _LIMIT:
+        _results.clear()
+    _results[key] = out
+    return out
+
+
+def _of_unknown_sizes(op: Op, params: dict[str, Any], avals: Sequence[Any], lengths: Sequence[str]) -> Aval | None:
+    """`abstract_eval` of operands with unknown sizes; None if a size of the result is no `Affine`.
+
+    An op is affine if it is where each length is one longer, where all are, and where all are the shortest. The first
+    are longer than an index asks for, so that a slice is not cut short in some of them only.
+    """
+    start = min(max(_numbers(params.get("spec", ())), default=0), 512) + 3
+    base = {name: start + 2 * place for place, name in enumerate(lengths)}
+    points = [base, *[{**base, name: base[name] + 1} for name in lengths]]
+    points += [{name: n + 2 for name, n in base.items()}, dict.fromkeys(lengths, SHORTEST)]
+    found = []
+    for point in points:
+        own = [aval if aval.weak else aval_of(sizes_at(aval.shape, point), *aval.bits) for aval in avals]
+        found.append(_result_of(op, {name: sizes_at(value, point) for name, value in params.items()}, own))
+    first = found[0]
+    if first is None or any(each is None or (each.ndim, each.bits) != (first.ndim, first.bits) for each in found):
+        return None
+    shape: list[Any] = []
+    for column in zip(*[aval.shape for aval in found if aval is not None], strict=True):
+        factors = {name: n - column[0] for name, n in zip(lengths, column[1:], strict=False) if n != column[0]}
+        size = Affine(factors, column[0] - Affine(factors).at(base)) if factors else column[0]
+        if [sizes_at(size, point) for point in points] != list(column):
+            return None
+        shape.append(size)
+    return aval_of(tuple(shape), *first.bits)
+
+
+def _numbers(value: Any) -> list[int]:
+    """The absolute values of the integers in nested tuples."""
+    if type(value) is tuple:
+        return [n for part in value for n in _numbers(part)]
+    return [abs(value)] if type(value) is int else []
+
+
+def _result_of(op: Op, params: dict[str, Any], avals: Sequence[Any]) -> Aval | None:
     for dummies in ([aval.dummy() for aval in avals], [aval.dummy(regular=True) for aval in avals]):
         try:
             with silence():
@@ -194,11 +363,8 @@ def abstract_eval(op: Op, params: dict[str, Any], token: Any, avals: Sequence[An
             op, params, any(aval.non_c_order for aval in avals), sum(n != 1 for n in out.shape)
         ):
             out = with_order(out, True)
-        break
-    if len(_results) > _LIMIT:
-        _results.clear()
-    _results[key] = out
-    return out
+        return out
+    return None
 
 
 def _aval_of_result(result: Any) -> Aval | None:

@@ -1,44 +1,80 @@
 """What holds for every number of examples."""
 
+import math
+
 import numpy as np
 import pytest
 
-from autobatch.blocks.batched_program import Affine, _template, flatten
+from autobatch.blocks.batched_program import B, flatten
 from autobatch.blocks.tracing import trace
-from autobatch.core.abstract_eval import aval_of
+from autobatch.core.abstract_eval import Affine, aval_of, sizes_at, unknown_lengths
 from autobatch.errors import Unsupported
 
+N = Affine({"n": 1})
 VECTOR = aval_of((4,), np.dtype(np.float64))
 
 
+def test_sizes_compute_like_integers():
+    rows = 4 * B + 8
+    assert (rows // 4, rows % 2, rows - 4 * B, 3 - B + B) == (B + 2, 0, 8, 3)
+    assert (rows // (B + 2), rows == 4 * (B + 2), rows == rows + 1) == (4, True, False)
+    assert (B > 1, B >= 2, B < 2, 1 - B < 0, rows > B + 1, math.prod((2, B, 3))) == (
+        True,
+        True,
+        False,
+        True,
+        True,
+        6 * B,
+    )
+    assert sizes_at((rows, ("a", B), 7), {"B": 5}) == (28, ("a", 5), 7)
+    assert unknown_lengths((rows, 7)) == {"B"}
+
+
 @pytest.mark.parametrize(
-    ("values", "want"),
+    ("compute", "what"),
     [
-        ((3, 3, 3), 3),
-        ((6, 9, 12), Affine(1, 1)),
-        ((5, 8, 11), Affine(1, 0)),
-        ((20, 32, 44), Affine(4, 0)),
-        (((5, "a"), (8, "a"), (11, "a")), (Affine(1, 0), "a")),
+        (lambda: B * B, "a product"),
+        (lambda: B // 2, "a quotient"),
+        (lambda: 6 // B, "the number"),
+        (lambda: B < 3, "a comparison"),
+        (lambda: max(B, 5), "a comparison"),
+        (lambda: np.zeros(B), "the number"),
+        (lambda: range(B), "the number"),
+        (lambda: int(B), "the number"),
     ],
 )
-def test_attributes_that_are_affine(values, want):
-    assert _template(values, (5, 8, 11)) == want
+def test_what_depends_on_the_number_is_declined(compute, what):
+    with pytest.raises(Unsupported, match=what):
+        compute()
 
 
 @pytest.mark.parametrize(
-    "values", [(25, 64, 121), (1, 2, 4), ((1, 2), (1,), (1,)), (1, 1.0, 1), (0.0, -0.0, 0.0), (5, 7, 9)]
+    ("body", "shapes", "want"),
+    [
+        (lambda x, y: x @ y, [(B, 3), (3, 4)], (B, 4)),
+        (lambda x, y: np.concatenate([x, y, np.ones((2, 3))]), [(B, 3), (N, 3)], (B + N + 2, 3)),
+        (lambda x: x.reshape(3, 2 * x.shape[0]) + 1.0, [(B, 6)], (3, 2 * B)),
+        (lambda x: x.reshape(-1, 2) + 1.0, [(B, 6)], (3 * B, 2)),
+        (lambda x: x[1:] - x[:-1], [(N,)], (N - 1,)),
+        (lambda x: x.reshape(-1) + 1.0, [(B, N)], None),
+        (lambda x: x[:9] + 1.0, [(N,)], None),
+        (lambda x: x[-9:] + 1.0, [(N,)], None),
+        (lambda x: x[::2] + 1.0, [(N,)], None),
+        (lambda x, y: x + y, [(B, 3), (N, 3)], None),
+        (lambda x, y: x + y, [(B, 3), (4, 3)], None),
+    ],
 )
-def test_attributes_that_are_not(values):
-    with pytest.raises(Unsupported, match="attributes"):
-        _template(values, (5, 8, 11))
+def test_sizes_of_results(body, shapes, want):
+    program = trace(body, [aval_of(shape, np.dtype(np.float64)) for shape in shapes])
+    assert (program and program.results[0].shape) == want
 
 
 def test_sizes_of_the_trace_are_none_of_the_program_s():
     """A rule that looks at sizes must not take the number of examples for one of them."""
     kinds = [aval_of((n,), np.dtype(np.float64)) for n in (5, 8, 11, 14)]
     flat = flatten(trace(lambda a, b, c, d: a.sum() + b.sum() * c + d[:11], kinds), [True] * 4, (0, 1), [True])
-    assert [flat.kinds[slot].shape for slot in flat.outputs] == [(Affine(1, 0), 11)]
-    assert [flat.kinds[slot].shape for slot in flat.gradients] == [(Affine(1, 0), 5), (Affine(1, 0), 8)]
+    assert [flat.kinds[slot].shape for slot in flat.outputs] == [(B, 11)]
+    assert [flat.kinds[slot].shape for slot in flat.gradients] == [(B, 5), (B, 8)]
 
 
 def test_what_is_asked_for_is_what_is_given():

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from autobatch.blocks.program import Program
-from autobatch.core.abstract_eval import WEAK, Aval, freeze
+from autobatch.core.abstract_eval import SHORTEST, WEAK, Aval, freeze
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.errors import ShapeError, Unsupported
 from autobatch.lazy.grouping.buffers import ragged_rows
 from autobatch.lazy.grouping.ragged import Sizes, run_ragged, run_steps
 
-SHORTEST, LONGEST = 2, 512  # lengths recorded this way; NumPy broadcasts length 1, and warns for length 0
+LONGEST = 512  # of the lengths recorded this way, from `SHORTEST` on
 SAMPLES = (
     (68, LONGEST + 1, SHORTEST, 131), (74, LONGEST + 10, SHORTEST, 140),
     (91, LONGEST + 3, SHORTEST, 158), (83, LONGEST + 18, SHORTEST, 122),

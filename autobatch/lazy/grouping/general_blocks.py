@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.batched_program import same_constant
 from autobatch.blocks.program import Program, Step, interned, renumbered
-from autobatch.core.abstract_eval import Aval, Weak, aval_of, freeze_params
+from autobatch.core.abstract_eval import Aval, Weak, aval_of, freeze, freeze_params
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.numpy.elementwise import UFUNCS, add_p
 from autobatch.ops.rules.selected_operands import chosen_matmul_p, chosen_p
@@ -189,7 +188,9 @@ def _same_input(general: _Candidate, other: _Candidate, a: int, b: int) -> bool:
         if not (a < count + len(general.program.constants) and others <= b < others + len(other.program.constants)):
             return False
         x, y = general.program.constants[a - count], other.program.constants[b - others]
-        return same_constant(x, y)
+        if isinstance(x, np.ndarray) and isinstance(y, np.ndarray):
+            return (x.dtype, x.shape, x.tobytes()) == (y.dtype, y.shape, y.tobytes())
+        return freeze(x) == freeze(y)
     if b >= others or general.own[a] != other.own[b]:
         return False
     return general.program.avals[a] is other.program.avals[b]

@@ -1,5 +1,6 @@
 """`cross_entropy` for class ids or probabilities, and `one_hot`."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -88,7 +89,7 @@ def _cross_entropy_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], pa
     rank = ndim_of(logits)
     p = softmax_p(logits, axis=rank - 1)
     hit = np.expand_dims(labels, -1) == np.arange(shape_of(logits)[-1])
-    rows = int(np.prod(shape_of(logits)[:-1], dtype=np.int64))
+    rows = math.prod(shape_of(logits)[:-1])
     return unbroadcast((p - hit.astype(dtype_of(p))) * (ct / max(rows, 1)), logits)
 
 

@@ -247,7 +247,7 @@ def _wide(x: Any) -> Any:
 def _standardise(x: Any, axis: tuple[int, ...], eps: float) -> tuple[Any, Any]:
     """(x - mean) / sqrt(var + eps), and 1 / sqrt(var + eps); float16 is computed in float32."""
     x = _wide(x)
-    n = max(int(np.prod([shape_of(x)[a] for a in axis], dtype=np.int64)), 1)
+    n = max(math.prod([shape_of(x)[a] for a in axis]), 1)
     centered = x - np.sum(x, axis=axis, keepdims=True) / n
     inverse = 1 / np.sqrt(np.sum(centered * centered, axis=axis, keepdims=True) / n + eps)
     return centered * inverse, inverse
@@ -274,7 +274,7 @@ def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str
     standard, inverse = _standardise(x, axis, params["eps"])
     if position == 1:
         return unbroadcast(ct * standard, args[1])
-    n = max(int(np.prod([shape_of(x)[a] for a in axis], dtype=np.int64)), 1)
+    n = max(math.prod([shape_of(x)[a] for a in axis]), 1)
     mean = np.sum(g, axis=axis, keepdims=True) / n
     along = np.sum(g * standard, axis=axis, keepdims=True) / n
     return unbroadcast(inverse * (g - mean - standard * along), x)

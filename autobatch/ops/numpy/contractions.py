@@ -116,7 +116,7 @@ def _einsum_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
         grad = np.reshape(grad, tuple(sizes.get(letter, 1) for letter in unique))
         grad = np.broadcast_to(grad, tuple(shape[letter] for letter in unique))
         summed = [full[c] for c in unique if c not in kept and shape[c] == 1 and c not in have]
-        grad = grad * np.prod(summed) if summed and np.prod(summed) != 1 else grad
+        grad = grad * math.prod(summed) if math.prod(summed) != 1 else grad
     if unique != own:
         grad = _on_diagonal(grad, own, shape)
     return unbroadcast(grad, x)
@@ -334,14 +334,14 @@ def _matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
     if position == 0:
         return unbroadcast(matmul_p(ct, mt(y)), x)
     if y_rank == 2 and x_rank > 2:
-        rows = _size(ct) // max(shape_of(y)[1], 1) if shape_of(y)[1] else int(np.prod(shape_of(x)[:-1]))
+        rows = _size(ct) // max(shape_of(y)[1], 1) if shape_of(y)[1] else math.prod(shape_of(x)[:-1])
         flat = np.reshape(x, (rows, shape_of(y)[0]))
         return unbroadcast(matmul_p(mt(flat), np.reshape(ct, (rows, shape_of(y)[1]))), y)
     return unbroadcast(matmul_p(mt(x), ct), y)
 
 
 def _size(x: Any) -> int:
-    return int(np.prod(shape_of(x), dtype=np.int64))
+    return math.prod(shape_of(x))
 
 
 def _matmul_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:

@@ -5,6 +5,7 @@ are static unless they differ between examples.
 """
 
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -110,7 +111,7 @@ def _setitem_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
         read = getitem_op(spec)(ct, *operands, spec=spec)
         return unbroadcast(read, value)
     shape = tuple(shape_of(x))
-    size = int(np.prod(shape))
+    size = math.prod(shape)
     src = np.arange(size).reshape(shape)[build(spec, [np.asarray(operand) for operand in operands])]
     flat = np.reshape(x, (size,)), value, src
     return put_rows_p.vjp(1, np.reshape(ct, (size,)), out, flat, {})  # type: ignore[misc]
@@ -138,7 +139,7 @@ def _setitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
     data = cast(data, dtype_of(x.data))
     shape = tuple(shape_of(x.data))
     unique = all(entry[0] != "a" for entry in spec)
-    flat = put_rows_p(x.data.reshape((int(np.prod(shape)),)), np.broadcast_to(data, src.shape), src, unique=unique)
+    flat = put_rows_p(x.data.reshape((math.prod(shape),)), np.broadcast_to(data, src.shape), src, unique=unique)
     return Batched(flat.reshape(shape), x.sizes)
 
 

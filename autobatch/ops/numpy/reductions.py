@@ -4,6 +4,7 @@ Along reduced dimensions the padding is filled with the reduction's identity; al
 """
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -161,7 +162,7 @@ def _to_last(x: Any, axes: Sequence[int]) -> Any:
     kept = [axis for axis in range(ndim) if axis not in axes]
     x = np.transpose(x, (*kept, *axes)) if (*kept, *axes) != tuple(range(ndim)) else x
     shape = shape_of(x)[: len(kept)]
-    width = int(np.prod(shape_of(x)[len(kept) :], dtype=np.int64))
+    width = math.prod(shape_of(x)[len(kept) :])
     return np.reshape(x, (*shape, width))
 
 

@@ -434,7 +434,7 @@ def _leading_only(sizes: Sequence[Size]) -> bool:
 def _reshape_leading(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
     """Reshape if only the first dimension is ragged: an example is a prefix of its flattened lane, before and after."""
     widths = shape_of(x.data)[1:]
-    flat = x.data.reshape((lanes, int(np.prod(widths))))
+    flat = x.data.reshape((lanes, math.prod(widths)))
     rest = [int(size) for size in target[1:]]  # type: ignore[arg-type]
     first = padded_width(target[0])
     flat = to_width(flat, 1, first * int(np.prod(rest)))
@@ -447,7 +447,7 @@ def _repack(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
     padded = padded_shape(lanes, target)
     src = np.full(padded, -1, np.int64)
     src[_inside(target, padded)] = np.flatnonzero(_inside(x.sizes, shape))
-    return Batched(rows_p(x.data.reshape((int(np.prod(shape)),)), src, unique=True), target)
+    return Batched(rows_p(x.data.reshape((math.prod(shape),)), src, unique=True), target)
 
 
 def _inside(sizes: Sequence[Size], shape: tuple[int, ...]) -> np.ndarray:

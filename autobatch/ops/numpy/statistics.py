@@ -1,5 +1,6 @@
 """Means, variances, order statistics, counts and histograms, and the functions that ignore NaN (nanmean etc.)."""
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,7 +64,7 @@ def _mean_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
 
 
 def _count_of(x: Any, axes: tuple[int, ...]) -> int:
-    return int(np.prod([shape_of(x)[axis] for axis in axes], dtype=np.int64))
+    return math.prod([shape_of(x)[axis] for axis in axes])
 
 
 def _mean_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:

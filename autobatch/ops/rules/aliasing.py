@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of, unknown_lengths
 from autobatch.core.batched import Batched, same_size
 from autobatch.core.current_region import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
@@ -184,15 +184,16 @@ def is_contiguous(box: Any) -> bool:
 def stand_in(box: Any) -> np.ndarray | None:
     """A plain array with the shape and strides that NumPy's array would have; a view of a stand-in if `box` is a view.
 
-    None if they are unknown: for views of a batch, and for views whose index is not computed yet. A new array is in C
-    order, unless its class knows its strides (`_ab_plain`) or it may be in another order (None).
+    None if they are unknown: for views of a batch, for views whose index is not computed yet, and for unknown sizes. A
+    new array is in C order, unless its class knows its strides (`_ab_plain`) or it may be in another order (None).
     """
     record = view_record(box)
     if record is None or record.base is None:
         plain = getattr(box, "_ab_plain", None)
         if isinstance(plain, np.ndarray):
             return plain
-        return None if is_non_c_order(box) else np.empty(shape_of(box), dtype_of(box))
+        shape = shape_of(box)
+        return None if is_non_c_order(box) or unknown_lengths(shape) else np.empty(shape, dtype_of(box))
     base = stand_in(record.base) if rank_of(record.base) < BATCH_RANK else None
     if base is None or record.restore is _unclear or top_box(list(record.args)) is not None:
         return None

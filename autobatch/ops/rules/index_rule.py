@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import as_size, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.current_region import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
@@ -103,7 +103,7 @@ def _slice(item: slice, operands: list[Any]) -> tuple[Any, ...]:
             if bound is not None:
                 operands.append(bound if is_boxed(bound) else np.int64(operator.index(bound)))
         return ("d", *(int(bound is not None) for bound in bounds))
-    return ("s", *(None if bound is None else operator.index(bound) for bound in bounds))
+    return ("s", *(None if bound is None else as_size(bound) for bound in bounds))
 
 
 def _array(item: Any) -> tuple[tuple[Any, ...], Any]:

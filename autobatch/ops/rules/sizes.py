@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from autobatch.core.abstract_eval import shape_of
+from autobatch.core.abstract_eval import as_size, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, check_padding, same_size
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
@@ -81,7 +81,7 @@ def size_operands(shape: Any) -> tuple[Template, list[Any]]:
             template.append(None)
             operands.append(size)
         else:
-            template.append(operator.index(size))
+            template.append(as_size(size))
     return tuple(template), operands
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import Batch
-from autobatch.core.abstract_eval import Aval, known_aval
+from autobatch.core.abstract_eval import SHORTEST, Aval, known_aval
 from autobatch.core.pytree import leaves_of_kind
 from autobatch.core.recorded_array import is_recorded
 from autobatch.errors import NeedsLoop, Reason, Unsupported, reason_of
@@ -23,7 +23,7 @@ from autobatch.facts.types import COMPARISON_METHODS, SCALARS, SILENT_ATTRIBUTES
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.example_recorder import NO_ROOM, NOT_RECORDED
-from autobatch.lazy.grouping.any_length import LONGEST, SHORTEST
+from autobatch.lazy.grouping.any_length import LONGEST
 from autobatch.lazy.trace import Trace
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.source import PARSING
