@@ -1,20 +1,17 @@
 """The module that Numba compiles: a program's functions, and the loop that reads examples and keeps results."""
 
-import ast
 import dataclasses
 from collections.abc import Sequence
 from types import FunctionType
-from typing import cast
 
 from autobatch.compiled.changed_arguments import KernelChanges, argument_slots, changed_containers
 from autobatch.compiled.functions import builtin_calls, numpy_calls, numpy_sources, random_calls
 from autobatch.compiled.translation.exact_types import EITHER, INT, Array, Tuple, Type
 from autobatch.compiled.translation.expression_reader import read_function
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, flat
-from autobatch.compiled.translation.typed_text import rep
+from autobatch.compiled.translation.typed_text import assigned, code, rep
 from autobatch.compiled.value_layout import Loader, ResultWriter, check_aliases
 from autobatch.errors import Unsupported
-from autobatch.program.quote import parse
 
 _TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # importing them fills `CALLS` and `METHODS`
 
@@ -118,11 +115,11 @@ class KernelLoop:
                 writer.append(root.kinds[place], arguments[place], after)
         except Unsupported as error:
             raise root.refusal(f"{root.function.__qualname__}: {error}") from None
-        before += [f"{name} = new_{rep(kind)}()" for name, (_, kind) in program.memos.items()]
+        before += [assigned(name, code(f"new_{rep(kind)}")) for name, (_, kind) in program.memos.items()]
         leaves = range(len(writer.dtypes))
         loop: Lines = [
             *inside,
-            f"code, result = {root.name}({', '.join(['table', 'depth', *arguments])}{program.extra()})",
+            code("call", "code", "result", root.name, "table", "depth", *arguments),
             "ok = code == 1",
             *(f"kept{leaf} = used{leaf}" for leaf in leaves),
             "if ok:",
@@ -137,7 +134,7 @@ class KernelLoop:
         lines: Lines = [f"at{leaf} = 0" for leaf in range(len(self.loader.dtypes))]
         for leaf, dtype in enumerate(self.writer.dtypes):
             name = "bool_" if dtype == "bool" else dtype
-            lines += [f"out{leaf} = np.empty(max(n, 16), np.{name})", f"used{leaf} = 0"]
+            lines += [assigned(f"out{leaf}", code("np.empty", "max(n, 16)", f"np.{name}")), f"used{leaf} = 0"]
         return [*lines, *self.before]
 
     def end(self) -> str:
@@ -230,48 +227,10 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
     lines = [*kernel.start(), "clear_flags()", "for i in range(n):", loop, "status[n] = float_flags() != 0"]
     head = f"def kernel({', '.join(name for name, _ in parameters)}):"
     text = HEAD + program.text() + "\n"
-    text += "\n".join(flat(["@jit", head, [*lines, kernel.end()]])) + "\n\n"
+    text += "\n".join(flat(["@jit", head, [*lines, kernel.end()]])).replace("@extra@", program.extra()) + "\n\n"
     text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in parameters)})\n"
-    text, steps = without_comprehensions(text), tuple(kernel.loader.steps)
+    steps = tuple(kernel.loader.steps)
     return Module(program, root, text, root.result, kernel.kept, kernel.changes, steps, tuple(varying))
-
-
-def without_comprehensions(text: str) -> str:
-    """Move each list comprehension of the functions read from the user into a function of its own.
-
-    In a function with a comprehension, Numba removes code that it takes for unused. It takes a write into an array that
-    came out of a list for unused, so that write would be lost.
-    """
-    tree = parse(text)
-    functions = [each for each in tree.body if isinstance(each, ast.FunctionDef) and len(each.body) > 1]
-    functions = [each for each in functions if each.name != "kernel"]  # the kernel writes only into what it returns
-    is_same = True
-    for function in functions:
-        names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
-        own = {each.arg for each in function.args.args} | {each.id for each in names if isinstance(each.ctx, ast.Store)}
-        moved = _Moved(own, f"{function.name}_list")
-        moved.visit(function)
-        is_same = is_same and not moved.made
-        place = tree.body.index(function)
-        tree.body[place:place] = [part for made in moved.made for part in parse(made).body]
-    return text if is_same else ast.unparse(tree) + "\n"
-
-
-class _Moved(ast.NodeTransformer):
-    """Replaces each list comprehension by a call of a function; `made` holds the texts of these functions."""
-
-    def __init__(self, own: set[str], name: str) -> None:
-        self.own = own
-        self.name = name
-        self.made: list[str] = []
-
-    def visit_ListComp(self, node: ast.ListComp) -> ast.Call:
-        names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
-        bound = {each.id for each in names if isinstance(each.ctx, ast.Store)}
-        given = ", ".join(sorted({each.id for each in names} & self.own - bound))
-        name = f"{self.name}{len(self.made)}"
-        self.made.append(f"@jit\ndef {name}({given}):\n    return {ast.unparse(node)}\n")
-        return cast(ast.Call, cast(ast.Expr, parse(f"{name}({given})").body[0]).value)
 
 
 def new_program() -> SourceProgram:

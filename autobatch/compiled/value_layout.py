@@ -16,7 +16,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
 from autobatch.compiled.translation.source_program import Lines, SourceProgram
-from autobatch.compiled.translation.typed_text import rep
+from autobatch.compiled.translation.typed_text import assigned, code, item_text, rep
 from autobatch.core.batched import Lengths
 from autobatch.core.memory import collector_paused
 from autobatch.errors import Unsupported
@@ -303,19 +303,18 @@ class Loader:
                 return self.load(kind.weights, lines, at_top)
             case types.Scalar():
                 leaf = self._leaf(_word(kind).name)
-                lines += [f"{name} = in{leaf}[at{leaf}]", f"at{leaf} += 1"]
+                lines += [assigned(name, item_text(f"in{leaf}", f"at{leaf}")), f"at{leaf} += 1"]
             case types.Union():
                 places = [self._leaf(dtype) for dtype in ("int64", "int64", "float64")]
-                lines.append(f"{name} = ({', '.join(f'in{leaf}[at{leaf}]' for leaf in places)})")
+                lines.append(assigned(name, code("()", *(item_text(f"in{leaf}", f"at{leaf}") for leaf in places))))
                 lines += [f"at{leaf} += 1" for leaf in places]
             case types.Array():
                 values, sizes = self._leaf(kind.dtype), self._leaf("int64")
                 shape = [f"{name}_{axis}" for axis in range(kind.ndim)]
                 lines += [f"{each} = in{sizes}[at{sizes} + {axis}]" for axis, each in enumerate(shape)]
                 lines += [f"at{sizes} += {kind.ndim}", f"{name}_n = {' * '.join(shape) or '1'}"]
-                view = f"in{values}[at{values}:at{values} + {name}_n]"
-                tuple_text = f"({''.join(each + ', ' for each in shape)})"
-                lines.append(f"{name} = {view}" if kind.ndim == 1 else f"{name} = {view}.reshape({tuple_text})")
+                view = item_text(f"in{values}", f"at{values}:at{values} + {name}_n")
+                lines.append(assigned(name, view if kind.ndim == 1 else code(".reshape", view, code("()", *shape))))
                 if at_top:
                     self.steps.append(values)
                     lines.append(f"at{values} += step{values} if step{values} >= 0 else {name}_n")
@@ -333,17 +332,17 @@ class Loader:
                 ]
             case types.Tuple() | types.Struct():
                 parts = [self.load(item, lines, at_top) for item in kind.items]
-                lines.append(f"{name} = ({''.join(part + ', ' for part in parts)})")
+                lines.append(assigned(name, code("()", *parts)))
             case types.List() | types.Set() | types.Dict():
                 leaf = self._leaf("int64")
                 inner: Lines = []
                 key = self.load(kind.elem, inner)
                 if isinstance(kind, types.Dict):
-                    inner.append(f"{name}[{key}] = {self.load(kind.value, inner)}")
+                    inner.append(assigned(item_text(name, key), self.load(kind.value, inner)))
                 else:
-                    inner.append(f"{name}.{'append' if isinstance(kind, types.List) else 'add'}({key})")
+                    inner.append(code(".append" if isinstance(kind, types.List) else ".add", name, key))
                 lines += [
-                    f"{name} = new_{rep(kind)}()",
+                    assigned(name, code(f"new_{rep(kind)}")),
                     f"for _ in range(in{leaf}[at{leaf}]):",
                     inner,
                     f"at{leaf} += 1",
@@ -370,8 +369,8 @@ class ResultWriter:
         self.dtypes.append(dtype)
         lines += [
             f"if used{leaf} == out{leaf}.size:",
-            [f"out{leaf} = reserve(out{leaf}, used{leaf}, 1)"],
-            f"out{leaf}[used{leaf}] = {text}",
+            [assigned(f"out{leaf}", code("reserve", f"out{leaf}", f"used{leaf}", "1"))],
+            assigned(item_text(f"out{leaf}", f"used{leaf}"), text),
             f"used{leaf} += 1",
         ]
 
@@ -381,9 +380,9 @@ class ResultWriter:
         self._count += 1
         name = f"y{self._count}"
         lines += [
-            f"{name} = {text}",
-            f"out{leaf} = reserve(out{leaf}, used{leaf}, {name}.size)",
-            f"out{leaf}[used{leaf}:used{leaf} + {name}.size] = {name}",
+            assigned(name, text),
+            assigned(f"out{leaf}", code("reserve", f"out{leaf}", f"used{leaf}", f"{name}.size")),
+            assigned(item_text(f"out{leaf}", f"used{leaf}:used{leaf} + {name}.size"), name),
             f"used{leaf} += {name}.size",
         ]
 
@@ -400,38 +399,38 @@ class ResultWriter:
                 self._put(_word(kind).name, text, lines)
             case types.Union():
                 for place, dtype in enumerate(("int64", "int64", "float64")):
-                    self._put(dtype, f"{text}[{place}]", lines)
+                    self._put(dtype, item_text(text, place), lines)
             case types.Maybe():
-                self._put("bool", f"{text}[0]", lines)
+                self._put("bool", item_text(text, 0), lines)
                 inside: Lines = []
-                self.append(kind.inner, f"{text}[1]", inside)
+                self.append(kind.inner, item_text(text, 1), inside)
                 lines += [f"if {text}[0]:", inside or ["pass"]]
             case types.Array():
                 for axis in range(kind.ndim):
-                    self._put("int64", f"{text}.shape[{axis}]", lines)
-                self._all(kind.dtype, f"np.ascontiguousarray({text}).ravel()", lines)
+                    self._put("int64", item_text(code(".shape!", text), axis), lines)
+                self._all(kind.dtype, code(".ravel", code("np.ascontiguousarray", text)), lines)
             case types.Text():
-                self._put("int64", f"{text}.size", lines)
+                self._put("int64", code(".size!", text), lines)
                 self._all("int32", text, lines)
             case types.Tuple() | types.Struct():
                 if isinstance(kind, types.Struct) and (kind.given or not is_plain(kind.cls)):
                     raise Unsupported(f"it returns a {kind}")
-                for place, item in enumerate(kind.items):
-                    self.append(item, f"{text}[{place}]", lines)
+                for place, each in enumerate(kind.items):
+                    self.append(each, item_text(text, place), lines)
             case types.List() | types.Dict() if not isinstance(kind, types.Deque | types.Counts | types.DefaultDict):
                 if isinstance(kind, types.Dict) and kind.site.find().vague:
                     raise Unsupported(f"it returns {kind}, whose keys are Python's or NumPy's")
-                self._put("int64", f"len({text})", lines)
+                self._put("int64", code("len", text), lines)
                 self._count += 1
                 name = f"y{self._count}"
                 inner: Lines = []
                 if isinstance(kind, types.Dict):
-                    self.append(kind.elem, f"{name}[0]", inner)
-                    self.append(kind.value, f"{name}[1]", inner)
-                    lines += [f"for {name} in {text}.items():", inner or ["pass"]]
+                    self.append(kind.elem, item_text(name, 0), inner)
+                    self.append(kind.value, item_text(name, 1), inner)
+                    lines += [code("for", name, code(".items", text)), inner or ["pass"]]
                 else:
                     self.append(kind.elem, name, inner)
-                    lines += [f"for {name} in {text}:", inner or ["pass"]]
+                    lines += [code("for", name, text), inner or ["pass"]]
             case _:
                 raise Unsupported(f"it returns a {kind}")
 
@@ -490,7 +489,7 @@ def _spans(
                     if dtype == kind.dtype:
                         lines += [f"if overlap({text}, {name}):", ["ok = False"]]
             if spans:
-                lines += [f"if {text}.size > 0:", [f"spans.append(extent({text}))"]]
+                lines += [f"if {text}.size > 0:", [code(".append", "spans", code("extent", text))]]
         case types.Maybe():
             inside: Lines = []
             _spans(kind.inner, f"{text}[1]", given, spans, inside, structs)
@@ -506,7 +505,8 @@ def _spans(
             if kind.given:
                 lines.append("ok = False")
             if spans:
-                lines.append(f"spans.append((address({text}), address({text})))")
+                where = code("address", text)
+                lines.append(code(".append", "spans", code("()", where, where)))
             place = 1 if isinstance(kind, types.Dict) else 0
             inner: Lines = []
             name = f"z{len(text)}"
@@ -515,7 +515,7 @@ def _spans(
                 if types.is_record(item):
                     raise Unsupported(f"it returns a {item} in a {kind}, in which one object may stand twice")
                 _spans(item, name, given, spans, inner, structs)
-                lines += [f"for {name} in {text}{'.values()' if place else ''}:", inner or ["pass"]]
+                lines += [code("for", name, code(".values", text) if place else text), inner or ["pass"]]
 
 
 def unpack(kind: types.Type, arrays: Sequence[np.ndarray], count: int) -> list[Any]:

@@ -16,7 +16,16 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import CALLS, call_values, calls, constant_of, methods, user_function
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
 from autobatch.compiled.translation.number_operators import as_int, lift, negative, quick_compare
-from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, as_float, parts_of
+from autobatch.compiled.translation.typed_text import (
+    LENGTH,
+    NO_CONSTANT,
+    Value,
+    as_float,
+    assigned,
+    code,
+    item_text,
+    parts_of,
+)
 from autobatch.core.op import Op
 from autobatch.errors import MAKE_A_LIST
 from autobatch.ops.numpy.python_math import OPS_OF_NUMBERS
@@ -73,23 +82,23 @@ def int_(reader: Any, node: Any, value: Value | None = None) -> Value:
     def one(x: Value) -> Value:
         if x.constant is not NO_CONSTANT and x.kind.kind != "f":
             return Value(INT, as_int(x), int(x.constant), x.bounds)
-        return _to_int(reader, x, "{}")
+        return _to_int(reader, x)
 
     return _of_numbers(reader, node, one, value)
 
 
-def _to_int(reader: Any, x: Value, rounding: str) -> Value:
-    """A number as an int; a float by this rounding, if the int has 64 bits at most."""
+def _to_int(reader: Any, x: Value, rounding: str = "float64") -> Value:
+    """A number as an int; a float by this function, if the int has 64 bits at most."""
     if x.kind.kind != "f":
         return Value(INT, as_int(x), bounds=x.bounds)
     reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
-    return reader.temp(f"int64({rounding.format(as_float(x))})", INT)
+    return reader.temp(code("int64", code(rounding, as_float(x))), INT)
 
 
 def _number(reader: Any, value: Value, node: Any) -> Value:
     """A number; of a 0-d array its element."""
     if isinstance(value.kind, types.Array) and value.kind.ndim == 0:
-        return reader.temp(f"{value.text}[()]", types.Scalar(value.kind.dtype, False))
+        return reader.temp(item_text(value.text, "()"), types.Scalar(value.kind.dtype, False))
     if isinstance(value.kind, types.Text | types.Static):
         raise reader.refuse(f"a number of a {value.kind}", node)
     if not isinstance(value.kind, types.Scalar | types.Union):
@@ -147,7 +156,7 @@ def round_(reader: Any, node: Any, value: Value, ndigits: Value | None = None) -
     def one(x: Value) -> Value:
         if x.kind == NONE or not (x.kind.python or x.kind.kind == "f"):
             raise reader.refuse(f"round of a {x.kind}", node)
-        return _to_int(reader, x, "np.rint({})")
+        return _to_int(reader, x, "np.rint")
 
     return lift(reader, one, value)
 
@@ -187,7 +196,7 @@ def abs_(reader: Any, node: Any, value: Value) -> Value:
         if x.kind.kind == "b":
             return Value(INT if x.kind.python else x.kind, f"int64({x.text})" if x.kind.python else x.text)
         if x.kind.kind == "f":
-            return reader.temp(f"abs({x.text})", x.kind)
+            return reader.temp(code("abs", x.text), x.kind)
         if x.kind.kind == "u":
             return x
         return reader.choice(f"{x.text} < 0", lambda: negative(reader, x), lambda: x, node)
@@ -314,7 +323,7 @@ def _extreme(
     else:
         values = [paired(reader.expr(arg)) for arg in node.args]
         out = functools.reduce(step, values)
-    return out if called is None else reader.temp(f"{out.text}[1]", out.kind.items[1])
+    return out if called is None else reader.temp(item_text(out.text, 1), out.kind.items[1])
 
 
 calls(max)(takes_nodes(functools.partial(_extreme, sign="Gt")))
@@ -409,12 +418,12 @@ def sorted_(reader: Any, node: nf.Call, key: nf.Value | None = None, reverse: nf
         if isinstance(value.kind, types.Set):  # the order of a set does not show in the result
             if value.kind.elem is not None:
                 out.kind.site.widen(0, value.kind.elem)
-            reader.emit(f"{out.text} = [x for x in {value.text}]")
+            reader.emit(assigned(out.text, code("listed", value.text)))
         else:
             items = iteration.items_of_value(reader, value, node)
-            iteration.each(reader, items, lambda item: containers.put(reader, out, reader.once(item), node))
+            iteration.each(reader, items, lambda each: containers.put(reader, out, reader.once(each), node))
     else:
-        iteration.each_item(reader, argument, lambda item: containers.put(reader, out, reader.once(item), node))
+        iteration.each_item(reader, argument, lambda each: containers.put(reader, out, reader.once(each), node))
     sort(reader, node, out, key, reverse)
     return out
 
@@ -437,8 +446,8 @@ def sort(
         iteration.each(reader, items, lambda item: containers.put(reader, keys, reader.once(called(item)), node))
     _ordered(reader, keys.kind.elem, node)
     _without_nan(reader, keys.text, keys.kind.elem)
-    order = reader.temp(f"stable_argsort({keys.text}, {backwards})", NONE)
-    reader.emit(f"{holder.text}[:] = [{holder.text}[x] for x in {order.text}]")
+    order = reader.temp(f"stable_argsort({keys.text}, {backwards})", types.Array("int64", 1))
+    reader.emit(code("reorder", holder.text, order.text))
     return Value(NONE, "0", None)
 
 
@@ -486,7 +495,7 @@ def _without_nan(reader: Any, text: str, kind: Any) -> None:
     tests = _nan_in("x", kind)
     if tests:
         flag = reader.temp("False", BOOL)
-        reader.emit(f"for x in {text}:", [f"if {' or '.join(tests)}:", [f"{flag.text} = True"]])
+        reader.emit(code("for", "x", text), [f"if {' or '.join(tests)}:", [f"{flag.text} = True"]])
         reader.fail_if(flag.text)
 
 
@@ -509,7 +518,7 @@ def heap(reader: Any, node: Any, holder: Value, *values: Value) -> Value:
     tests = [test for value in held for test in _nan_in(value.text, value.kind)]
     if tests:
         reader.fail_if(" or ".join(tests))
-    call = f"heapq.{name}({', '.join(texts)})"
+    call = code(f"heapq.{name}", *texts)
     if name in ("heappush", "heapify"):
         reader.emit(call)
         return Value(NONE, "0", None)
@@ -535,8 +544,8 @@ def _math(function: Any, op: Op) -> None:
 
         def one(*each: Value) -> Value:
             *floats, last = [as_float(x) for x in each]
-            last = f"opaque({last})" if flags else last
-            return reader.temp(f"{text}({', '.join([*floats, last])})", kind)
+            last = code("opaque", last) if flags else last
+            return reader.temp(code(text, *floats, last), kind)
 
         return _of_numbers(reader, node, one, *args)
 
@@ -552,10 +561,10 @@ def log(reader: Any, node: Any, value: Value, base: Value | None = None) -> Valu
     """`math.log`; with a base, the quotient of two logarithms."""
 
     def one(*each: Value) -> Value:
-        texts = [reader.temp(f"math.log(opaque({as_float(x)}))", FLOAT).text for x in each]
+        texts = [reader.temp(code("math.log", code("opaque", as_float(x))), FLOAT).text for x in each]
         for text in texts[1:]:
             reader.fail_if(f"{text} == 0")
-        return reader.temp(" / ".join(texts), FLOAT)
+        return reader.temp(code("/", *texts) if len(texts) > 1 else texts[0], FLOAT)
 
     return _of_numbers(reader, node, one, value, *([] if base is None else [base]))
 
@@ -563,7 +572,7 @@ def log(reader: Any, node: Any, value: Value, base: Value | None = None) -> Valu
 def _rounding(name: str) -> None:
     @calls(getattr(math, name))
     def call(reader: Any, node: Any, value: Value) -> Value:
-        return _of_numbers(reader, node, lambda x: _to_int(reader, x, f"np.{name}({{}})"), value)
+        return _of_numbers(reader, node, lambda x: _to_int(reader, x, f"np.{name}"), value)
 
 
 for _name in ("floor", "ceil", "trunc"):

@@ -11,7 +11,16 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import CALLS, calls, constant_of, methods
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.number_operators import cast, lift
-from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float, numba_type, parts_of
+from autobatch.compiled.translation.typed_text import (
+    NO_CONSTANT,
+    Value,
+    as_float,
+    assigned,
+    code,
+    item_text,
+    numba_type,
+    parts_of,
+)
 from autobatch.core.op import Op
 from autobatch.errors import BUILD_ARRAYS, Unsupported
 from autobatch.ops.numpy.reductions import REDUCTIONS, argmax_p
@@ -54,7 +63,7 @@ def _creation(function: Any, name: str) -> None:
         _order(reader, order, node)
         text, rank = shape_of(reader, shape, node)
         kind = dtype_of(reader, dtype, "float64", node)
-        return reader.temp(f"np.{name}({text}, {arrays.np_name(kind)})", types.Array(kind, rank))
+        return reader.temp(code(f"np.{name}", text, arrays.np_name(kind)), types.Array(kind, rank))
 
 
 _creation(np.zeros, "zeros")
@@ -73,7 +82,7 @@ def full(reader: Any, node: Any, shape: Value, fill_value: Value, dtype: Value |
         raise reader.refuse(f"an array full of {fill.kind}", node)
     kind = dtype_of(reader, dtype, getattr(fill.kind, "name", ""), node)
     number = reader.temp(arrays.converted(reader, fill, kind, node), types.Scalar(kind, False))
-    return reader.temp(f"np.full({text}, {number.text}, {arrays.np_name(kind)})", types.Array(kind, rank))
+    return reader.temp(code("np.full", text, number.text, arrays.np_name(kind)), types.Array(kind, rank))
 
 
 def _creation_like(function: Any, make: Any) -> None:
@@ -131,7 +140,7 @@ def astype_text(reader: Any, value: Value, name: str, node: Any = None) -> Value
     if np.dtype(name).kind in "iu" and np.dtype(value.kind.dtype).kind == "f":
         low, high = float(max(np.iinfo(name).min, -9.2e18)), float(min(np.iinfo(name).max, 9.2e18))
         reader.fail_if(f"not all_within({value.text}, {low!r}, {high!r})")
-    return reader.temp(f"{value.text}.astype({arrays.np_name(name)})", out)
+    return reader.temp(code(".astype", value.text, arrays.np_name(name)), out)
 
 
 @methods(types.Array, "astype")
@@ -147,7 +156,7 @@ def astype(reader: Any, node: Any, value: Value, dtype: Value) -> Value:
 def copy(reader: Any, node: Any, value: Value) -> Value:
     """`array.copy`, `np.copy`."""
     value = arrays.as_array(reader, value, node)
-    return reader.temp(f"{value.text}.copy()", types.Array(value.kind.dtype, value.kind.ndim))
+    return reader.temp(code(".copy", value.text), types.Array(value.kind.dtype, value.kind.ndim))
 
 
 def _written_out(node: nf.Value) -> list[nf.Value]:
@@ -209,7 +218,7 @@ def _nested(reader: Any, value: Value, wanted: Value | None, node: Any) -> Value
     out = reader.temp(
         f"np.empty((len({value.text}), len({value.text}[0])), {arrays.np_name(elem.name)})", types.Array(elem.name, 2)
     )
-    reader.emit(f"fill_rows({out.text}, {value.text})")
+    reader.emit(code("fill_rows", out.text, value.text))
     return (
         astype_text(reader, out, name) if isinstance(inner, types.Array) else _checked_numbers(reader, out, name, node)
     )
@@ -230,7 +239,7 @@ def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, fl
     out = reader.temp(f"np.empty({shape}, {arrays.np_name(name)})", types.Array(name, len(shape)))
     for number, place in zip(numbers, np.ndindex(*shape), strict=True):
         text = arrays.converted(reader, number, name, node)
-        reader.emit(f"{out.text}[{', '.join(map(str, place))}] = {text}")
+        reader.emit(assigned(item_text(out.text, ", ".join(map(str, place))), text))
     return out
 
 
@@ -246,8 +255,8 @@ def concatenate(reader: Any, node: nf.Call) -> Value:
     if any(part.kind.ndim != 1 for part in parts):
         raise reader.refuse("a concatenation of matrices", node)
     name = types.of_dtype(np.result_type(*[np.dtype(part.kind.dtype) for part in parts])).name
-    texts = "".join(astype_text(reader, part, name).text + ", " for part in parts)
-    return reader.temp(f"np.concatenate(({texts}))", types.Array(name, 1))
+    texts = [astype_text(reader, part, name).text for part in parts]
+    return reader.temp(code("np.concatenate", code("()", *texts)), types.Array(name, 1))
 
 
 # --- element by element
@@ -283,24 +292,19 @@ def where(reader: Any, node: Any, condition: Value, x: Value | None = None, y: V
         else:
             raise reader.refuse(f"a choice that is {each.kind}", node)
     name = types.of_dtype(np.where(np.ones(0, bool), *samples).dtype).name
-    shape = reader.temp(f"{condition.text}.shape", NONE)
-    texts = []
+    shape = reader.temp(f"{condition.text}.shape", types.Tuple((INT,) * condition.kind.ndim))
+    texts: list[str] = []
     for each in choices:
         if isinstance(each.kind, types.Array):
             if each.kind.ndim != condition.kind.ndim:
                 raise reader.refuse("choices of another rank", node)
             reader.fail_if(f"{each.text}.shape != {shape.text}")
-            texts.append(f"np.ascontiguousarray({astype_text(reader, each, name).text})")
+            texts.append(code("np.ascontiguousarray", astype_text(reader, each, name).text))
         else:
-            texts.append(
-                reader.temp(
-                    f"np.full({shape.text}, {arrays.converted(reader, each, name, node)}, {arrays.np_name(name)})", NONE
-                ).text
-            )
-    return reader.temp(
-        f"where_aligned(np.ascontiguousarray({condition.text}), {', '.join(texts)})",
-        types.Array(name, condition.kind.ndim),
-    )
+            full = code("np.full", shape.text, arrays.converted(reader, each, name, node), arrays.np_name(name))
+            texts.append(reader.temp(full, types.Array(name, condition.kind.ndim)).text)
+    text = code("where_aligned", f"np.ascontiguousarray({condition.text})", *texts)
+    return reader.temp(text, types.Array(name, condition.kind.ndim))
 
 
 @calls(np.nonzero, np.flatnonzero)
@@ -346,21 +350,19 @@ def _along(
     sizes = [f"{value.text}.shape[{axis}]" for axis in range(rank)]
     parts = [" * ".join(each) or "1" for each in (sizes[:first], sizes[first:last], sizes[last:])]
     before, many, after = (reader.temp(part, INT).text for part in parts)
-    whole = f"np.ascontiguousarray({value.text}).reshape(({before}, {many}, {after}))"
+    whole = code(".reshape", code("np.ascontiguousarray", value.text), f"({before}, {many}, {after})")
     source = reader.temp(whole, types.Array(value.kind.dtype, 3))
     out = reader.temp(f"np.empty(({before}, {after}), {arrays.np_name(dtype.name)})", types.Array(dtype.name, 2))
     i, j = reader.fresh("i"), reader.fresh("j")
 
     def body() -> None:
-        lane = reader.temp(f"{source.text}[{i}, :, {j}]", types.Array(value.kind.dtype, 1))
-        reader.emit(f"{out.text}[{i}, {j}] = {reduce(lane).text}")
+        lane = reader.temp(item_text(source.text, f"{i}, :, {j}"), types.Array(value.kind.dtype, 1))
+        reader.emit(assigned(item_text(out.text, f"{i}, {j}"), reduce(lane).text))
 
     lines, _ = reader.arm(body, reader.env)
     reader.emit(f"for {i} in range({before}):", [f"for {j} in range({after}):", lines])
     sizes[first:last] = ["1"] * (last - first) if keep else []
-    return reader.temp(
-        f"{out.text}.reshape(({''.join(size + ', ' for size in sizes)}))", types.Array(dtype.name, len(sizes))
-    )
+    return reader.temp(code(".reshape", out.text, code("()", *sizes)), types.Array(dtype.name, len(sizes)))
 
 
 def _reduction(function: Any, op: Op) -> None:
@@ -377,16 +379,18 @@ def _reduction(function: Any, op: Op) -> None:
 
         def reduce(lane: Value) -> Value:
             source = lane if ufunc is None else astype_text(reader, lane, dtype.name)
-            flat = reader.temp(f"np.ascontiguousarray({source.text}).ravel()", types.Array(source.kind.dtype, 1))
+            contiguous = code("np.ascontiguousarray", source.text)
+            flat = reader.temp(code(".ravel", contiguous), types.Array(source.kind.dtype, 1))
             if start is None:
                 reader.fail_if(f"{flat.text}.size == 0")
             if ufunc is None:
                 return reader.temp(f"arg_extremum({flat.text}, {op is argmax_p})", dtype)
             place, _ = arrays.loop_of(reader, ufunc, [flat.kind, flat.kind], node)
-            first, rest = (f"{flat.text}[0]", f"{flat.text}[1:]") if start is None else (str(start), flat.text)
-            out = reader.temp(f"np.full(1, {first}, {arrays.np_name(dtype.name)})", NONE)
-            reader.emit(f"reduce_1(table[{2 * place}], table[{2 * place + 1}], {rest}, {out.text})")
-            return reader.temp(f"{out.text}[0]", dtype)
+            ends = item_text(flat.text, 0), item_text(flat.text, "1:")
+            first, rest = ends if start is None else (str(start), flat.text)
+            out = reader.temp(code("np.full", "1", first, arrays.np_name(dtype.name)), types.Array(dtype.name, 1))
+            reader.emit(code("reduce_1", f"table[{2 * place}]", f"table[{2 * place + 1}]", rest, out.text))
+            return reader.temp(item_text(out.text, 0), dtype)
 
         keeps = bool(constant_of(reader, keepdims, False, node, "keepdims"))
         return _along(reader, value, axes, keeps, dtype, reduce)
@@ -409,7 +413,7 @@ def mean(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdi
     count = Value(dtype, f"{numba_type(dtype)}({length})")
     if isinstance(total.kind, types.Array):
         return arrays.elementwise(reader, np.true_divide, [total, reader.held(count)], node)
-    return reader.temp(f"{total.text} / {count.text}", dtype)
+    return reader.temp(code("/", total.text, count.text), dtype)
 
 
 @calls(np.var, np.std)
@@ -444,7 +448,7 @@ def sort_method(reader: Any, node: Any, value: Value) -> Value:
     arrays.writable(reader, value, node)
     if value.kind.ndim != 1:
         raise reader.refuse("of a matrix", node)
-    reader.emit(f"{value.text}[:] = np.sort({value.text})")
+    reader.emit(assigned(item_text(value.text, ":"), code("np.sort", value.text)))
     return Value(NONE, "0", None)
 
 
@@ -506,7 +510,7 @@ def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
         if value.kind.ndim != 1 or value.kind.dtype not in arrays.safe_sources(holder.kind.dtype):
             raise reader.refuse("values of another rank or dtype", node)
         reader.fail_if(f"{value.text}.size != {names[0]}.size")
-        text = f"{value.text}[i]"
+        text: str = item_text(value.text, "i")
     else:
         text = reader.temp(
             arrays.converted(reader, value, holder.kind.dtype, node), types.Scalar(holder.kind.dtype, False)
@@ -514,7 +518,7 @@ def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
         if isinstance(value.kind, types.Scalar) and value.kind.kind == "f" and np.dtype(holder.kind.dtype).kind != "f":
             reader.stop()
     where_ = ", ".join(f"{name}[i]" for name in names)
-    reader.emit(f"for i in range({names[0]}.size):", [f"{holder.text}[{where_}] += {text}"])
+    reader.emit(f"for i in range({names[0]}.size):", [code("+=", item_text(holder.text, where_), text)])
     return Value(NONE, "0", None)
 
 
@@ -543,7 +547,8 @@ def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
         reader.fail_if(f"{product} != {value.text}.size")
     shape_text = f"({''.join(text + ', ' for text in texts)})"
     reader.fail_if(f"not {value.text}.flags.c_contiguous")  # else NumPy may give a view, and writes into it are seen
-    return reader.temp(f"np.ascontiguousarray({value.text}).reshape({shape_text})", value.kind.view(len(parts)))
+    contiguous = code("np.ascontiguousarray", value.text)
+    return reader.temp(code(".reshape", contiguous, shape_text), value.kind.view(len(parts)))
 
 
 @methods(types.Array, "ravel", "flatten")
@@ -551,7 +556,7 @@ def ravel(reader: Any, node: Any, value: Value) -> Value:
     """`array.flatten` and `array.ravel`."""
     if nf.method_of(node) == "ravel":
         reader.fail_if(f"not {value.text}.flags.c_contiguous")
-    out = reader.temp(f"np.ascontiguousarray({value.text}).ravel()", value.kind.view(1))
+    out = reader.temp(code(".ravel", code("np.ascontiguousarray", value.text)), value.kind.view(1))
     return copy(reader, node, out) if nf.method_of(node) == "flatten" else out
 
 
@@ -561,7 +566,8 @@ def item(reader: Any, node: Any, value: Value) -> Value:
     kind = {"f": FLOAT, "b": BOOL}.get(np.dtype(value.kind.dtype).kind, INT)
     if nf.method_of(node) == "item":
         reader.fail_if(f"{value.text}.size != 1")
-        first = reader.temp(f"np.ascontiguousarray({value.text}).ravel()[0]", types.Scalar(value.kind.dtype, False))
+        flat = code(".ravel", code("np.ascontiguousarray", value.text))
+        first = reader.temp(item_text(flat, 0), types.Scalar(value.kind.dtype, False))
         return reader.temp(cast(first, kind), kind)
     if value.kind.ndim != 1:
         raise reader.refuse("of a matrix", node)
@@ -570,7 +576,8 @@ def item(reader: Any, node: Any, value: Value) -> Value:
     reader.join(out.kind.elem, kind, node)
     if out.kind.elem != kind:
         raise reader.refuse("a list of several types of numbers", node, instead=BUILD_ARRAYS)
-    reader.emit(f"{out.text} = [{cast(Value(types.Scalar(value.kind.dtype, False), 'x'), kind)} for x in {value.text}]")
+    text = containers.converted_list(reader, value.text, types.Scalar(value.kind.dtype, False), kind)
+    reader.emit(assigned(out.text, text))
     return out
 
 

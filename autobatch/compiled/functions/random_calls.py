@@ -8,7 +8,7 @@ from autobatch.compiled.functions.numpy_calls import shape_of
 from autobatch.compiled.translation import arrays
 from autobatch.compiled.translation.calls import calls, methods
 from autobatch.compiled.translation.exact_types import FIXED, FLOAT, INT, NONE, OWN, Array, RandomStream, Scalar
-from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float, assigned, code, item_text
 from autobatch.errors import DRAW_BEFORE
 
 _WHOLE = Scalar("int64", False)
@@ -49,8 +49,8 @@ def _drawn(reader: Any, node: Any, stream: Value, size: Value | None, one: str, 
         return reader.temp(one, kind)
     text, rank = shape_of(reader, size, node)
     out = reader.temp(f"np.empty({text}, np.{kind.name})", Array(kind.name, rank))
-    flat = reader.temp(f"{out.text}.ravel()", Array(kind.name, 1))
-    reader.emit(f"for i in range({flat.text}.size):", [f"{flat.text}[i] = {one}"])
+    flat = reader.temp(code(".ravel", out.text), Array(kind.name, 1))
+    reader.emit(f"for i in range({flat.text}.size):", [assigned(item_text(flat.text, "i"), one)])
     return out
 
 
@@ -111,7 +111,7 @@ def shuffle(reader: Any, node: Any, stream: Value, x: Value) -> Value:
         raise reader.refuse(f"shuffling a {x.kind}", node)
     arrays.writable(reader, x, node)
     places = reader.temp(f"shuffle_places({stream.text}, {x.text}.size)", Array("int64", 1))
-    reader.emit(f"{x.text}[:] = {x.text}[{places.text}]")
+    reader.emit(assigned(item_text(x.text, ":"), item_text(x.text, places.text)))
     return Value(NONE, "0", None)
 
 
@@ -132,4 +132,4 @@ def choice(
         raise reader.refuse(f"a choice of a {a.kind}", node)
     places = integers(reader, node, stream, Value(INT, f"{values.text}.size"), None, size)
     kind = Array(values.kind.dtype, 1) if isinstance(places.kind, Array) else Scalar(values.kind.dtype, False)
-    return reader.temp(f"{values.text}[{places.text}]", kind)
+    return reader.temp(item_text(values.text, places.text), kind)

@@ -15,10 +15,10 @@ from autobatch.ops.rules.dispatch import UFUNCS
 
 NAMED: dict[str, Any] = {
     **{op.number[1]: function for function, op in OPS_OF_NUMBERS.items() if op.number},
-    **{each.syntax.__name__: each.ufunc for each in (*operators.BINARY, *operators.UNARY)},
+    **{each.symbol: each.ufunc for each in operators.BINARY},
     "abs": np.absolute, "squared": np.square, "modulo": np.remainder,
 }  # fmt: skip
-"""What the names in compiled text stand for; an operator has the name of its syntax node."""
+"""What the names and signs in compiled text stand for."""
 
 _IN_MATH = {getattr(np, name[5:], None): name for name in NAMED if name.startswith("math.")}
 _WRITTEN = {
@@ -66,6 +66,11 @@ class _Symbol(np.lib.mixins.NDArrayOperatorsMixin):
 
 def _text(x: Any) -> str:
     return x.text if isinstance(x, _Symbol) else repr(float(x)) if np.isfinite(x) else f"({x})".replace("inf", "INF")
+
+
+def meaning_of(head: str, count: int) -> Any:
+    """The function that compiled text applies to `count` operands; None for what is not differentiated as a whole."""
+    return np.negative if head == "-" and count == 1 else NAMED.get(head)
 
 
 def is_constant(ufunc: Any) -> bool:

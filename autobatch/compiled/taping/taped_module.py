@@ -8,10 +8,10 @@ its result go in and the tape is walked back. The tape is then used anew, so it 
 import dataclasses
 from collections.abc import Sequence
 
-from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array, without_comprehensions
-from autobatch.compiled.taping.tape_writer import Shadows
+from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array
+from autobatch.compiled.taping.tape_writer import SEED, Shadows
 from autobatch.compiled.translation.exact_types import INT, LookedUp, within
-from autobatch.compiled.translation.source_program import Lines, flat
+from autobatch.compiled.translation.source_program import Instance, Lines, flat
 from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.errors import Unsupported
 
@@ -55,41 +55,32 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
         raise Unsupported("a gradient of what is looked up in a table is not compiled")
     kernel = KernelLoop.of(program, root, module.varying, taped=True)
     leaves = _leaves(module, differentiated)
-    text = "\n".join(
-        flat(
-            [
-                f"def kernel({', '.join(name for name, _ in [*FIRST_PARAMETERS, *kernel.parameters(program)])}):",
-                [
-                    *kernel.start(),
-                    "for i in range(n):",
-                    [
-                        "clear_flags()",
-                        "start_tape(tape)",
-                        *kernel.loop,
-                        "if float_flags() != 0:",
-                        ["ok = False"],
-                        "if state[2] != 0 or state[0] > adjoints.size:",
-                        ["if state[3] == 0:", ["state[2] = 1", "break"], "state[2] = 0", "ok = False"],
-                        "if not ok:",
-                        ["status[i] = 1", *kernel.undo],
-                        "else:",
-                        ["SEED"],
-                    ],
-                    "clear_flags()",
-                    kernel.end(),
-                ],
-            ]
-        )
-    )
+    loop: Lines = [
+        "clear_flags()",
+        "start_tape(tape)",
+        *kernel.loop,
+        "if float_flags() != 0:",
+        ["ok = False"],
+        "if state[2] != 0 or state[0] > adjoints.size:",
+        ["if state[3] == 0:", ["state[2] = 1", "break"], "state[2] = 0", "ok = False"],
+        "if not ok:",
+        ["status[i] = 1", *kernel.undo],
+        "else:",
+        [SEED],
+    ]
+    body: Lines = [*kernel.start(), "for i in range(n):", loop, "clear_flags()", kernel.end()]
     counters = [f"{name}{leaf}" for leaf in range(len(kernel.writer.dtypes)) for name in ("used", "kept")]
     kinds = {**kernel.loader.kinds, **dict.fromkeys(counters, INT), "result": module.result}
     names = [f"in{leaf}" for leaf in (*leaves[0], *leaves[1])]
-    shadows = Shadows(program, text, kinds, names, root)
+    parameters = [*FIRST_PARAMETERS, *kernel.parameters(program)]
+    lines = Instance("kernel", root.function, (), body=body, variables=kinds)
+    shadows = Shadows(program, lines, [name for name, _ in parameters], names)
     seeded = tuple(int(name[3:]) for name in shadows.seeds())
     if not seeded:
         raise root.refusal(f"the result of {root.function.__qualname__} does not depend on what is differentiated")
     ends: Lines = [f"seed(adjoints, seen, out{k}_p, kept{k}, used{k}, cotangents{k}, starts{k}[i])" for k in seeded]
-    ends += [
+    shadows.kernel.seeding = [
+        *ends,
         "end = state[0]",
         "while end > state[1]:",
         [
@@ -104,12 +95,13 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     more = [*TAPE, *((f"{name}_p", numba_array("int64")) for name in names)]
     for k in seeded:
         more += [(f"cotangents{k}", numba_array("float64")), (f"starts{k}", numba_array("int64"))]
-    shadows.kernel.parameters += [name for name, _ in more]
-    written = shadows.text(ends)
-    all_parameters = [*FIRST_PARAMETERS, *kernel.parameters(program), *more]
-    text = HEAD + "from autobatch.kernels.compiled_code.gradient_tape import *\n\n" + program.makers() + written + "\n"
-    text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in all_parameters)})\n"
-    text = without_comprehensions(text)
+    parameters += more
+    tape = "tape = parents, partials, state, values, operands"
+    head = f"def kernel({', '.join(name for name, _ in parameters)}):"
+    written = flat(["@jit", head, [tape, *shadows.kernel.body()]])
+    text = HEAD + "from autobatch.kernels.compiled_code.gradient_tape import *\n\n" + program.makers() + shadows.text()
+    text += "\n".join(written).replace("@extra@", program.extra()) + "\n\n"
+    text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in parameters)})\n"
     return TapedModule(text, (*leaves[0], *leaves[1]), len(leaves[0]), seeded, tuple(kernel.writer.dtypes))
 
 

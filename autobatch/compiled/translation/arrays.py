@@ -12,7 +12,16 @@ from autobatch.compiled.translation.exact_types import INT, NONE
 from autobatch.compiled.translation.number_operators import cast, guard_root, in_range, lift, payload
 from autobatch.compiled.translation.source_program import Lines, flat
 from autobatch.compiled.translation.statement_reader import FAIL
-from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, numba_type, parts_of
+from autobatch.compiled.translation.typed_text import (
+    LENGTH,
+    NO_CONSTANT,
+    Value,
+    assigned,
+    code,
+    item_text,
+    numba_type,
+    parts_of,
+)
 from autobatch.facts import operators
 from autobatch.program import normal_form as nf
 
@@ -35,8 +44,8 @@ def row(reader: Any, value: Value, k: str) -> Value:
     """`value[k]`, for a k in range."""
     kind = value.kind
     if kind.ndim == 1:
-        return reader.temp(f"{value.text}[{k}]", scalar_of(kind))
-    return reader.temp(f"{value.text}[{k}]", kind.view(kind.ndim - 1))
+        return reader.temp(item_text(value.text, k), scalar_of(kind))
+    return reader.temp(item_text(value.text, k), kind.view(kind.ndim - 1))
 
 
 def attribute(reader: Any, value: Value, name: str, node: Any) -> Value:
@@ -52,7 +61,7 @@ def attribute(reader: Any, value: Value, name: str, node: Any) -> Value:
     if name == "dtype":
         return reader.known_object(np.dtype(kind.dtype), lambda: np.dtype(kind.dtype), "dtype", node)
     if name == "T":
-        return reader.temp(f"{value.text}.T", kind.view(kind.ndim))
+        return reader.temp(code(".T!", value.text), kind.view(kind.ndim))
     raise reader.refuse(f"the attribute {name} of an array", node)
 
 
@@ -150,10 +159,9 @@ def _mask_places(reader: Any, mask: Value, holder: Value, axis: int, node: Any) 
         reader.fail_if(f"{mask.text}.shape[{k}] != {holder.text}.shape[{axis + k}]", IndexError)
     if rank not in (1, 2):
         raise reader.refuse("a mask of more than two dimensions", node)
-    found = reader.temp(f"nonzero_{rank}({mask.text})", NONE)
-    if rank == 1:
-        return [reader.temp(found.text, types.Array("int64", 1))]
-    return [reader.temp(f"{found.text}[{k}]", types.Array("int64", 1)) for k in range(rank)]
+    places = types.Array("int64", 1)
+    found = reader.temp(f"nonzero_{rank}({mask.text})", places if rank == 1 else types.Tuple((places,) * rank))
+    return [found] if rank == 1 else [reader.temp(f"{found.text}[{k}]", places) for k in range(rank)]
 
 
 def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[int, Value]], node: Any) -> None:
@@ -166,7 +174,7 @@ def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[in
     out.rank = max(ranks)
     if out.rank not in (1, 2) or (len(ranks) > 1):
         raise reader.refuse("an index of arrays of several ranks", node)
-    shape = reader.temp(f"{arrays[0][1].text}.shape", NONE)
+    shape = reader.temp(f"{arrays[0][1].text}.shape", types.Tuple((INT,) * out.rank))
     for _, value in arrays[1:]:
         ok = reader.fresh("o")
         reader.emit(f"{shape.text}, {ok} = common_shape({shape.text}, {value.text}.shape)")
@@ -215,7 +223,7 @@ def looked_up(reader: Any, table: Value, index: nf.Value, node: Any) -> Value:
         k = in_range(reader, reader.index(ids, node), f"{table.text}.shape[0]", ids, signed=False)
         if ids.bounds.low is None or ids.bounds.low < 0:
             reader.fail_if(f"{ids.text} < 0")
-        return reader.temp(f"{table.text}[{k}].copy()", types.Array(holder.kind.dtype, 1))
+        return reader.temp(code(".copy", item_text(table.text, k)), types.Array(holder.kind.dtype, 1))
     if ids is None or not isinstance(ids.kind, types.Array | types.List):
         raise reader.refuse("another index of a table than ids", node)
     ids = as_array(reader, ids, node)
@@ -236,19 +244,19 @@ def taken(reader: Any, holder: Value, index: ArrayIndex) -> Value:
             parts.insert(axis, "None")
         where, rank = ", ".join(parts), sum(index.slices) + len(index.new)
         if not rank:
-            return reader.temp(f"{holder.text}[{where or '()'}]", scalar_of(kind))
+            return reader.temp(item_text(holder.text, where or "()"), scalar_of(kind))
         if not any(index.slices):
             raise reader.refuse("an axis that is put into a number")
-        return reader.temp(f"{holder.text}[{where}]", kind.view(rank))
+        return reader.temp(item_text(holder.text, where), kind.view(rank))
     out, view = _gathered(reader, holder, index)
-    source = f"{holder.text}[{', '.join(index.parts)}]".replace("@", index_name(out))
-    reader.emit(f"for {index_name(out)} in range({index.count}):", [f"{view} = {source}"])
+    source = item_text(holder.text, ", ".join(index.parts).replace("@", index_name(out)))
+    reader.emit(f"for {index_name(out)} in range({index.count}):", [assigned(view, source)])
     before = sum(index.slices[: index.fancy[0]])
     if index.rank == 1:
         return out
     rest = [f"{out.text}.shape[{axis}]" for axis in range(out.kind.ndim)]
     rest[before : before + 1] = [f"{index.shape}[{axis}]" for axis in range(index.rank)]
-    return reader.temp(f"{out.text}.reshape(({', '.join(rest)}))", types.Array(kind.dtype, len(rest)))
+    return reader.temp(code(".reshape", out.text, f"({', '.join(rest)})"), types.Array(kind.dtype, len(rest)))
 
 
 def index_name(out: Value) -> str:
@@ -276,14 +284,14 @@ def _gathered(reader: Any, holder: Value, index: ArrayIndex) -> tuple[Value, str
     out = reader.temp(
         f"np.empty(({''.join(size + ', ' for size in sizes)}), {np_name(kind.dtype)})", types.Array(kind.dtype, rank)
     )
-    return out, f"{out.text}[{', '.join(places)}]".replace("@", index_name(out))
+    return out, item_text(out.text, ", ".join(places).replace("@", index_name(out)))
 
 
 def checked_places(reader: Any, places: Value, length: str, node: Any) -> str:
     """The name of an index array with all indices in range, negative ones wrapped."""
     if np.dtype(places.kind.dtype).kind not in "iu":
         reader.stop()
-    out = reader.temp(f"nonnegative_indices({places.text}, {length})", NONE)
+    out = reader.temp(f"nonnegative_indices({places.text}, {length})", types.Array("int64", 1))
     reader.fail_if(f"{out.text}.size != {places.text}.size", IndexError)
     return out.text
 
@@ -295,9 +303,7 @@ def as_array(reader: Any, value: Value, node: Any) -> Value:
         return value
     if isinstance(kind, types.List) and types.is_number(kind.elem):
         name = kind.elem.name
-        return reader.temp(
-            f"np.array([{numba_type(kind.elem)}(x) for x in {value.text}], {np_name(name)})", types.Array(name, 1)
-        )
+        return reader.temp(code("array_of", value.text, f"{numba_type(kind.elem)}(0)"), types.Array(name, 1))
     if isinstance(kind, types.List) and kind.elem is None:
         return reader.temp("np.empty(0, np.float64)", types.Array("float64", 1))
     raise reader.refuse(f"an array of a {kind}", node)
@@ -363,51 +369,51 @@ def put_at(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: An
             reader.stop()
         if value.kind.ndim > rank or value.kind.dtype not in safe_sources(kind.dtype):
             raise reader.refuse(f"a {value.kind} in a slice of a {kind}", node)
-        view = reader.temp(f"{holder.text}[{where}]", kind.view(rank))
+        view = reader.temp(item_text(holder.text, where), kind.view(rank))
         if value.kind.given or kind.given:
             reader.fail_if(f"overlap({view.text}, {value.text})")
         if value.kind.ndim == rank:
             reader.fail_if(f"{view.text}.shape != {value.text}.shape")
         else:
             reader.fail_if(f"{view.text}.shape[{rank - value.kind.ndim}:] != {value.text}.shape")
-        reader.emit(f"{view.text}[{', '.join([':'] * rank)}] = {value.text}")
+        reader.emit(assigned(item_text(view.text, ", ".join([":"] * rank)), value.text))
         return
     text = converted(reader, value, kind.dtype, node)
-    reader.emit(f"{holder.text}[{where}] = {text}")
+    reader.emit(assigned(item_text(holder.text, where), text))
 
 
 def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: Any) -> None:
     """`holder[index] = value` for index arrays: in order, so that of repeated indices the last one stays."""
     kind = holder.kind
     k = reader.fresh("k")
-    where = f"{holder.text}[{', '.join(index.parts)}]".replace("@", k)
+    where = item_text(holder.text, ", ".join(index.parts).replace("@", k))
     if isinstance(value.kind, types.List):
         value = as_array(reader, value, node)
     if not isinstance(value.kind, types.Array):
         text = reader.temp(converted(reader, value, kind.dtype, node), scalar_of(kind)).text
-        reader.emit(f"for {k} in range({index.count}):", [f"{where} = {text}"])
+        reader.emit(f"for {k} in range({index.count}):", [assigned(where, text)])
         return
     rank = 1 + sum(index.slices)
     if index.rank != 1 or any(index.slices[: index.fancy[0]]) or value.kind.dtype not in safe_sources(kind.dtype):
         raise reader.refuse("an assignment to places that arrays name", node)
     if value.kind.ndim == rank:
         reader.fail_if(f"{value.text}.shape[0] != {index.count}")
-        source = f"{value.text}[{k}]"
+        source: str = item_text(value.text, k)
     elif value.kind.ndim == rank - 1:
         source = value.text
     else:
         raise reader.refuse("an assignment to places that arrays name", node)
     if rank == 1:
-        reader.emit(f"for {k} in range({index.count}):", [f"{where} = {source}"])
+        reader.emit(f"for {k} in range({index.count}):", [assigned(where, source)])
         return
     part = reader.declared(kind.view(rank - 1))
     reader.emit(
         f"for {k} in range({index.count}):",
         [
-            f"{part} = {where}",
+            assigned(part, where),
             f"if {part}.shape != {source}.shape:",
             [FAIL],
-            f"{part}[{', '.join([':'] * (rank - 1))}] = {source}",
+            assigned(item_text(part, ", ".join([":"] * (rank - 1))), source),
         ],
     )
 
@@ -430,7 +436,7 @@ def augment_item(reader: Any, holder: Value, key: nf.Value, more: nf.Value, node
         return
     if index.new:
         raise reader.refuse("None in an index that is assigned to", node)
-    view = reader.temp(f"{holder.text}[{', '.join(index.parts)}]", kind.view(sum(index.slices)))
+    view = reader.temp(item_text(holder.text, ", ".join(index.parts)), kind.view(sum(index.slices)))
     augment(reader, view, op, reader.expr(more), node)
 
 
@@ -443,7 +449,7 @@ def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
     if made.kind.ndim != old.kind.ndim or made.kind.dtype != old.kind.dtype:
         raise reader.refuse(f"a {made.kind} that is put into a {old.kind}", node)
     reader.fail_if(f"{made.text}.shape != {old.text}.shape")
-    reader.emit(f"{old.text}[{', '.join([':'] * old.kind.ndim)}] = {made.text}")
+    reader.emit(assigned(item_text(old.text, ", ".join([":"] * old.kind.ndim)), made.text))
 
 
 def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
@@ -507,7 +513,7 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
         reader.stop()
     place, scalars = loop_of(reader, ufunc, [value.kind for value in values], node)
     wanted, (out,) = scalars[: ufunc.nin], scalars[ufunc.nin :]
-    address = f"table[{2 * place}], table[{2 * place + 1}]"
+    address = f"table[{2 * place}]", f"table[{2 * place + 1}]"
     for value, to in zip(values, wanted, strict=True):
         if (
             isinstance(value.kind, types.Scalar)
@@ -524,23 +530,23 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
             return reader.temp(f"{_TESTS[ufunc]}({texts[0]})", out)
         sign = _SIGNS.get(ufunc)
         if sign and out.kind in "fb" and all(x.kind == "f" for x in wanted):
-            return reader.temp(f" {sign} ".join(texts), out)
+            return reader.temp(code(sign, *texts), out)
         if ufunc is np.power and out.kind == "f":
             guard_root(reader, values[1], *texts)
-        return reader.temp(f"scalar_{ufunc.nin}({address}, {', '.join(texts)}, {numba_type(out)}(0))", out)
+        return reader.temp(code(f"scalar_{ufunc.nin}", *address, *texts, f"{numba_type(out)}(0)"), out)
     if 0 in ranks:
         raise reader.refuse("a 0-d array", node)
     by_loop = ufunc in _EXACT and {scalar.name for scalar in scalars} in ({"float64"}, {"float32"})
     sources, shape = _sources(reader, values, wanted, by_loop)
     made = reader.temp(f"np.empty({shape}, {np_name(out.name)})", types.Array(out.name, max(ranks)))
-    given = ", ".join(source.text for source in sources)
+    given = [source.text for source in sources]
     if not by_loop:
-        reader.emit(f"apply_{ufunc.nin}({address}, {given}, {made.text})")
+        reader.emit(code(f"apply_{ufunc.nin}", *address, *given, made.text))
         return made
     forms = "".join("a" if isinstance(source.kind, types.Array) else "n" for source in sources)
     name = f"each_{ufunc.__name__}_{forms}"
     reader.program.loops[name] = _loop_text(name, _EXACT[ufunc], forms)
-    reader.emit(f"{name}({given}, {made.text}{'.ravel()' if max(ranks) > 1 else ''})")
+    reader.emit(code(name, *given, code(".ravel", made.text) if max(ranks) > 1 else made.text))
     return made
 
 
@@ -556,30 +562,34 @@ def _sources(
     sources: list[Value] = []
     for value, to in zip(values, wanted, strict=True):
         if isinstance(value.kind, types.Array):
-            text = value.text if value.kind.dtype == to.name else f"{value.text}.astype({np_name(to.name)})"
+            text = value.text if value.kind.dtype == to.name else code(".astype", value.text, np_name(to.name))
             sources.append(reader.temp(text, types.Array(to.name, value.kind.ndim)))
         elif by_loop:
             sources.append(reader.temp(cast(value, to), to))
         else:
-            sources.append(reader.temp(f"np.full(1, {cast(value, to)}, {np_name(to.name)})", NONE))
-    full = [source for source in sources if isinstance(source.kind, types.Array)]
-    shape = reader.declared(NONE)
-    if len(full) == 2:
-        one, two = sorted(full, key=lambda source: source.kind.ndim)
+            sources.append(
+                reader.temp(code("np.full", "1", cast(value, to), np_name(to.name)), types.Array(to.name, 1))
+            )
+    whole = [isinstance(value.kind, types.Array) for value in values]
+    given = [source for source, is_whole in zip(sources, whole, strict=True) if is_whole]
+    shape = reader.declared(types.Tuple((INT,) * rank))
+    if len(given) == 2:
+        one, two = sorted(given, key=lambda source: source.kind.ndim)
         which = "common_shape" if one.kind.ndim == two.kind.ndim else "common_shape_ranked"
         reader.emit(f"{shape}, o_{shape} = {which}({one.text}.shape, {two.text}.shape)")
         reader.fail_if(f"not o_{shape}")
     else:
-        reader.emit(f"{shape} = {full[0].text}.shape")
+        reader.emit(f"{shape} = {given[0].text}.shape")
     if by_loop and rank == 1:
         return sources, shape
     for place, source in enumerate(sources):
-        if isinstance(source.kind, types.Array):
-            whole = "np.ascontiguousarray({0})" if len(full) == 1 else "broadcast_to({0}, {1})"
-            if len(full) == 2 and source.kind.ndim == rank:
-                whole = "broadcast_aligned({0}, {1})"
-            text = whole.format(source.text, shape) + (".ravel()" if by_loop else "")
-            sources[place] = reader.temp(text, types.Array(source.kind.dtype, 1) if by_loop else NONE)
+        if whole[place]:
+            if len(given) == 1:
+                made = code("np.ascontiguousarray", source.text)
+            else:
+                made = code("broadcast_aligned" if source.kind.ndim == rank else "broadcast_to", source.text, shape)
+            made = code(".ravel", made) if by_loop else made
+            sources[place] = reader.temp(made, types.Array(source.kind.dtype, 1 if by_loop else rank))
     return sources, shape
 
 
@@ -633,6 +643,6 @@ def matmul(reader: Any, a: Value, b: Value, node: Any) -> Value:
     a, b = reader.once(a), reader.once(b)
     reader.fail_if(f"{a.text}.shape[{a.kind.ndim - 1}] != {b.text}.shape[0]")
     reader.program.approximate = True
-    text = f"product_{a.kind.ndim}{b.kind.ndim}({a.text}, {b.text}, {numba_type(out)}(0))"
+    text = code(f"product_{a.kind.ndim}{b.kind.ndim}", a.text, b.text, f"{numba_type(out)}(0)")
     rank = a.kind.ndim + b.kind.ndim - 2
     return reader.temp(text, types.Array(out.name, rank) if rank else out)

@@ -18,7 +18,7 @@ from autobatch.compiled.translation.local_functions import (
     outer_values,
     rebind,
 )
-from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, code
 from autobatch.core.diagnostics import is_library
 from autobatch.core.op import Op
 from autobatch.errors import MAKE_A_LIST, Unsupported
@@ -286,10 +286,9 @@ def _instance_call(
         if not isinstance(value.kind, types.Static)
     ]
     out = Value(instance.result, reader.declared(instance.result))
-    code = f"code_{out.text}"
-    given = ", ".join(["table", "depth", *texts, *outer_texts])
-    reader.emit(f"{code}, {out.text} = {instance.name}({given}@extra@)")
-    reader.propagate_error(code, instance.raised)
+    status = f"code_{out.text}"
+    reader.emit(code("call", status, out.text, instance.name, "table", "depth", *texts, *outer_texts))
+    reader.propagate_error(status, instance.raised)
     if instance.result is None:  # it is not known yet whether it ever returns
         reader.stop()
     return rebind(reader, out, binds) if binds else out

@@ -9,14 +9,37 @@ from autobatch.compiled.translation.calls import METHODS, methods
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE, STR
 from autobatch.compiled.translation.iteration import content
 from autobatch.compiled.translation.number_operators import COMPARISONS, OPERATORS, in_range
-from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Value, convert, parts_of, rep
+from autobatch.compiled.translation.typed_text import (
+    LENGTH,
+    NO_CONSTANT,
+    Value,
+    assigned,
+    code,
+    convert,
+    item_text,
+    parts_of,
+    rep,
+)
 from autobatch.program import normal_form as nf
 
 
 def new(reader: Any, node: Any, container: Any) -> Value:
     """An empty container."""
     kind = reader.site(node, container, 2 if issubclass(container, types.Dict) else 1)
-    return reader.temp(f"new_{rep(kind)}()", kind)
+    return reader.temp(code(f"new_{rep(kind)}"), kind)
+
+
+def converted_list(reader: Any, source: str, kind: types.Type, to: types.Type, times: str = "1") -> str:
+    """The text of a new list of a list's or set's elements, converted from one type to another, `times` over.
+
+    It is made in a function of its own: in one with a comprehension Numba removes code that it takes for unused, such
+    as a write into an array that came out of a list.
+    """
+    each = convert("x", kind, to)
+    name = f"list_as_{rep(kind)}_{rep(to)}"
+    lines = [f"def {name}(items, times):", f"    return [{each} for _ in range(times) for x in items]"]
+    reader.program.loops[name] = "\n".join(["@jit", *lines, ""])
+    return code(name, source, times)
 
 
 def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0) -> str:
@@ -110,7 +133,7 @@ def list_literal(reader: Any, node: nf.Call) -> Value:
 def put(reader: Any, holder: Value, value: Value, node: Any) -> None:
     """Append to a list, or add to a set."""
     text = widened(reader, holder, value, node)
-    reader.emit(f"{holder.text}.{'append' if isinstance(holder.kind, types.List) else 'add'}({text})")
+    reader.emit(code(".append" if isinstance(holder.kind, types.List) else ".add", holder.text, text))
 
 
 def struct_of(reader: Any, cls: type, names: Sequence[str], values: Sequence[Value], node: Any) -> Value:
@@ -118,7 +141,7 @@ def struct_of(reader: Any, cls: type, names: Sequence[str], values: Sequence[Val
     held = [reader.held(value) for value in values]
     if any(isinstance(value.kind, types.Static) for value in held):
         raise reader.refuse(f"a {cls.__name__} that holds functions", node)
-    text = f"({''.join(value.text + ', ' for value in held)})"
+    text = code("()", *(value.text for value in held))
     return reader.temp(text, types.Struct(tuple(value.kind for value in held), cls, tuple(names)))
 
 
@@ -155,9 +178,9 @@ def unpack_with_star(reader: Any, value: Value, target: nf.Unpack, node: Any) ->
         reader.fail_if(f"{length} < {star + after}", ValueError)
         kind = content(reader, value.kind)
         places = [str(k) for k in range(star)] + [f"{length} - {k}" for k in range(after, 0, -1)]
-        ends = [reader.temp(f"list_item({value.text}, {place})", kind) for place in places]
+        ends = [reader.temp(code("list_item", value.text, place), kind) for place in places]
         middle = iteration.Iterated(
-            f"{length} - {star + after}", lambda k: reader.temp(f"list_item({value.text}, {k} + {star})", kind)
+            f"{length} - {star + after}", lambda k: reader.temp(code("list_item", value.text, f"{k} + {star}"), kind)
         )
         iteration.each(reader, middle, lambda each: put(reader, rest, each, node))
     else:
@@ -172,7 +195,7 @@ def item(reader: Any, holder: Value, index: nf.Value, node: Any) -> Value:
     kind = holder.kind
     if isinstance(index, nf.Call) and index.symbol == "slice":
         if isinstance(kind, types.Tuple) and holder.parts is None:
-            holder = reader.tuple_of([Value(each, f"{holder.text}[{i}]") for i, each in enumerate(kind.items)])
+            holder = reader.tuple_of([Value(each, item_text(holder.text, i)) for i, each in enumerate(kind.items)])
         if isinstance(kind, types.Tuple):
             ends = [reader.expr(part).constant for part in index.args]
             if any(end is NO_CONSTANT for end in ends):
@@ -180,17 +203,16 @@ def item(reader: Any, holder: Value, index: nf.Value, node: Any) -> Value:
             return reader.tuple_of(holder.parts[slice(*ends)])
         text = arrays.slice_text(reader, index)
         if isinstance(kind, types.Text):
-            return reader.temp(f"{holder.text}[{text}]", STR)
+            return reader.temp(item_text(holder.text, text), STR)
         if isinstance(kind, types.List):
             out = new(reader, node, types.List)
             if kind.elem is not None:
                 reader.join(out.kind.elem, kind.elem, node)
                 out.kind.site.widen(0, kind.elem)
-                source = reader.temp(f"{holder.text}[{text}]", kind)
+                source = reader.temp(item_text(holder.text, text), kind)
                 if rep(out.kind.elem) == rep(kind.elem) and kind.site.find().boxed == out.kind.site.find().boxed:
                     return Value(out.kind, source.text)
-                each = convert("x", kind.elem, out.kind.elem)
-                reader.emit(f"{out.text} = [{each} for x in {source.text}]")
+                reader.emit(assigned(out.text, converted_list(reader, source.text, kind.elem, out.kind.elem)))
             return out
         raise reader.refuse(f"a slice of a {kind}", node)
     if isinstance(kind, types.Struct) and kind.cls is dict:
@@ -200,7 +222,7 @@ def item(reader: Any, holder: Value, index: nf.Value, node: Any) -> Value:
         if key.constant not in kind.names:
             reader.stop(KeyError)
         place = kind.names.index(key.constant)
-        return Value(kind.items[place], f"{holder.text}[{place}]")
+        return Value(kind.items[place], item_text(holder.text, place))
     value = reader.expr(index)
     match kind:
         case types.Tuple():
@@ -210,7 +232,7 @@ def item(reader: Any, holder: Value, index: nf.Value, node: Any) -> Value:
         case types.List():
             holder = reader.once(holder)
             k = in_range(reader, reader.index(value, node), f"len({holder.text})", value)
-            return reader.temp(f"list_item({holder.text}, {k})", content(reader, kind))
+            return reader.temp(code("list_item", holder.text, k), content(reader, kind))
         case types.Text():
             k = in_range(reader, reader.index(value, node), f"{holder.text}.size", value)
             return iteration.character(reader, holder, k)
@@ -231,7 +253,7 @@ def _field_of_name(reader: Any, holder: Value, key: Value, place: int, node: Any
     if place == len(names):
         reader.stop(KeyError)
     same = reader.compared("Eq", key, reader.constant(names[place], node), node)
-    one = Value(items[place], f"{holder.text}[{place}]")
+    one = Value(items[place], item_text(holder.text, place))
     return reader.choice(same.text, lambda: one, lambda: _field_of_name(reader, holder, key, place + 1, node), node)
 
 
@@ -242,12 +264,12 @@ def _value_at(reader: Any, holder: Value, key: Value, node: Any) -> Value:
         factory = holder.kind.site.find().factory
         made = new(reader, node, types.List) if factory is list else reader.constant(factory(), node)
         value = widened(reader, holder, made, node, 1)
-        reader.emit(f"if {text} not in {holder.text}:", [f"{holder.text}[{text}] = {value}"])
+        reader.emit(f"if {text} not in {holder.text}:", [assigned(item_text(holder.text, text), value)])
     found = _key(reader, holder, key, node)
     if found is None:
         reader.stop(KeyError)
     reader.fail_if(f"{found} not in {holder.text}", KeyError)
-    return reader.temp(f"{holder.text}[{found}]", content(reader, holder.kind, 1))
+    return reader.temp(item_text(holder.text, found), content(reader, holder.kind, 1))
 
 
 def _tuple_item(reader: Any, holder: Value, value: Value, node: Any) -> Value:
@@ -258,7 +280,7 @@ def _tuple_item(reader: Any, holder: Value, value: Value, node: Any) -> Value:
             reader.stop()
         if holder.parts is not None:
             return holder.parts[place]
-        return reader.temp(f"{holder.text}[{place % len(kinds)}]", kinds[place])
+        return reader.temp(item_text(holder.text, place % len(kinds)), kinds[place])
     items = iteration.items_of_value(reader, reader.once(holder), node)
     return items.get(in_range(reader, reader.index(value, node), str(len(kinds)), value))
 
@@ -304,7 +326,7 @@ def set_item(reader: Any, holder: Value, index: nf.Value, value: Value, node: An
         return
     k = in_range(reader, reader.index(key, node), f"len({holder.text})", key)
     text = widened(reader, holder, value, node)
-    reader.emit(f"list_put({holder.text}, {k}, {text})")
+    reader.emit(code("list_put", holder.text, k, text))
 
 
 def _set_slice(reader: Any, holder: Value, index: nf.Call, value: Value, node: Any) -> None:
@@ -318,11 +340,11 @@ def _set_slice(reader: Any, holder: Value, index: nf.Call, value: Value, node: A
     reader.emit(f"{first} = clamp_slice_bound({ends[0] or '0'}, {length})")
     reader.emit(f"{last} = max({first}, clamp_slice_bound({ends[1] or length}, {length}))")
     items = iteration.items_of_value(reader, value, node)
-    reader.emit(f"for _ in range({last} - {first}):", [f"{holder.text}.pop({first})"])
+    reader.emit(f"for _ in range({last} - {first}):", [code(".pop", holder.text, first)])
 
     def put_in(item: Value) -> None:
         text = widened(reader, holder, reader.once(item), node)
-        reader.emit(f"{holder.text}.insert({first}, {text})", f"{first} += 1")
+        reader.emit(code(".insert", holder.text, first, text), f"{first} += 1")
 
     iteration.each(reader, items, put_in)
 
@@ -344,7 +366,7 @@ def assign_key(reader: Any, holder: Value, key: Value, value: Value, node: Any) 
     """`holder[key] = value` of a dict."""
     k = widened(reader, holder, key, node)
     text = widened(reader, holder, value, node, 1)
-    reader.emit(f"{holder.text}[{k}] = {text}")
+    reader.emit(assigned(item_text(holder.text, k), text))
 
 
 def augment_item(reader: Any, holder: Value, index: nf.Value, more: nf.Value, node: Any, op: str) -> None:
@@ -354,11 +376,11 @@ def augment_item(reader: Any, holder: Value, index: nf.Value, more: nf.Value, no
     key = reader.once(reader.expr(index))
     if isinstance(holder.kind, types.List):
         place = in_range(reader, reader.index(key, node), f"len({holder.text})", key)
-        old = reader.temp(f"list_item({holder.text}, {place})", content(reader, holder.kind))
+        old = reader.temp(code("list_item", holder.text, place), content(reader, holder.kind))
         if isinstance(old.kind, types.List | types.Set | types.Dict | types.Array):
             raise reader.refuse("an element that is changed in place", node)
         value = reader.binary(op, old, reader.expr(more), node)
-        reader.emit(f"list_put({holder.text}, {place}, {widened(reader, holder, value, node)})")
+        reader.emit(code("list_put", holder.text, place, widened(reader, holder, value, node)))
         return
     if not isinstance(holder.kind, types.Dict):
         raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
@@ -393,11 +415,7 @@ def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         case "Mult", types.Scalar(), (types.List() | types.Tuple() | types.Text()):
             return operator(reader, op, b, a, node)
         case "Mult", types.Text(), types.Scalar():
-            zero = "np.empty(0, np.int32)"
-            times = f"[{a.text} for _ in range({reader.index(b, node)})]"
-            out = reader.temp(zero, STR)
-            reader.emit(f"for part in {times}:", [f"{out.text} = np.concatenate(({out.text}, part))"])
-            return out
+            return reader.temp(f"repeated_text({a.text}, {reader.index(b, node)})", STR)
         case "Mult", types.Tuple(), types.Scalar() if isinstance(b.constant, int):
             return reader.tuple_of(parts_of(a) * b.constant)
         case "Mult", types.List(), types.Scalar():
@@ -409,8 +427,8 @@ def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
             if a.kind.elem is not None:
                 reader.join(out.kind.elem, a.kind.elem, node)
                 out.kind.site.widen(0, a.kind.elem)
-                each = convert("x", a.kind.elem, out.kind.elem)
-                reader.emit(f"{out.text} = [{each} for _ in range({reader.index(b, node)}) for x in {a.text}]")
+                made = converted_list(reader, a.text, a.kind.elem, out.kind.elem, reader.index(b, node))
+                reader.emit(assigned(out.text, made))
             return out
     if op in ("BitAnd", "BitOr", "BitXor", "Sub") and isinstance(a.kind, types.Set) and isinstance(b.kind, types.Set):
         return _of_sets(reader, op, a, b, node)
@@ -465,7 +483,7 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
         whole = isinstance(elem, types.Scalar) and elem.kind in "biu"
         if len(elems) == 1 and hashable(elem) and (a.kind == b.kind or (whole and a.kind.elem == b.kind.elem)):
             boxed = a.kind.site.find().boxed != b.kind.site.find().boxed  # to Numba, lists of two kinds are unequal
-            texts = [f"[x for x in {each.text}]" if boxed else each.text for each in (a, b)]
+            texts = [f"listed({each.text})" if boxed else each.text for each in (a, b)]
             return reader.temp(f"{texts[0]} {COMPARISONS[op].symbol} {texts[1]}", BOOL)
     if isinstance(a.kind, types.Set) and isinstance(b.kind, types.Set) and a.kind.elem == b.kind.elem is not None:
         return reader.temp(f"{a.text} {COMPARISONS[op].symbol} {b.text}", BOOL)
@@ -577,16 +595,16 @@ def pop(reader: Any, node: Any, holder: Value, index: Value | None = None) -> Va
     changed(reader, holder, node)
     reader.fail_if(f"len({holder.text}) == 0", IndexError)
     if index is None or index.constant == -1:
-        return reader.temp(f"{holder.text}.pop()", content(reader, holder.kind))
+        return reader.temp(code(".pop", holder.text), content(reader, holder.kind))
     k = in_range(reader, reader.index(index, node), f"len({holder.text})", index)
-    return reader.temp(f"{holder.text}.pop({k})", content(reader, holder.kind))
+    return reader.temp(code(".pop", holder.text, k), content(reader, holder.kind))
 
 
 @methods(types.List, "insert")
 def insert(reader: Any, node: Any, holder: Value, index: Value, value: Value) -> Value:
     """`list.insert`."""
     text = widened(reader, holder, reader.once(value), node)
-    reader.emit(f"{holder.text}.insert({reader.index(index, node)}, {text})")
+    reader.emit(code(".insert", holder.text, reader.index(index, node), text))
     return _NOTHING()
 
 
@@ -621,7 +639,7 @@ def extend(reader: Any, node: Any, holder: Value, values: Value) -> Value:
 def reverse(reader: Any, node: Any, holder: Value) -> Value:
     """`list.reverse`; `clear` of a list, dict or set."""
     changed(reader, holder, node)
-    reader.emit(f"{holder.text}.{nf.method_of(node)}()")
+    reader.emit(code(f".{nf.method_of(node)}", holder.text))
     return _NOTHING()
 
 
@@ -643,7 +661,7 @@ def get(reader: Any, node: Any, holder: Value, key: Value, default: Value | None
     default = reader.once(default)
     return reader.choice(
         f"{text} in {holder.text}",
-        lambda: reader.temp(f"{holder.text}[{text}]", content(reader, holder.kind, 1)),
+        lambda: reader.temp(item_text(holder.text, text), content(reader, holder.kind, 1)),
         lambda: default,
         node,
     )
@@ -657,7 +675,7 @@ def pop_key(reader: Any, node: Any, holder: Value, key: Value) -> Value:
     if text is None:
         reader.stop(KeyError)
     reader.fail_if(f"{text} not in {holder.text}", KeyError)
-    return reader.temp(f"{holder.text}.pop({text})", content(reader, holder.kind, 1))
+    return reader.temp(code(".pop", holder.text, text), content(reader, holder.kind, 1))
 
 
 @methods(types.Dict, "setdefault")
@@ -665,8 +683,8 @@ def setdefault(reader: Any, node: Any, holder: Value, key: Value, default: Value
     """`dict.setdefault`."""
     key, default = reader.once(key), reader.once(default)
     text, value = widened(reader, holder, key, node), widened(reader, holder, default, node, 1)
-    reader.emit(f"if {text} not in {holder.text}:", [f"{holder.text}[{text}] = {value}"])
-    return reader.temp(f"{holder.text}[{text}]", content(reader, holder.kind, 1))
+    reader.emit(f"if {text} not in {holder.text}:", [assigned(item_text(holder.text, text), value)])
+    return reader.temp(item_text(holder.text, text), content(reader, holder.kind, 1))
 
 
 @methods(types.Struct, "get")
@@ -677,4 +695,4 @@ def get_field(reader: Any, node: Any, holder: Value, key: Value, default: Value 
     if key.constant not in holder.kind.names:
         return default or Value(NONE, "0", None)
     place = holder.kind.names.index(key.constant)
-    return Value(holder.kind.items[place], f"{holder.text}[{place}]")
+    return Value(holder.kind.items[place], item_text(holder.text, place))

@@ -19,7 +19,16 @@ from autobatch.compiled.translation.calls import call_function
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram
 from autobatch.compiled.translation.statement_reader import StatementReader
-from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, convert, joined_bounds, parts_of
+from autobatch.compiled.translation.typed_text import (
+    NO_CONSTANT,
+    Value,
+    assigned,
+    code,
+    convert,
+    item_text,
+    joined_bounds,
+    parts_of,
+)
 from autobatch.facts.operators import BINARY, UNARY
 from autobatch.facts.types import is_plain
 from autobatch.program import normal_form as nf
@@ -230,7 +239,7 @@ class ExpressionReader(StatementReader):
         """A variable for the value of several branches: the lines of each get an assignment to it."""
         name = self.declared(kind)
         for lines, value in made:
-            lines.append(f"{name} = {convert(value.text, value.kind, kind)}")
+            lines.append(assigned(name, convert(value.text, value.kind, kind)))
         return Value(kind, name, bounds=joined_bounds(value.bounds for _, value in made))
 
     def selected(self, condition: str, a: Value, b: Value, kind: Any) -> Value:
@@ -238,9 +247,9 @@ class ExpressionReader(StatementReader):
         bounds = joined_bounds([a.bounds, b.bounds])
         one, two = (self.temp(convert(value.text, value.kind, kind), kind).text for value in (a, b))
         if isinstance(kind, types.Scalar):
-            return self.temp(f"select({condition}, {one}, {two})", kind, bounds=bounds)
-        parts = ", ".join(f"select({condition}, {one}[{i}], {two}[{i}])" for i in range(3))
-        return self.temp(f"({parts})", kind)
+            return self.temp(code("select", condition, one, two), kind, bounds=bounds)
+        parts = [code("select", condition, item_text(one, i), item_text(two, i)) for i in range(3)]
+        return self.temp(code("()", *parts), kind)
 
     def condition(self, node: nf.Value) -> Value:
         """The truth of an expression; computes no more of it than that needs."""
@@ -323,7 +332,7 @@ class ExpressionReader(StatementReader):
             return self.known_object(found, lambda: getattr(holder, name), name, node)
         if isinstance(kind, types.Struct) and kind.cls is not dict and name in kind.names:
             place = kind.names.index(name)
-            return Value(kind.items[place], f"{value.text}[{place}]")
+            return Value(kind.items[place], item_text(value.text, place))
         if isinstance(kind, types.Array):
             return arrays.attribute(self, value, name, node)
         if isinstance(kind, types.LookedUp) and name in ("shape", "dtype", "ndim", "size"):
@@ -430,10 +439,10 @@ class ExpressionReader(StatementReader):
         if isinstance(kind, types.Tuple):
             if len(kind.items) != count:
                 self.stop()
-            return [self.temp(f"{value.text}[{i}]", item) for i, item in enumerate(kind.items)]
+            return [self.temp(item_text(value.text, i), each) for i, each in enumerate(kind.items)]
         if isinstance(kind, types.List):
             self.fail_if(f"len({value.text}) != {count}")
-            return [self.temp(f"{value.text}[{i}]", iteration.content(self, kind)) for i in range(count)]
+            return [self.temp(item_text(value.text, i), iteration.content(self, kind)) for i in range(count)]
         if isinstance(kind, types.Array) and kind.ndim:
             self.fail_if(f"{value.text}.shape[0] != {count}")
             return [arrays.row(self, value, str(i)) for i in range(count)]

@@ -10,7 +10,17 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import ITERATORS, call_values
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE, STR
 from autobatch.compiled.translation.source_program import Inline
-from autobatch.compiled.translation.typed_text import LENGTH, NO_CONSTANT, Bounds, Value, bounds_of, convert, rep
+from autobatch.compiled.translation.typed_text import (
+    LENGTH,
+    NO_CONSTANT,
+    Bounds,
+    Value,
+    bounds_of,
+    code,
+    convert,
+    item_text,
+    rep,
+)
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds
 from autobatch.program.renaming import renamed
@@ -23,13 +33,13 @@ class Iterated:
     Attributes:
         length: text of the number of items, evaluated again before each item if it `changes`.
         get: returns the k-th item, k being text.
-        head: the first line of a loop that needs no k, with `@` for its variable; `take` makes the item of that.
+        over: what a loop that needs no k runs over; `take` makes the item of its variable.
     """
 
     length: str
     get: Callable[[str], Value]
     changes: bool = False
-    head: str = ""
+    over: str = ""
     take: Callable[[str], Value] | None = None
 
 
@@ -55,8 +65,7 @@ def over_items(reader: Any, node: Any, items: Iterated, body: Callable[[Value], 
         reader.loop(node, "while True:", step, exits, node.orelse)
         return
     take = items.take or items.get
-    head = (items.head or f"for @ in range({items.length}):").replace("@", k)
-    reader.loop(node, head, lambda: body(take(k)), [], node.orelse)
+    reader.loop(node, code("for", k, items.over or f"range({items.length})"), lambda: body(take(k)), [], node.orelse)
 
 
 def items_of(reader: Any, node: nf.Value) -> Iterated:
@@ -140,15 +149,15 @@ def _filtered(reader: Any, node: nf.Call) -> Iterated:
     if not (isinstance(test.kind, types.Static) or test.kind == NONE):
         raise reader.refuse(f"a call of a {test.kind}", node)
     kind = reader.site(node, types.List)
-    out = reader.temp(f"new_{rep(kind)}()", kind)
+    out = reader.temp(code(f"new_{rep(kind)}"), kind)
 
-    def look(item: Value) -> None:
-        item = reader.once(item)
-        passed = item if test.kind == NONE else call_values(reader, node, test.kind.value, [item])
+    def look(found: Value) -> None:
+        found = reader.once(found)
+        passed = found if test.kind == NONE else call_values(reader, node, test.kind.value, [found])
 
         def keep() -> None:
-            kind.site.widen(0, item.kind)
-            reader.emit(f"{out.text}.append({convert(item.text, item.kind, kind.elem)})")
+            kind.site.widen(0, found.kind)
+            reader.emit(code(".append", out.text, convert(found.text, found.kind, kind.elem)))
 
         reader.decide(Value(BOOL, reader.truth(passed, node)), keep, lambda: None, None)
 
@@ -182,7 +191,7 @@ def range_items(reader: Any, args: Sequence[Value], node: Any) -> Iterated:
     def take(k: str) -> Value:
         return reader.temp(k, INT, bounds=bounds)
 
-    return Iterated(counted, get, False, f"for @ in {written}:", take)
+    return Iterated(counted, get, False, written, take)
 
 
 def content(reader: Any, kind: types.Type, place: int = 0) -> types.Type:
@@ -202,7 +211,7 @@ def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
         case types.List():
             return Iterated(
                 f"len({value.text})",
-                lambda k: reader.temp(f"list_item({value.text}, {k})", content(reader, kind)),
+                lambda k: reader.temp(code("list_item", value.text, k), content(reader, kind)),
                 changes=True,
             )
         case types.Array() if kind.ndim:
@@ -213,13 +222,13 @@ def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
             return Iterated(length, lambda k: character(reader, value, k))
         case types.Tuple():
             joined = None
-            for item in kind.items:
-                joined = reader.join(joined, item, node)
-            texts = [convert(f"{value.text}[{i}]", item, joined) for i, item in enumerate(kind.items)]
+            for each in kind.items:
+                joined = reader.join(joined, each, node)
+            texts = [convert(item_text(value.text, i), each, joined) for i, each in enumerate(kind.items)]
             if not texts:
                 return Iterated("0", lambda k: Value(INT, "0"))
-            made = reader.temp(f"({''.join(text + ', ' for text in texts)})", types.Tuple((joined,) * len(texts)))
-            return Iterated(str(len(texts)), lambda k: reader.temp(f"{made.text}[{k}]", joined))
+            made = reader.temp(code("()", *texts), types.Tuple((joined,) * len(texts)))
+            return Iterated(str(len(texts)), lambda k: reader.temp(item_text(made.text, k), joined))
         case types.Range():
             return Iterated(
                 f"len(range({value.text}[0], {value.text}[1], {value.text}[2]))",
@@ -237,8 +246,8 @@ def dict_items(reader: Any, value: Value, view: str) -> Iterated:
     kind = value.kind
 
     def both(k: str) -> Value:
-        first = reader.temp(f"{k}[0]", content(reader, kind))
-        return reader.tuple_of([first, reader.temp(f"{k}[1]", content(reader, kind, 1))])
+        first = reader.temp(item_text(k, 0), content(reader, kind))
+        return reader.tuple_of([first, reader.temp(item_text(k, 1), content(reader, kind, 1))])
 
     def one(k: str) -> Value:
         return reader.temp(k, content(reader, kind, 1 if view == "values" else 0))
@@ -246,7 +255,7 @@ def dict_items(reader: Any, value: Value, view: str) -> Iterated:
     def never(k: str) -> Value:
         raise reader.refuse("a dict that is looped over together with something else")
 
-    return Iterated("0", never, False, f"for @ in {value.text}.{view}():", both if view == "items" else one)
+    return Iterated("0", never, False, code(f".{view}", value.text), both if view == "items" else one)
 
 
 def character(reader: Any, value: Value, k: str) -> Value:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.compiled.translation.exact_types import CONFLICT, Dict, Scalar, Static, Tuple, Union
-from autobatch.compiled.translation.typed_text import Value
+from autobatch.compiled.translation.typed_text import Value, item_text
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds, reads
 from autobatch.program.python_text import code_of, text_of
@@ -161,8 +161,8 @@ def rebind(reader: Any, out: Value, names: Sequence[str]) -> Value:
     """After a call, bind the outer variables that it has bound; returns its value."""
     for place, name in enumerate(names):
         reader.locals.add(name)
-        reader.assign(name, reader.temp(f"{out.text}[{place + 1}]", out.kind.items[place + 1]))
-    return reader.temp(f"{out.text}[0]", out.kind.items[0])
+        reader.assign(name, reader.temp(item_text(out.text, place + 1), out.kind.items[place + 1]))
+    return reader.temp(item_text(out.text, 0), out.kind.items[0])
 
 
 def memoised(reader: Any, node: Any, memo: Value, args: Sequence[Value], call: Callable[[], Value]) -> Value:
@@ -183,7 +183,7 @@ def memoised(reader: Any, node: Any, memo: Value, args: Sequence[Value], call: C
     def known() -> Value:
         if memo.kind.value is None:
             reader.stop()
-        return reader.temp(f"{place}[{text}]", memo.kind.value)
+        return reader.temp(item_text(place, text), memo.kind.value)
 
     return reader.choice(f"{text} in {place}", known, computed, node)
 

@@ -13,7 +13,17 @@ import numpy as np
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Lines
-from autobatch.compiled.translation.typed_text import ANY, NO_CONSTANT, Bounds, Value, as_float, convert, numba_type
+from autobatch.compiled.translation.typed_text import (
+    ANY,
+    NO_CONSTANT,
+    Bounds,
+    Value,
+    as_float,
+    assigned,
+    code,
+    convert,
+    numba_type,
+)
 from autobatch.facts import operators
 
 OPERATORS = {each.syntax.__name__: each for each in operators.ARITHMETIC}
@@ -67,7 +77,7 @@ def _by_type(reader: Any, function: Any, values: list[Value], place: int) -> Val
     name = reader.declared(kind)
     for number, (scalar, lines, result) in enumerate(arms):
         if result is not None:
-            lines.append(f"{name} = {convert(result.text, result.kind, kind)}")
+            lines.append(assigned(name, convert(result.text, result.kind, kind)))
         is_last = bool(number) and number == len(arms) - 1
         word = "if" if number == 0 else "elif"
         reader.emit("else:" if is_last else f"{word} {held.text}[0] == {types.TAGS[scalar]}:", lines)
@@ -107,9 +117,9 @@ def tagged_operation(reader: Any, op: str, a: Value, b: Value) -> Value | None:
     if any(isinstance(kind, types.Scalar) and not kind.python for kind in kinds):
         return Value(numpys, out.text)
     tags = [f"({value.text}[0] > 3)" for value in (a, b) if isinstance(value.kind, types.Union)]
-    tag = f"select({' or '.join(tags)}, {types.TAGS[numpys]}, {types.TAGS[out.kind]})"
-    parts = f"0, {out.text}" if out.kind == FLOAT else f"{out.text}, 0.0"
-    return reader.temp(f"({tag}, {parts})", types.union_of([out.kind, numpys]))
+    tag = code("select", " or ".join(tags), str(types.TAGS[numpys]), str(types.TAGS[out.kind]))
+    parts = ("0", out.text) if out.kind == FLOAT else (out.text, "0.0")
+    return reader.temp(code("()", tag, *parts), types.union_of([out.kind, numpys]))
 
 
 def quick_compare(reader: Any, op: str, a: Value, b: Value) -> str | None:
@@ -126,7 +136,7 @@ def quick_compare(reader: Any, op: str, a: Value, b: Value) -> str | None:
 
 def as_int(value: Value) -> str:
     """An integer or bool as an int64."""
-    return value.text if value.kind.name == "int64" else f"int64({value.text})"
+    return value.text if value.kind.name == "int64" else code("int64", value.text)
 
 
 def cast(value: Value, to: types.Scalar) -> str:
@@ -135,7 +145,7 @@ def cast(value: Value, to: types.Scalar) -> str:
         return value.text
     if to.kind == "b":
         return f"({value.text} != 0)"
-    return f"{numba_type(to)}({value.text})"
+    return code(numba_type(to), value.text)
 
 
 def truth_of(value: Value) -> str:
@@ -182,16 +192,16 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
             raise reader.refuse(f"{op} of {kind}")
         if b.constant is NO_CONSTANT or not b.constant:
             reader.fail_if(f"{y} == 0", ZeroDivisionError if kind.python else None)
-        return reader.temp(f"{'floor_divide' if op == 'FloorDiv' else 'modulo'}({x}, {y})", kind)
+        return reader.temp(code("floor_divide" if op == "FloorDiv" else "modulo", x, y), kind)
     if op == "Pow" and kind.name == "float64" and b.constant is not NO_CONSTANT and b.constant == 2:
-        return reader.hoisted(x, f"squared({x})", kind)
+        return reader.hoisted(x, code("squared", x), kind)
     if op == "Pow":
         if not kind.python:
             guard_root(reader, b, x, y)  # the base may be an array without dimensions
-        return reader.temp(f"math.pow({x}, opaque({numba_type(kind)}({y})))", kind)
+        return reader.temp(code("math.pow", x, code("opaque", code(numba_type(kind), y))), kind)
     if op not in _PLAIN:
         raise reader.refuse(f"{op} of {a.kind} and {b.kind}")
-    return reader.temp(f"{x} {_PLAIN[op]} {y}", kind)
+    return reader.temp(code(_PLAIN[op], x, y), kind)
 
 
 def guard_root(reader: Any, exponent: Value, x: str, y: str) -> None:
@@ -224,7 +234,7 @@ def _guarded(reader: Any, op: str, kind: types.Scalar, a: Value, b: Value) -> Va
     else:
         out = Value(INT, reader.declared(INT))
         flag = reader.fresh("o")
-        reader.emit(f"{out.text}, {flag} = {_GUARDED[op]}({x}, {y})")
+        reader.emit(assigned(f"{out.text}, {flag}", code(_GUARDED[op], x, y)))
         reader.fail_if(f"{flag} != 0")
     return _of_dtype(reader, out.text, kind, bounds)
 
@@ -260,7 +270,7 @@ def _integer_power(reader: Any, kind: types.Scalar, a: Value, b: Value) -> Value
         return reader.temp(f"math.pow(float64({x}), opaque(float64({y})))", FLOAT)
     reader.fail_if(f"{y} < 0")
     out = reader.declared(INT)
-    reader.emit(f"{out}, o_{out} = integer_power({x}, {y})")
+    reader.emit(assigned(f"{out}, o_{out}", code("integer_power", x, y)))
     reader.fail_if(f"o_{out} != 0")
     return _of_dtype(reader, out, kind)
 
@@ -300,7 +310,7 @@ def negative(reader: Any, value: Value) -> Value:
         reader.stop()
     kind = result_of(reader, operator.neg, value.kind)
     if kind.kind == "f":
-        return reader.temp(f"-{value.text}", kind)
+        return reader.temp(code("-", value.text), kind)
     if kind.kind == "u":
         raise reader.refuse("the negative of an unsigned number")
     return _guarded(reader, "Sub", kind, Value(INT, "0", 0, Bounds(32, 0)), value)

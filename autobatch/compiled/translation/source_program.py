@@ -2,12 +2,12 @@
 
 import dataclasses
 import types as python_types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import FLOAT
-from autobatch.compiled.translation.typed_text import constructor, rep
+from autobatch.compiled.translation.typed_text import constructor, dummy, rep
 from autobatch.errors import Reason, Unsupported
 from autobatch.program import normal_form as nf
 from autobatch.program.python_text import text_of
@@ -57,7 +57,8 @@ class Instance:
         local: the `LocalFunction`, if it is made in another function; outer: variables of the functions around it that
             are passed to it, with their types; binds: those of them that it returns beside its result.
         raised: the exceptions that it can report to its caller; any other one leaves the example to Python.
-        variables: the type of each variable in its text; lines: the user's line that each was written for.
+        parameters, body: its text; variables: the type of each variable in it; lines: the user's line that each was
+            written for.
     """
 
     name: str
@@ -69,7 +70,8 @@ class Instance:
     binds: tuple[str, ...] = ()
     result: types.Type = None
     raised: list[Any] = dataclasses.field(default_factory=list)
-    text: str = ""
+    parameters: list[str] = dataclasses.field(default_factory=list)
+    body: Lines = dataclasses.field(default_factory=list)
     open: bool = False
     variables: dict[str, types.Type] = dataclasses.field(default_factory=dict)
     lines: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -219,11 +221,20 @@ class SourceProgram:
         """The arguments that all functions take: captured arrays, and the memos of module-level functions."""
         return "".join(f", {name}" for name in (*self.captured, *self.memos))
 
+    def written(self) -> list[Instance]:
+        """The functions, all but the kernel."""
+        return [instance for instance in self.instances.values() if instance in self.done]
+
     def text(self) -> str:
         """The source of all functions but the kernel."""
-        extra = self.extra()
-        made = [instance.text for instance in self.instances.values() if instance in self.done]
-        return self.makers() + "\n".join(made).replace("@extra@", extra)
+        made = [self.function(each, each.body) for each in self.written()]
+        return self.makers() + "\n".join(made)
+
+    def function(self, instance: Instance, body: Lines, more: Sequence[str] = ()) -> str:
+        """The source of one function with this body, and with more parameters."""
+        parameters = ", ".join(instance.parameters) + "@extra@" + "".join(f", {name}" for name in more)
+        lines = flat(["@jit", f"def {instance.name}({parameters}):", body, ""])
+        return "\n".join(lines).replace("@dummy@", dummy(instance.result)).replace("@extra@", self.extra())
 
 
 def _form(kind: types.Type) -> str:

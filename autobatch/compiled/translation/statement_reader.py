@@ -19,13 +19,24 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation import source_program, typed_text
 from autobatch.compiled.translation.exact_types import NONE, STR
 from autobatch.compiled.translation.source_program import Inline, Instance, Lines, SourceProgram
-from autobatch.compiled.translation.typed_text import ANY, NO_CONSTANT, Bounds, Value, convert, dummy, rep
+from autobatch.compiled.translation.typed_text import (
+    ANY,
+    NO_CONSTANT,
+    Bounds,
+    Value,
+    assigned,
+    code,
+    convert,
+    dummy,
+    item_text,
+    rep,
+)
 from autobatch.core.op import is_boxed
 from autobatch.errors import Unreachable, Unsupported
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds
 
-FAIL = "return 0, @dummy@"
+FAIL = code("return", "0", "@dummy@")
 """Leaves the example to Python. A function returns `1, value`; `0, dummy` (this); `exception's number, dummy`."""
 
 
@@ -127,7 +138,7 @@ class StatementReader:
     def temp(self, text: str, kind: types.Type, **facts: Any) -> Value:
         """A new variable with this value."""
         name = self.declared(kind)
-        self.emit(f"{name} = {text}")
+        self.emit(assigned(name, text))
         return Value(kind, name, **facts)
 
     def declared(self, kind: types.Type) -> str:
@@ -184,21 +195,21 @@ class StatementReader:
                     if loop is not None:
                         loop.left_by_raise = True
                 return [Inline(place), f"leave = {handlers.first + which}", "break"]
-        return [f"return {self.program.error_number(self.instance, error)}, @dummy@"]
+        return [code("return", str(self.program.error_number(self.instance, error)), "@dummy@")]
 
-    def propagate_error(self, code: str, raised: Sequence[type[BaseException]]) -> None:
+    def propagate_error(self, status: str, raised: Sequence[type[BaseException]]) -> None:
         """After a call: an exception that it raised goes to a handler here, or on to this function's caller."""
         if any(handlers.which(error) is not None for handlers in self.handlers for error in raised):
             for error in raised:
-                self.fail_if(f"{code} == {self.program.error_number(None, error)}", error)
-            self.fail_if(f"{code} != 1")
+                self.fail_if(f"{status} == {self.program.error_number(None, error)}", error)
+            self.fail_if(f"{status} != 1")
             return
         if self.instance.binds:
-            self.fail_if(f"{code} != 1")
+            self.fail_if(f"{status} != 1")
             return
         for error in raised:
             self.program.error_number(self.instance, error)
-        self.emit(f"if {code} != 1:", [f"return {code}, @dummy@"])
+        self.emit(f"if {status} != 1:", [code("return", status, "@dummy@")])
 
     def refuse(self, why: str, node: Any = None, instead: str = "") -> Unsupported:
         """The exception to raise where there is no compiled form, with the user's line."""
@@ -242,7 +253,7 @@ class StatementReader:
         if isinstance(value.kind, types.Static):
             self.env[name] = Variable(value.kind)
             return
-        self.emit(f"{self.variable(name, value.kind)} = {value.text}")
+        self.emit(assigned(self.variable(name, value.kind), value.text))
         old = self.env.get(name)
         if old is not None and old.maybe_unbound:
             self.emit(f"b_{self.variable(name, None)} = True")
@@ -267,7 +278,7 @@ class StatementReader:
             text = self.variable(name, known.kind)
             if isinstance(known.kind, types.Maybe) and not whole:
                 self.fail_if(f"not {text}[0]")
-                return self.temp(f"{text}[1]", known.kind.inner)
+                return self.temp(item_text(text, 1), known.kind.inner)
             return Value(known.kind, text, known.constant, known.bounds)
         local = self.instance.local
         if name in self.locals or (local is not None and name in local.around):
@@ -361,12 +372,12 @@ class StatementReader:
 
     def tuple_of(self, items: Sequence[Value]) -> Value:
         """A tuple of values."""
-        constant = tuple(item.constant for item in items)
+        constant = tuple(each.constant for each in items)
         known = NO_CONSTANT if any(each is NO_CONSTANT for each in constant) else constant
-        if any(isinstance(item.kind, types.Static) for item in items):
+        if any(isinstance(each.kind, types.Static) for each in items):
             return Value(types.Static(constant), "0", known, parts=list(items))
-        text = f"({''.join(item.text + ', ' for item in items)})"
-        return Value(types.Tuple(tuple(item.kind for item in items)), text, known, parts=list(items))
+        text = code("()", *(each.text for each in items))
+        return Value(types.Tuple(tuple(each.kind for each in items)), text, known, parts=list(items))
 
     # --- where ways meet
 
@@ -405,11 +416,11 @@ class StatementReader:
             known = env.get(name)
             flag = f"b_{self.variable(name, None)}" if wanted.maybe_unbound else ""
             if known is None:
-                out += [f"{target} = {dummy(wanted.kind)}", f"{flag} = False"]
+                out += [assigned(target, dummy(wanted.kind)), f"{flag} = False"]
                 continue
             source = self.variable(name, known.kind)
             if source != target:
-                out.append(f"{target} = {convert(source, known.kind, wanted.kind)}")
+                out.append(assigned(target, convert(source, known.kind, wanted.kind)))
             if flag and not known.maybe_unbound:
                 out.append(f"{flag} = True")
         return out
@@ -551,7 +562,7 @@ class StatementReader:
         without, none = dict(self.env), dict(self.env)
         without[name], none[name] = Variable(rest), Variable(NONE)
         target = self.variable(name, rest)
-        unpacked = f"{target} = {convert(source, kind, rest)}" if target != source else "pass"
+        unpacked = assigned(target, convert(source, kind, rest)) if target != source else "pass"
         nothing = f"{self.variable(name, NONE)} = 0"
         if not is_none_test:
             then, other = other, then
@@ -675,7 +686,7 @@ class StatementReader:
 
     def whole(self) -> None:
         """Read the function, and write its text into its instance."""
-        instance, form, code = self.instance, self.form, self.function.__code__
+        instance, form = self.instance, self.form
         names = form.parameters.names
         if form.parameters.named_rest:
             raise self.refuse("a function of any number of arguments", form)
@@ -683,7 +694,7 @@ class StatementReader:
         if form.outer and (local is None or not local.around.issuperset(form.outer)):
             raise self.refuse("a variable of a function around it that is bound", form)
         texts = []
-        bound = {*binds(form.body), *code.co_cellvars, *(name for name, _ in instance.outer)}
+        bound = {*binds(form.body), *self.function.__code__.co_cellvars, *(name for name, _ in instance.outer)}
         self.locals.update(name for name, _ in instance.outer if "." in name)
         for name, kind in [*zip(names, instance.kinds, strict=True), *instance.outer]:
             assert self.env is not None
@@ -705,15 +716,13 @@ class StatementReader:
             instance.result = result
             self.program.changes[0] += 1
         for place, value in self.returns:
-            place.append(f"return 1, {convert(value.text, value.kind, result)}")
+            place.append(code("return", "1", convert(value.text, value.kind, result)))
         if not self.returns:
             self.lines.append(FAIL)
-        body = [*(f"{name} = {text}" for text, name in self.at_first.items()), *_spread(self.lines)]
+        body = [*(assigned(name, text) for text, name in self.at_first.items()), *_spread(self.lines)]
         if self.program.recursive:
             body = [f"depth -= {self._frames()}", "if depth < 0:", [FAIL], *body]
-        head = f"def {instance.name}({', '.join(['table', 'depth', *texts])}@extra@):"
-        text = "\n".join(source_program.flat(["@jit", head, body])) + "\n"
-        instance.text = text.replace("@dummy@", dummy(result))
+        instance.parameters, instance.body = ["table", "depth", *texts], body
 
     def _frames(self) -> int:
         """The most that a call takes of Python's recursion limit: a memo and a generator have frames of their own."""

@@ -4,7 +4,6 @@ The body of a `try` is a loop that runs once. What is surely raised in it, and w
 reading: code sets `leave` and breaks out of the loops up to that `try`. Any other failure leaves the example to Python.
 """
 
-import ast
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,10 +13,11 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Inline, Lines
 from autobatch.compiled.translation.statement_reader import Handlers
-from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, parts_of
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, code, item_text, parts_of
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import reads
 from autobatch.program.lowering import lowered_value
+from autobatch.program.scopes import bound_names
 
 _LEAVES = nf.Return | nf.Jump
 
@@ -110,8 +110,8 @@ def match_statement(reader: Any, node: nf.Match) -> None:
 _HIDDEN = "captured."  # prefix of a captured name until its whole pattern has matched
 
 
-def _captured(pattern: ast.pattern) -> list[str]:
-    return [x.name for x in ast.walk(pattern) if isinstance(x, ast.MatchAs) and x.name is not None]
+def _captured(pattern: Any) -> list[str]:
+    return sorted(bound_names(pattern))
 
 
 def _all(reader: Any, tests: Sequence[Any], node: Any) -> Value:
@@ -120,19 +120,19 @@ def _all(reader: Any, tests: Sequence[Any], node: Any) -> Value:
     return reader.connected(tests[0](), lambda: _all(reader, tests[1:], node), True, node)
 
 
-def _matches(reader: Any, pattern: ast.pattern, value: Value) -> Value:
-    """The truth of a match; what the pattern captures is kept in hidden variables."""
-    kind = value.kind
-    match pattern:
-        case ast.MatchValue(value=wanted):
+def _matches(reader: Any, pattern: Any, value: Value) -> Value:
+    """The truth of a match of a pattern's syntax; what it captures is kept in hidden variables."""
+    match type(pattern).__name__:
+        case "MatchValue":
             return _truth(
-                reader, reader.compared("Eq", value, reader.expr(lowered_value(ast.unparse(wanted))), pattern), pattern
+                reader, reader.compared("Eq", value, reader.expr(lowered_value(pattern.value)), pattern), pattern
             )
-        case ast.MatchSingleton(value=None):
+        case "MatchSingleton" if pattern.value is None:
             return reader.compared("Is", value, reader.constant(None, pattern), pattern)
-        case ast.MatchSingleton(value=wanted) if kind == BOOL:
-            return Value(BOOL, value.text if wanted else f"(not {value.text})")
-        case ast.MatchAs(pattern=inner, name=name):
+        case "MatchSingleton" if value.kind == BOOL:
+            return Value(BOOL, value.text if pattern.value else f"(not {value.text})")
+        case "MatchAs":
+            inner, name = pattern.pattern, pattern.name
             matched = reader.constant(True, pattern) if inner is None else _matches(reader, inner, value)
 
             def bind() -> Value:
@@ -141,11 +141,11 @@ def _matches(reader: Any, pattern: ast.pattern, value: Value) -> Value:
                 return reader.constant(True, pattern)
 
             return matched if name is None else reader.connected(matched, bind, True, pattern)
-        case ast.MatchOr(patterns=patterns):
-            return _any(reader, patterns, value, pattern)
-        case ast.MatchSequence(patterns=patterns):
-            return _sequence(reader, patterns, value, pattern)
-        case ast.MatchClass():
+        case "MatchOr":
+            return _any(reader, pattern.patterns, value, pattern)
+        case "MatchSequence":
+            return _sequence(reader, pattern.patterns, value, pattern)
+        case "MatchClass":
             return _instance(reader, pattern, value)
     raise reader.refuse("a pattern of this form is not compiled", pattern)
 
@@ -156,16 +156,20 @@ def _truth(reader: Any, value: Value, node: Any) -> Value:
     return Value(BOOL, reader.truth(value, node))
 
 
-def _any(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: Any) -> Value:
+def _any(reader: Any, patterns: Sequence[Any], value: Value, node: Any) -> Value:
     if not patterns:
         return reader.constant(False, node)
     first = _matches(reader, patterns[0], value)
     return reader.connected(first, lambda: _any(reader, patterns[1:], value, node), False, node)
 
 
-def _sequence(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: Any) -> Value:
+def _is_star(pattern: Any) -> bool:
+    return type(pattern).__name__ == "MatchStar"
+
+
+def _sequence(reader: Any, patterns: Sequence[Any], value: Value, node: Any) -> Value:
     kind = value.kind
-    stars = [place for place, each in enumerate(patterns) if isinstance(each, ast.MatchStar)]
+    stars = [place for place, each in enumerate(patterns) if _is_star(each)]
     if isinstance(kind, types.Union | types.Maybe | types.Static | types.Range) or (
         stars and not isinstance(kind, types.Tuple)
     ):
@@ -176,10 +180,10 @@ def _sequence(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: 
             rest = len(parts) - len(patterns) + 1
             if rest < 0:
                 return reader.constant(False, node)
-            if patterns[stars[0]].name is not None:  # type: ignore[attr-defined]
+            if patterns[stars[0]].name is not None:
                 raise reader.refuse("a pattern that captures with *", node)
             parts = [*parts[: stars[0]], *parts[stars[0] + rest :]]
-            patterns = [each for each in patterns if not isinstance(each, ast.MatchStar)]
+            patterns = [each for each in patterns if not _is_star(each)]
         if len(parts) != len(patterns):
             return reader.constant(False, node)
         return _all(
@@ -192,15 +196,15 @@ def _sequence(reader: Any, patterns: Sequence[ast.pattern], value: Value, node: 
         if kind.elem is None:
             return same if not patterns else reader.constant(False, node)
         tests = [
-            lambda i=i, each=each: _matches(reader, each, reader.temp(f"list_item({value.text}, {i})", kind.elem))
+            lambda i=i, each=each: _matches(reader, each, reader.temp(code("list_item", value.text, str(i)), kind.elem))
             for i, each in enumerate(patterns)
         ]
         return reader.connected(same, lambda: _all(reader, tests, node), True, node)
     return reader.constant(False, node)
 
 
-def _instance(reader: Any, pattern: ast.MatchClass, value: Value) -> Value:
-    cls, own = reader.expr(lowered_value(ast.unparse(pattern.cls))).constant, class_of(value.kind)
+def _instance(reader: Any, pattern: Any, value: Value) -> Value:
+    cls, own = reader.expr(lowered_value(pattern.cls)).constant, class_of(value.kind)
     if not isinstance(cls, type) or own is None:
         raise reader.refuse(f"a pattern of a {value.kind}", pattern)
     if not issubclass(own, cls):
@@ -210,7 +214,7 @@ def _instance(reader: Any, pattern: ast.MatchClass, value: Value) -> Value:
         parts = [value.kind.names.index(name) for name in names]
         tests = [
             lambda at=at, each=each: _matches(
-                reader, each, reader.held(Value(value.kind.items[at], f"{value.text}[{at}]"))
+                reader, each, reader.held(Value(value.kind.items[at], item_text(value.text, at)))
             )
             for at, each in zip(parts, [*pattern.patterns, *pattern.kwd_patterns], strict=True)
         ]

@@ -50,6 +50,56 @@ def joined_bounds(reaches: Iterable[Bounds]) -> Bounds:
     return functools.reduce(Bounds.join, reaches)
 
 
+class Code(str):
+    """Text that says what is applied to which operands, each of which may be `Code` in turn.
+
+    Text without that may name values, but not pass on a number that carries a gradient (`taping.tape_writer`).
+
+    Attributes:
+        head: `f` of `f(x, y)`; `*` of `x * y`; `.f` of `x.f(y)`, `.f!` of `x.f`; `[]` of `x[y]`; `()` of a tuple; of a
+            line `=`, `+=`, `for` (its variable and what it runs over), `return` (status and value) or `call` (the
+            variables of the status and of the result, the function, the arguments).
+    """
+
+    head: str
+    operands: tuple[str, ...]
+
+
+def code(head: str, *operands: str) -> Code:
+    """The text in which `head` is applied to `operands`."""
+    first, rest = (operands or ("",))[0], operands[1:]
+    match head:
+        case "[]":
+            text = f"{first}[{', '.join(rest)}]"
+        case "()":
+            text = f"({''.join(each + ', ' for each in operands)})"
+        case "for":
+            text = f"for {first} in {rest[0]}:"
+        case "return":
+            text = f"return {first}, {rest[0]}"
+        case "call":
+            text = f"{first}, {rest[0]} = {rest[1]}({', '.join(rest[2:])}@extra@)"
+        case _ if head[0] == ".":
+            text = f"{first}{head[:-1]}" if head[-1] == "!" else f"{first}{head}({', '.join(rest)})"
+        case _ if head[0].isalpha():
+            text = f"{head}({', '.join(operands)})"
+        case _:
+            text = f" {head} ".join(operands) if rest else head + first
+    out = Code(text)
+    out.head, out.operands = head, operands
+    return out
+
+
+def assigned(target: str, text: str) -> Code:
+    """The line `target = text`."""
+    return code("=", target, text)
+
+
+def item_text(text: str, place: int | str) -> Code:
+    """The text of an item."""
+    return code("[]", text, str(place))
+
+
 @dataclasses.dataclass(slots=True)
 class Value:
     """A value in compiled code.
@@ -76,7 +126,7 @@ class Value:
 
 def parts_of(value: Value) -> list[Value]:
     """The items of a tuple, whose text must be a name."""
-    return value.parts or [Value(kind, f"{value.text}[{i}]") for i, kind in enumerate(value.kind.items)]
+    return value.parts or [Value(kind, item_text(value.text, i)) for i, kind in enumerate(value.kind.items)]
 
 
 def numba_type(kind: types.Scalar) -> str:
@@ -130,13 +180,13 @@ def dummy(kind: types.Type) -> str:
         case types.RandomStream():
             return "np.zeros(6, np.uint64)"
         case types.Tuple() | types.Struct():
-            return f"({''.join(dummy(item) + ', ' for item in kind.items)})"
+            return code("()", *map(dummy, kind.items))
         case types.Range():
             return "(0, 0, 1)"
         case types.Maybe():
             return f"(False, {dummy(kind.inner)})"
         case types.List() | types.Set() | types.Dict():
-            return f"new_{rep(kind)}()"
+            return code(f"new_{rep(kind)}")
     return "0"
 
 
@@ -157,26 +207,26 @@ def convert(text: str, kind: types.Type, to: types.Type) -> str:
         case _ if rep(kind) == rep(to):
             pass
         case types.Maybe(), types.Maybe():
-            return f"({text}[0], {convert(f'{text}[1]', kind.inner, to.inner)})"
+            return code("()", item_text(text, 0), convert(item_text(text, 1), kind.inner, to.inner))
         case _, types.Maybe():
-            return dummy(to) if kind == NONE else f"(True, {convert(text, kind, to.inner)})"
+            return dummy(to) if kind == NONE else code("()", "True", convert(text, kind, to.inner))
         case types.Maybe(), _:
-            return "0" if to == NONE else convert(f"{text}[1]", kind.inner, to)
+            return "0" if to == NONE else convert(item_text(text, 1), kind.inner, to)
         case types.Scalar(), types.Union():
-            word, number = ("0", f"float64({text})") if kind.kind == "f" else (f"int64({text})", "0.0")
-            return f"({types.TAGS[kind]}, {'0' if kind == NONE else word}, {number})"
+            word, number = ("0", code("float64", text)) if kind.kind == "f" else (code("int64", text), "0.0")
+            return code("()", str(types.TAGS[kind]), "0" if kind == NONE else word, number)
         case types.Union(), types.Scalar():
-            payload = f"{text}[{2 if to.kind == 'f' else 1}]"
-            payload = payload if to.name in ("int64", "float64") else f"{numba_type(to)}({payload})"
+            payload = item_text(text, 2 if to.kind == "f" else 1)
+            payload = payload if to.name in ("int64", "float64") else code(numba_type(to), payload)
             return "0" if to == NONE else payload
         case types.Scalar(), types.Scalar():
-            return f"{numba_type(to)}({text})"
+            return code(numba_type(to), text)
         case ((types.Tuple() | types.Struct()), (types.Tuple() | types.Struct())):
-            items = [convert(f"{text}[{i}]", a, b) for i, (a, b) in enumerate(zip(kind.items, to.items, strict=True))]
-            return f"({''.join(item + ', ' for item in items)})"
+            pairs = enumerate(zip(kind.items, to.items, strict=True))
+            return code("()", *(convert(item_text(text, i), a, b) for i, (a, b) in pairs))
     return text
 
 
 def as_float(value: Value) -> str:
     """A number as a float64."""
-    return value.text if value.kind.name == FLOAT.name else f"float64({value.text})"
+    return value.text if value.kind.name == FLOAT.name else code("float64", value.text)

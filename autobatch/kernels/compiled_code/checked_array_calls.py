@@ -47,6 +47,36 @@ def fill_rows(out, rows):
 
 
 @jit
+def array_of(items, like):
+    """The numbers of a list as an array of numbers like `like`."""
+    out = np.empty(len(items), np.dtype(type(like)))
+    for k in range(len(items)):
+        out[k] = items[k]
+    return out
+
+
+@jit
+def listed(items):
+    """The elements in a new list."""
+    return list(items)
+
+
+@jit
+def reorder(items, order):
+    """`items[k] = items[order[k]]` for all k at once."""
+    items[:] = [items[k] for k in order]
+
+
+@jit
+def repeated_text(text, times):
+    """`text * times` of a string's code points."""
+    out = np.empty(text.size * max(times, 0), text.dtype)
+    for k in range(out.size):
+        out[k] = text[k % text.size]
+    return out
+
+
+@jit
 def where_aligned(condition, x, y):
     """`np.where` of arrays of the same shape, in C order; a new array."""
     out = np.empty_like(x)
