@@ -7,8 +7,6 @@ from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds
 from autobatch.program.python_text import Writer, text, text_of
 
-_COLUMN = 58  # where what is live begins
-
 
 def printed(function: nf.Closure) -> str:
     """A function's normal form, a statement a line, each with the names that may be read after it.
@@ -104,4 +102,4 @@ class _Printer:
     def line(self, depth: int, words: str, live: Iterable[str] = ()) -> str:
         words = "    " * depth + words
         names = ", ".join(sorted(self.known.intersection(live)))
-        return f"{words:<{_COLUMN}}  # {names}" if names else words
+        return f"{words:<58}  # {names}" if names else words

@@ -1,6 +1,6 @@
 """Gradients of compiled code: a pass over its lines writes the place on the tape of each number that may carry one.
 
-The lines that readers write consist of small steps whose meaning is known (`typed_text.Code`). The pass keeps each
+The lines that readers write consist of small steps whose meaning is known (`typed_text.Applied`). The pass keeps each
 step, so values, guards and errors are the same, and writes beside it what happens to the places. An item of an array
 has its place at the same index of an array of places; a list has a list of places, a tuple a tuple of them. Where
 numbers are computed with, a node with the partial derivatives is pushed (`kernels.compiled_code.gradient_tape`).
@@ -23,7 +23,7 @@ from autobatch.compiled.taping.derivatives import CONSTANT, is_constant, meaning
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram
-from autobatch.compiled.translation.typed_text import Code, assigned, code, item_text, rep
+from autobatch.compiled.translation.typed_text import Applied, assigned, code, item_text, rep
 from autobatch.errors import Unsupported
 
 _ZERO = "int64(0)"
@@ -56,12 +56,12 @@ def in_memory(kind: Any) -> bool:
     return any(each is None or each == NONE or isinstance(each, in_place) for each in types.within(kind))
 
 
-def _codes(body: Lines) -> Iterator[Code]:
+def _codes(body: Lines) -> Iterator[Applied]:
     """The lines of known structure, of all depths."""
     for line in body:
         if isinstance(line, list):
             yield from _codes(line)
-        elif isinstance(line, Code):
+        elif isinstance(line, Applied):
             yield line
 
 
@@ -155,7 +155,7 @@ class _ShadowedFunction:
 
     def _reach(self, text: str) -> None:
         """Activate the variables that may share memory with a value."""
-        if isinstance(text, Code):
+        if isinstance(text, Applied):
             for each in text.operands if text.head == "()" else text.operands[:1] if text.head in _MOVED else ():
                 self._reach(each)
         elif text.isidentifier() and in_memory(self.kinds.get(text)):
@@ -163,12 +163,12 @@ class _ShadowedFunction:
 
     def _spread(self, head: str, *operands: str) -> None:
         match head, operands:
-            case "=", (name, value) if not isinstance(name, Code):
+            case "=", (name, value) if not isinstance(name, Applied):
                 if self.carries(value):
                     self._activate(name)
                 if name in self.active and in_memory(self.kinds.get(name)):
                     self._reach(value)
-            case "=" | "+=", (Code() as target, value):
+            case "=" | "+=", (Applied() as target, value):
                 self._put(target.operands[0], value)
             case "call", (_, name, called, *given):
                 callee = self.shadows.functions[called]
@@ -205,7 +205,7 @@ class _ShadowedFunction:
         """Activate `holder` if `value`, stored in it, carries a gradient; and an item stored in an active list."""
         if self.carries(value):
             self._reach(holder)
-        while isinstance(holder, Code):
+        while isinstance(holder, Applied):
             holder = holder.operands[0]
         kind = self.kinds.get(holder)
         if holder in self.active and isinstance(kind, types.List) and in_memory(kind.elem):
@@ -214,7 +214,7 @@ class _ShadowedFunction:
     def kind_of(self, text: str) -> Any:
         """The type of a variable or of a known part of it; None for anything else."""
         match text:
-            case Code(head="[]", operands=(value, place)) if place.isdigit():
+            case Applied(head="[]", operands=(value, place)) if place.isdigit():
                 kind = self.kind_of(value)
                 if isinstance(kind, types.Tuple | types.Struct):
                     return kind.items[int(place)]
@@ -226,7 +226,7 @@ class _ShadowedFunction:
 
     def carries(self, text: str) -> bool:
         """True if a value may carry a gradient."""
-        if not isinstance(text, Code):
+        if not isinstance(text, Applied):
             return text in self.active or not self.active.isdisjoint(_names(text))
         head, operands = text.head, text.operands
         if head in CONSTANT or head in _MADE or head in _FORM or head.startswith("new_"):
@@ -281,7 +281,7 @@ class _ShadowedFunction:
             if isinstance(line, list):
                 out.append([*start, *self._block(line)])
                 start = []
-            elif isinstance(line, Code) and line.head == "for" and line.operands[0] in self.active:
+            elif isinstance(line, Applied) and line.head == "for" and line.operands[0] in self.active:
                 name, items = line.operands
                 k = self._fresh()
                 out.append(f"for {k} in range(len({items})):")
@@ -295,7 +295,7 @@ class _ShadowedFunction:
         return f"p{self.count}"
 
     def _line(self, line: str) -> Lines:
-        if not isinstance(line, Code):
+        if not isinstance(line, Applied):
             if line == SEED:
                 return self.seeding
             is_header = line.startswith(_HEADERS) or (line.startswith("for ") and " in range(" in line)
@@ -307,7 +307,7 @@ class _ShadowedFunction:
                 self._check(value)
                 if name in self.active:
                     return self._assign(name, value, line)
-                if isinstance(name, Code) and self.carries(name.operands[0]):
+                if isinstance(name, Applied) and self.carries(name.operands[0]):
                     return [line, assigned(self.place(name), self._into(name.operands[0], value))]
                 if self.carries(value) and carries(self.kind_of(name)) and not name.isidentifier():
                     raise self.refuse(line, "it is kept where no gradient goes")
@@ -330,7 +330,7 @@ class _ShadowedFunction:
 
     def _check(self, text: str) -> None:
         """Refuse what Python refuses of a number with a gradient: making an int of it."""
-        if isinstance(text, Code):
+        if isinstance(text, Applied):
             if text.head in ("int64", "uint64") and self.carries(text.operands[0]):
                 raise self.refuse(text, "an int is made of a number that carries it")
             for each in text.operands:
@@ -350,7 +350,7 @@ class _ShadowedFunction:
 
     def _assign(self, name: str, value: str, line: str) -> Lines:
         kind = self.kinds.get(name)
-        if isinstance(value, Code) and value.head.startswith("new_"):
+        if isinstance(value, Applied) and value.head.startswith("new_"):
             if not isinstance(kind, types.List):
                 raise self.refuse(value, f"a {type(kind).__name__.lower()} of numbers that carry it")
             self._container(kind)
@@ -372,7 +372,7 @@ class _ShadowedFunction:
         called = f"{callee.instance.name}({', '.join(given)}@extra@{''.join(', ' + each for each in more)})"
         return [f"{', '.join(targets)} = {called}"]
 
-    def _effect(self, head: str, operands: Sequence[str], line: Code) -> Lines:
+    def _effect(self, head: str, operands: Sequence[str], line: Applied) -> Lines:
         known = self._array_loop(head, operands)
         if known is not None:
             ufunc, *sources = known
@@ -479,7 +479,7 @@ class _ShadowedFunction:
             kind: the type of the value, or of the variable that it goes into.
             out: the variable that already holds the value, if any.
         """
-        head, operands = (text.head, text.operands) if isinstance(text, Code) else ("", ())
+        head, operands = (text.head, text.operands) if isinstance(text, Applied) else ("", ())
         if head == "()":
             items = kind.items if isinstance(kind, types.Tuple | types.Struct) else (None,) * len(operands)
             places = [self.place(each, item) for each, item in zip(operands, items, strict=True)]
@@ -503,7 +503,7 @@ class _ShadowedFunction:
                 return f"np.full({shape}, {self.scalar(number)}, np.int64)"
             case "array_of", (items, _):
                 return f"array_of({self.place(items)}, {_ZERO})"
-            case "np.concatenate", (Code() as parts,):
+            case "np.concatenate", (Applied() as parts,):
                 return f"np.concatenate(({''.join(self._of_array(each) + ', ' for each in parts.operands)}))"
             case "where_aligned", (condition, *choices):
                 return f"taped_where(tape, {condition}, {', '.join(map(self._of_array, choices))})"
@@ -526,7 +526,7 @@ class _ShadowedFunction:
         """The text of places for a value that carries no gradient: zeros, in the value's form."""
         nested = types.Tuple | types.Struct | types.Union | types.Maybe | types.List
         own = kind if isinstance(kind, nested) else self.kind_of(text)
-        if isinstance(text, Code) and (text.head in _MADE or text.head == "np.full"):
+        if isinstance(text, Applied) and (text.head in _MADE or text.head == "np.full"):
             return f"np.zeros({text.operands[0]}, np.int64)"
         return self._zeros(out or text, own if isinstance(own, types.Array | nested) else kind)
 

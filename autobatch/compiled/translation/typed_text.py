@@ -50,8 +50,8 @@ def joined_bounds(reaches: Iterable[Bounds]) -> Bounds:
     return functools.reduce(Bounds.join, reaches)
 
 
-class Code(str):
-    """Text that says what is applied to which operands, each of which may be `Code` in turn.
+class Applied(str):
+    """Text that says what is applied to which operands, each of which may be `Applied` in turn.
 
     Text without that may name values, but not pass on a number that carries a gradient (`taping.tape_writer`).
 
@@ -65,7 +65,7 @@ class Code(str):
     operands: tuple[str, ...]
 
 
-def code(head: str, *operands: str) -> Code:
+def code(head: str, *operands: str) -> Applied:
     """The text in which `head` is applied to `operands`."""
     first, rest = (operands or ("",))[0], operands[1:]
     match head:
@@ -85,17 +85,17 @@ def code(head: str, *operands: str) -> Code:
             text = f"{head}({', '.join(operands)})"
         case _:
             text = f" {head} ".join(operands) if rest else head + first
-    out = Code(text)
+    out = Applied(text)
     out.head, out.operands = head, operands
     return out
 
 
-def assigned(target: str, text: str) -> Code:
+def assigned(target: str, text: str) -> Applied:
     """The line `target = text`."""
     return code("=", target, text)
 
 
-def item_text(text: str, place: int | str) -> Code:
+def item_text(text: str, place: int | str) -> Applied:
     """The text of an item."""
     return code("[]", text, str(place))
 
