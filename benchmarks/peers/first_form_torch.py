@@ -336,8 +336,8 @@ def ctc(params: Tree) -> dict[str, Step]:
     def padded(frames: Any, sounds: Any) -> torch.Tensor:
         x = pad_sequence(_tensors(frames))
         log_p = torch.log_softmax(torch.tanh(x @ p["w"]) @ p["out"], 2)
-        lengths = [torch.tensor([len(each) for each in column]) for column in (frames, sounds)]
-        each = F.ctc_loss(log_p, torch.from_numpy(np.concatenate(sounds)), *lengths, reduction="none")
+        times, counts = (torch.tensor([len(each) for each in column]) for column in (frames, sounds))
+        each = F.ctc_loss(log_p, torch.from_numpy(np.concatenate(sounds)), times, counts, reduction="none")
         return each.mean()
 
     return {"torch padded": _step(p, padded)}
