@@ -15,11 +15,12 @@ import numpy as np
 from autobatch.autodiff.tape import Tape
 from autobatch.blocks.program import Program, Step
 from autobatch.blocks.tracing import Traced, Tracer
-from autobatch.core.abstract_eval import Affine, aval_of
-from autobatch.core.batched import Batched, Packed
+from autobatch.core.abstract_eval import SHORTEST, Affine, aval_of
+from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
+from autobatch.ops.rules.sizes import padded_width
 
 B = Affine({"B": 1})  # the number of examples
 
@@ -31,12 +32,14 @@ class Flat:
     Slots: the operands, the cotangents of the outputs, the constants, then one for each step.
 
     Attributes:
-        operands, cotangents: the number of each.
+        operands, cotangents: the number of each; the last operands are the lengths (B,) that the program does not know,
+            int64, in the order of `Program.lengths`.
         constants: {slot: value}.
         steps: forward in `steps[:forward]`, the rest backward; an attribute may be `Affine` in `B`.
         outputs: the slot of each output; gradients: the slot of each wanted operand's gradient, None if it has none.
         kinds: the `Aval` of each slot.
         batched: which outputs have the batch axis.
+        least: of every length that the program does not know; 0 if it knows all.
     """
 
     operands: int
@@ -48,10 +51,14 @@ class Flat:
     gradients: list[int | None]
     kinds: list[Any]
     batched: list[bool]
+    least: int
 
 
 def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], given: Sequence[bool]) -> Flat | None:
     """The batched form of a program; None if there is none that is valid for every B.
+
+    Where a size of the program is an unknown length, each example has its own, at least 1, and data is padded to the
+    longest, at least `SHORTEST`.
 
     Args:
         batched: which operands have a row for each example.
@@ -64,6 +71,10 @@ def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], gi
         tracer.input(aval_of((B, *kind.shape), kind.dtype) if own else kind)
         for kind, own in zip(kinds, batched, strict=True)
     ]
+    lengths: dict[Any, Lengths] = {}
+    for name in program.lengths:
+        longest = Affine({name: 1})
+        Lengths.unknown(tracer.input(aval_of((B,), np.dtype(np.int64))), longest, lengths)
     own_results = program.varying(batched)
     cts = [
         tracer.input(aval_of((B, *result.shape) if own else result.shape, result.dtype)) if use else None
@@ -74,7 +85,7 @@ def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], gi
     slots: list[Any] = []
     for position, (kind, own) in enumerate(zip(kinds, batched, strict=True)):
         box: Any = leaves.get(position, inputs[position])
-        slots.append(Batched(box, kind.shape) if own else box)
+        slots.append(Batched(box, [lengths.get(size, size) for size in kind.shape]) if own else box)
     slots += program.constants
     try:
         for step in program.steps:
@@ -90,7 +101,16 @@ def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], gi
     if tracer.failed is not None or any(type(value) is Affine for value in tracer.constants.values()):
         return None
     return Flat(
-        len(inputs), sum(given), tracer.constants, tracer.steps, forward, outputs, gradients, tracer.avals, own_results
+        len(inputs) + len(program.lengths),
+        sum(given),
+        tracer.constants,
+        tracer.steps,
+        forward,
+        outputs,
+        gradients,
+        tracer.avals,
+        own_results,
+        max([SHORTEST, *[1 - size.number for size in lengths]]) if lengths else 0,
     )
 
 
@@ -122,7 +142,9 @@ def _apply(tracer: Tracer, step: Step, operands: Sequence[Any], aval: Any) -> An
     out = op.rule(op, operands, step.params)
     if tuple(out.data.shape) != (B, *aval.shape) or out.data.dtype != aval.dtype:
         tracer.fail(f"{op.name} by its rule is another array")
-    return Batched(out.data, aval.shape)
+    if tuple(map(padded_width, out.sizes)) != aval.shape:
+        tracer.fail(f"{op.name} by its rule is of other lengths")
+    return Batched(out.data, out.sizes)
 
 
 def _value(x: Any) -> Any:

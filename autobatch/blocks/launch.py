@@ -8,7 +8,7 @@ that have a batch axis and operands that carry a gradient.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from autobatch.blocks.numpy_codegen import (
     take_parts,
 )
 from autobatch.blocks.program import Program, SplitLookups, split_lookups
-from autobatch.core.batched import Batched
+from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import config
 from autobatch.core.current_region import check_time
 from autobatch.core.diagnostics import underflow_is_ignored
@@ -94,9 +94,10 @@ class Form:
         outputs: the number of the program's results; `forward` returns them and then the values saved for `backward`.
         batched: which outputs have the batch axis.
         wanted: the positions of the operands that carry a gradient.
+        least: of every length that the program does not know.
     """
 
-    __slots__ = ("_backward", "_flat", "_forward", "_parts", "_saved", "batched", "outputs", "wanted")
+    __slots__ = ("_backward", "_flat", "_forward", "_parts", "_saved", "batched", "least", "outputs", "wanted")
 
     def __init__(self, flat: Flat, wanted: tuple[int, ...]) -> None:
         code, self._saved = forward_code(flat)
@@ -107,6 +108,7 @@ class Form:
         self._parts: list[list[int]] = []
         self.wanted = wanted
         self.batched = flat.batched
+        self.least = flat.least
         self.outputs = len(flat.outputs)
 
     def forward(self, operands: Sequence[Any]) -> tuple[Any, ...]:
@@ -186,6 +188,27 @@ def launch_rows(
     return step_by_step(program, operands, fallbacks)
 
 
+def launch_padded(
+    program: Program, data: Sequence[Any], rows: tuple[bool, ...], lengths: Mapping[str, Lengths]
+) -> list[Any] | None:
+    """`launch_rows` of a program that does not know all lengths, by its compiled form.
+
+    Args:
+        data: padded to the longest, which is at least `core.abstract_eval.SHORTEST`.
+        lengths: by name.
+
+    Returns:
+        None if it is not compiled yet or cannot be, an example is too short for it, or NumPy would warn, perhaps about
+        padding. Then each op has to run by itself.
+    """
+    own = [lengths[name].values for name in program.lengths]
+    try:
+        with np.errstate(divide="raise", over="raise", invalid="raise"):
+            return _compiled(program, [*data, *own], rows, min([int(each.min(initial=1 << 30)) for each in own]))
+    except FloatingPointError:
+        return None
+
+
 def split_for(program: Program, rows: Sequence[bool]) -> SplitLookups | None:
     """A program split into look-ups and the rest; None unless all examples share the tables and have their own ids.
 
@@ -203,8 +226,12 @@ def inputs_of_rest(split: SplitLookups, data: Sequence[Any], rows_of: Callable[[
     return [*[data[slot] for slot in split.inputs], *rows]
 
 
-def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> list[Any] | None:
-    """Run the compiled form of a program; None if there is none (yet), or none for such operands."""
+def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...], shortest: int = 0) -> list[Any] | None:
+    """Run the compiled form of a program; None if there is none (yet), or none for such operands.
+
+    Args:
+        data: with the lengths that the program does not know, if any; shortest: of these.
+    """
     wanted = []
     for position, x in enumerate(data):
         kind = type(x)
@@ -219,7 +246,7 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...]) -> 
         data = [off_tape(x) for x in data]
         wanted = []
     form = form_of(program, rows, tuple(wanted))
-    if form is None:
+    if form is None or shortest < form.least:
         return None
     results = block_p(*data, call=_TapedLaunch(form)) if wanted else form.forward(data)
     if False not in form.batched:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.batched_program import B, Flat
+from autobatch.blocks.batched_program import Flat
 from autobatch.blocks.program import Step
 from autobatch.core.abstract_eval import Affine, Aval, aval_of, unknown_lengths
 from autobatch.core.cotangent import Product
@@ -264,9 +264,13 @@ class NumpyWriter:
         """Write the lines before the steps."""
         for slot, value in self.code.constants.items():
             self.names[f"v{slot}"] = value
-        counted = next((slot for slot in self.code.inputs if self.code.kinds[slot].shape[:1] == (B,)), None)
-        if counted is not None:
-            self.lines.append(f"n = v{counted}.shape[0]")
+        known: set[str] = set()
+        for slot in self.code.inputs:
+            for axis, size in enumerate(self.code.kinds[slot].shape):
+                name = next(iter(size.factors)) if type(size) is Affine else ""
+                if name and name not in known and size == Affine({name: 1}):
+                    known.add(name)
+                    self.lines.append(f"{_variable(name)} = v{slot}.shape[{axis}]")
 
     def finish(self) -> str:
         """Write the lines after the steps, and return the whole source."""
@@ -335,12 +339,18 @@ class NumpyWriter:
 
 
 def shape_text(value: Any) -> str:
-    """A value as Python source in which `n` is the number of examples."""
+    """A value as Python source in which `n` is the number of examples, `size_x` the longest of lengths `x`."""
     if type(value) is tuple:
         return f"({''.join(shape_text(part) + ', ' for part in value)})"
     if isinstance(value, Affine):
-        return f"{value.factors['B']} * n + {value.number}"
+        return " + ".join(
+            [*(f"{factor} * {_variable(name)}" for name, factor in value.factors.items()), str(value.number)]
+        )
     return repr(value)
+
+
+def _variable(length: str) -> str:
+    return "n" if length == "B" else f"size_{length}"
 
 
 _FEW_ROWS = 512  # products of fewer rows are joined with others of the same matrix

@@ -1,11 +1,12 @@
 """`Program`: a straight-line run of ops on one example's arrays, as flat steps; and how to split one into parts."""
 
 import dataclasses
+import functools
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from autobatch.core.abstract_eval import Aval, Weak, freeze_params
+from autobatch.core.abstract_eval import Aval, Weak, freeze_params, unknown_lengths
 from autobatch.core.op import Op
 from autobatch.tables.lookup import lookup_p
 
@@ -45,7 +46,17 @@ class Program:
     """
 
     __slots__ = (
-        "__weakref__", "_skeleton", "avals", "constants", "forms", "groups", "inputs", "outputs", "split", "steps",
+        "__dict__",
+        "__weakref__",
+        "_skeleton",
+        "avals",
+        "constants",
+        "forms",
+        "groups",
+        "inputs",
+        "outputs",
+        "split",
+        "steps",
         "views",
     )  # fmt: skip
 
@@ -74,6 +85,11 @@ class Program:
         if self._skeleton is False:
             self._skeleton = _skeleton(self)
         return self._skeleton
+
+    @functools.cached_property
+    def lengths(self) -> tuple[str, ...]:
+        """The names of the lengths that it does not know, sorted."""
+        return tuple(sorted(unknown_lengths(tuple([aval.shape for aval in self.avals]))))
 
     @property
     def results(self) -> tuple[Any, ...]:

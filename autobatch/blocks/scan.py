@@ -70,10 +70,11 @@ class Scan:
         stepped: which of those have separate rows for each step.
         listed: the outputs whose values at all steps are wanted.
         steps: the number of lanes of each step, or the test for lanes that go on; with a test, none has separate rows.
+        lengths: those that the program does not know, of each lane; data is padded to the longest.
     """
 
     __slots__ = (
-        "_form", "_others", "_taken", "_widths", "listed", "program", "rows", "states", "stepped", "steps",
+        "_form", "_others", "_taken", "_widths", "lengths", "listed", "program", "rows", "states", "stepped", "steps",
     )  # fmt: skip
 
     def __init__(
@@ -84,7 +85,9 @@ class Scan:
         stepped: Sequence[int],
         listed: Sequence[int],
         steps: Stepped | Test,
+        lengths: Sequence[np.ndarray] = (),
     ) -> None:
+        self.lengths = list(lengths)
         self.program = program
         self.states = list(states)
         self.rows = rows
@@ -107,6 +110,8 @@ class Scan:
         self._form = form_of(self.program, self.rows, tuple(sorted(wanted)))
         if self._form is None or False in self._form.batched:
             return False
+        if any(each.min(initial=1 << 30) < self._form.least for each in self.lengths):
+            return False
         return not isinstance(self.steps, Test) or self.steps.is_ready()
 
     def __call__(self, states: Sequence[Any], operands: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -126,12 +131,13 @@ class Scan:
         """Run the steps on plain arrays."""
         count = len(self.states)
         now = list(data[:count])
-        args: list[Any] = [None] * len(self.rows)
+        args: list[Any] = [*[None] * len(self.rows), *self.lengths]
         for i, x in zip(self._others, data[count:], strict=True):
             args[i] = x
         outputs = [output for output, _ in self.states]
         feeds = [(place, operand) for place, (_, operand) in enumerate(self.states) if operand is not None]
         staying = [i for i in self._others if self.rows[i] and i not in self.stepped]
+        staying += range(len(self.rows), len(args))
         buffers = [(i, args[i]) for i in self.stepped]
         moves = _prefixes(self.steps, buffers, args) if isinstance(self.steps, Stepped) else _tested(self.steps, now)
         last = [np.empty_like(x) for x in now]

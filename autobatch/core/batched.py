@@ -18,6 +18,7 @@ import numpy as np
 
 from autobatch.core.config import config
 from autobatch.core.current_region import check_time, has_deadline
+from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop, OverTime
 
 
@@ -37,12 +38,36 @@ class Lengths:
     def __init__(self, values: Any) -> None:
         self.values = np.array(values, dtype=np.int64)
         self.values.flags.writeable = False
-        self.known: dict[int, np.ndarray] = {}
+        self.known: dict[Any, Any] = {}
         self.derived: dict[Any, Any] = {}
 
-    def mask(self, width: int) -> np.ndarray:
+    @classmethod
+    def unknown(cls, values: Any, longest: Any, others: "dict[Any, Lengths]") -> "Lengths":
+        """Lengths that are recorded, none of them 0; in a recording, those of one longest are the same.
+
+        Args:
+            values: stands for (B,) int64; longest: an `Affine`, which stands for the longest.
+            others: {longest: lengths} of the recording, to which these are added.
+        """
+        out = cls.__new__(cls)
+        out.values, out.known = values, {}
+        out.derived = {"zero": False, "longest": longest, "others": others}
+        return others.setdefault(longest, out)
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if they are recorded, and have no values yet."""
+        return "others" in self.derived
+
+    def plus(self, number: int) -> "Lengths":
+        """Unknown lengths that are longer by a number; they have to stay above 0 (`blocks.batched_program`)."""
+        return Lengths.unknown(self.values + number, self.max() + number, self.derived["others"])
+
+    def mask(self, width: int) -> Any:
         """(B, width) bool: True where a position is inside its example."""
         out = self.known.get(width)
+        if out is None and self.is_unknown:
+            out = self.known[width] = prefix_mask(self.values, width)
         if out is None:
             out = np.arange(width) < self.values[:, None]
             out.flags.writeable = False
@@ -51,7 +76,9 @@ class Lengths:
 
     def max(self) -> int:
         """The longest, 0 for no example."""
-        return int(self.values.max(initial=0))
+        if "longest" not in self.derived:
+            self.derived["longest"] = int(self.values.max(initial=0))
+        return self.derived["longest"]
 
     def has_zero(self) -> bool:
         """True if any example has length 0 (cached)."""
@@ -64,6 +91,18 @@ class Lengths:
 
     def __repr__(self) -> str:
         return f"Lengths({self.values.tolist()})"
+
+
+def _prefix_mask(lengths: Any, *, width: int) -> np.ndarray:
+    return np.arange(width) < np.expand_dims(lengths, -1)
+
+
+_prefix_mask_p = Op("prefix_mask", _prefix_mask, kind="padding")
+
+
+def prefix_mask(lengths: Any, width: Any) -> Any:
+    """(..., width) bool, True where a position is below its length."""
+    return _prefix_mask_p(lengths, width=width) if is_boxed(lengths) else _prefix_mask(lengths, width=width)
 
 
 Size = int | Lengths

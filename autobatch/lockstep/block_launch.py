@@ -6,7 +6,8 @@ after the block; else None, and the statements run one by one.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,16 @@ import numpy as np
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast
-from autobatch.blocks.launch import launch_rows
+from autobatch.batches.unpadded import padded
+from autobatch.blocks.launch import launch_padded, launch_rows
 from autobatch.blocks.program import Program
 from autobatch.blocks.tracing import trace
-from autobatch.core.abstract_eval import WEAK, aval_of, is_non_c_order
+from autobatch.core.abstract_eval import SHORTEST, WEAK, Affine, aval_of, is_non_c_order
+from autobatch.core.batched import Lengths, Size, same_size
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
+from autobatch.ops.rules.padding import to_width
 from autobatch.program.scopes import Guard
 
 _NUMERIC = frozenset("biufc")
@@ -32,19 +36,22 @@ def is_new(out: Any) -> bool:
     return is_contiguous(out) or (is_non_c_order(out) and getattr(out, "_view", None) is None)
 
 
-def input_signature(value: Any, static: bool) -> tuple[Any, Any] | None:
-    """(hashable key, aval for tracing or None for a constant) of a block input; None for unsupported values."""
+def input_signature(value: Any, static: bool, lengths: dict[str, Lengths]) -> tuple[Any, Any] | None:
+    """(hashable key, aval for tracing or None for a constant) of a block input; None for unsupported values.
+
+    Args:
+        lengths: those of earlier inputs, by the name that an unknown size has for them; new ones are added.
+    """
     kind: Any = type(value)
     if kind is MaskedBatch:
-        data = value.data
+        data = padded(value.data)
         plain = type(data) is np.ndarray or (type(data) is TapeArray and type(data._ab_value) is np.ndarray)
-        if not plain or value.is_ragged or data.dtype.kind not in _NUMERIC or value.scalar is not None:
+        if not plain or data.dtype.kind not in _NUMERIC or value.scalar is not None:
             return None
         scalar = is_scalar(value)
         non_c_order = is_non_c_order(value)
-        return ("b", value.sizes, data.dtype, scalar, non_c_order), aval_of(
-            value.sizes, data.dtype, scalar, non_c_order
-        )
+        sizes = tuple([_unknown_size(size, lengths) if type(size) is Lengths else size for size in value.sizes])
+        return ("b", sizes, data.dtype, scalar, non_c_order), aval_of(sizes, data.dtype, scalar, non_c_order)
     if kind in WEAK and not static:
         return ("w", kind), WEAK[kind]
     if isinstance(value, np.generic) and not static:
@@ -61,13 +68,36 @@ def input_signature(value: Any, static: bool) -> tuple[Any, Any] | None:
     return (("c", kind, repr(value)), None) if static and isinstance(value, _INDEX) else None
 
 
-def as_batch(rows: Any, kind: tuple[Any, bool, bool], region: Any) -> Any:
+def _unknown_size(size: Lengths, lengths: dict[str, Lengths]) -> Affine:
+    """The size that stands for the lengths of an input; equal lengths are one size."""
+    name = next((name for name, known in lengths.items() if same_size(known, size)), f"x{len(lengths)}")
+    lengths.setdefault(name, size)
+    return Affine({name: 1})
+
+
+def _known_size(size: Any, lengths: Mapping[str, Lengths]) -> Any:
+    """The lengths that an unknown size stands for in this call; any other size as it is."""
+    if type(size) is not Affine:
+        return size
+    ((name, factor),) = size.factors.items()
+    own = lengths[name]
+    if factor == 1 and not size.number:
+        return own
+    return own.derived.setdefault(size, Lengths(size.at({name: own.values})))
+
+
+def as_batch(
+    rows: Any, kind: tuple[Any, bool, bool], region: Any, lengths: Mapping[str, Lengths] = MappingProxyType({})
+) -> Any:
     """Wrap an array that a block computed, one row per lane, as a batch.
 
     Args:
         kind: (sizes of an example's array, True for a 0-d array, True if it may not be in C order).
+        lengths: of the region's lanes, by the names that unknown sizes have for them.
     """
     sizes, zero_dim, non_c_order = kind
+    if lengths:
+        sizes = tuple([_known_size(size, lengths) for size in sizes])
     batch = MaskedBatch.of_data(rows, sizes, region)
     if non_c_order:
         batch._ab_set_order(True)
@@ -123,6 +153,9 @@ class _Unreadable:
 
 _CONSTANT_LEAVES = frozenset((bool, int, str, type(None), np.dtype))  # a float is an operand: it may change often
 _NOT_READ = (("u",), None)  # the signature of a leaf that a block cannot read
+
+_LEAST_FILLED = 0.25  # of padded data
+_MOST_PADDED = 1 << 19  # bytes of an operand; in larger arrays, Python's time between the ops does not count
 
 _MOST_PROGRAMS = 16  # per site; with more, shapes vary too much for tracing to pay
 _MOST_FAILURES = 4  # in one call; then the statements run one by one
@@ -183,7 +216,7 @@ class Site:
             values = tuple(self.unpacked(values))
         if run is None:
             root.blocks[self] = run = BlockRun(self)
-        elif run.suits(values):
+        elif run.suits(values, region):
             return run(values, region)
         return run.start(values, region)
 
@@ -223,6 +256,8 @@ class Site:
             return out if len(out) > 1 else out[0]  # one result is not in a tuple
 
         program = trace(body, [kinds[i] for i in places])
+        if program is not None and any(type(value) is Affine for value in program.constants):
+            program = None  # it reads a length as a number
         if program is not None and len(values) > count:  # leave out the leaves that it does not read
             read = {slot for step in program.steps for slot in step.args}
             slots = [slot for slot, i in enumerate(places) if i < count or slot in read]
@@ -251,10 +286,11 @@ class BlockRun:
         self.failures = 0
         self.program: Program | None = None
 
-    def suits(self, values: Sequence[Any]) -> bool:
+    def suits(self, values: Sequence[Any], region: Any) -> bool:
         """True if the current program, found for an earlier step's operands, accepts these too."""
         if self.program is None:
             return False
+        lengths: dict[str, Lengths] = {}
         for i, constant in self.constants:  # first: where containers differ, so do the places of their leaves
             value = values[i]
             if value is not constant and (type(value) is not type(constant) or value != constant):
@@ -268,7 +304,9 @@ class BlockRun:
                 return False
         for i, sizes, dtype, scalar, non_c_order in self.batches:
             value = values[i]
-            if type(value) is not MaskedBatch or value.sizes != sizes or value.data.dtype is not dtype:
+            if type(value) is not MaskedBatch or value.data.dtype is not dtype:
+                return False
+            if value.sizes != sizes and not _are_lengths(region.narrow(value).sizes, sizes, lengths):
                 return False
             if value.scalar is not None or (not sizes and is_scalar(value) is not scalar):
                 return False
@@ -285,9 +323,14 @@ class BlockRun:
             self.failures = _MOST_FAILURES
             return None
         static = self.site.static
-        kinds = [input_signature(value, constant) for value, constant in zip(values, static)]  # noqa: B905
+        lengths: dict[str, Lengths] = {}
+        count = len(static)
+        own = [region.narrow(x) if type(x) is MaskedBatch and x.is_ragged else x for x in values[:count]]
+        values = [*own, *values[count:]]
+        kinds = [input_signature(value, constant, lengths) for value, constant in zip(values, static)]  # noqa: B905
         kinds += [
-            input_signature(value, type(value) in _CONSTANT_LEAVES) or _NOT_READ for value in values[len(static) :]
+            input_signature(value, type(value) in _CONSTANT_LEAVES, lengths) or _NOT_READ
+            for value in values[len(static) :]
         ]
         if None in kinds or not any(kind[0][0] == "b" for kind in kinds):  # type: ignore[index]
             self.failures += 1
@@ -330,10 +373,57 @@ class BlockRun:
             data.append(value)
         return data
 
-    def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...]:
+    def with_lengths(self, values: Sequence[Any], region: Any) -> tuple[list[Any], dict[str, Lengths]] | None:
+        """The operands as arrays, those of equal lengths padded to one width, and the lengths by name.
+
+        None if a block gains nothing: it is for small arrays with little padding.
+        """
         assert self.program is not None
-        results = launch_rows(self.program, self.data(values, region), self.rows)
-        return tuple([as_batch(rows, kind, region) for rows, kind in zip(results, self.outputs, strict=True)])
+        data: list[Any] = []
+        lengths: dict[str, Lengths] = {}
+        widths: dict[str, int] = {}
+        for i, kind in zip(self.operands, self.program.inputs, strict=True):
+            value = values[i]
+            if type(value) is MaskedBatch:
+                batch = value if value.region is region else region.narrow(value)
+                value = padded(batch.data)
+                for axis, (size, own) in enumerate(zip(kind.shape, batch.sizes, strict=True)):
+                    if type(size) is Affine:
+                        (name,) = size.factors
+                        lengths.setdefault(name, own)
+                        width = widths.setdefault(name, value.shape[axis + 1])
+                        value = to_width(value, axis + 1, width)
+            data.append(value)
+        for name, own in lengths.items():
+            if widths[name] < SHORTEST or own.values.sum() < _LEAST_FILLED * region.count * widths[name]:
+                return None
+        return None if max([x.nbytes for x in data if hasattr(x, "nbytes")]) > _MOST_PADDED else (data, lengths)
+
+    def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...] | None:
+        assert self.program is not None
+        if not self.program.lengths:
+            results = launch_rows(self.program, self.data(values, region), self.rows)
+            return tuple([as_batch(rows, kind, region) for rows, kind in zip(results, self.outputs, strict=True)])
+        found = self.with_lengths(values, region)
+        made = None if found is None else launch_padded(self.program, found[0], self.rows, found[1])
+        if found is None or made is None:
+            self.failures += 1
+            self.program = None
+            return None
+        return tuple([as_batch(*each, region, found[1]) for each in zip(made, self.outputs, strict=True)])
+
+
+def _are_lengths(own: Sequence[Size], sizes: Sequence[Any], lengths: dict[str, Lengths]) -> bool:
+    """True if these sizes are those, or the lengths that unknown ones stand for, which are noted in `lengths`."""
+    if len(own) != len(sizes):
+        return False
+    for size, wanted in zip(own, sizes, strict=True):
+        if type(wanted) is not Affine:
+            if size is not wanted and size != wanted:
+                return False
+        elif type(size) is not Lengths or not same_size(lengths.setdefault(next(iter(wanted.factors)), size), size):
+            return False
+    return True
 
 
 def launch_without_warnings(program: Program, data: Sequence[Any], rows: Sequence[bool]) -> list[Any] | None:

@@ -4,7 +4,8 @@ Rewritten code calls the loop's `ScanSite` at the end of each step. If the remai
 block's program is known, the loop's items are rows, other inputs are unchanged), they run as one `blocks.scan.Scan`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,8 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.blocks.launch import is_plain
 from autobatch.blocks.program import Hoisted, Program, hoisted
 from autobatch.blocks.scan import Scan, Stepped, Test
-from autobatch.core.batched import Batched
+from autobatch.core.abstract_eval import Affine, unknown_lengths
+from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
 from autobatch.lockstep.block_launch import BlockRun, Site, as_batch, launch_without_warnings
@@ -23,6 +25,7 @@ from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import Enumerated, Ranges, RowSequence, SharedSequence, Zipped, rows_of
 from autobatch.ops.rules.aliasing import has_views, write
+from autobatch.ops.rules.padding import to_width
 from autobatch.ops.rules.row_gather import put_rows_p, rows_between
 from autobatch.ops.rules.sizes import lane_lengths
 from autobatch.tables.table import EmbeddingTable
@@ -39,6 +42,7 @@ class Steps(NamedTuple):
         program: the body without hoisted parts; data: its operands; rows: per operand, True if it has a row per lane.
         places: for each operand, its index among the body's inputs; None for a hoisted result.
         stepped: indices of the operands with separate rows in each step.
+        lengths: those of the lanes that the program does not know, by name.
     """
 
     program: Program
@@ -46,6 +50,12 @@ class Steps(NamedTuple):
     rows: tuple[bool, ...]
     places: list[int | None]
     stepped: list[int]
+    lengths: Mapping[str, Lengths] = MappingProxyType({})
+
+    def scan(self, states: Sequence[tuple[int, int | None]], listed: Sequence[int], steps: Stepped | Test) -> Scan:
+        """The scan of these steps; its arguments are those of `Scan`."""
+        own = [self.lengths[name].values for name in self.program.lengths]
+        return Scan(self.program, states, self.rows, self.stepped, listed, steps, own)
 
 
 class ScanSite:
@@ -123,7 +133,7 @@ class ScanSite:
             return None
         values = self.body.unpacked(values)
         tested = tested if self.test is None else self.test.unpacked(tested)
-        if not run.suits(values):
+        if not run.suits(values, region):
             return None
         if not all(type(x) is MaskedBatch and x.region is region for x in states):
             return None
@@ -145,22 +155,24 @@ class ScanSite:
     ) -> None:
         assert self.test is not None
         test: BlockRun | None = region.root.blocks.get(self.test)
-        if test is None or test.program is None or not test.suits(tested) or self._rows(run, values, region):
+        if test is None or test.program is None or not test.suits(tested, region) or self._rows(run, values, region):
+            return
+        assert run.program is not None
+        if run.program.lengths or test.program.lengths:
             return
         (result,) = test.program.results
         if len(loop.at_head) != 1 or result.dtype != np.bool_ or result.ndim:
             return
-        assert run.program is not None
         each = Steps(run.program, run.data(values, region), run.rows, list(run.operands), [])
         where = [self.tested[i] if i < len(self.tested) else None for i in test.operands]
         if any(type(tested[i]) is MaskedBatch and at is None for i, at in zip(test.operands, where, strict=True)):
             return
         going = Test(test.program, where, [tested[i] for i in test.operands])
-        found = _run(Scan(each.program, self._states(each), each.rows, (), (), going), states, each.data)
+        found = _run(each.scan(self._states(each), (), going), [x.data for x in states], each.data)
         if found is None:
             return
         loop.at_head = []
-        loop.ended.append((region, tuple(self._batches(run, found[0], region))))
+        loop.ended.append((region, tuple(self._batches(run, found[0], region, {}))))
 
     def _for(
         self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any],
@@ -185,8 +197,14 @@ class ScanSite:
             return None
         steps = Stepped(counts, [0, *np.cumsum(counts).tolist()])
         listed_outputs = sorted({*self.listed, *[output for output, _, _ in self.stores]})
-        scan = Scan(each.program, self._states(each), each.rows, each.stepped, listed_outputs, steps)
-        found = _run(scan, states, each.data)
+        feeds = self._states(each)
+        if each.lengths and not self._suits_lengths(each, feeds, listed_outputs):
+            return None
+        scan = each.scan(feeds, listed_outputs, steps)
+        first_states = [
+            x.data if operand is None else each.data[operand] for x, (_, operand) in zip(states, feeds, strict=True)
+        ]
+        found = _run(scan, first_states, each.data)
         if found is None:
             return None
         last, listed = found
@@ -199,7 +217,7 @@ class ScanSite:
             one.append_steps(as_batch(made, kind, None), _items(kind, made, steps, regions), regions)
         for output, base, _ in self.stores:
             _store_rows(bases[base], outputs[output], first, steps)
-        out = self._batches(run, last, region)
+        out = self._batches(run, last, region, each.lengths)
         if lists:
             for each in out:
                 region.root.freeze(each)
@@ -233,18 +251,29 @@ class ScanSite:
         """
         program = run.program
         assert program is not None
-        data = run.data(values, region)
+        lengths: Mapping[str, Lengths] = MappingProxyType({})
+        if program.lengths:
+            found = run.with_lengths(values, region)
+            if found is None:
+                return None
+            data, lengths = found
+        else:
+            data = run.data(values, region)
         for at, i in enumerate(run.operands):
             if i in rows:
-                data[at] = rows[i].packed(first, last)
+                packed = rows[i].packed(first, last)
+                for axis, size in enumerate(program.inputs[at].shape):
+                    if type(size) is Affine:  # of the lane, at every step
+                        packed = to_width(packed, axis + 1, data[at].shape[axis + 1])
+                data[at] = packed
         items = [at for at, i in enumerate(run.operands) if i in rows]
         key = program, *items
         if key not in self.hoists:
             fixed = [at for at, own in enumerate(run.rows) if not own]
             self.hoists[key] = hoisted(program, items, fixed)
         parts = self.hoists[key]
-        if parts is None:
-            return Steps(program, data, run.rows, list(run.operands), items)
+        if parts is None or parts.early.lengths:
+            return Steps(program, data, run.rows, list(run.operands), items, lengths)
         early = launch_without_warnings(
             parts.early, [data[at] for at in parts.early_inputs], [at in items for at in parts.early_inputs]
         )
@@ -255,7 +284,12 @@ class ScanSite:
         places = [*[run.operands[at] for at in kept], *[None] * len(early)]
         stepped = [place for place, at in enumerate(kept) if at in items]
         return Steps(
-            parts.rest, [*[data[at] for at in kept], *early], own, places, [*stepped, *range(len(kept), len(own))]
+            parts.rest,
+            [*[data[at] for at in kept], *early],
+            own,
+            places,
+            [*stepped, *range(len(kept), len(own))],
+            lengths,
         )
 
     def _states(self, steps: Steps) -> list[tuple[int, int | None]]:
@@ -263,8 +297,23 @@ class ScanSite:
         operand = {state: i for i, state in enumerate(states) if state is not None}
         return [(output, operand.get(place)) for place, output in enumerate(self.states)]
 
-    def _batches(self, run: BlockRun, data: Sequence[Any], region: Any) -> list[Any]:
-        return [as_batch(rows, run.outputs[output], region) for rows, output in zip(data, self.states, strict=True)]
+    @staticmethod
+    def _suits_lengths(steps: Steps, states: Sequence[tuple[int, int | None]], listed: Sequence[int]) -> bool:
+        """True if what is kept of each step is of known sizes, and each state keeps its lengths."""
+        kinds, results = steps.program.inputs, steps.program.results
+        if any(unknown_lengths(results[output].shape) for output in listed):
+            return False
+        return all(
+            results[output].shape == kinds[operand].shape
+            if operand is not None
+            else not unknown_lengths(results[output].shape)
+            for output, operand in states
+        )
+
+    def _batches(self, run: BlockRun, data: Sequence[Any], region: Any, lengths: Mapping[str, Lengths]) -> list[Any]:
+        return [
+            as_batch(rows, run.outputs[output], region, lengths) for rows, output in zip(data, self.states, strict=True)
+        ]
 
 
 class LookedUpRows:
@@ -378,9 +427,16 @@ def _is_of_rows(sequence: Any) -> bool:
 
 
 def _run(scan: Scan, states: Sequence[Any], operands: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
-    """The results of a scan; None if it is not compiled yet."""
-    data = [x.data for x in states]
-    return scan(data, operands) if scan.is_ready(data, operands) else None
+    """The results of a scan; None if it is not compiled yet, or NumPy would warn, perhaps about padding."""
+    if not scan.is_ready(states, operands):
+        return None
+    if not scan.lengths:
+        return scan(states, operands)
+    try:
+        with np.errstate(divide="raise", over="raise", invalid="raise"):
+            return scan(states, operands)
+    except FloatingPointError:
+        return None
 
 
 def _plain_read(base: Any, keys: Sequence[tuple[str, Any]]) -> Any:

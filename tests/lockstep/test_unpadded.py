@@ -201,6 +201,7 @@ def test_few_or_full_rows_stay_as_they_are():
         with (
             inspect.replaced(unpadded, **sizes),
             inspect.watched(padded_batch, "unpadded", after=lambda made, *args: type(made)) as kinds,
+            ab.options(blocks=False),
         ):
             batch(dense, strict=True)(batch_of(examples), W, V)
         return kinds[-1]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.batched import Batched, Lengths, padding_mask, prefix_mask
 from autobatch.core.config import config
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.diagnostics import underflow_is_ignored
@@ -155,7 +155,7 @@ def _zero_behind(ct: Any, counts: Any) -> Any:
 
 
 def _inside(counts: Any, width: int) -> Any:
-    return np.arange(width) < np.expand_dims(counts, -1)
+    return prefix_mask(counts, width)
 
 
 def _without_the_rest(x: Any, counts: Any) -> Any:

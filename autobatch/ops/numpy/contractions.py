@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import Affine, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
 from autobatch.core.cotangent import Product, unbroadcast
 from autobatch.core.op import Op, is_boxed
@@ -24,6 +24,7 @@ from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.dispatch import UFUNCS, as_array, cast, expect, implements, name_of
 from autobatch.ops.rules.padding import align, fill, fill_p, mask_padding, speculate
 from autobatch.ops.rules.sizes import (
+    are_unknown,
     broadcast_size,
     differ_somewhere,
     first_difference,
@@ -150,7 +151,7 @@ def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
         return Batched(op(*(x.data if isinstance(x, Batched) else x for x in operands), spec=spec), out_sizes)
     boxed = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)
     padded_shape(lane_count(operands), out_sizes)
-    products = _lane_by_lane(inputs, result, operands, sizes)
+    products = None if are_unknown(tuple(sizes.values())) else _lane_by_lane(inputs, result, operands, sizes)
     if products is not None:
         return Batched(products, out_sizes)
     padded_shape(lane_count(operands), tuple(sizes.values()), _BYTES_OF_A_PRODUCT)
@@ -328,12 +329,16 @@ def _matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
         return unbroadcast(matmul_p(y, np.expand_dims(ct, -1))[..., 0], x)
     if y_rank == 1:
         if position:
+            if is_of_unknown_count(ct):
+                return unbroadcast(tall_product_p(x, np.expand_dims(ct, -1))[:, 0], y)
             width = shape_of(y)[0]
             return unbroadcast(matmul_p(np.reshape(ct, (-1,)), np.reshape(x, (_size(ct), width))), y)
         return unbroadcast(np.expand_dims(ct, -1) * y, x)
     if position == 0:
         return unbroadcast(matmul_p(ct, mt(y)), x)
     if y_rank == 2 and x_rank > 2:
+        if is_of_unknown_count(ct):
+            return unbroadcast(tall_product_p(x, ct), y)
         rows = _size(ct) // max(shape_of(y)[1], 1) if shape_of(y)[1] else math.prod(shape_of(x)[:-1])
         flat = np.reshape(x, (rows, shape_of(y)[0]))
         return unbroadcast(matmul_p(mt(flat), np.reshape(ct, (rows, shape_of(y)[1]))), y)
@@ -342,6 +347,27 @@ def _matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
 
 def _size(x: Any) -> int:
     return math.prod(shape_of(x))
+
+
+def is_of_unknown_count(x: Any) -> bool:
+    """True if the number of elements is a product of sizes that are not known."""
+    return sum([type(size) is Affine for size in shape_of(x)]) > 1
+
+
+def _tall_product(x: Any, y: Any) -> Any:
+    rows = math.prod(x.shape[:-1])
+    return np.matmul(x.reshape(rows, x.shape[-1]).T, y.reshape(rows, y.shape[-1]))
+
+
+# tall_product(x, y): (d, m), the product of x and y over all rows, (..., d) and (..., m), whose number is not known.
+tall_product_p = Op(
+    "tall_product",
+    _tall_product,
+    vjp=lambda position, ct, out, args, params: (
+        matmul_p(args[0], ct) if position else matmul_p(args[1], np.swapaxes(ct, 0, 1))
+    ),
+    kind="contraction",
+)
 
 
 def _matmul_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import Affine, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
@@ -95,7 +95,8 @@ def _concatenate(*arrays: Any, axis: int) -> Any:
 def _concatenate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     axis = params["axis"]
     first = sum(shape_of(x)[axis] for x in args[:position])
-    part = ct[(slice(None),) * axis + (slice(first, first + shape_of(args[position])[axis]),)]
+    last = None if position + 1 == len(args) else first + shape_of(args[position])[axis]
+    part = ct[(slice(None),) * axis + (slice(first, last),)]
     return unbroadcast(part, args[position])
 
 
@@ -144,8 +145,20 @@ def _stack_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batc
     return Batched(op(*data, axis=axis + 1), sizes)
 
 
+# repeated(x, batch): (B, ...), the same value for each example of a batch whose number of examples is not known.
+repeated_p = Op(
+    "repeated",
+    lambda x, batch: np.broadcast_to(x, (len(batch), *np.shape(x))),
+    vjp=lambda position, ct, out, args, params: None if position else unbroadcast(ct, args[0]),
+    kind="padding",
+)
+
+
 def _concatenate_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     lanes, axis = lane_count(operands), params["axis"]
+    if type(lanes) is Affine:
+        some = next(x.data for x in operands if isinstance(x, Batched))
+        operands = [x if isinstance(x, Batched) else Batched(repeated_p(x, some), shape_of(x)) for x in operands]
     parts = [as_batched(x, lanes) for x in operands]
     data, sizes = _common(
         parts, axis, "all the input array dimensions except for the concatenation axis must match exactly"
@@ -154,6 +167,10 @@ def _concatenate_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -
     joined = op(*data, axis=axis + 1)
     if not any(isinstance(size, Lengths) for size in along):
         sizes[axis] = sum(along)
+        return Batched(joined, sizes)
+    *before, size = along
+    if isinstance(size, Lengths) and size.is_unknown and not any(isinstance(each, Lengths) for each in before):
+        sizes[axis] = size.plus(sum(before))
         return Batched(joined, sizes)
     total = np.zeros(lanes, np.int64)
     for size in along:

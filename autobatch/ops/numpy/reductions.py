@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Size, padding_mask
+from autobatch.core.batched import Batched, Lengths, Size, padding_mask, prefix_mask
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import Unsupported, note_example
@@ -59,13 +59,15 @@ def shifted(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(axis + 1 for axis in axes)
 
 
+def reduces_nothing(x: Batched, axes: Sequence[int]) -> bool:
+    """True if a reduced dimension is empty in some example."""
+    sizes = [x.sizes[axis] for axis in axes]
+    return any(size.has_zero() if isinstance(size, Lengths) else size == 0 for size in sizes)
+
+
 def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
     """Raise ValueError if an example reduces an empty dimension, as NumPy does even if the result is empty, too."""
-    for axis in axes:
-        size = x.sizes[axis]
-        if size == 0 or (isinstance(size, Lengths) and size.has_zero()):
-            break
-    else:
+    if not reduces_nothing(x, axes):
         return
     empty = np.broadcast_to(np.asarray(counts(x.sizes, axes) == 0), (x.batch_size,))
     if empty.any():
@@ -186,7 +188,8 @@ def _first_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
     width = shape_of(hit)[-1]
     if width == 0:
         return np.zeros(shape_of(x), dtype_of(ct))
-    first = np.expand_dims(np.argmax(hit, axis=-1), -1) == np.arange(width)
+    place = np.argmax(hit, axis=-1)
+    first = prefix_mask(place + 1, width) & ~prefix_mask(place, width)
     first = _from_last(first & hit, axes, shape_of(x))
     return np.where(first, ct, np.zeros((), dtype_of(ct)))
 

@@ -14,7 +14,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import Unsupported
 from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, shifted, sum_p
+from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, reduces_nothing, shifted, sum_p
 from autobatch.ops.rules import dispatch
 from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, expect, implements
 from autobatch.ops.rules.index_rule import on_axis
@@ -56,7 +56,7 @@ def _mean_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
         return Batched(op(x.data, **{**params, "axis": shifted(axes)}), sizes)
     dtype, given = dtype_of(x.data), params.get("dtype")
     working, result = _working(dtype, given), _result(dtype, given)
-    if np.any(np.asarray(counts(x.sizes, axes)) == 0) and x.batch_size:
+    if reduces_nothing(x, axes) and x.batch_size:
         warnings.warn("Mean of empty slice.", RuntimeWarning, stacklevel=2)
     total = _total(x, axes, keepdims, working)
     mean = total / _divisor(x, axes, keepdims).astype(np.zeros(0, working).real.dtype)

@@ -238,9 +238,10 @@ def basic_index(
         if kind == "i":
             at = int(next(operands))
             if isinstance(size, Lengths):
-                if at < 0:
+                if at < 0 or (at and size.is_unknown):
                     return None
-                _check_lanes(at, size.values, axis)
+                if not size.is_unknown:
+                    _check_lanes(at, size.values, axis)
             elif not -size <= at < size:
                 raise _out_of_bounds(at, axis, f"{size}")
             out.append(at)
@@ -250,6 +251,8 @@ def basic_index(
                 new.append(size)
             elif not isinstance(size, Lengths):
                 new.append(len(range(*slice(start, stop, step).indices(size))))
+            elif size.is_unknown and step in (None, 1) and (start or 0) >= 0 and (stop or -1) < 0:
+                new.append(size.plus((stop or 0) - (start or 0)))
             elif (start or 0) < 0 or (stop is not None and stop < 0) or (step is not None and step < 0):
                 return None
             else:

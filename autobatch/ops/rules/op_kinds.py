@@ -17,6 +17,7 @@ from autobatch.facts.operators import COMPARISONS
 from autobatch.ops.rules.dispatch import UFUNCS
 from autobatch.ops.rules.padding import align, end_to_end, speculate, spread, to_widths
 from autobatch.ops.rules.sizes import (
+    are_unknown,
     broadcast_sizes,
     has_lengths,
     lane_count,
@@ -115,6 +116,8 @@ def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) ->
             if Lengths not in map(type, x.sizes):
                 return Batched(op(x.data, **params), x.sizes)
             data = x.data
+            if op.pad is not None and are_unknown(x.sizes):
+                return _aligned(op, operands, params)
             return Batched(speculate(lambda: op(data, **params), lambda: _aligned(op, operands, params).data), x.sizes)
     elif len(operands) == 2:
         y = operands[1]
@@ -140,7 +143,7 @@ def _alike(op: Op, operands: Sequence[Any], params: dict[str, Any], x: Any, y: A
     else:
         data, shared = (x, y) if isinstance(left, Batched) else (y, x)
         simple = not is_boxed(shared) or hasattr(data, "_ab_unpadded")  # its gradient sums over lanes
-    if not simple:
+    if not simple or (op.pad is not None and are_unknown(sizes)):
         return _aligned(op, operands, params)
     return Batched(speculate(lambda: op(x, y, **params), lambda: _aligned(op, operands, params).data), sizes)
 
@@ -177,6 +180,8 @@ def _aligned(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched
         harmless = [_fill_all(x, mask, 1 if pad is None else pad) for x, pad in zip(arrays, pads, strict=True)]
         return op(*harmless, **params)
 
+    if op.pad is not None and are_unknown(sizes):  # a warning would end the launch of the block
+        return Batched(cleaned(), sizes)
     return Batched(speculate(lambda: op(*arrays, **params), cleaned), sizes)
 
 

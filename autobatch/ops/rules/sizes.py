@@ -26,7 +26,7 @@ def padded_width(size: Size) -> int:
 def padded_shape(lanes: int, sizes: Sequence[Size], itemsize: float = 8.0) -> tuple[int, ...]:
     """The shape (B, *padded) of an array for B examples of these sizes, which is about to be made (`check_padding`)."""
     widths = tuple(map(padded_width, sizes))
-    if has_lengths(sizes):
+    if has_lengths(sizes) and type(lanes) is int:
         check_padding(lanes, sizes, widths, itemsize)
     return lanes, *widths
 
@@ -162,6 +162,11 @@ def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
 def has_lengths(sizes: Sequence[Size]) -> bool:
     """True if some dimension is ragged, i.e. its size differs between examples (`Lengths`)."""
     return Lengths in map(type, sizes)
+
+
+def are_unknown(sizes: Sequence[Size]) -> bool:
+    """True if some lengths are recorded, and have no values yet."""
+    return any(isinstance(size, Lengths) and size.is_unknown for size in sizes)
 
 
 def size_per_lane(size: Size) -> np.ndarray:
