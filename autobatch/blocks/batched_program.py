@@ -15,14 +15,14 @@ import numpy as np
 from autobatch.autodiff.tape import Tape
 from autobatch.blocks.program import Program, Step
 from autobatch.blocks.tracing import Traced, Tracer
-from autobatch.core.abstract_eval import SHORTEST, Affine, aval_of
+from autobatch.core.abstract_eval import EXAMPLES, SHORTEST, Affine, aval_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.sizes import padded_width
 
-B = Affine({"B": 1})  # the number of examples
+B = Affine({EXAMPLES: 1})
 
 
 @dataclasses.dataclass(slots=True, eq=False, repr=False)

@@ -18,7 +18,7 @@ import numpy as np
 from autobatch.blocks.batched_program import B
 from autobatch.blocks.numpy_codegen import Code, assemble_p
 from autobatch.blocks.program import Step
-from autobatch.core.abstract_eval import Aval, sizes_at
+from autobatch.core.abstract_eval import EXAMPLES, Aval, sizes_at
 from autobatch.core.op import Op
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
@@ -122,7 +122,7 @@ class Plan:
         examples = 3  # in an array of positions, of which the step shows which it reads
         shape = (examples, *source.shape[1:])
         positions = np.arange(int(np.prod(shape, dtype=np.int64))).reshape(shape)
-        params = {name: sizes_at(value, {"B": examples}) for name, value in params.items()}
+        params = {name: sizes_at(value, {EXAMPLES: examples}) for name, value in params.items()}
         taken = step.op.impl(positions, *(self.code.constants[slot] for slot in step.args[1:]), **params)
         width = width_of(kinds[step.out])
         if taken.size != examples * width or not width:

@@ -17,7 +17,7 @@ import numpy as np
 
 from autobatch.blocks.batched_program import Flat
 from autobatch.blocks.program import Step
-from autobatch.core.abstract_eval import Affine, Aval, aval_of, unknown_lengths
+from autobatch.core.abstract_eval import EXAMPLES, Affine, Aval, aval_of, unknown_lengths
 from autobatch.core.cotangent import Product
 from autobatch.core.op import Op
 from autobatch.ops.numpy.contractions import einsum_p, matmul_p
@@ -350,7 +350,7 @@ def shape_text(value: Any) -> str:
 
 
 def _variable(length: str) -> str:
-    return "n" if length == "B" else f"size_{length}"
+    return "n" if length == EXAMPLES else f"size_{length}"
 
 
 _FEW_ROWS = 512  # products of fewer rows are joined with others of the same matrix

@@ -64,6 +64,7 @@ def may_leave_c_order(op: Op, params: dict[str, Any], non_c_order: bool, rank: i
 
 
 SHORTEST = 2  # of the lengths that an `Affine` stands for: NumPy broadcasts length 1, and warns for length 0
+EXAMPLES = "B"  # the name of the number of examples, which is larger than any size of an example
 
 
 class Affine:
@@ -134,7 +135,7 @@ class Affine:
         """True if the sign of the difference to another size is one of these, whatever the lengths."""
         rest = self - other
         factors = [] if type(rest) is int else rest.factors.values()
-        least = rest if type(rest) is int else rest.at(dict.fromkeys(rest.factors, SHORTEST))
+        least = rest if type(rest) is int else rest.at({**dict.fromkeys(rest.factors, SHORTEST), EXAMPLES: 1 << 40})
         sign = (least > 0) - (least < 0)
         above, below = any(factor > 0 for factor in factors), any(factor < 0 for factor in factors)
         answers = {each in signs for each in range(-1 if below else sign, 2 if above else sign + 1)}
@@ -148,7 +149,7 @@ class Affine:
     __ge__ = functools.partialmethod(_is, (1, 0))
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is Affine and (self.factors, self.number) == (other.factors, other.number)
+        return type(other) in (int, Affine) and self._is((0,), other)
 
     def __hash__(self) -> int:
         return hash((*self.factors.items(), self.number))

@@ -15,7 +15,7 @@ import numpy as np
 
 from autobatch.blocks.batched_program import run_op
 from autobatch.blocks.launch import launch, launch_rows
-from autobatch.core.abstract_eval import WEAK, Aval, Weak
+from autobatch.core.abstract_eval import WEAK, Aval, Weak, unknown_lengths
 from autobatch.core.batched import Batched, Lengths, Packed, Size, limited_padding
 from autobatch.core.current_region import check_time
 from autobatch.core.memory import library_code
@@ -434,13 +434,13 @@ class Launches:
         """Launch calls of an any-length signature; their lengths are read from their operands."""
         sizes_of = SizesByLength(self._known)
         operands: list[Any] = []
-        for position, avals in enumerate(sig.any_length.avals):
-            if all(aval is avals[0] for aval in avals):
-                operands.append(self._operand(avals[0], calls, position))
+        for position, aval in enumerate(sig.avals):
+            if not unknown_lengths(aval.shape):
+                operands.append(self._operand(aval, calls, position))
                 continue
             which, rows, how = self._places(calls, position)
-            sizes_of.add_operand(avals, self._sizes_of(which, rows), len(calls))
-            sizes = sizes_of(avals)
+            sizes_of.add_operand(aval, self._sizes_of(which, rows), len(calls))
+            sizes = sizes_of([aval])
             operands.append(Batched(sized_rows(self.buffers, which, rows, how, sizes), sizes))
         shared = () if sig.block is None else sig.block.shared
         try:

@@ -36,7 +36,6 @@ from autobatch.facts.call_effects import effect_of
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.example_state import Inputs
-from autobatch.lazy.grouping.any_length import AnyLength
 from autobatch.lazy.grouping.buffers import row_p
 from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.grouping.signatures import BlockCall, Signature
@@ -153,18 +152,6 @@ class Trace:
         if found is None:
             found = self.interned[key] = sig.copied()
             found.errors, found.index, found.base = errors, len(self.table), sig.base or sig
-            if sig.block is not None:
-                found.block = BlockCall(sig.block.program, sig.block.shared, found.index)
-            self.table.append(found)
-        return found
-
-    def any_length_variant(self, sig: Signature, any_length: AnyLength) -> Signature:
-        """The any-length variant of a signature."""
-        key = ("any length", sig.index, any_length)
-        found = self.interned.get(key)
-        if found is None:
-            found = self.interned[key] = sig.copied()
-            found.index, found.any_length = len(self.table), any_length
             if sig.block is not None:
                 found.block = BlockCall(sig.block.program, sig.block.shared, found.index)
             self.table.append(found)

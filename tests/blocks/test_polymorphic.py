@@ -10,7 +10,7 @@ from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import Affine, aval_of, sizes_at, unknown_lengths
 from autobatch.errors import Unsupported
 
-N = Affine({"n": 1})
+N, M = Affine({"n": 1}), Affine({"m": 1})
 VECTOR = aval_of((4,), np.dtype(np.float64))
 
 
@@ -26,6 +26,7 @@ def test_sizes_compute_like_integers():
         True,
         6 * B,
     )
+    assert (B > 1000, B == 7, N == 1, N == N + 1) == (True, False, False, False)
     assert sizes_at((rows, ("a", B), 7), {"B": 5}) == (28, ("a", 5), 7)
     assert unknown_lengths((rows, 7)) == {"B"}
 
@@ -36,8 +37,10 @@ def test_sizes_compute_like_integers():
         (lambda: B * B, "a product"),
         (lambda: B // 2, "a quotient"),
         (lambda: 6 // B, "the number"),
-        (lambda: B < 3, "a comparison"),
-        (lambda: max(B, 5), "a comparison"),
+        (lambda: N < 3, "a comparison"),
+        (lambda: max(N, 5), "a comparison"),
+        (lambda: N == 5, "a comparison"),
+        (lambda: (N, 3) == (M, 3), "a comparison"),
         (lambda: np.zeros(B), "the number"),
         (lambda: range(B), "the number"),
         (lambda: int(B), "the number"),

@@ -1,58 +1,36 @@
-"""One signature for recorded calls of any length, generalised from a few sample lengths.
+"""Recorded calls of any length: one signature, whose lengths are read from the operands at the launch.
 
-A program is traced at some `SAMPLES` of the lengths that it depends on. A size that differs between the samples must be
-a function of the lengths: `n` itself, a linear function of it, or a sum of two. At the launch the lengths are read from
-the operands, and the calls run by the batching rules for ragged data, like calls that differ in sizes (`ragged`).
+The sizes of such a call are numbers, or `Affine` in the lengths that it depends on. At the launch, the calls run by the
+batching rules for ragged data, like calls that differ in sizes (`ragged`).
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.program import Program
-from autobatch.core.abstract_eval import SHORTEST, WEAK, Aval, freeze
+from autobatch.core.abstract_eval import SHORTEST, Affine, Aval, aval_of, freeze, sizes_at, unknown_lengths
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.errors import ShapeError, Unsupported
 from autobatch.lazy.grouping.buffers import ragged_rows
 from autobatch.lazy.grouping.ragged import Sizes, run_ragged, run_steps
 
 LONGEST = 512  # of the lengths recorded this way, from `SHORTEST` on
-SAMPLES = (
-    (68, LONGEST + 1, SHORTEST, 131), (74, LONGEST + 10, SHORTEST, 140),
-    (91, LONGEST + 3, SHORTEST, 158), (83, LONGEST + 18, SHORTEST, 122),
-)  # fmt: skip
-"""Sample lengths for up to four independent lengths, one tuple each: even and odd, the shortest and a longer one than
-the longest, so that a size with a bend in between is no linear function; no two tuples differ by a constant."""
-Column = tuple[int, ...]
 
 
 class AnyLength:
-    """Extra information of a signature that serves calls with operands of any length.
+    """What a signature with unknown sizes can do.
 
-    Attributes:
-        avals: for each operand, its `Aval` at each sample; outs: the same for each output.
+    Args:
+        sig: the signature.
     """
 
-    __slots__ = ("_covered", "_op", "_params", "_programs", "avals", "outs")
+    __slots__ = ("_covered", "_sig")
 
-    def __init__(self, sigs: Sequence[Any]) -> None:
-        first = sigs[0]
-        self.avals = tuple(zip(*[sig.avals for sig in sigs], strict=True))
-        if first.block is None:
-            self._programs: list[Program] = []
-            self.outs: tuple[tuple[Aval, ...], ...] = (tuple([sig.out for sig in sigs]),)
-        else:
-            self._programs = [sig.block.program for sig in sigs]
-            self.outs = tuple(zip(*[sig.block.outs for sig in sigs], strict=True))
-            if any(sig.block.views for sig in sigs):  # writes through them are followed by exact shapes
-                raise Unsupported
-            skeleton = self._programs[0].skeleton()
-            if skeleton is None or any(each.skeleton() is not skeleton for each in self._programs):
-                raise Unsupported
+    def __init__(self, sig: Any) -> None:
+        self._sig = sig
         self._covered: dict[Any, bool] = {}
-        self._op, self._params = first.op, [sig.params for sig in sigs]
 
     def run(
         self, operands: Sequence[Any], sizes_of: "SizesByLength", shared: Sequence[Any], fallbacks: Counter[str]
@@ -65,11 +43,12 @@ class AnyLength:
         Raises:
             Unsupported: some op has no rule for such operands.
         """
-        if not self._programs:
-            return [run_ragged(self._op, operands, self._params, self.outs[0], sizes_of)]
+        sig = self._sig
+        if sig.block is None:
+            return [run_ragged(sig.op, operands, [sig.params], [sig.out], sizes_of)]
         given = iter(operands)
         inputs = [next(given) if value is None else value for value in shared]
-        return run_steps(self._programs, inputs, sizes_of, fallbacks)
+        return run_steps([sig.block.program], inputs, sizes_of, fallbacks)
 
     def covers(self, sig: Any) -> bool:
         """True if calls of one length, of the same family, may run as calls of this any-length signature."""
@@ -86,59 +65,57 @@ class AnyLength:
         return self._covered[key]
 
     def _covers(self, sig: Any) -> bool:
-        sizes_of = SizesByLength({})
-        for avals, aval in zip(self.avals, sig.avals, strict=True):
-            sizes_of.add_operand(avals, aval.shape, 1)
+        own, sizes_of = self._sig, SizesByLength({})
+        for any_length, aval in zip(own.avals, sig.avals, strict=True):
+            sizes_of.add_operand(any_length, aval.shape, 1)
         if sig.block is None:
-            return sizes_of.match(self.outs[0], sig.out)
-        program = sig.block.program
-        slots = zip(*[each.avals for each in self._programs], strict=True)
-        if not all(map(sizes_of.match, slots, program.avals)):
+            return sizes_of.match(own.out, sig.out)
+        general, program = own.block.program, sig.block.program
+        if not all(map(sizes_of.match, general.avals, program.avals)):
             return False
-        columns = zip(*[each.constants for each in self._programs], strict=True)
-        for constant, values in zip(program.constants, columns, strict=True):
-            found = sizes_of.constant(values)
-            if type(found) is Batched:
-                found = found.data[0].item()
-            is_same = (
-                freeze(found) == freeze(constant) if type(found) in WEAK else found.tobytes() == constant.tobytes()
-            )
-            if not is_same:
+        for value, constant in zip(general.constants, program.constants, strict=True):
+            if type(value) is Affine:
+                value = sizes_of.constant([value]).data[0].item()
+            is_array = isinstance(value, np.ndarray)
+            if value.tobytes() != constant.tobytes() if is_array else freeze(value) != freeze(constant):
                 return False
         return True
 
-    def run_samples(self, shared: Sequence[Any]) -> None:
-        """Check the results' sizes by running calls of the sample lengths on dummy values.
-
-        Args:
-            shared: as for `run`; only shapes and dtypes matter.
+    def check(self) -> None:
+        """Check the results' sizes by running calls of several lengths on dummy values.
 
         Raises:
-            Exception: of any kind, if such calls have no any-length form.
+            Exception: of any kind, if such calls cannot run together.
         """
-        sizes_of = SizesByLength({})
-        operands = [self._sample(avals, sizes_of) for avals in self.avals]
-        for out, avals in zip(self.run(operands, sizes_of, shared, Counter()), self.outs, strict=True):
-            if type(out) is not Batched:
+        sig, sizes_of = self._sig, SizesByLength({})
+        names = sorted(unknown_lengths(tuple([aval.shape for aval in sig.avals])))
+        points = [{name: n + place for place, name in enumerate(names)} for n in (SHORTEST, 7, LONGEST + 1)]
+        operands = []
+        for aval in sig.avals:
+            values = [aval_of(sizes_at(aval.shape, point), *aval.bits).dummy() for point in points]
+            if aval.shared:
+                operands.append(aval.key.dummy())
+                continue
+            sizes_of.add_operand(aval, [Lengths([value.shape[axis] for value in values]) for axis in range(aval.ndim)])
+            sizes = sizes_of([aval])
+            data = ragged_rows(values, sizes).data if Lengths in map(type, sizes) else np.stack(values)
+            operands.append(Batched(data, sizes))
+        shared = ()
+        if sig.block is not None:
+            if sig.block.views or sig.block.program.skeleton() is None:  # writes into views need exact shapes
                 raise Unsupported
-            for size, column in zip(out.sizes, zip(*[aval.shape for aval in avals], strict=True), strict=True):
-                values = size.values.tolist() if isinstance(size, Lengths) else [size] * len(column)
-                if values != list(column):
+            kinds = zip(sig.block.program.inputs, sig.block.shared, strict=True)
+            shared = [None if value is None else kind.key.dummy() for kind, value in kinds]
+        outs = [sig.out] if sig.block is None else sig.block.outs
+        for out, aval in zip(self.run(operands, sizes_of, shared, Counter()), outs, strict=True):
+            for size, expected in zip(out.sizes, aval.shape, strict=True):
+                found = size.values.tolist() if isinstance(size, Lengths) else [size] * len(points)
+                if found != [sizes_at(expected, point) for point in points]:
                     raise Unsupported
-
-    def _sample(self, avals: Sequence[Aval], sizes_of: "SizesByLength") -> Any:
-        first = avals[0]
-        if first.shared:
-            return first.key.dummy()
-        sizes_of.add_operand(avals, [Lengths(column) for column in zip(*[aval.shape for aval in avals], strict=True)])
-        sizes = sizes_of(avals)
-        values = [aval.dummy() for aval in avals]
-        data = ragged_rows(values, sizes).data if Lengths in map(type, sizes) else np.stack(values)
-        return Batched(data, sizes)
 
 
 class SizesByLength(Sizes):
-    """The sizes of the values of a group of calls, derived from their sizes at the samples.
+    """The sizes of the values of a group of calls of any length.
 
     Args:
         known: as for `Sizes`.
@@ -148,91 +125,62 @@ class SizesByLength(Sizes):
 
     def __init__(self, known: dict[bytes, Lengths]) -> None:
         super().__init__(np.zeros(0, np.int64), known)
-        self._found: dict[Column, np.ndarray] = {}
+        self._found: dict[Affine, np.ndarray] = {}
 
-    def add_operand(self, avals: Sequence[Aval], sizes: Sequence[Size], n: int = len(SAMPLES[0])) -> None:
+    def add_operand(self, aval: Aval, sizes: Sequence[Size], n: int = 3) -> None:
         """Add the sizes of an operand of the n calls; they define lengths, or must match known ones.
 
         Raises:
             ShapeError: they contradict those of an earlier operand.
         """
-        for column, size in zip(zip(*[aval.shape for aval in avals], strict=True), sizes, strict=True):
+        for own, size in zip(aval.shape, sizes, strict=True):
             values = size.values if isinstance(size, Lengths) else np.full(n, size, np.int64)
-            if _is_constant(column):
-                expected: Any = column[0]
-            elif column in self._found:
-                expected = self._found[column]
-            else:
-                self._found[column] = values
-                continue
+            expected: Any = self._found.setdefault(own, values) if type(own) is Affine else own
             if not (values == expected).all():
                 raise ShapeError(f"operands of lengths {values.tolist()}, expected {expected}")
 
-    def match(self, avals: Sequence[Aval], aval: Aval) -> bool:
+    def match(self, any_length: Aval, aval: Aval) -> bool:
         """True if a value of one call has the shape that follows from the lengths."""
-        sizes = [size.values.item(0) if isinstance(size, Lengths) else size for size in self(avals)]
+        sizes = [size.values.item(0) if isinstance(size, Lengths) else size for size in self([any_length])]
         return sizes == list(aval.shape)
 
     def constant(self, values: Sequence[Any]) -> Any:
-        first = values[0]
-        if type(first) in WEAK:
-            if all(type(each) is type(first) and each == first for each in values):
-                return first
-            return Batched(self._values(tuple(values)), (), type(first))
-        content = first.tobytes()
-        if not all(each.shape == first.shape and each.tobytes() == content for each in values):
-            raise Unsupported
-        return first
+        (value,) = values
+        return Batched(self._values(value), (), int) if type(value) is Affine else value
 
-    def _size(self, column: Sequence[int]) -> Size:
-        if _is_constant(column):
-            return column[0]
-        values = self._values(tuple(column))
+    def __call__(self, avals: Sequence[Any]) -> tuple[Size, ...]:
+        return tuple([self._size([size]) for size in avals[0].shape])
+
+    def _size(self, column: Sequence[Any]) -> Size:
+        (size,) = column
+        if type(size) is not Affine:
+            return size
+        values = self._values(size)
         return self._known.setdefault(values.tobytes(), Lengths(values))
 
-    def _values(self, column: Column) -> np.ndarray:
-        """The value for each call, given its values at the samples.
+    def _values(self, size: Affine) -> np.ndarray:
+        """The size in each call.
 
         Raises:
-            Unsupported: the value is no known function of the lengths.
+            Unsupported: it does not follow from the sizes of the operands.
         """
-        found = self._found.get(column)
+        found = self._found.get(size)
         if found is None:
-            found = self._found[column] = _from_lengths(column, self._found)
+            found = self._found[size] = _from_sizes(size, self._found)
         return found
 
 
-def _is_constant(column: Sequence[Any]) -> bool:
-    return column.count(column[0]) == len(column)
-
-
-def _from_lengths(column: Column, known: dict[Column, np.ndarray]) -> np.ndarray:
-    """Compute a size from known lengths: a linear function of one, or a sum of two plus a constant."""
-    if any(type(each) is not int for each in column):
-        raise Unsupported
+def _from_sizes(size: Affine, known: dict[Affine, np.ndarray]) -> np.ndarray:
+    """Compute a size from known ones: a multiple of one, or a sum of two, plus a number."""
     for other, values in known.items():
-        factor, left = divmod(column[1] - column[0], other[1] - other[0])
-        if not left and _is_constant([a - factor * b for a, b in zip(column, other, strict=True)]):
-            return factor * values + (column[0] - factor * other[0])
+        name, own = next(iter(other.factors.items()))
+        factor = size.factors.get(name, 0) // own
+        rest = size - other * factor
+        if type(rest) is int:
+            return factor * values + rest
     for one, first in known.items():
         for other, second in known.items():
-            rest = [a - b - c for a, b, c in zip(column, one, other, strict=True)]
-            if _is_constant(rest):
-                return first + second + rest[0]
+            rest = size - one - other
+            if type(rest) is int:
+                return first + second + rest
     raise Unsupported
-
-
-def of_any_length(make: Callable[[int], Any]) -> AnyLength:
-    """Make the any-length information of a signature.
-
-    Args:
-        make: returns the signature of the call at a sample, by the sample's number.
-
-    Raises:
-        Exception: of any kind, if the call has no any-length form.
-    """
-    sigs = [make(sample) for sample in range(len(SAMPLES[0]))]
-    out, call = AnyLength(sigs), sigs[0].block
-    kinds = () if call is None else zip(call.program.inputs, call.shared, strict=True)
-    out.run_samples([None if value is None else kind.key.dummy() for kind, value in kinds])
-    return out

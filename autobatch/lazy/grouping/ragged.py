@@ -20,7 +20,7 @@ from autobatch.batches.unpadded import Unpadded, layout_of, segment_sums
 from autobatch.blocks.batched_program import run_op
 from autobatch.blocks.launch import launch
 from autobatch.blocks.program import Program, has_ragged_rule, interned, without_sizes
-from autobatch.core.abstract_eval import WEAK, Aval, freeze, shape_of
+from autobatch.core.abstract_eval import WEAK, Affine, Aval, freeze, shape_of, unknown_lengths
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op
 from autobatch.errors import Unsupported, UnsupportedError
@@ -137,16 +137,15 @@ class Sizes:
             return first
         return tuple([self._size(column) for column in zip(*[aval.shape for aval in avals], strict=True)])
 
-    def template(self, shapes: Sequence[tuple[int, ...]]) -> tuple[tuple[int | None, ...], list[Batched]]:
-        """Merge the shapes of an attribute: None stands for a size that differs; the sizes that differ are operands."""
-        template: list[int | None] = []
-        counts = []
-        for column in zip(*shapes, strict=True):
-            size = self._size(column)
-            template.append(None if isinstance(size, Lengths) else size)
-            if isinstance(size, Lengths):
-                counts.append(Batched(size.values, ()))
-        return tuple(template), counts
+    def attributes(self, params: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], list[Batched]]:
+        """The attributes of a group's calls: in `shape`, None stands for a size that differs, which is an operand."""
+        first = params[0]
+        shape = first.get("shape")
+        if type(shape) is not tuple:
+            return first, []
+        sizes = [self._size(column) for column in zip(*[each["shape"] for each in params], strict=True)]
+        counts = [Batched(size.values, ()) for size in sizes if isinstance(size, Lengths)]
+        return {**first, "shape": tuple([None if isinstance(size, Lengths) else size for size in sizes])}, counts
 
     def constant(self, values: Sequence[Any]) -> Any:
         """One operand of the group from each signature's value of a constant."""
@@ -354,17 +353,15 @@ def run_ragged(
     Raises:
         Unsupported: the rule does not serve such operands.
     """
-    sizes, first = sizes_of(avals), params[0]
+    sizes = sizes_of(avals)
     by_rows = _PACKED_RULES.get(op.name)
     data = None if by_rows is None else by_rows(operands, sizes)
     if data is not None:
         out = Batched(data, sizes)
     else:
-        if any(each is not first and each != first for each in params):
-            template, counts = sizes_of.template([each["shape"] for each in params])
-            first, operands = {**first, "shape": template}, [*operands, *counts]
+        attributes, counts = sizes_of.attributes(params)
         try:
-            out = op.rule(op, operands, first)  # type: ignore[misc]
+            out = op.rule(op, [*operands, *counts], attributes)  # type: ignore[misc]
         except UnsupportedError as error:
             if getattr(error, "passing", False):  # mostly padding
                 raise
@@ -410,7 +407,9 @@ class _Family:
     def __init__(self, first: Program) -> None:
         self._first = first
         self._seen: weakref.WeakSet[Program] = weakref.WeakSet()
-        self._uniform = [True] * len(first.avals)  # per slot: all have one size, and one value if constant
+        self._uniform = [not unknown_lengths(aval.shape) for aval in first.avals]  # per slot: one size for all, and
+        for slot, constant in enumerate(first.constants, len(first.inputs)):  # one value if constant
+            self._uniform[slot] = self._uniform[slot] and type(constant) is not Affine
         self.runs: dict[int, _UniformRun] = {}
 
     def add_programs(self, programs: Sequence[Program]) -> None:
@@ -423,7 +422,8 @@ class _Family:
         for each in new:
             alike = [a is b for a, b in zip(first.avals, each.avals, strict=True)]
             for at, (a, b) in enumerate(zip(first.constants, each.constants, strict=True)):
-                is_same = freeze(a) == freeze(b) if type(a) in WEAK else a.tobytes() == b.tobytes()
+                is_array = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+                is_same = a.tobytes() == b.tobytes() if is_array else freeze(a) == freeze(b)
                 alike[count + at] = alike[count + at] and is_same
             self._uniform = [a and b for a, b in zip(self._uniform, alike, strict=True)]
         self.runs = self._find_runs()
@@ -487,7 +487,7 @@ def run_steps(
         own = [x for x in given if type(x) is Batched]
         avals = [program.avals[step.out] for program in programs]
         params = [each.params for each in steps]
-        is_static = all(aval is avals[0] or aval.shape == avals[0].shape for aval in avals)
+        is_static = Lengths not in map(type, sizes_of(avals))
         if not own:
             if not is_static:  # a result of shared values whose size still differs, by an attribute
                 raise Unsupported

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autobatch.blocks.program import Program
-from autobatch.core.abstract_eval import Aval, Weak
+from autobatch.core.abstract_eval import Aval, Weak, unknown_lengths
 from autobatch.core.op import Op
 from autobatch.lazy.grouping.any_length import AnyLength
 from autobatch.ops.rules.index_rule import shown
@@ -57,8 +57,7 @@ class Signature:
         nbytes: bytes that a call takes of the memory budget.
         family: cached result of `ragged.family_of`; False if not computed yet.
         groups: cache of `lazy.grouping`, for a block that is split or grouped with others.
-        any_length: extra information for calls whose lengths are found at the launch, else None; `avals`, `out` and
-            `block` are then those for one sample length.
+        any_length: what runs calls with unknown sizes, whose lengths are found at the launch; None for other calls.
     """
 
     op: Op
@@ -75,12 +74,14 @@ class Signature:
     family: Any = dataclasses.field(init=False, default=False)
     _text: str = dataclasses.field(init=False, default="")
     groups: dict[Any, Any] = dataclasses.field(init=False, default_factory=dict)
-    any_length: AnyLength | None = None
+    any_length: AnyLength | None = dataclasses.field(init=False, default=None)
 
     def __post_init__(self) -> None:
         avals = self.avals = tuple(self.avals)
         self.nbytes = self.out.nbytes
         self.shared = all(aval.shared for aval in avals)
+        if any(unknown_lengths(aval.shape) for aval in avals):
+            self.any_length = AnyLength(self)
         if self.op.kind == "index" and self.nbytes < _LARGE_BYTES and any(type(aval) is Weak for aval in avals):
             self.shared = False  # which row is read depends on the example; a large result is kept shared, not copied
 

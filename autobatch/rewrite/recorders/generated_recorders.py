@@ -572,19 +572,19 @@ class _BoundForm:
             raise NeedsLoop
         return self._trace.segment.external(ids)
 
-    def _any_length(self, value: Any, samples: tuple[Aval, ...]) -> int:
+    def _any_length(self, value: Any, any_length: Aval) -> int:
         """The reference of an example's own array of any length; like `_array`."""
         ref = self._entered.get(id(value))
         if ref is None or self._trace.segment.sources[~ref] is not value:
             if type(value) is not np.ndarray or not is_recorded(value):
                 raise NeedsLoop
-            aval, first, other = known_aval(value), samples[0], samples[1]
-            if aval.dtype is not first.dtype or aval.ndim != first.ndim or aval.non_c_order is not first.non_c_order:
+            aval = known_aval(value)
+            if aval.bits != any_length.bits or aval.ndim != any_length.ndim:
                 raise NeedsLoop
-            for size, a, b in zip(aval.shape, first.shape, other.shape, strict=True):
-                if a == b and size != a:
+            for size, own in zip(aval.shape, any_length.shape, strict=True):
+                if type(own) is int and size != own:
                     raise NeedsLoop
-                if a != b and not SHORTEST <= size <= LONGEST:
+                if type(own) is not int and not SHORTEST <= size <= LONGEST:
                     raise NeedsLoop(NOT_RECORDED)
             ref = self._entered[id(value)] = self._trace.segment.external(value)
         self.seen.append(value)
@@ -631,10 +631,7 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
         if value < 0:  # an array that is not the result of a node
             raise NeedsLoop
         if value not in made:
-            aval = (
-                kind.aval if isinstance(kind, RecordedNode) else kind.samples[0]
-            )  # its shape is not read before its value is there
-            made[value] = LazyArray(trace, aval, trace.segment, value)
+            made[value] = LazyArray(trace, kind.aval, trace.segment, value)
         return made[value]
     if isinstance(kind, Parts):
         key: Any = ("object", id(value), kind.make)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.core.abstract_eval import Aval, known_aval
+from autobatch.core.abstract_eval import Aval, known_aval, unknown_lengths
 from autobatch.core.recorded_array import is_recorded
 from autobatch.errors import Unsupported
 from autobatch.facts.types import SCALARS
@@ -44,9 +44,9 @@ class RecordedNode(RecorderKind):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RaggedNode(RecorderKind):
-    """A recorded array of any length, as the `Aval`s at a few sample lengths; represented by the number of its node."""
+    """A recorded array of unknown size; represented by the number of its node."""
 
-    samples: tuple[Aval, ...]
+    aval: Aval
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -277,26 +277,24 @@ def _shown(kind: RecorderKind) -> str:
     return f"the constant {kind.value!r}" if isinstance(kind, Const) else repr(kind)
 
 
-def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterator[int], sample: int = 0) -> Any:
+def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterator[int]) -> Any:
     """Build a Python value of this kind, with placeholder recorded arrays in it.
 
     Args:
-        values: the constants' values; lengths: the lengths of its lists; sample: which sample of arrays of any length.
+        values: the constants' values; lengths: the lengths of its lists.
 
     Raises:
         Unsupported: the kind says too little.
     """
     if isinstance(kind, Const):
         return values[kind.number]
-    if isinstance(kind, RecordedNode):
+    if isinstance(kind, RecordedNode | RaggedNode):
         return LazyArray(trace, kind.aval, trace.segment, 0)
-    if isinstance(kind, RaggedNode):
-        return LazyArray(trace, kind.samples[sample], trace.segment, 0)
     if isinstance(kind, Parts):
-        parts = [built(part, trace, values, lengths, sample) for part in kind.parts]
+        parts = [built(part, trace, values, lengths) for part in kind.parts]
         return tuple(parts) if kind.make is None else kind.make(**dict(zip(kind.names, parts, strict=True)))
     if type(kind) is ListKind:
-        return [built(kind.item, trace, values, lengths, sample) for _ in range(next(lengths))]
+        return [built(kind.item, trace, values, lengths) for _ in range(next(lengths))]
     raise Unsupported(f"an operation on {kind!r}")
 
 
@@ -307,8 +305,6 @@ def has_any_length(kind: RecorderKind) -> bool:
     return isinstance(kind, RaggedNode) or (isinstance(kind, ListKind | IterKind) and has_any_length(kind.item))
 
 
-def kind_at_samples(avals: Sequence[Aval]) -> RecorderKind:
-    """The kind of a recorded array, given its `Aval` at each of a few sample lengths."""
-    if all(aval is avals[0] for aval in avals):
-        return RecordedNode(avals[0])
-    return RaggedNode(tuple(avals))
+def node_kind(aval: Aval) -> RecorderKind:
+    """The kind of a recorded array."""
+    return RaggedNode(aval) if unknown_lengths(aval.shape) else RecordedNode(aval)

@@ -6,20 +6,18 @@ calls that end it.
 
 import ast
 import dataclasses
-import dis
-import math
 from collections.abc import Callable, Sequence
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.core.abstract_eval import WEAK, Aval
+from autobatch.core.abstract_eval import WEAK, Affine, Aval, aval_of
 from autobatch.errors import NeedsLoop, Unsupported
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block, Row
 from autobatch.lazy.deferred_lookups import rows_signature
-from autobatch.lazy.grouping.any_length import SAMPLES, AnyLength, of_any_length
+from autobatch.lazy.grouping.any_length import AnyLength
 from autobatch.lazy.grouping.signatures import Signature
 from autobatch.program.scopes import bound_names, captured, parameters
 from autobatch.rewrite.recorders.guards import Constants
@@ -34,9 +32,8 @@ from autobatch.rewrite.recorders.recorded_kinds import (
     Seen,
     Term,
     built,
-    has_any_length,
     join,
-    kind_at_samples,
+    node_kind,
     without_values,
 )
 
@@ -53,30 +50,23 @@ class BlockSite:
             of the table), ("number", a type); or by the next part of the call's key: ("static", a type), ("item",
             number of the container).
         kinds: the block's own names for the kinds of its slots.
-        outs: the `Aval` of each output; at the first sample length if there are several.
-        any_length: {key: description of the outputs} for calls of any length; None for other calls.
+        outs: the `Aval` of each output.
     """
 
-    __slots__ = ("any_length", "block", "kinds", "outs", "specs")
+    __slots__ = ("_checked", "block", "kinds", "outs", "specs")
 
     def __init__(self, block: Block, specs: Sequence[tuple[Any, ...]]) -> None:
         self.block = block
         self.specs = tuple(specs)
         self.kinds: tuple[str, ...] = ()
         self.outs: tuple[Aval, ...] = ()
-        is_ragged = any(how == "built" and has_any_length(what[0]) for how, *what in self.specs)
-        self.any_length: dict[Any, AnyLength] | None = {} if is_ragged else None
-        if is_ragged and not follows_lengths(block):
-            raise Unsupported("a block that computes with sizes")
+        self._checked: set[tuple[Any, ...]] = set()
 
-    def called(
-        self, trace: Any, values: Sequence[Any], key: Sequence[Any], sample: int = 0
-    ) -> tuple[Signature, tuple[str, ...]] | None:
+    def called(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> tuple[Signature, tuple[str, ...]] | None:
         """The signature of a call and the kinds of the slots; None if the block cannot run with these inputs.
 
         Args:
             values: the constants' values; key: what varies by call: numbers that decide shapes, lengths of lists.
-            sample: which sample length arrays of any length have.
         """
         parts = iter(key)
         given: list[Any] = []
@@ -84,7 +74,7 @@ class BlockSite:
             if how == "const":
                 given.append(values[what[0]])
             elif how == "built":
-                given.append(built(what[0], trace, values, parts, sample))
+                given.append(built(what[0], trace, values, parts))
             elif how == "row":
                 given.append(Row(values[what[0]], 0))
             elif how == "number":
@@ -113,65 +103,32 @@ class BlockSite:
         outs = found[0].block.outs
         if len(outs) != len(self.outs) or any(a is not b for a, b in zip(outs, self.outs, strict=True)):
             raise NeedsLoop
-        return self.any_length_variant(found[0], trace, values, key)
+        self.check_lengths(found[0], key)
+        return found[0]
 
-    def any_length_variant(self, sig: Signature, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
-        """The signature of such calls, valid for any length if the inputs have any length.
+    def check_lengths(self, sig: Signature, key: Sequence[Any]) -> None:
+        """Check once that calls of any length can run together, if the inputs have any length.
 
         Raises:
-            NeedsLoop: there is no such signature.
+            NeedsLoop: they cannot.
         """
-        if self.any_length is None:
-            return sig
-        key = tuple(key)
-        if key not in self.any_length:
-
-            def of_sample(sample: int) -> Signature:
-                found = self.called(trace, values, key, sample)
-                if found is None or found[1] != self.kinds:
-                    raise NeedsLoop
-                return found[0]
-
-            made = made_of_any_length(of_sample)
-            if any(each.outs != made.outs for each in self.any_length.values()):
-                raise NeedsLoop
-            self.any_length[key] = made
-        return trace.any_length_variant(sig, self.any_length[key])
+        if sig.any_length is not None and tuple(key) not in self._checked:
+            check_any_length(sig.any_length)
+            self._checked.add(tuple(key))
 
     def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
         """The kinds of the outputs."""
-        if self.any_length is None:
-            return [RecordedNode(aval) for aval in self.outs]
-        return [kind_at_samples(avals) for avals in self.any_length[tuple(key)].outs]
+        return [node_kind(aval) for aval in self.outs]
 
 
-def follows_lengths(block: Block) -> bool:
-    """True if, judging by its code, a block computes only sums and multiples of sizes."""
-    codes = [block.body.__code__, *[guard.value for guard in block.guards if type(guard.value) is CodeType]]
-    codes += [each for code in codes for each in code.co_consts if type(each) is CodeType]
-    names = {name for code in codes for name in code.co_names}
-    if names.isdisjoint(_SIZES):
-        return True
-    return names.isdisjoint(_OF_NUMBERS) and not any(
-        each.opname == "COMPARE_OP" or each.argrepr.rstrip("=") in _NOT_LINEAR
-        for code in codes
-        for each in dis.get_instructions(code)
-    )
-
-
-_SIZES = frozenset(("shape", "size", "len", "nbytes"))
-_OF_NUMBERS = frozenset((*dir(math), "math", "abs"))
-_NOT_LINEAR = frozenset(("//", "%", "**", "&", "|", "^", "<<", ">>"))
-
-
-def made_of_any_length(of_sample: Callable[[int], Signature]) -> AnyLength:
-    """The signature's description of calls of any length, derived from the signatures at the samples.
+def check_any_length(any_length: AnyLength) -> None:
+    """Check that calls of any length can run together.
 
     Raises:
-        NeedsLoop: it cannot be derived.
+        NeedsLoop: they cannot.
     """
     try:
-        return of_any_length(of_sample)
+        any_length.check()
     except Exception as error:  # whatever the error is, such examples run as Python
         raise NeedsLoop from error
 
@@ -183,21 +140,23 @@ class RowsSite:
         table: the number of the table's constant; source: the number of the length source that gives the number of ids.
 
     Attributes:
-        outs: the `Aval` of the rows at each sample length.
+        outs: the `Aval` of the rows.
     """
 
-    __slots__ = ("_any_length", "_first", "outs", "specs", "table")
+    __slots__ = ("_ids", "outs", "specs", "table")
 
     def __init__(self, table: int, source: int, trace: Any, values: Sequence[Any]) -> None:
         self.table = table
         self.specs: tuple[tuple[Any, ...], ...] = ()
-        self._first = SAMPLES[source][0]
+        self._ids = aval_of((Affine({f"n{source}": 1}),), np.dtype(np.int64))
+        found = rows_signature(trace, values[table], self._ids_of(trace))
+        if found is None or found.any_length is None:
+            raise NeedsLoop
+        check_any_length(found.any_length)
+        self.outs = (found.out,)
 
-        def of_sample(sample: int) -> Signature:
-            return rows_signature(trace, values[table], np.zeros(SAMPLES[source][sample], np.int64))
-
-        self._any_length = made_of_any_length(of_sample)
-        self.outs = self._any_length.outs[0]
+    def _ids_of(self, trace: Any) -> LazyArray:
+        return LazyArray(trace, self._ids, trace.segment, 0)
 
     def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
         """The signature of such a look-up.
@@ -205,14 +164,14 @@ class RowsSite:
         Raises:
             NeedsLoop: the rows have another `Aval`.
         """
-        found = rows_signature(trace, values[self.table], np.zeros(self._first, np.int64))
+        found = rows_signature(trace, values[self.table], self._ids_of(trace))
         if found is None or found.out is not self.outs[0]:
             raise NeedsLoop
-        return trace.any_length_variant(trace.under_error_state(found), self._any_length)
+        return trace.under_error_state(found)
 
     def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
         """The kind of the rows."""
-        return [RaggedNode(self.outs)]
+        return [RaggedNode(self.outs[0])]
 
 
 class RowSite:
@@ -228,6 +187,9 @@ class RowSite:
         self.table = table
         self.specs: tuple[tuple[Any, ...], ...] = ()
         self.outs = (out,)
+
+    def _ids_of(self, trace: Any) -> LazyArray:
+        return LazyArray(trace, self._ids, trace.segment, 0)
 
     def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
         """The signature of such a look-up.

@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from autobatch.blocks.block_inputs import Key, Slot
-from autobatch.core.abstract_eval import Aval, aval_of, freeze
+from autobatch.core.abstract_eval import Affine, Aval, aval_of, freeze
 from autobatch.errors import NeedsLoop, Unreachable, Unsupported
 from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.deferred_lookups import rows_signature
-from autobatch.lazy.grouping.any_length import SAMPLES
 from autobatch.rewrite.recorders.line_writer import LineWriter, is_temporary
 from autobatch.rewrite.recorders.recorded_kinds import (
     NOTHING,
@@ -496,7 +495,7 @@ class ValueWriter(LineWriter):
                     called = site.called(self.written.trace, self.written.constants.values, key)
                 except (LookupError, TypeError, ValueError, Unsupported):
                     continue
-                if called is None or (key and site.any_length is not None):  # each key would be a launch of its own
+                if called is None or (key and called[0].any_length is not None):  # each is a launch
                     continue
                 call = called[0].block
                 assert call is not None
@@ -506,7 +505,7 @@ class ValueWriter(LineWriter):
                 if called[0].shared:
                     return site, ("", []), key
                 try:
-                    site.any_length_variant(called[0], self.written.trace, self.written.constants.values, key)
+                    site.check_lengths(called[0], key)
                 except NeedsLoop:
                     continue
                 return site, self._operands(site, inputs), key
@@ -530,14 +529,9 @@ class ValueWriter(LineWriter):
                 sources = {axis: self._source(value, axis) for axis in varying}
             except Unsupported:
                 return None
-            samples = [
-                aval_of(
-                    tuple([SAMPLES[sources[i]][k] if i in sources else n for i, n in enumerate(aval.shape)]), aval.dtype
-                )
-                for k in range(len(SAMPLES[0]))
-            ]
-            specs[at] = ("built", RaggedNode(tuple(samples)), "any_length")
-        return specs if any(len(spec) > 2 and spec[2] == "any_length" for spec in specs) else None
+            shape = [Affine({f"n{sources[i]}": 1}) if i in sources else n for i, n in enumerate(aval.shape)]
+            specs[at] = ("built", RaggedNode(aval_of(tuple(shape), aval.dtype)), "any_length")
+        return specs if any(spec[2:] == ("any_length",) for spec in specs) else None
 
     def _met(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> list[tuple[Any, Any]]:
         """The inputs and outputs of earlier calls like this one, latest first.
@@ -600,8 +594,7 @@ class ValueWriter(LineWriter):
                     outside.append(value.text)
                     refs.append("")
             elif how == "plain":
-                what = spec[1].samples if spec[2] == "any_length" else spec[1].aval
-                of = self.written.named(self.written.constants.literal(what))
+                of = self.written.named(self.written.constants.literal(spec[1].aval))
                 name = self.fresh()
                 self.emit(f"{name} = _ab_{spec[2]}({value.text}, {of})")
                 refs.append(name)
@@ -648,13 +641,11 @@ class ValueWriter(LineWriter):
         """The number of the source of a length: a dimension of an example's own array.
 
         Raises:
-            Unsupported: there are too many sources.
+            Unsupported: there is no single source.
         """
         sources, key = self.written.lengths, (value.seen.origin, axis)
         if value.seen.origin is None or self.written.is_waiting:  # several objects: no single source
             raise Unsupported("arrays of any length, of no one source")
-        if key not in sources and len(sources) == len(SAMPLES):
-            raise Unsupported("arrays of any length, of many sources")
         return sources.setdefault(key, len(sources))
 
     def rows(self, table: Const, index: Term) -> Term:
