@@ -78,14 +78,15 @@ def is_library_file(filename: str) -> bool:
 
 
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
-_MODELS = tuple(os.path.join(_PACKAGE, *each) for each in (("nn", ""), ("cli", "small_demo.py")))  # as user code
+_AS_USERS = ("nn/", "cli/small_demo.py", "lockstep/calls/python_sources.py")
+_MODELS = tuple(os.path.join(_PACKAGE, *each.split("/")) for each in _AS_USERS)
 
 
 @functools.lru_cache(maxsize=4096)
 def is_library(filename: str) -> bool:
     """True if a file is not the user's: the standard library, an installed package, or this one.
 
-    The layers of `ab.nn` and the model of `autobatch demo` count as the user's own.
+    The layers of `ab.nn`, the model of `autobatch demo` and builtins written as Python count as the user's own.
     """
     known = filename.startswith((_PACKAGE, *_HOME, "<frozen")) or "site-packages" in filename
     return known and not filename.startswith(_MODELS)

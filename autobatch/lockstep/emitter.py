@@ -14,6 +14,7 @@ from autobatch.errors import FROM_PLAIN_CODE, MAKE_A_LIST, RETURN_VALUES, TEST_B
 from autobatch.facts import operators
 from autobatch.facts.python_functions import FRAME_READERS, PAUSES
 from autobatch.lockstep.block_sites import BlockSites, Line, LoopScan, SiteCall, scan_of
+from autobatch.lockstep.calls.python_sources import LAZY
 from autobatch.program.liveness import binds
 from autobatch.program.normal_form import (
     TEMPORARY,
@@ -58,8 +59,8 @@ _WORDS = {each.symbol: f"_ab_{each.word}" for each in operators.BINARY} | {
 _ARITHMETIC = frozenset(each.symbol for each in operators.ARITHMETIC) | {each.name for each in operators.UNARY}
 _MODULES = frozenset({"np", "numpy", "math", "ab", "autobatch"})
 _TEMPORARY = frozenset({"range", "zip", "enumerate", "reversed", "map", "list", "tuple", "sorted"})
-_EAGER = frozenset({"sum", "min", "max", "list", "tuple", "sorted", "set", "any", "all", "frozenset", "dict", "join"})
-"""Functions that read a generator to its end, or need only its items: their generator can be a comprehension."""
+_EAGER = frozenset({"sum", "min", "max", "list", "tuple", "sorted", "set", "frozenset", "dict", "join"})
+"""Functions that read an iterator to its end before they do anything else than compute: it can be a list."""
 _ADD = {"list": "append", "generator": "append", "set": "add"}
 BlocksOf = Callable[[Closure, Ownership], BlockSites | None]
 
@@ -471,9 +472,9 @@ class LockStepWriter(Writer):
             case Read():
                 return self.read(node)
             case Spread(value=value):
-                return ast.Starred(
-                    expression("_ab_tuple(ITEMS)", _syntax(node.at), ITEMS=self.value(value)), ast.Load()
-                )
+                is_lazy = isinstance(value, Sugar) and value.how == "generator"
+                items = self.filled(value) if is_lazy else self.value(value)  # type: ignore[arg-type]
+                return ast.Starred(expression("_ab_tuple(ITEMS)", _syntax(node.at), ITEMS=items), ast.Load())
             case Closure(body=[Return(value=Value() as result)]):
                 inner = LockStepWriter(node, self.blocks_of, self)
                 return ast.Lambda(self.arguments(node.parameters, node), inner.value(result))
@@ -523,14 +524,19 @@ class LockStepWriter(Writer):
         return call
 
     def first_argument(self, call: Call, node: Value) -> ast.expr:
-        """The first argument of a call; a generator that the function reads to its end may be a comprehension."""
-        if isinstance(node, Sugar) and node.how == "generator":
-            function = call.function
-            named = function.id if isinstance(function, Name) else getattr(function, "key", "")
-            if named in ("any", "all") and isinstance(function, Name) and len(call.args) == 1:  # these stop early
+        """The first argument of a call; what the function reads to its end may be a list."""
+        function = call.function
+        named = function.id if isinstance(function, Name) else getattr(function, "key", "")
+        is_eager = named in _EAGER and (named == "sorted" or all(key != "key" for key, _ in call.keywords))
+        match node:
+            case Sugar(how="generator") if named in ("any", "all") and len(call.args) == 1:  # inside a generator
                 return self.shared_comprehension(node)
-            if named in _EAGER:
+            case Sugar(how="generator") if is_eager:
                 return self.filled(node)
+            case Call(function=Name(id=lazy) | Read(key=str(lazy))) if is_eager and lazy in LAZY:
+                made: Any = self.call(node)
+                made.args[0] = expression("_ab_eager(F)", _syntax(node.at), F=made.args[0])
+                return made
         return self.value(node)
 
     def sugar(self, node: Sugar) -> ast.expr:

@@ -12,10 +12,11 @@ from autobatch.batches.stacking import stack_results
 from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
-from autobatch.errors import NeedsLoop
+from autobatch.errors import MAKE_A_LIST, NeedsLoop
 from autobatch.facts import operators
 from autobatch.lockstep.calls.builtin_functions import HANDLERS, is_batched_tree, require_shared, unwrap
 from autobatch.lockstep.calls.call_by_callee import call, call_for_writing
+from autobatch.lockstep.calls.python_sources import eager
 from autobatch.lockstep.lanes.joined_lanes import UNBOUND
 from autobatch.lockstep.lanes.region import is_changeable
 from autobatch.lockstep.regions import branches, items, loops
@@ -116,6 +117,13 @@ def context_manager(value: Any) -> Any:
     return value
 
 
+def until(function: Any, known: Any, *default: Any) -> Any:
+    """`any`, `all` or `next` of a generator: a function that loops until the result is known, in place of both."""
+    if function not in (any, all, next):
+        raise NeedsLoop(f"a generator is given to {function!r}", instead=MAKE_A_LIST)
+    return known(*default)
+
+
 NAMES: dict[str, Any] = {
     **{f"_ab_{name}": BINARY[symbol] for name, symbol in _OPERATORS.items()},
     "_ab_neg": UNARY["-"],
@@ -131,6 +139,7 @@ NAMES: dict[str, Any] = {
     "_ab_create": call_for_writing,
     "_ab_dict": items.dict_display,
     "_ab_each": for_each,
+    "_ab_eager": eager,
     "_ab_for": loops.breakable_for,
     "_ab_fstring": fstring,
     "_ab_function": branches.Returns,
@@ -157,6 +166,7 @@ NAMES: dict[str, Any] = {
     "_ab_slice": slice,
     "_ab_tuple": HANDLERS[tuple],
     "_ab_unbound": UNBOUND,
+    "_ab_until": until,
     "_ab_update": items.inplace_update,
     "_ab_while": loops.breakable_while,
 }

@@ -13,6 +13,7 @@ there because nothing in these statements can change it. So the order of the eva
 """
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -39,9 +40,14 @@ class _Fold:
     def __init__(self, uses: Counter[str], in_lanes: bool) -> None:
         self.uses = uses
         self.in_lanes = in_lanes
+        self.in_generator = False
+        self.numbers = itertools.count(1)
 
     def closure(self, node: nf.Closure) -> nf.Closure:
-        return dataclasses.replace(node, body=self.body(node.body))
+        around, self.in_generator = self.in_generator, node.name == "<genexpr>"
+        made = dataclasses.replace(node, body=self.body(node.body))
+        self.in_generator = around
+        return made
 
     def body(self, statements: list[nf.Statement]) -> list[nf.Statement]:
         out: list[nf.Statement] = []
@@ -113,6 +119,16 @@ class _Fold:
             match made:
                 case nf.Call(function=nf.Closure(name="<genexpr>") as generator, args=[first]):
                     return _comprehension(generator.body, "", "generator", first) or made
+                case nf.Call(
+                    function=nf.Name(id="any" | "all" | "next") as function,
+                    args=[nf.Sugar(how="generator") as items, *default],
+                    keywords=[],
+                ) if self.in_lanes and not self.in_generator and len(default) == (function.id == "next"):
+                    name = f"_ab_{function.id}_{next(self.numbers)}"
+                    out.append(nf.Bind(made.at, name, _until_known(function.id, items)))
+                    return dataclasses.replace(
+                        made, function=nf.Name(made.at, "_ab_until"), args=[function, nf.Name(made.at, name), *default]
+                    )
             return made
 
         node = nf.with_values(node, put) if taken else node
@@ -251,6 +267,22 @@ def _comprehension(body: list[nf.Statement], fills: str, how: str, first: nf.Val
             if name == fills and at == read and value is not None:
                 return nf.Sugar(loops[0].at, how, [key, value], loops)
     return None
+
+
+def _until_known(function: str, items: nf.Sugar) -> nf.Closure:
+    """The function that loops over the items of a generator until the result of any, all or next is known."""
+    at, (item,) = items.at, items.parts
+    result: nf.Value = item if function == "next" else nf.Constant(at, function == "any")
+    give: list[nf.Statement] = [nf.Return(at, result)]
+    if function != "next":
+        give = [nf.Branch(at, item, give, [])] if function == "any" else [nf.Branch(at, item, [], give)]
+    for each in reversed(items.loops):
+        for test in reversed(each.tests):
+            give = [nf.Branch(test.at, test, give, [])]
+        give = [nf.Loop(each.at, each.target, each.over, give, [])]
+    rest = nf.Name(at, "_ab_default") if function == "next" else nf.Constant(at, function == "all")
+    given = ["_ab_default"] if function == "next" else []
+    return nf.Closure(at, "_ab_known", nf.Parameters([], given, "", [], "", [], []), [*give, nf.Return(at, rest)])
 
 
 def _is_expression(value: nf.Value) -> bool:

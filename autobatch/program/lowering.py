@@ -544,8 +544,10 @@ class _Lowering:
         for part in ast.walk(node):
             if isinstance(part, ast.Await | ast.Yield | ast.YieldFrom) or getattr(part, "is_async", False):
                 return False
-            if isinstance(part, ast.Lambda) and any(isinstance(n, ast.Name) and n.id in bound for n in ast.walk(part)):
-                return False
+            if isinstance(part, ast.Lambda):
+                kept = bound - {each.arg for each in ast.walk(part.args) if isinstance(each, ast.arg)}
+                if any(isinstance(each, ast.Name) and each.id in kept for each in ast.walk(part)):
+                    return False
         return True
 
     def comprehension(self, node: ast.ListComp | ast.SetComp | ast.DictComp, at: nf.Place) -> nf.Value:

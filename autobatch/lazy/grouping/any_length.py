@@ -100,7 +100,7 @@ class AnyLength:
             sizes = sizes_of([aval])
             data = ragged_rows(values, sizes).data if Lengths in map(type, sizes) else np.stack(values)
             operands.append(Batched(data, sizes))
-        shared = ()
+        shared: list[Any] = []
         if sig.block is not None:
             if sig.block.views or sig.block.program.skeleton() is None:  # writes into views need exact shapes
                 raise Unsupported

@@ -22,6 +22,7 @@ from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.pytree import is_node, leaves
 from autobatch.errors import BUILD_ARRAYS, MAKE_A_LIST, OWN_LENGTHS, SHOW_AFTER, NeedsLoop
+from autobatch.facts import operators
 from autobatch.facts.types import IMMUTABLE, keeps_fields
 from autobatch.lockstep.lanes.region import is_changeable, is_made, lanes_within, register_made
 from autobatch.lockstep.regions.branches import truth_value
@@ -180,6 +181,8 @@ def _tuple(iterable: Any = ()) -> Any:
     running = loop_over(sequence)
     if isinstance(running, UniformLoop):
         return tuple(running)
+    if is_spread(iterable) and None not in iterable.scalar_kinds():
+        return map_lanes(tuple, plain_lists(iterable))
     raise NeedsLoop("a tuple whose length differs by example", instead=OWN_LENGTHS)
 
 
@@ -379,6 +382,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     reversed: _lazy_iterable(in_reverse, reversed),
     isinstance: is_instance,
     type: _type,
+    **{each.function: BINARY[each.symbol] for each in operators.BINARY},
     getattr: _getattr,
     hasattr: _hasattr,
     **{function: _unsupported(function) for function in _UNSUPPORTED},

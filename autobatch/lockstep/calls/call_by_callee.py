@@ -42,6 +42,7 @@ from autobatch.lockstep.calls.builtin_functions import (
     refuse_dicts,
     unwrap,
 )
+from autobatch.lockstep.calls.python_sources import OF_ITEMS, source_of
 from autobatch.lockstep.lanes.region import (
     current_root,
     register_made,
@@ -76,6 +77,10 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
     if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:
         handler = HANDLERS.get(f)
         root = current_root()
+        if kind is BuiltinFunctionType and root is not None and f in OF_ITEMS:
+            found = source_of(f, args, kwargs)
+            if found is not None:
+                return call(found[0], *found[1])
         if handler is not None:
             if kind is _DISPATCHER and root is not None and (kwargs or len(args) > reads_only(f)):
                 _check_written(f, args, kwargs)
@@ -316,7 +321,7 @@ def call_plain(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return f(*plain_arguments(args), **{key: unwrap(value) for key, value in kwargs.items()})
     if module in _DRAWING or module.startswith("numpy.random"):
         raise NeedsLoop(f"{module}.{name} draws random numbers", instead=DRAW_BEFORE)
-    if module.strip("_") in _OF_LISTS or f is functools.reduce:
+    if module.strip("_") in _OF_LISTS:
         raise NeedsLoop(f"a call of {name}")
     if module.strip("_").split(".")[0] in ACTING_MODULES:
         raise NeedsLoop(f"{module}.{name} acts outside the call", instead=SHOW_AFTER)

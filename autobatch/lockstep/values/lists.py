@@ -13,6 +13,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast, lanes_of, weak_lanes
 from autobatch.batches.unpadded import stacked_rows
+from autobatch.core.abstract_eval import WEAK
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region, freeze_dicts, set_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
@@ -220,10 +221,9 @@ class LaneList:
         self._stacked = unflatten(structure, out)
         return self._stacked
 
-    def has_python_scalars(self) -> bool:
-        """True if some item is a Python number, a type that a row of the stacked array would lose."""
-        found = (leaf for item in self.items for leaf in (leaves(item) if is_node(item) else (item,)))
-        return any(isinstance(leaf, bool | int | float | complex) or getattr(leaf, "scalar", None) for leaf in found)
+    def scalar_kinds(self) -> frozenset[type | None]:
+        """The types of Python numbers among the items, which rows of the stacked array would lose; None for arrays."""
+        return frozenset([type(item) if type(item) in WEAK else getattr(item, "scalar", None) for item in self.items])
 
     def _item_of_rows(self, place: Any) -> Any:
         """Copies of the current lanes' items at `place` (int or per lane); freezes the items against writes."""

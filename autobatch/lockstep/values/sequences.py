@@ -78,15 +78,19 @@ class RowSequence(LaneSequence):
         last: the item of the current step; step: the number of that step.
         named: the user's batch that the loop iterates over, or the list whose items are the rows;
             held: the batch's data, or the list's version, when the loop began.
+        scalar: the type of the items, if they are Python numbers.
     """
 
     __slots__ = (
         "__weakref__", "_self", "backwards", "data", "held", "last", "named", "offsets", "order", "region", "rest",
-        "sizes", "source", "step",
+        "scalar", "sizes", "source", "step",
     )  # fmt: skip
 
-    def __init__(self, source: MaskedBatch, backwards: bool = False, named: Any = None) -> None:
+    def __init__(
+        self, source: MaskedBatch, backwards: bool = False, named: Any = None, scalar: type | None = None
+    ) -> None:
         super().__init__()
+        self.scalar = scalar
         self.named = source if named is None else named
         if not source.sizes:
             kind = "0-d array" if source.scalar is None else f"{source.scalar.__name__!r} object"
@@ -151,7 +155,7 @@ class RowSequence(LaneSequence):
             self.region = region
             self.sizes = tuple(self._of_region(size, region.count) for size in self.rest)
         rows = self.data[:, step] if self.order is None else self._between(step, step + 1)
-        out = MaskedBatch.of_data(rows, self.sizes, region)
+        out = MaskedBatch.of_data(rows, self.sizes, region, self.scalar)
         items = region.root.items
         items.pop(id(self.last), None)
         self.last, self.step = out, step
@@ -367,9 +371,12 @@ def _of(iterable: Any, backwards: bool) -> LaneSequence | None:
             raise NeedsLoop("a loop over objects that differ by example", instead=RETURN_ARRAYS)
         return RowSequence(source, backwards, iterable)
     if isinstance(iterable, LaneList) and iterable.is_spread:
-        if iterable.has_python_scalars() or not isinstance(iterable.stacked(), Batch):
-            raise NeedsLoop("a loop over a list of numbers or tuples that differs by example", instead=OWN_LENGTHS)
-        return RowSequence(narrowed(iterable.stacked()), backwards, iterable)
+        kinds = iterable.scalar_kinds()
+        if len(kinds) > 1 or not isinstance(iterable.stacked(), Batch):
+            raise NeedsLoop(
+                "a loop over a list of tuples, or of several types, that differs by example", instead=OWN_LENGTHS
+            )
+        return RowSequence(narrowed(iterable.stacked()), backwards, iterable, *kinds)
     return None
 
 

@@ -188,9 +188,6 @@ class RowSite:
         self.specs: tuple[tuple[Any, ...], ...] = ()
         self.outs = (out,)
 
-    def _ids_of(self, trace: Any) -> LazyArray:
-        return LazyArray(trace, self._ids, trace.segment, 0)
-
     def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
         """The signature of such a look-up.
 
