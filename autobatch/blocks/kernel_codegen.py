@@ -261,7 +261,7 @@ class _FusedWriter(NumpyWriter):
         else:
             for arg in step.args:
                 self._need(arg)
-            self.lines.append(self.line(step))
+            self.emit_step(step)
         self.there.add(slot)
 
     def _run(self, cluster: Cluster) -> None:
@@ -282,13 +282,13 @@ class _FusedWriter(NumpyWriter):
                 continue
             if slot not in self.contiguous:
                 made = f"v{slot} = contiguous(v{slot})"
-                self.lines.append(made if what == "array" else self.allocation(slot, self._allocator_of(slot)))
+                self.emit(made if what == "array" else self.allocation(slot, self._allocator_of(slot)), [slot])
                 self.contiguous.add(slot)
             if what == "out" and slot in self.plan.cluster_of:
                 self.there.add(slot)
             arguments.append(f"v{slot}")
         call = ", ".join([*(f"{name}{number}" for name in ("wide", "masks", "tail", "tail_masks")), "n", *arguments])
-        self.lines.append(f"if kernel{number}({call}): return None")
+        self.emit(f"if kernel{number}({call}): return None", [slot for _, slot in source.arguments])
 
     def _allocator_of(self, slot: int) -> str:
         """The function that allocates an array for kernels to write to: zeros, unless they write every element."""

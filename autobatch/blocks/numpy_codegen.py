@@ -6,10 +6,9 @@ all of them go into a single tall product.
 
 import dataclasses
 import linecache
-import re
 import weakref
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -238,15 +237,13 @@ def executed(text: str, names: dict[str, Any]) -> Callable[..., Any]:
     return block
 
 
-_VARIABLE = re.compile(r"\bv\d+\b")
-
-
 class NumpyWriter:
-    """The lines written so far, and the values of the names used in them."""
+    """The lines written so far, the last line that uses each slot, and the values of other names."""
 
     def __init__(self, code: Code) -> None:
         self.code = code
         self.lines: list[str] = []
+        self.last: dict[int, int] = {}
         self.names: dict[str, Any] = {
             "matmul": np.matmul,
             "empty": np.empty,
@@ -257,8 +254,18 @@ class NumpyWriter:
     def write(self) -> tuple[str, dict[str, Any]]:
         """Write all steps in order: the source, and the values of the names used in it."""
         self.start()
-        self.lines += [self.line(step) for step in self.code.steps]
+        for step in self.code.steps:
+            self.emit_step(step)
         return self.finish(), self.names
+
+    def emit(self, line: str, slots: Iterable[int]) -> None:
+        """Add a line that uses these slots."""
+        self.last.update(dict.fromkeys(slots, len(self.lines)))
+        self.lines.append(line)
+
+    def emit_step(self, step: Step) -> None:
+        """Add the line of one step."""
+        self.emit(self.line(step), [*step.args, step.out])
 
     def start(self) -> None:
         """Write the lines before the steps."""
@@ -270,7 +277,7 @@ class NumpyWriter:
                 name = next(iter(size.factors)) if type(size) is Affine else ""
                 if name and name not in known and size == Affine({name: 1}):
                     known.add(name)
-                    self.lines.append(f"{_variable(name)} = v{slot}.shape[{axis}]")
+                    self.emit(f"{_variable(name)} = v{slot}.shape[{axis}]", [slot])
 
     def finish(self) -> str:
         """Write the lines after the steps, and return the whole source."""
@@ -282,21 +289,14 @@ class NumpyWriter:
 
     def _free_dead_slots(self) -> None:
         """Delete each result after the last line that reads it, so that its memory is reused."""
-        returned = {f"v{slot}" for slot in self.code.outputs}
-        last: dict[str, int] = {}
-        for at, line in enumerate(self.lines):
-            for name in _VARIABLE.findall(line):
-                last[name] = at
         dying: dict[int, list[str]] = {}
-        for name, at in last.items():
-            if name not in returned and name not in self.names:
-                dying.setdefault(at, []).append(name)
-        lines: list[str] = []
-        for at, line in enumerate(self.lines):
-            lines.append(line)
-            if at in dying:
-                lines.append(f"del {', '.join(dying[at])}")
-        self.lines = lines
+        for slot, at in self.last.items():
+            if slot not in self.code.outputs and slot not in self.code.constants:
+                dying.setdefault(at, []).append(f"v{slot}")
+        self.lines = [
+            line for at, each in enumerate(self.lines) for line in (each, f"del {', '.join(dying.get(at, []))}")
+            if line != "del "
+        ]  # fmt: skip
 
     def line(self, step: Step) -> str:
         """The source of one step."""

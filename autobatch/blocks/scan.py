@@ -19,20 +19,18 @@ from autobatch.core.cotangent import SparseCotangent, total
 from autobatch.core.op import Op
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Test:
     """The condition by which lanes go on: a program with one boolean result, and its operands.
 
-    Args:
+    Attributes:
         operands: for each the number of the state that it is, or None for an item of `data`, which never changes.
     """
 
-    __slots__ = ("data", "operands", "program", "run")
-
-    def __init__(self, program: Program, operands: Sequence[int | None], data: Sequence[Any]) -> None:
-        self.program = program
-        self.operands = list(operands)
-        self.data = list(data)
-        self.run: Callable[..., Any] | None = None
+    program: Program
+    operands: Sequence[int | None]
+    data: Sequence[Any]
+    run: Callable[..., Any] | None = None
 
     def is_ready(self) -> bool:
         """True if the compiled program is available; loads it for the calls."""
@@ -59,10 +57,11 @@ class Stepped:
     offsets: Sequence[int]
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Scan:
     """A loop of steps of one program.
 
-    Args:
+    Attributes:
         program: one step.
         states: (output, operand) for each state: the program's output that becomes it, and the operand that reads it
             (None if none does).
@@ -73,30 +72,20 @@ class Scan:
         lengths: those that the program does not know, of each lane; data is padded to the longest.
     """
 
-    __slots__ = (
-        "_form", "_others", "_taken", "_widths", "lengths", "listed", "program", "rows", "states", "stepped", "steps",
-    )  # fmt: skip
+    program: Program
+    states: Sequence[tuple[int, int | None]]
+    rows: tuple[bool, ...]
+    stepped: Sequence[int]
+    listed: Sequence[int]
+    steps: Stepped | Test
+    lengths: Sequence[np.ndarray] = ()
+    _form: Form | None = None
+    _others: Sequence[int] = ()
+    _taken: Sequence[Any] = ()
 
-    def __init__(
-        self,
-        program: Program,
-        states: Sequence[tuple[int, int | None]],
-        rows: tuple[bool, ...],
-        stepped: Sequence[int],
-        listed: Sequence[int],
-        steps: Stepped | Test,
-        lengths: Sequence[np.ndarray] = (),
-    ) -> None:
-        self.lengths = list(lengths)
-        self.program = program
-        self.states = list(states)
-        self.rows = rows
-        self.stepped = list(stepped)
-        self.listed = list(listed)
-        self.steps = steps
-        carried = {operand for _, operand in states}
-        self._others = [i for i in range(len(rows)) if i not in carried]
-        self._form: Form | None = None
+    def __post_init__(self) -> None:
+        carried = {operand for _, operand in self.states}
+        self._others = [i for i in range(len(self.rows)) if i not in carried]
 
     def is_ready(self, states: Sequence[Any], operands: Sequence[Any]) -> bool:
         """True if there is compiled code for such values: numbers and arrays, plain or on a tape."""

@@ -120,14 +120,11 @@ class Affine:
     def __mod__(self, other: Any) -> Any:
         return self - self // other * other
 
-    def __neg__(self) -> Any:
-        return self * -1
-
     def __sub__(self, other: Any) -> Any:
-        return self + -other
+        return self + other * -1
 
     def __rsub__(self, other: Any) -> Any:
-        return -self + other
+        return self * -1 + other
 
     __radd__, __rmul__ = __add__, __mul__
 

@@ -1,6 +1,6 @@
 """Block launches: a straight-line run of array expressions executes as one launch for all lanes of the region.
 
-Rewritten code calls a block's `Site` with the values that the block reads. If they are supported (arrays of one
+Rewritten code calls a block's `LaneBlock` with the values that the block reads. If they are supported (arrays of one
 shape in all lanes, arrays and numbers that lanes share, containers of such), the site returns the values that are live
 after the block; else None, and the statements run one by one.
 """
@@ -161,35 +161,28 @@ _MOST_PROGRAMS = 16  # per site; with more, shapes vary too much for tracing to 
 _MOST_FAILURES = 4  # in one call; then the statements run one by one
 
 
-class Site:
+@dataclasses.dataclass(slots=True, eq=False)
+class LaneBlock:
     """One block in the code of one function.
 
-    Args:
+    Attributes:
         body: the block as a function of its inputs; returns the values that are live after it.
         static: for each input, True if a number there is a constant of the program (an index, an axis).
         guards: the global names whose meaning the block relies on.
         containers: the inputs that may be containers, since helpers get them.
         updates: the inputs that `+=` binds anew, and thus have to be numbers: it would write into an array.
+        programs: {signature of the inputs: program, None if there is none}; places: the inputs that each program reads.
+        seen: the signature of the last call.
     """
 
-    __slots__ = ("body", "containers", "guards", "places", "programs", "seen", "static", "updates")
-
-    def __init__(
-        self,
-        body: Callable[..., Any],
-        static: Sequence[bool],
-        guards: Sequence[Guard] = (),
-        containers: Sequence[int] = (),
-        updates: Sequence[int] = (),
-    ) -> None:
-        self.body = body
-        self.guards = tuple(guards)
-        self.static = tuple(static)
-        self.containers = tuple(containers)
-        self.updates = tuple(updates)
-        self.programs: dict[Any, Program | None] = {}
-        self.places: dict[Any, list[int]] = {}  # for each program the inputs that it reads
-        self.seen: Any = None
+    body: Callable[..., Any]
+    static: Sequence[bool]
+    guards: Sequence[Guard] = ()
+    containers: Sequence[int] = ()
+    updates: Sequence[int] = ()
+    programs: dict[Any, Program | None] = dataclasses.field(default_factory=dict)
+    places: dict[Any, list[int]] = dataclasses.field(default_factory=dict)
+    seen: Any = None
 
     def unpacked(self, values: Sequence[Any]) -> Sequence[Any]:
         """The values with each container replaced by its structure, and followed by the leaves of all containers."""
@@ -281,7 +274,7 @@ class BlockRun:
         "batches", "constants", "failures", "fixed", "numbers", "operands", "outputs", "program", "rows", "site",
     )  # fmt: skip
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: LaneBlock) -> None:
         self.site = site
         self.failures = 0
         self.program: Program | None = None

@@ -1,9 +1,10 @@
 """Loops whose body is one block: once a step has run, the remaining steps run as one op.
 
-Rewritten code calls the loop's `ScanSite` at the end of each step. If the remaining steps repeat the last one (the
+Rewritten code calls the loop's `LaneScan` at the end of each step. If the remaining steps repeat the last one (the
 block's program is known, the loop's items are rows, other inputs are unchanged), they run as one `blocks.scan.Scan`.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from autobatch.core.abstract_eval import Affine, unknown_lengths
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
-from autobatch.lockstep.block_launch import BlockRun, Site, as_batch, launch_without_warnings
+from autobatch.lockstep.block_launch import BlockRun, LaneBlock, as_batch, launch_without_warnings
 from autobatch.lockstep.lanes.region import Prefix
 from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
 from autobatch.lockstep.values.lists import LaneList
@@ -58,10 +59,11 @@ class Steps(NamedTuple):
         return Scan(self.program, states, self.rows, self.stepped, listed, steps, own)
 
 
-class ScanSite:
+@dataclasses.dataclass(slots=True, eq=False)
+class LaneScan:
     """A loop in the user's code whose body is one block, with the lists that it appends results to.
 
-    Args:
+    Attributes:
         body: the block.
         test: the block of a `while` condition; None for a `for`.
         states: for each variable that is carried or read after the loop, the index of the block's output.
@@ -76,32 +78,17 @@ class ScanSite:
             `bases`, index of the item in `bases`).
     """
 
-    __slots__ = ("body", "carried", "hoists", "items", "listed", "paths", "reads", "states", "stores", "test", "tested")
-
-    def __init__(
-        self,
-        body: Site,
-        test: Site | None,
-        states: Sequence[int],
-        carried: Sequence[int | None],
-        tested: Sequence[int | None],
-        items: Sequence[int],
-        listed: Sequence[int],
-        paths: Sequence[tuple[bool, int, int, tuple[tuple[str, Any], ...]]],
-        reads: Sequence[tuple[int, int, tuple[tuple[str, Any], ...], int]],
-        stores: Sequence[tuple[int, int, int]],
-    ) -> None:
-        self.body = body
-        self.hoists: dict[Any, Hoisted | None] = {}
-        self.test = test
-        self.states = tuple(states)
-        self.carried = tuple(carried)
-        self.tested = tuple(tested)
-        self.items = frozenset(items)
-        self.listed = tuple(listed)
-        self.paths = tuple(paths)
-        self.reads = tuple(reads)
-        self.stores = tuple(stores)
+    body: LaneBlock
+    test: LaneBlock | None
+    states: Sequence[int]
+    carried: Sequence[int | None]
+    tested: Sequence[int | None]
+    items: frozenset[int]
+    listed: Sequence[int]
+    paths: Sequence[tuple[bool, int, int, tuple[tuple[str, Any], ...]]]
+    reads: Sequence[tuple[int, int, tuple[tuple[str, Any], ...], int]]
+    stores: Sequence[tuple[int, int, int]]
+    hoists: dict[Any, Hoisted | None] = dataclasses.field(default_factory=dict)
 
     def __call__(
         self,

@@ -14,8 +14,8 @@ from typing import Any
 from autobatch.blocks.block_expressions import BlockForm
 from autobatch.blocks.finder import FoundBlock, body_function, longest_block
 from autobatch.errors import Unsupported
-from autobatch.lockstep.block_launch import Site
-from autobatch.lockstep.block_loops import ScanSite
+from autobatch.lockstep.block_launch import LaneBlock
+from autobatch.lockstep.block_loops import LaneScan
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds
 from autobatch.program.scopes import Scope
@@ -23,7 +23,7 @@ from autobatch.program.scopes import Scope
 _LEAST_IN_A_VALUE = 3  # ops; an expression with fewer is no faster as a launch of its own
 
 
-class SiteCall:
+class BlockLine:
     """A block in the place of its statements.
 
     Attributes:
@@ -45,17 +45,17 @@ class SiteCall:
         self.otherwise = otherwise
 
 
-Line = nf.Statement | SiteCall
+Line = nf.Statement | BlockLine
 
 
-class BlockSites:
-    """The blocks of one function; each is a `Site` that the rewritten code calls by name.
+class FunctionBlocks:
+    """The blocks of one function; each is a `LaneBlock` that the rewritten code calls by name.
 
     Args:
         function: the function; written: names of arrays that it writes into, which a block cannot assign.
         scope: the meaning of its names.
         filename: the file that it is written in.
-        sites: {name: Site or ScanSite}, filled here.
+        sites: {name: LaneBlock or LaneScan}, filled here.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class BlockSites:
         """The number of the next site."""
         return len(self.sites) + 1
 
-    def _call(self, block: FoundBlock) -> SiteCall:
+    def _call(self, block: FoundBlock) -> BlockLine:
         number, form = self.number, block.form
         function = body_function(form, block.returning_body(), self.filename, block.statements[0])
         passed = [place for place, each in enumerate(form.inputs) if each.is_passed]
@@ -101,8 +101,8 @@ class BlockSites:
             place for place, each in enumerate(form.inputs) if not each.temporary and each.path[0] in form.updates
         ]
         static = [not each.number for each in form.inputs]
-        self.sites[f"_ab_block_{number}"] = Site(function, static, list(form.guards.values()), passed, updates)
-        return SiteCall(number, block, self._one_by_one(block))
+        self.sites[f"_ab_block_{number}"] = LaneBlock(function, static, list(form.guards.values()), passed, updates)
+        return BlockLine(number, block, self._one_by_one(block))
 
     def _one_by_one(self, block: FoundBlock) -> list[Line]:
         """The statements of a block for values that it does not support, each of several a block of its own."""
@@ -160,7 +160,7 @@ class LoopScan:
         self._paths: list[Any] = []
         self._looked_up: list[Any] = []
         items = self._targets | {*self._reads}
-        found = [(line, _stored_item(line, items)) for line in body if not isinstance(line, SiteCall)]
+        found = [(line, _stored_item(line, items)) for line in body if not isinstance(line, BlockLine)]
         stores = [each for _, each in found if each is not None]
         self.states = [each for each in states if all(each != stored for stored, _, _ in stores)]
         outputs, assigned = block.outputs, block.assigned
@@ -179,21 +179,21 @@ class LoopScan:
         self.lists = [each for each, _ in appends]
         self.is_while = test is not None
         carried = self._carried(block, False)
-        sites[self.site] = ScanSite(
+        sites[self.site] = LaneScan(
             sites[block.site],
             None if tested is None else sites[tested.site],
             [outputs.index(each) for each in self.states],
             carried,
             [] if tested is None else self._carried(tested, True),
-            [place for place, (key, _) in enumerate(block.inputs) if key in self._targets]
-            + [place for place, *_ in self._looked_up],
+            frozenset([place for place, (key, _) in enumerate(block.inputs) if key in self._targets])
+            | {place for place, *_ in self._looked_up},
             [outputs.index(value) for _, value in appends],
             self._paths,
             self._looked_up,
             [(outputs.index(value), self._base(each), self._base(item)) for each, item, value in stores],
         )
 
-    def _carried(self, block: SiteCall, of_test: bool) -> list[int | None]:
+    def _carried(self, block: BlockLine, of_test: bool) -> list[int | None]:
         """For each input of a block, the index of the state that it reads; None for a constant or an item."""
         out: list[int | None] = []
         for place, (key, node) in enumerate(block.inputs):
@@ -256,9 +256,9 @@ def scan_of(
         return None
 
 
-def _the_block(body: Sequence[Line]) -> SiteCall:
+def _the_block(body: Sequence[Line]) -> BlockLine:
     """The only block in these lines, which must come first."""
-    if not body or not isinstance(body[0], SiteCall) or any(isinstance(each, SiteCall) for each in body[1:]):
+    if not body or not isinstance(body[0], BlockLine) or any(isinstance(each, BlockLine) for each in body[1:]):
         raise Unsupported
     return body[0]
 

@@ -13,42 +13,11 @@ from typing import Any
 from autobatch.errors import FROM_PLAIN_CODE, MAKE_A_LIST, RETURN_VALUES, TEST_BEFORE, Unsupported
 from autobatch.facts import operators
 from autobatch.facts.python_functions import FRAME_READERS, PAUSES
-from autobatch.lockstep.block_sites import BlockSites, Line, LoopScan, SiteCall, scan_of
+from autobatch.lockstep.block_sites import BlockLine, FunctionBlocks, Line, LoopScan, scan_of
 from autobatch.lockstep.calls.python_sources import LAZY
+from autobatch.program import normal_form as nf
+from autobatch.program.folding import EAGER
 from autobatch.program.liveness import binds
-from autobatch.program.normal_form import (
-    TEMPORARY,
-    Bind,
-    Branch,
-    Call,
-    Closure,
-    Constant,
-    Jump,
-    Loop,
-    Match,
-    Name,
-    Names,
-    Node,
-    Opaque,
-    OpaqueStatement,
-    Operator,
-    Place,
-    Raise,
-    Read,
-    Return,
-    Spread,
-    Statement,
-    Sugar,
-    Target,
-    Try,
-    Unpack,
-    Value,
-    With,
-    Write,
-    Yield,
-    target_names,
-    walk,
-)
 from autobatch.program.ownership import Ownership, stored_names
 from autobatch.program.python_text import Writer
 from autobatch.program.quote import expression, name, statements
@@ -59,10 +28,7 @@ _WORDS = {each.symbol: f"_ab_{each.word}" for each in operators.BINARY} | {
 _ARITHMETIC = frozenset(each.symbol for each in operators.ARITHMETIC) | {each.name for each in operators.UNARY}
 _MODULES = frozenset({"np", "numpy", "math", "ab", "autobatch"})
 _TEMPORARY = frozenset({"range", "zip", "enumerate", "reversed", "map", "list", "tuple", "sorted"})
-_EAGER = frozenset({"sum", "min", "max", "list", "tuple", "sorted", "set", "frozenset", "dict", "join"})
-"""Functions that read an iterator to its end before they do anything else than compute: it can be a list."""
-_ADD = {"list": "append", "generator": "append", "set": "add"}
-BlocksOf = Callable[[Closure, Ownership], BlockSites | None]
+BlocksOf = Callable[[nf.Closure, Ownership], FunctionBlocks | None]
 
 
 class LockStepWriter(Writer):
@@ -73,19 +39,20 @@ class LockStepWriter(Writer):
         outer: the writer of the function around it.
     """
 
-    def __init__(self, function: Closure, blocks_of: BlocksOf, outer: "LockStepWriter | None" = None) -> None:
+    def __init__(self, function: nf.Closure, blocks_of: BlocksOf, outer: "LockStepWriter | None" = None) -> None:
         self.function = function
         self.blocks_of = blocks_of
-        self.top: Closure = function if outer is None else outer.top
+        self.top: nf.Closure = function if outer is None else outer.top
         self.numbers: Iterator[int] = itertools.count(1) if outer is None else outer.numbers
         self.ownership = Ownership(function)
         is_value = function.name == "<lambda>"
         self.blocks = None if is_value else blocks_of(function, self.ownership)
-        self.gives = any(isinstance(each, Branch | Loop | With) and _returns([each]) for each in walk(function.body))
+        inner = (each for each in nf.walk(function.body) if isinstance(each, nf.Branch | nf.Loop | nf.With))
+        self.gives = any(_returns([each]) for each in inner)
         self.inside = False  # a loop that is written here
-        self.jumps: list[tuple[str, list[str], Names]] = []
+        self.jumps: list[tuple[str, list[str], nf.Names]] = []
 
-    def definition(self, function: Closure, name: str = "") -> ast.FunctionDef:
+    def definition(self, function: nf.Closure, name: str = "") -> ast.FunctionDef:
         """The definition of this function, or of one that is made in it."""
         if function is not self.function:
             made = LockStepWriter(function, self.blocks_of, self).definition(function, name)
@@ -97,35 +64,37 @@ class LockStepWriter(Writer):
         declared = function.shared | function.outer
         if declared:
             what = "a global name" if function.shared else "a variable of another function"
-            bound = (node for node in walk(function.body) if not declared.isdisjoint(binds([node])))
+            bound = (node for node in nf.walk(function.body) if not declared.isdisjoint(binds([node])))
             self.refuse(f"an assignment to {what}", next(bound, function), RETURN_VALUES)
         return super().definition(function, name)
 
-    def refuse(self, why: str, node: Node, instead: str = "") -> Any:
+    def refuse(self, why: str, node: nf.Node, instead: str = "") -> Any:
         """Raise Unsupported: the function has no lock-step form."""
         raise Unsupported(f"{why} in {self.top.name}", node, instead=instead)
 
     # statements
 
-    def statements(self, body: Sequence[Statement]) -> list[ast.stmt]:
+    def statements(self, body: Sequence[nf.Statement]) -> list[ast.stmt]:
         if body is not self.function.body:
             return self.lines(self.gathered(body)) or super().statements([])
         out = self.lines(self.gathered(body))
         if self.gives:
             first, last = (body or [self.function])[0], (body or [self.function])[-1]
             out = [*statements("_ab_returns = _ab_function()", _syntax(first.at)), *out]
-            if not isinstance(last, Return):
+            if not isinstance(last, nf.Return):
                 out += statements("_ab_returns.give(None)\nreturn _ab_returns.result()", _syntax(last.at))
         return out or super().statements([])
 
-    def gathered(self, body: Sequence[Statement]) -> list[Line]:
+    def gathered(self, body: Sequence[nf.Statement]) -> list[Line]:
         """Statements, with each block in the place of its own."""
         return list(body) if self.blocks is None else self.blocks.gathered(body)
 
     def lines(self, body: Iterable[Line]) -> list[ast.stmt]:
         """Statements and blocks as Python."""
         return [
-            line for each in body for line in (self.block(each) if isinstance(each, SiteCall) else self.statement(each))
+            line
+            for each in body
+            for line in (self.block(each) if isinstance(each, BlockLine) else self.statement(each))
         ]
 
     def inner(self, body: Iterable[Line]) -> list[ast.stmt]:
@@ -135,10 +104,10 @@ class LockStepWriter(Writer):
         self.inside = inside
         return out
 
-    def block(self, node: SiteCall) -> list[ast.stmt]:
+    def block(self, node: BlockLine) -> list[ast.stmt]:
         """A block: read the inputs, call the site, and run the statements themselves if it returns nothing."""
         at = _syntax(node.at)
-        before = [Bind(value.at, each, value) for each, value in node.before]
+        before = [nf.Bind(value.at, each, value) for each, value in node.before]
         call: ast.Call = expression("SITE()", at, SITE=node.site)
         call.args = [name(key, _syntax(value.at)) for key, value in node.inputs]
         bind = ast.copy_location(ast.Assign([_names(node.outputs, at, ast.Store())], name(node.out, at)), at)
@@ -162,63 +131,60 @@ class LockStepWriter(Writer):
         bind = ast.copy_location(ast.Assign([_names(node.states, at, ast.Store())], name(node.out, at)), at)
         return statements("OUT = CALL\nif OUT:\n    BIND", at, OUT=node.out, CALL=call, BIND=[bind])
 
-    def tested(self, node: Value) -> tuple[list[Line], Value]:
+    def tested(self, node: nf.Value) -> tuple[list[Line], nf.Value]:
         """A statement's last value, and the block before the statement that computes it."""
         return ([], node) if self.blocks is None else self.blocks.value(node)
 
-    def statement(self, node: Statement) -> list[ast.stmt]:
+    def statement(self, node: nf.Statement) -> list[ast.stmt]:
         match node:
-            case Bind():
+            case nf.Bind():
                 return self.bind(node)
-            case Write():
+            case nf.Write():
                 return self.write(node)
-            case Branch():
+            case nf.Branch():
                 return self.branch(node)
-            case Loop(target=None):
+            case nf.Loop(target=None):
                 return self.while_loop(node)
-            case Loop():
+            case nf.Loop():
                 return self.item_loop(node) if not _jumps(node.body) and not _returns([node]) else self.for_loop(node)
-            case Jump():
+            case nf.Jump():
                 loop, names, bound = self.jumps[-1]
                 at = _syntax(node.at)
                 method = "leave" if node.to == "break" else "next"
                 call = statements(f"LOOP.{method}(V)", at, LOOP=loop, V=values(names, bound, at))
                 return [*call, *self.leave_arm(node)]
-            case Return():
+            case nf.Return():
                 return self.give(node)
-            case Raise():
+            case nf.Raise():
                 return self.raised(node)
-            case With():
+            case nf.With():
                 (made,) = super().statement(node)
                 assert isinstance(made, ast.With)
                 manager = made.items[0].context_expr
                 made.items[0].context_expr = expression("_ab_manager(X)", manager, X=manager)
                 return [made]
-            case Try():
+            case nf.Try():
                 self.refuse("an exception that is handled", node, TEST_BEFORE)
-            case Match():
+            case nf.Match():
                 return self.match(node)
-            case OpaqueStatement(syntax=ast.Import() | ast.ImportFrom()):
+            case nf.OpaqueStatement(syntax=ast.Import() | ast.ImportFrom()):
                 return super().statement(node)
-            case OpaqueStatement(syntax=syntax):
+            case nf.OpaqueStatement(syntax=syntax):
                 why, instead = _OPAQUE.get(type(syntax), ("asynchronous code", FROM_PLAIN_CODE))
                 self.refuse(why, node, instead)
         return super().statement(node)
 
-    def bind(self, node: Bind) -> list[ast.stmt]:
+    def bind(self, node: nf.Bind) -> list[ast.stmt]:
         """`x = value`; the target is a name, or unpacks."""
         match node:
-            case Bind(target=Unpack(), value=Sugar(how="generator") as items):
-                made = self.filled(items)
-                return [_at(ast.Assign([self.target(node.target, node)], made), node)]  # type: ignore[arg-type]
-            case Bind(target=str(), value=Closure(name="<genexpr>")):
+            case nf.Bind(target=str(), value=nf.Closure(name="<genexpr>")):
                 self.refuse("a generator", node, MAKE_A_LIST)
-            case Bind(target=str() as target, value=Call() as value) if value.symbol.endswith("="):
+            case nf.Bind(target=str() as target, value=nf.Call() as value) if value.symbol.endswith("="):
                 if value.symbol not in _WORDS:
                     return [_at(ast.Assign([self.target(target, node)], self.value(value)), node)]
         return super().statement(node)
 
-    def write(self, node: Write) -> list[ast.stmt]:
+    def write(self, node: nf.Write) -> list[ast.stmt]:
         """`x[i] = value` and `x.a = value`."""
         if node.value is None:
             return statements("_ab_refuse('del of an item or attribute')", _syntax(node.at))
@@ -227,34 +193,34 @@ class LockStepWriter(Writer):
             return statements("_ab_setattr(VALUE, X, KEY)", _syntax(node.at), **parts, KEY=ast.Constant(node.key))
         return statements("_ab_setitem(VALUE, X, KEY)", _syntax(node.at), **parts, KEY=self.value(node.key))
 
-    def match(self, node: Match) -> list[ast.stmt]:
+    def match(self, node: nf.Match) -> list[ast.stmt]:
         """`match` goes to the next way."""
         return self.refuse("a match statement", node, "write the cases as if / elif")
 
-    def raised(self, node: Raise) -> list[ast.stmt]:
+    def raised(self, node: nf.Raise) -> list[ast.stmt]:
         """A `raise` only signals that some example raises; the next way to run finds the exact exception."""
         (made,) = super().statement(node)
         if isinstance(made, ast.Raise) and made.exc is not None:
             made.exc = expression("_ab_raised(lambda: ERROR)", made.exc, ERROR=made.exc)
         return [made]
 
-    def give(self, node: Return) -> list[ast.stmt]:
+    def give(self, node: nf.Return) -> list[ast.stmt]:
         """`return`: from a region, a value for its lanes."""
-        before, value = self.tested(node.value or Constant(node.at, None))
+        before, value = self.tested(node.value or nf.Constant(node.at, None))
         lines = self.lines(before)
         if not self.gives:
             return [*lines, _at(ast.Return(None if node.value is None else self.value(value)), node)]
         give = statements("_ab_returns.give(VALUE)", _syntax(node.at), VALUE=self.value(value))
         return [*lines, *give, *self.leave_arm(node)]
 
-    def leave_arm(self, node: Node) -> list[ast.stmt]:
+    def leave_arm(self, node: nf.Node) -> list[ast.stmt]:
         """Go to the next arm or step, or return from the function: no lane is left here."""
         at = _syntax(node.at)
         if self.inside:
             return [ast.copy_location(ast.Continue(), at)]
         return statements("return _ab_returns.result()", at)
 
-    def branch(self, node: Branch) -> list[ast.stmt]:
+    def branch(self, node: nf.Branch) -> list[ast.stmt]:
         """`if`: a native loop over a runtime object, with one iteration for each arm, which has its own region.
 
         ```
@@ -272,7 +238,7 @@ class LockStepWriter(Writer):
             (x,) = _ab_if_1.join()                              # merge the values of the lanes of both arms
         ```
         """
-        if not node.body and any(isinstance(each, Raise) and _is_assertion(each) for each in node.orelse):
+        if not node.body and any(isinstance(each, nf.Raise) and _is_assertion(each) for each in node.orelse):
             return self.check(node)
         number, at = next(self.numbers), _syntax(node.test.at)
         branch, arm = f"_ab_if_{number}", f"_ab_arm_{number}"
@@ -298,19 +264,19 @@ class LockStepWriter(Writer):
         joined = rebind(names, join, node.bound_end, at) if names else [ast.copy_location(ast.Expr(join), at)]
         return [*self.lines(before), *out, *statements("if IF.split:\n    JOIN", at, IF=branch, JOIN=joined)]
 
-    def check(self, node: Branch) -> list[ast.stmt]:
+    def check(self, node: nf.Branch) -> list[ast.stmt]:
         """`assert`."""
         at = _syntax(node.at)
         test = expression("_ab_check(TEST)", _syntax(node.test.at), TEST=self.value(node.test))
         *before, last = node.orelse
-        assert isinstance(last, Raise)
-        assert isinstance(last.value, Call)
+        assert isinstance(last, nf.Raise)
+        assert isinstance(last.value, nf.Call)
         words = [self.value(each) for each in last.value.args]
         if not before:
             return [_at(ast.Assert(test, words[0] if words else None), node)]
         return statements("if not TEST:\n    RAISE", at, TEST=test, RAISE=self.lines(node.orelse))
 
-    def item_loop(self, node: Loop) -> list[ast.stmt]:
+    def item_loop(self, node: nf.Loop) -> list[ast.stmt]:
         """A `for` without break, continue and return: a native `for` over `_ab_loop(iterable)`.
 
         ```
@@ -331,13 +297,13 @@ class LockStepWriter(Writer):
         loop, item = f"_ab_loop_{number}", f"_ab_item_{number}"
         body = self.gathered(node.body)
         inner, orelse = self.inner(body), self.lines(self.gathered(node.orelse))
-        targets = frozenset(target_names(node.target))
+        targets = frozenset(nf.target_names(node.target))
         bound_inside = binds(node.body)
         written = (bound_inside | targets | (stored_names(node.body) & self.ownership.carried)) - {node.fills}
         kept = sorted(written & node.live_out)
         carried = sorted(written & node.live_head - node.live_out)
         own = self.ownership.own
-        views = bound_inside & self.ownership.views if own & {*kept, *carried} else Names()
+        views = bound_inside & self.ownership.views if own & {*kept, *carried} else nf.Names()
         if self.blocks is not None:
             inner += self.scan(scan_of(self.blocks.sites, body, None, [*kept, *carried], targets), loop)
         target, inner = self.takes_item(node, item, {*kept, *carried}, inner)
@@ -355,20 +321,20 @@ class LockStepWriter(Writer):
         out += rebind(kept, merge, node.bound, at) if kept else [ast.copy_location(ast.Expr(merge), at)]
         return out + orelse
 
-    def for_loop(self, node: Loop) -> list[ast.stmt]:
+    def for_loop(self, node: nf.Loop) -> list[ast.stmt]:
         """A `for` that lanes may leave one by one; see `while_loop`."""
         number, at = next(self.numbers), _syntax(node.over.at)
         loop, item = f"_ab_loop_{number}", f"_ab_item_{number}"
-        names = self.names([*node.body, *node.orelse], node, target_names(node.target))
+        names = self.names([*node.body, *node.orelse], node, nf.target_names(node.target))
         target, start = self.takes_item(node, item, set(names), [])
-        temporary = isinstance(node.over, Call) and getattr(node.over.function, "id", None) in _TEMPORARY
+        temporary = isinstance(node.over, nf.Call) and getattr(node.over.function, "id", None) in _TEMPORARY
         walk = expression(
             f"_ab_for(ITER, {temporary}, V{places(names, self.ownership.own)})",
             at, ITER=self.value(node.over), V=values(names, node.bound, at),
         )  # fmt: skip
         return self.walked(node, loop, walk, target, names, start, None)
 
-    def while_loop(self, node: Loop) -> list[ast.stmt]:
+    def while_loop(self, node: nf.Loop) -> list[ast.stmt]:
         """A loop that lanes may leave one by one.
 
         ```
@@ -398,7 +364,7 @@ class LockStepWriter(Writer):
         walk = expression(f"_ab_while(V{places(names, self.ownership.own)})", at, V=values(names, node.bound, at))
         start: list[ast.stmt] = []
         before: list[Line] = []
-        if not (isinstance(node.over, Constant) and node.over.value is True):
+        if not (isinstance(node.over, nf.Constant) and node.over.value is True):
             go_on = rebind(names, expression("LOOP.values", at, LOOP=loop), node.bound, at) if names else []
             before, test = self.tested(node.over)
             start = self.inner([*self.gathered(node.head), *before]) + statements(
@@ -408,7 +374,7 @@ class LockStepWriter(Writer):
         return self.walked(node, loop, walk, name(step, at, ast.Store()), names, start, before)
 
     def walked(
-        self, node: Loop, loop: str, walk: ast.expr, target: ast.expr, names: list[str], start: list[ast.stmt],
+        self, node: nf.Loop, loop: str, walk: ast.expr, target: ast.expr, names: list[str], start: list[ast.stmt],
         test: list[Line] | None,
     ) -> list[ast.stmt]:  # fmt: skip
         """The part that `while` and `for` with jumps share; `test`: the block of the condition."""
@@ -447,47 +413,48 @@ class LockStepWriter(Writer):
         return [*out, *rebind(names, after, bound, at)] if names else out
 
     def takes_item(
-        self, node: Loop, item: str, carried: set[str], body: list[ast.stmt]
+        self, node: nf.Loop, item: str, carried: set[str], body: list[ast.stmt]
     ) -> tuple[ast.expr, list[ast.stmt]]:
         """The native loop's target, and a body that first binds the user's target if the loop cannot bind it itself."""
         assert node.target is not None
         target = self.target(node.target, node)
-        if not carried.intersection(target_names(node.target)):
+        if not carried.intersection(nf.target_names(node.target)):
             return target, body
         at = _syntax(node.over.at)
         assign = ast.copy_location(ast.Assign([target], name(item, at)), at)
         return name(item, at, ast.Store()), [assign, *body]
 
-    def names(self, body: Sequence[Statement], node: Branch | Loop, also: Iterable[str] = ()) -> list[str]:
+    def names(self, body: Sequence[nf.Statement], node: nf.Branch | nf.Loop, also: Iterable[str] = ()) -> list[str]:
         """Names that the statements bind, or write into if owned, and that are read in or after them; sorted."""
         written = binds(body) | set(also) | (stored_names(body) & self.ownership.own)
         return sorted(written & (node.live_head | node.live_out))
 
     # values
 
-    def syntax_of(self, node: Value) -> ast.expr:
+    def syntax_of(self, node: nf.Value) -> ast.expr:
         match node:
-            case Call() if not node.symbol:
+            case nf.Closure(name="<genexpr>"):
+                self.refuse("a generator", node, MAKE_A_LIST)
+            case nf.Call() if not node.symbol:
                 return self.call(node)
-            case Read():
+            case nf.Read():
                 return self.read(node)
-            case Spread(value=value):
-                is_lazy = isinstance(value, Sugar) and value.how == "generator"
-                items = self.filled(value) if is_lazy else self.value(value)  # type: ignore[arg-type]
+            case nf.Spread(value=value):
+                items = self.value(value)
                 return ast.Starred(expression("_ab_tuple(ITEMS)", _syntax(node.at), ITEMS=items), ast.Load())
-            case Closure(body=[Return(value=Value() as result)]):
+            case nf.Closure(body=[nf.Return(value=nf.Value() as result)]):
                 inner = LockStepWriter(node, self.blocks_of, self)
                 return ast.Lambda(self.arguments(node.parameters, node), inner.value(result))
-            case Yield():
+            case nf.Yield():
                 self.refuse("a generator", node, MAKE_A_LIST)
-            case Opaque(syntax=syntax):
+            case nf.Opaque(syntax=syntax):
                 waits = any(isinstance(part, ast.Await) for part in ast.walk(syntax))
                 if waits:
                     self.refuse("a coroutine", node, FROM_PLAIN_CODE)
                 self.refuse("a comprehension that makes functions", node)
         return super().syntax_of(node)
 
-    def read(self, node: Read) -> ast.expr:
+    def read(self, node: nf.Read) -> ast.expr:
         """`x[i]`, and `x.a` unless x is a module."""
         if not isinstance(node.key, str):
             return self.runtime("_ab_getitem", node, node.base, node.key)
@@ -496,17 +463,17 @@ class LockStepWriter(Writer):
             return ast.Attribute(base, node.key, ast.Load())
         return expression("_ab_getattr(X, NAME)", _syntax(node.at), X=base, NAME=ast.Constant(node.key))
 
-    def runtime(self, called: str, node: Value, *args: Value) -> ast.expr:
+    def runtime(self, called: str, node: nf.Value, *args: nf.Value) -> ast.expr:
         """A call of the runtime."""
         function = ast.Name(called, ast.Load(), lineno=node.at.line, col_offset=node.at.column)
         return ast.Call(function, [self.value(each) for each in args], [])
 
-    def call(self, node: Call) -> ast.expr:
+    def call(self, node: nf.Call) -> ast.expr:
         """A call. `super()` and debugger calls stay."""
         function = node.function
-        if is_pause(node) or (isinstance(function, Name) and function.id == "super" and not node.args):
+        if is_pause(node) or (isinstance(function, nf.Name) and function.id == "super" and not node.args):
             return super().syntax_of(node)
-        if isinstance(function, Name) and function.id in FRAME_READERS:
+        if isinstance(function, nf.Name) and function.id in FRAME_READERS:
             what = ast.Constant(f"a call of {function.id}")
             return expression("_ab_refuse(WHAT, 'name the variables themselves')", _syntax(node.at), WHAT=what)
         args = [self.value(each) for each in node.args[1:]]
@@ -514,7 +481,7 @@ class LockStepWriter(Writer):
             args.insert(0, self.first_argument(node, node.args[0]))
         called = self.value(function)
         named = [
-            _at(ast.keyword(key or None, self.value(part.value if isinstance(part, Spread) else part)), part)
+            _at(ast.keyword(key or None, self.value(part.value if isinstance(part, nf.Spread) else part)), part)
             for key, part in node.keywords
         ]
         written = "_ab_create(F)" if self.ownership.makes(node) else "_ab_call(F)"
@@ -523,23 +490,18 @@ class LockStepWriter(Writer):
         call.keywords = named
         return call
 
-    def first_argument(self, call: Call, node: Value) -> ast.expr:
+    def first_argument(self, call: nf.Call, node: nf.Value) -> ast.expr:
         """The first argument of a call; what the function reads to its end may be a list."""
-        function = call.function
-        named = function.id if isinstance(function, Name) else getattr(function, "key", "")
-        is_eager = named in _EAGER and (named == "sorted" or all(key != "key" for key, _ in call.keywords))
+        made: Any = self.value(node)
         match node:
-            case Sugar(how="generator") if named in ("any", "all") and len(call.args) == 1:  # inside a generator
-                return self.shared_comprehension(node)
-            case Sugar(how="generator") if is_eager:
-                return self.filled(node)
-            case Call(function=Name(id=lazy) | Read(key=str(lazy))) if is_eager and lazy in LAZY:
-                made: Any = self.call(node)
-                made.args[0] = expression("_ab_eager(F)", _syntax(node.at), F=made.args[0])
-                return made
-        return self.value(node)
+            case nf.Call(function=nf.Name(id=lazy) | nf.Read(key=str(lazy))) if lazy in LAZY:
+                function = call.function
+                named = function.id if isinstance(function, nf.Name) else getattr(function, "key", "")
+                if named in EAGER and (named == "sorted" or all(key != "key" for key, _ in call.keywords)):
+                    made.args[0] = expression("_ab_eager(F)", _syntax(node.at), F=made.args[0])
+        return made
 
-    def sugar(self, node: Sugar) -> ast.expr:
+    def sugar(self, node: nf.Sugar) -> ast.expr:
         at, parts = _syntax(node.at), node.parts
         match node.how:
             case "if":
@@ -551,57 +513,20 @@ class LockStepWriter(Writer):
                 return call
             case "compare":
                 compared: list[ast.expr] = [
-                    name(_WORDS[each.symbol], at) for each in parts if isinstance(each, Operator)
+                    name(_WORDS[each.symbol], at) for each in parts if isinstance(each, nf.Operator)
                 ]
-                first, *rest = [each for each in parts if not isinstance(each, Operator)]
+                first, *rest = [each for each in parts if not isinstance(each, nf.Operator)]
                 functions = ast.copy_location(ast.Tuple(compared, ast.Load()), at)
                 call = expression("_ab_chain(A, FUNCTIONS)", at, A=self.value(first), FUNCTIONS=functions)
                 call.args += [self.later(each) for each in rest]
                 return call
-            case "generator":
-                self.refuse("a generator", node, MAKE_A_LIST)
-        return self.filled(node)
+        raise AssertionError(node.how)
 
-    def later(self, node: Value) -> ast.expr:
+    def later(self, node: nf.Value) -> ast.expr:
         """An operand that only some lanes evaluate."""
         return expression("lambda: B", _syntax(node.at), B=self.value(node))
 
-    def filled(self, node: Sugar) -> ast.expr:
-        """`[F(x) for x in XS if C(x)]`.
-
-        ```
-        _ab_comprehension("list", lambda _ab_out: _ab_each(XS, lambda x:
-            _ab_call(_ab_out.append, F(x)) if C(x) else None))
-        ```
-        """
-        if any(not _is_plain(each.target) for each in node.loops):
-            return self.shared_comprehension(node)
-        at = _syntax(node.at)
-        parts = [self.value(each) for each in node.parts]
-        if node.how == "dict":
-            step = expression("_ab_setitem_in(_ab_out, KEY, VALUE)", at, KEY=parts[0], VALUE=parts[1])
-        else:
-            step = expression(f"_ab_call(_ab_out.{_ADD[node.how]}, VALUE)", at, VALUE=parts[0])
-        for each in reversed(node.loops):
-            for test in reversed(each.tests):
-                step = expression(
-                    "_ab_choose(TEST, lambda: VALUE, lambda: None)", _syntax(test.at), VALUE=step, TEST=self.value(test)
-                )
-            over = _syntax(each.over.at)
-            step = expression(
-                "_ab_each(ITER, STEP)", over, ITER=self.value(each.over), STEP=_function_of(each.target, step, over)
-            )
-        display = "list" if node.how == "generator" else node.how
-        return expression("_ab_comprehension(KIND, lambda _ab_out: EACH)", at, KIND=ast.Constant(display), EACH=step)
-
-    def shared_comprehension(self, node: Sugar) -> ast.expr:
-        """A comprehension in its own form: all lanes must share its iterable."""
-        made: Any = super().sugar(node)
-        for each in made.generators:
-            each.iter = expression("_ab_shared(ITER)", each.iter, ITER=each.iter)
-        return _at(made, node)
-
-    def operation(self, symbol: str, args: list[Value], node: Value) -> ast.expr:
+    def operation(self, symbol: str, args: list[nf.Value], node: nf.Value) -> ast.expr:
         if _is_constant(node):
             return super().operation(symbol, args, node)
         at = _syntax(node.at)
@@ -618,9 +543,9 @@ class LockStepWriter(Writer):
             return self.runtime("_ab_fstring", node, *args)
         if symbol == "formatted":
             return ast.Tuple([self.value(each) for each in args], ast.Load())
-        if symbol == "dict" and not all(isinstance(each, Call) and isinstance(each.args[0], Constant) for each in args):
+        if symbol == "dict" and not all(map(_has_constant_key, args)):
             pairs = [
-                (Name(each.at, "_ab_unbound"), each.value) if isinstance(each, Spread) else each.args  # type: ignore[attr-defined]
+                (nf.Name(each.at, "_ab_unbound"), each.value) if isinstance(each, nf.Spread) else each.args  # type: ignore[attr-defined]
                 for each in args
             ]
             call: ast.Call = expression("_ab_dict()", at)
@@ -647,70 +572,45 @@ _OPAQUE: dict[type, tuple[str, str]] = {  # {syntax: (what it is, what to write 
 }
 
 
-def is_pause(node: Node) -> bool:
+def is_pause(node: nf.Node) -> bool:
     """True for `breakpoint()`, and for `pdb.set_trace()` of any debugger."""
     function = getattr(node, "function", None)
-    return getattr(function, "id", getattr(function, "key", None)) in PAUSES if isinstance(node, Call) else False
+    return getattr(function, "id", getattr(function, "key", None)) in PAUSES if isinstance(node, nf.Call) else False
 
 
-def _is_assertion(node: Raise) -> bool:
-    return isinstance(node.value, Call) and node.value.symbol == "assertion"
+def _is_assertion(node: nf.Raise) -> bool:
+    return isinstance(node.value, nf.Call) and node.value.symbol == "assertion"
 
 
-def _is_plain(target: Target) -> bool:
-    """True unless a target has a starred part."""
-    return isinstance(target, str) or (target.starred < 0 and all(map(_is_plain, target.targets)))
+def _has_constant_key(item: nf.Value) -> bool:
+    return isinstance(item, nf.Call) and isinstance(item.args[0], nf.Constant)
 
 
-def _is_constant(node: Value) -> bool:
+def _is_constant(node: nf.Value) -> bool:
     """True for a constant, or an operator on constants."""
-    if isinstance(node, Call):
+    if isinstance(node, nf.Call):
         return node.symbol in _ARITHMETIC and all(map(_is_constant, node.args))
-    return isinstance(node, Constant)
+    return isinstance(node, nf.Constant)
 
 
-def _returns(body: Sequence[Statement]) -> bool:
-    return any(isinstance(node, Return) for node in walk(body))
+def _returns(body: Sequence[nf.Statement]) -> bool:
+    return any(isinstance(node, nf.Return) for node in nf.walk(body))
 
 
-def _jumps(body: Iterable[Node]) -> bool:
+def _jumps(body: Iterable[nf.Node]) -> bool:
     """True if a `break` or `continue` in these statements belongs to a loop around them."""
     for node in body:
-        if isinstance(node, Jump):
+        if isinstance(node, nf.Jump):
             return True
-        if isinstance(node, Loop):
+        if isinstance(node, nf.Loop):
             if _jumps(node.orelse):
                 return True
-        elif isinstance(node, Branch):
+        elif isinstance(node, nf.Branch):
             if _jumps(node.body) or _jumps(node.orelse):
                 return True
-        elif isinstance(node, With) and _jumps(node.body):
+        elif isinstance(node, nf.With) and _jumps(node.body):
             return True
     return False
-
-
-def _function_of(target: Target, body: ast.expr, at: ast.AST, depth: int = 0) -> ast.expr:
-    """`lambda TARGET: BODY`, where a tuple target is unpacked by further lambdas."""
-    if isinstance(target, str):
-        return _lambda([target], body, at)
-    item = f"_ab_item_{depth}"
-    names: list[str] = []
-    for position, part in reversed(list(enumerate(target.targets))):
-        if isinstance(part, str):
-            names.append(part)
-        else:
-            inner = f"_ab_part_{depth}_{position}"
-            unpack = _function_of(part, body, at, depth + 1)
-            body = expression("STEP(PART)", at, STEP=unpack, PART=name(inner, at))
-            names.append(inner)
-    names = [each if each not in names[:place] else f"_ab_unused_{depth}_{place}" for place, each in enumerate(names)]
-    step = _lambda(names[::-1], body, at)  # if a name occurs twice, the last one binds
-    return _lambda([item], expression("STEP(*_ab_tuple(ITEM))", at, STEP=step, ITEM=name(item, at)), at)
-
-
-def _lambda(names: list[str], body: ast.expr, at: ast.AST) -> ast.Lambda:
-    args = [ast.copy_location(ast.arg(each), at) for each in names]
-    return ast.copy_location(ast.Lambda(ast.arguments([], args, None, [], [], None, []), body), at)
 
 
 def _clear_dead_names(names: Iterable[str], at: ast.AST) -> list[ast.stmt]:
@@ -727,24 +627,24 @@ def places(names: list[str], own: set[str]) -> str:
     return f", own={found}" if found else ""
 
 
-def values(names: list[str], bound: Names, at: ast.AST) -> ast.Tuple:
+def values(names: list[str], bound: nf.Names, at: ast.AST) -> ast.Tuple:
     """A tuple of the names' values, with `_ab_unbound` for each name that is not bound."""
     parts: list[ast.expr] = []
     for each in names:
         if each in bound:
             parts.append(name(each, at))
-        elif each.startswith(TEMPORARY):
+        elif each.startswith(nf.TEMPORARY):
             parts.append(name("_ab_unbound", at))
         else:
             parts.append(expression("_ab_locals().get(NAME, _ab_unbound)", at, NAME=ast.Constant(each)))
     return ast.fix_missing_locations(ast.copy_location(ast.Tuple(parts, ast.Load()), at))
 
 
-def rebind(names: list[str], new: ast.expr, bound: Names, at: ast.AST) -> list[ast.stmt]:
+def rebind(names: list[str], new: ast.expr, bound: nf.Names, at: ast.AST) -> list[ast.stmt]:
     """`(a, b) = NEW`, followed by `del` of each name whose new value is `_ab_unbound`."""
     out: list[ast.stmt] = [ast.copy_location(ast.Assign([_names(names, at, ast.Store())], new), at)]
     for each in names:
-        if each not in bound and not each.startswith(TEMPORARY):
+        if each not in bound and not each.startswith(nf.TEMPORARY):
             out += statements("if NAME is _ab_unbound:\n    del NAME", at, NAME=each)
     return out
 
@@ -755,10 +655,10 @@ def _names(names: Sequence[str], at: ast.AST, ctx: ast.expr_context | None = Non
     return ast.copy_location(ast.Tuple(parts, ctx or ast.Load()), at)
 
 
-def _syntax(at: Place) -> ast.AST:
+def _syntax(at: nf.Place) -> ast.AST:
     """Syntax at a place, for `quote`, whose templates take the place of what they replace."""
     return ast.Pass(lineno=at.line, col_offset=at.column, end_lineno=at.end_line, end_col_offset=at.end_column)
 
 
-def _at(made: Any, node: Node) -> Any:
+def _at(made: Any, node: nf.Node) -> Any:
     return ast.copy_location(made, _syntax(node.at))

@@ -16,7 +16,7 @@ from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.memory import write_all
 from autobatch.core.pytree import PLAIN, TreeDef, attributes, flatten, is_node, leaves_of_kind, unflatten
-from autobatch.lockstep.lanes.joined_lanes import concatenate_lanes, stackable
+from autobatch.lockstep.lanes.region import concatenate_lanes, stackable
 from autobatch.program.purity import may_change
 
 

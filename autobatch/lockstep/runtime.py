@@ -17,10 +17,9 @@ from autobatch.facts import operators
 from autobatch.lockstep.calls.builtin_functions import HANDLERS, is_batched_tree, require_shared, unwrap
 from autobatch.lockstep.calls.call_by_callee import call, call_for_writing
 from autobatch.lockstep.calls.python_sources import eager
-from autobatch.lockstep.lanes.joined_lanes import UNBOUND
-from autobatch.lockstep.lanes.region import is_changeable
+from autobatch.lockstep.lanes.region import UNBOUND, is_changeable
 from autobatch.lockstep.regions import branches, items, loops
-from autobatch.lockstep.regions.loops import for_each, loop
+from autobatch.lockstep.regions.loops import loop
 from autobatch.lockstep.values.lane_operators import BINARY, UNARY, getattribute, refuse_hooks
 
 
@@ -99,14 +98,6 @@ def _fstring(*parts: Any) -> str:
 _CONVERT: dict[int, Any] = {-1: lambda value: value, ord("s"): str, ord("r"): repr, ord("a"): ascii}
 
 
-def comprehension(kind: str, fill: Any) -> Any:
-    """Run a comprehension: `fill` adds the items to a new list, set or dict."""
-    out: Any = [] if kind == "list" else set() if kind == "set" else {}
-    out = items.wrap_new_container(out)
-    fill(out)
-    return out
-
-
 _OPERATORS = {each.word: each.symbol for each in operators.BINARY if each.symbol != "%"}  # see `modulo`
 
 
@@ -117,11 +108,11 @@ def context_manager(value: Any) -> Any:
     return value
 
 
-def until(function: Any, known: Any, *default: Any) -> Any:
-    """`any`, `all` or `next` of a generator: a function that loops until the result is known, in place of both."""
+def until(function: Any, known: Any) -> Any:
+    """A function that loops until the result is known, in place of `any`, `all` or `next` of a generator."""
     if function not in (any, all, next):
-        raise NeedsLoop(f"a generator is given to {function!r}", instead=MAKE_A_LIST)
-    return known(*default)
+        raise NeedsLoop("a generator", instead=MAKE_A_LIST)
+    return known
 
 
 NAMES: dict[str, Any] = {
@@ -135,10 +126,8 @@ NAMES: dict[str, Any] = {
     "_ab_chain": branches.chained_comparison,
     "_ab_check": branches.assert_condition,
     "_ab_choose": branches.conditional,
-    "_ab_comprehension": comprehension,
     "_ab_create": call_for_writing,
     "_ab_dict": items.dict_display,
-    "_ab_each": for_each,
     "_ab_eager": eager,
     "_ab_for": loops.breakable_for,
     "_ab_fstring": fstring,
@@ -161,8 +150,6 @@ NAMES: dict[str, Any] = {
     "_ab_refuse": refuse,
     "_ab_setattr": items.setattribute,
     "_ab_setitem": items.setitem,
-    "_ab_setitem_in": items.setitem_key_first,
-    "_ab_shared": require_shared,
     "_ab_slice": slice,
     "_ab_tuple": HANDLERS[tuple],
     "_ab_unbound": UNBOUND,

@@ -15,11 +15,14 @@ there because nothing in these statements can change it. So the order of the eva
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from autobatch.program import normal_form as nf
 
+_UNTIL = frozenset({"any", "all", "next"})
+EAGER = frozenset({"sum", "min", "max", "list", "tuple", "sorted", "set", "frozenset", "dict", "join"})
+"""Functions that read an iterator to its end before they do anything else than compute: it can be a list."""
 _OF_CLASSES = frozenset({"super", "__class__"})
 
 
@@ -28,7 +31,8 @@ def folded(function: nf.Closure, in_lanes: bool = False) -> nf.Closure:
 
     Args:
         in_lanes: operands that only some lanes evaluate will be functions of their own, and an update a read and a
-            write. Operands with `super()` stay statements, and so do branches inside of each other.
+            write. Operands with `super()` stay statements, and so do branches inside of each other. Comprehensions
+            stay loops, and a generator that a call reads becomes a function with that loop.
     """
     nodes = (node for each in nf.closures(function) for node in nf.walk(each.body))
     return _Fold(Counter(node.id for node in nodes if isinstance(node, nf.Name)), in_lanes).closure(function)
@@ -40,14 +44,10 @@ class _Fold:
     def __init__(self, uses: Counter[str], in_lanes: bool) -> None:
         self.uses = uses
         self.in_lanes = in_lanes
-        self.in_generator = False
         self.numbers = itertools.count(1)
 
     def closure(self, node: nf.Closure) -> nf.Closure:
-        around, self.in_generator = self.in_generator, node.name == "<genexpr>"
-        made = dataclasses.replace(node, body=self.body(node.body))
-        self.in_generator = around
-        return made
+        return dataclasses.replace(node, body=self.body(node.body))
 
     def body(self, statements: list[nf.Statement]) -> list[nf.Statement]:
         out: list[nf.Statement] = []
@@ -85,7 +85,7 @@ class _Fold:
                 made = self.chosen(node, out)
             case nf.Branch(body=[nf.Branch(body=body, orelse=[], choice="") as inner], orelse=[]) if not self.in_lanes:
                 node = nf.Branch(node.at, _joined("and", node.test, inner.test, node), body, [])
-            case nf.Loop(fills=str(name)) if name:
+            case nf.Loop(fills=str(name)) if name and not self.in_lanes:
                 made = self.filled(node, out)
             case nf.Write(value=nf.Call(args=[nf.Read(base=base, key=key), _])) if (
                 base is node.base and key is node.key and not self.in_lanes
@@ -106,7 +106,7 @@ class _Fold:
             last = out[-1]
             if not isinstance(last, nf.Bind) or not isinstance(last.target, str) or last.target not in read:
                 break
-            if self.uses[last.target] != 1 or last.value is None or not _is_expression(last.value):
+            if self.uses[last.target] != 1 or last.value is None or not _is_expression(last.value, self.in_lanes):
                 break
             read = read[: read.index(last.target)]
             taken[last.target] = last.value
@@ -117,27 +117,68 @@ class _Fold:
                 return taken[value.id]
             made = nf.with_values(value, put)
             match made:
-                case nf.Call(function=nf.Closure(name="<genexpr>") as generator, args=[first]):
+                case nf.Call(function=nf.Closure(name="<genexpr>") as generator, args=[first]) if not self.in_lanes:
                     return _comprehension(generator.body, "", "generator", first) or made
-                case nf.Call(
-                    function=nf.Name(id="any" | "all" | "next") as function,
-                    args=[nf.Sugar(how="generator") as items, *default],
-                    keywords=[],
-                ) if self.in_lanes and not self.in_generator and len(default) == (function.id == "next"):
-                    name = f"_ab_{function.id}_{next(self.numbers)}"
-                    out.append(nf.Bind(made.at, name, _until_known(function.id, items)))
-                    return dataclasses.replace(
-                        made, function=nf.Name(made.at, "_ab_until"), args=[function, nf.Name(made.at, name), *default]
-                    )
+                case nf.Call(args=[nf.Call(function=nf.Closure(name="<genexpr>")), *_]) if self.in_lanes:
+                    return self.read_by(made, out)
+                case nf.Spread(value=nf.Call(function=nf.Closure(name="<genexpr>")) as items) if self.in_lanes:
+                    return dataclasses.replace(made, value=self.looped(items, "list", out))
             return made
 
         node = nf.with_values(node, put) if taken else node
         match node:
+            case nf.Bind(target=nf.Unpack(), value=nf.Call(function=nf.Closure(name="<genexpr>")) as items) if (
+                self.in_lanes
+            ):
+                node.value = self.looped(items, "list", out)
             case nf.Branch(test=test):
                 node.test = self.test(test)
             case nf.Loop(target=None, over=test):
                 node.over = self.test(test)
         return node
+
+    def read_by(self, call: nf.Call, out: list[nf.Statement]) -> nf.Call:
+        """A call of which a generator is the first argument, if it does nothing but compute with the items."""
+        function, (items, *rest) = call.function, call.args
+        named = function.id if isinstance(function, nf.Name) else getattr(function, "key", "")
+        has_key = any(key == "key" for key, _ in call.keywords)
+        if isinstance(function, nf.Name) and named in _UNTIL and not has_key and len(rest) == (named == "next"):
+            known = self.looped(items, named, out, rest)  # type: ignore[arg-type]
+            known.function = nf.Call(call.at, nf.Name(call.at, "_ab_until"), [function, known.function])
+            return known
+        if named in EAGER and (named == "sorted" or not has_key):
+            return dataclasses.replace(call, args=[self.looped(items, "list", out), *rest])  # type: ignore[arg-type]
+        return call
+
+    def looped(self, items: nf.Call, how: str, out: list[nf.Statement], default: Sequence[nf.Value] = ()) -> nf.Call:
+        """A call of a generator expression as that of a function that makes a list of the items, or stops early."""
+        generator: Any = items.function
+        at, name = items.at, f"_ab_items_{next(self.numbers)}"
+        made, given = nf.Name(at, "_ab_given"), generator.parameters
+        if default:
+            given = dataclasses.replace(given, positional=[*given.positional, made.id])
+
+        def read(body: list[nf.Statement]) -> list[nf.Statement]:
+            return [line for each in body for line in of_item(each)]
+
+        def of_item(node: nf.Statement) -> list[nf.Statement]:
+            match node:
+                case nf.Bind(target=None, value=nf.Yield(value=nf.Value() as item)):
+                    if how == "list":
+                        return [nf.Bind(node.at, None, nf.Call(node.at, nf.Read(node.at, made, "append"), [item]))]
+                    if how == "next":
+                        return [nf.Return(node.at, item)]
+                    stop: list[nf.Statement] = [nf.Return(node.at, nf.Constant(node.at, how == "any"))]
+                    arms = (stop, []) if how == "any" else ([], stop)
+                    return [nf.Branch(node.at, item, *arms)]
+            return [nf.with_bodies(node, read)]
+
+        body = read(generator.body)
+        if how == "list":
+            body.insert(0, nf.Bind(at, made.id, nf.Call(at, nf.Operator(at, "list"), [])))
+        body.append(nf.Return(at, nf.Constant(at, how == "all") if how in ("any", "all") else made))
+        out.append(nf.Bind(at, name, nf.Closure(at, name, given, body)))
+        return nf.Call(at, nf.Name(at, name), [*items.args, *default])
 
     def chosen(self, node: nf.Branch, out: list[nf.Statement]) -> nf.Bind | None:
         """What a ternary, `and`, `or` or a chained comparison decides."""
@@ -269,27 +310,11 @@ def _comprehension(body: list[nf.Statement], fills: str, how: str, first: nf.Val
     return None
 
 
-def _until_known(function: str, items: nf.Sugar) -> nf.Closure:
-    """The function that loops over the items of a generator until the result of any, all or next is known."""
-    at, (item,) = items.at, items.parts
-    result: nf.Value = item if function == "next" else nf.Constant(at, function == "any")
-    give: list[nf.Statement] = [nf.Return(at, result)]
-    if function != "next":
-        give = [nf.Branch(at, item, give, [])] if function == "any" else [nf.Branch(at, item, [], give)]
-    for each in reversed(items.loops):
-        for test in reversed(each.tests):
-            give = [nf.Branch(test.at, test, give, [])]
-        give = [nf.Loop(each.at, each.target, each.over, give, [])]
-    rest = nf.Name(at, "_ab_default") if function == "next" else nf.Constant(at, function == "all")
-    given = ["_ab_default"] if function == "next" else []
-    return nf.Closure(at, "_ab_known", nf.Parameters([], given, "", [], "", [], []), [*give, nf.Return(at, rest)])
-
-
-def _is_expression(value: nf.Value) -> bool:
+def _is_expression(value: nf.Value, in_lanes: bool) -> bool:
     """True if a value can stand inside an expression."""
     if isinstance(value, nf.Closure):
         if value.name == "<genexpr>":
-            return _comprehension(value.body, "", "generator", value) is not None
+            return in_lanes or _comprehension(value.body, "", "generator", value) is not None
         return value.name == "<lambda>" and len(value.body) == 1
     return True
 

@@ -13,9 +13,9 @@ from autobatch.blocks.finder import split_off_arrays
 from autobatch.core.current_region import check_time
 from autobatch.core.diagnostics import is_library
 from autobatch.errors import FROM_PLAIN_CODE, NeedsLoop, Unsupported, UnsupportedError, reason_of
-from autobatch.lockstep.block_launch import Site
-from autobatch.lockstep.block_loops import ScanSite
-from autobatch.lockstep.block_sites import BlockSites
+from autobatch.lockstep.block_launch import LaneBlock
+from autobatch.lockstep.block_loops import LaneScan
+from autobatch.lockstep.block_sites import FunctionBlocks
 from autobatch.lockstep.emitter import LockStepWriter, is_pause
 from autobatch.lockstep.runtime import NAMES
 from autobatch.program import normal_form as nf
@@ -111,13 +111,15 @@ def block_lines(function: FunctionType) -> list[range]:
         raise UnsupportedError(f"{function.__qualname__} belongs to a library, which is not rewritten")
     known = _cache.get(id(function.__code__))
     sites = [] if known is None else [cell.cell_contents for cell in known.sites.values()]
-    found = [[line for *_, line in each.body.__code__.co_lines() if line] for each in sites if isinstance(each, Site)]
+    found = [
+        [line for *_, line in each.body.__code__.co_lines() if line] for each in sites if isinstance(each, LaneBlock)
+    ]
     return [range(min(lines), max(lines) + 1) for lines in found if lines]
 
 
 def _convert(function: FunctionType) -> _Converted:
     code = function.__code__
-    sites: dict[str, Site | ScanSite] = {}
+    sites: dict[str, LaneBlock | LaneScan] = {}
     try:
         if code.co_flags & _ASYNCHRONOUS:
             raise Unsupported(f"{function.__qualname__} is a coroutine", instead=FROM_PLAIN_CODE)
@@ -129,10 +131,10 @@ def _convert(function: FunctionType) -> _Converted:
         scope = Scope(function.__globals__, own, own, own, _helper)
         shown = any(is_pause(node) for part in nf.closures(form) for node in nf.walk(part.body))
 
-        def blocks_of(part: nf.Closure, ownership: Ownership) -> BlockSites | None:
+        def blocks_of(part: nf.Closure, ownership: Ownership) -> FunctionBlocks | None:
             if shown:
                 return None  # a debugger shows the variables, and a block binds only those that are read after it
-            return BlockSites(part, ownership.written, scope, code.co_filename, sites)
+            return FunctionBlocks(part, ownership.written, scope, code.co_filename, sites)
 
         check_time()
         tree = LockStepWriter(form, blocks_of).definition(form)

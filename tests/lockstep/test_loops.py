@@ -408,7 +408,7 @@ def test_who_did_not_come_through_the_loop_has_no_variable():
     ],
 )
 def test_any_and_all_ask_each_example_until_it_knows(f):
-    equals_loop(f, ragged(3, 1, 0, 4), falls_back=True)
+    equals_loop(f, ragged(3, 1, 0, 4))
 
 
 def test_any_and_all_of_what_all_lanes_share():

@@ -2,10 +2,10 @@
 
 All of them run as one op, as in `test_scans.py`. Mutations that must turn this file red; each was made by hand and seen
 red:
-    - containers: in `block_launch.Site.unpacked`, `return values`; in `BlockRun.suits`, `fixed` not compared;
+    - containers: in `block_launch.LaneBlock.unpacked`, `return values`; in `BlockRun.suits`, `fixed` not compared;
     - numbers: in `BlockRun.start`, `site.updates` not asked;
     - appended expressions: in `lockstep_forms._convert`, no `split_off_arrays`;
-    - blocks of one statement: in `BlockSites.one_by_one`, `return lines`.
+    - blocks of one statement: in `FunctionBlocks.one_by_one`, `return lines`.
 """
 
 import warnings

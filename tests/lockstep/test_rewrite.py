@@ -306,17 +306,50 @@ def test_stores_reads_and_displays():
 
 def test_comprehensions():
     def f(xs):
-        return [a * b for a, b in xs if a], {x for x in xs}, sum(x for x in xs)  # noqa: C416
+        return [a * b for a, b in xs if a], sum(x for x in xs), any(x > 1 for x in xs)
 
     assert body_of(f) == written(
         """
-        return (_ab_comprehension('list', lambda _ab_out: _ab_each(xs, lambda _ab_item_0:
-                    (lambda a, b: _ab_choose(a, lambda: _ab_call(_ab_out.append, a * b), lambda: None))(
-                        *_ab_tuple(_ab_item_0)))),
-                _ab_comprehension('set', lambda _ab_out: _ab_each(xs, lambda _ab_3_x:
-                    _ab_call(_ab_out.add, _ab_3_x))),
-                _ab_call(sum, _ab_comprehension('list', lambda _ab_out: _ab_each(xs, lambda x:
-                    _ab_call(_ab_out.append, x)))))
+        _ab_1 = _ab_made([])
+        _ab_loop_1 = _ab_loop(xs)
+        for (a, b) in _ab_loop_1:
+            _ab_if_2 = _ab_if(a, (), False, False)
+            for _ab_arm_2 in _ab_if_2:
+                if _ab_arm_2:
+                    _ab_call(_ab_getattr(_ab_1, 'append'), _ab_mul(a, b))
+                if _ab_if_2.split:
+                    _ab_if_2.end(())
+            if _ab_if_2.split:
+                _ab_if_2.join()
+        _ab_loop_1.merge(())
+        def _ab_items_1(_ab_2_items):
+            _ab_given = _ab_made([])
+            _ab_loop_3 = _ab_loop(_ab_2_items)
+            for x in _ab_loop_3:
+                _ab_call(_ab_getattr(_ab_given, 'append'), x)
+            _ab_loop_3.merge(())
+            return _ab_given
+        def _ab_items_2(_ab_4_items):
+            _ab_returns = _ab_function()
+            _ab_loop_4 = _ab_for(_ab_4_items, False, ())
+            for x in _ab_loop_4:
+                _ab_if_5 = _ab_if(_ab_gt(x, 1), (), False, True)
+                for _ab_arm_5 in _ab_if_5:
+                    if _ab_arm_5:
+                        _ab_returns.give(True)
+                        continue
+                    _ab_if_5.end(())
+                if _ab_if_5.is_empty:
+                    continue
+                if _ab_if_5.split:
+                    _ab_if_5.join()
+                _ab_loop_4.next(())
+            _ab_loop_4.after()
+            if _ab_loop_4.is_empty:
+                return _ab_returns.result()
+            _ab_returns.give(False)
+            return _ab_returns.result()
+        return (_ab_1, _ab_call(sum, _ab_call(_ab_items_1, xs)), _ab_call(_ab_call(_ab_until, any, _ab_items_2), xs))
         """
     )
 

@@ -1,7 +1,7 @@
 """Tests and returned expressions as blocks: one launch each, for the lanes that come there, with the loop's results.
 
 Mutations that must turn this file red; each was made by hand and seen red:
-    - no block for a test: in `BlockSites.value`, `live_after = Names()`;
+    - no block for a test: in `FunctionBlocks.value`, `live_after = Names()`;
     - a test that is recorded: in `launch._compiled`, `wanted` kept for results that are no numbers.
 """
 

@@ -18,8 +18,8 @@ from autobatch.core.op import is_boxed
 from autobatch.errors import BUILD_ARRAYS, COPY_FIRST, OWN_LENGTHS, RETURN_ARRAYS, RETURN_VALUES, BadIdError, NeedsLoop
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.types import VALUES
-from autobatch.lockstep.lanes.joined_lanes import UNBOUND
 from autobatch.lockstep.lanes.region import (
+    UNBOUND,
     Subset,
     current_root,
     freeze_all,
@@ -150,11 +150,6 @@ def _as_floats(value: ObjectBatch, dtype: np.dtype) -> Any:
     if dtype.kind != "f" or not all(isinstance(each, float | np.floating) for each in value.values):
         return value
     return MaskedBatch.in_region(Batched(np.array(value.values, dtype), ()), value.region)
-
-
-def setitem_key_first(x: Any, index: Any, value: Any) -> None:
-    """`setitem` for a dict comprehension, which evaluates the key before the value."""
-    setitem(value, x, index)
 
 
 def setattribute(value: Any, x: Any, name: str) -> None:

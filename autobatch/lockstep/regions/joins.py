@@ -12,8 +12,7 @@ from autobatch.batches.stacking import take_lanes
 from autobatch.core.current_region import freeze_dicts, set_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
-from autobatch.lockstep.lanes.joined_lanes import UNBOUND, as_padded, joined
-from autobatch.lockstep.lanes.region import Subset, freeze_copies, lanes_within
+from autobatch.lockstep.lanes.region import UNBOUND, Subset, as_padded, freeze_copies, joined, lanes_within
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.ops.rules.aliasing import has_views
 

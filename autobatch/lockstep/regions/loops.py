@@ -12,13 +12,14 @@ from autobatch.core.batched import Batched
 from autobatch.core.current_region import check_time, current_region, freeze_dicts, has_deadline, set_region
 from autobatch.core.pytree import is_node, map_tree
 from autobatch.errors import MAKE_A_LIST, NeedsLoop
-from autobatch.lockstep.lanes.joined_lanes import UNBOUND, joined
 from autobatch.lockstep.lanes.region import (
+    UNBOUND,
     Order,
     Prefix,
     Subset,
     freeze_copies,
     is_made,
+    joined,
     lanes_within,
     require_made_here,
     subset_where,

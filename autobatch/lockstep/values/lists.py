@@ -18,8 +18,14 @@ from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region, freeze_dicts, set_region
 from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import BUILD_ARRAYS, COPY_FIRST, OWN_LENGTHS, NeedsLoop
-from autobatch.lockstep.lanes.joined_lanes import concatenate_lanes, stackable
-from autobatch.lockstep.lanes.region import freeze, freeze_copies, is_changeable, lanes_within
+from autobatch.lockstep.lanes.region import (
+    concatenate_lanes,
+    freeze,
+    freeze_copies,
+    is_changeable,
+    lanes_within,
+    stackable,
+)
 
 
 class LaneList:
