@@ -50,8 +50,9 @@ def input_signature(value: Any, static: bool, lengths: dict[str, Lengths]) -> tu
             return None
         scalar = is_scalar(value)
         non_c_order = is_non_c_order(value)
-        sizes = tuple([_unknown_size(size, lengths) if type(size) is Lengths else size for size in value.sizes])
-        return ("b", sizes, data.dtype, scalar, non_c_order), aval_of(sizes, data.dtype, scalar, non_c_order)
+        sizes = tuple([_named(size, lengths) if type(size) is Lengths else size for size in value.sizes])
+        shape = tuple([Affine({size: 1}) if type(size) is str else size for size in sizes])
+        return ("b", sizes, data.dtype, scalar, non_c_order), aval_of(shape, data.dtype, scalar, non_c_order)
     if kind in WEAK and not static:
         return ("w", kind), WEAK[kind]
     if isinstance(value, np.generic) and not static:
@@ -68,11 +69,11 @@ def input_signature(value: Any, static: bool, lengths: dict[str, Lengths]) -> tu
     return (("c", kind, repr(value)), None) if static and isinstance(value, _INDEX) else None
 
 
-def _unknown_size(size: Lengths, lengths: dict[str, Lengths]) -> Affine:
-    """The size that stands for the lengths of an input; equal lengths are one size."""
+def _named(size: Lengths, lengths: dict[str, Lengths]) -> str:
+    """The name of the unknown size that stands for the lengths of an input; equal lengths have one name."""
     name = next((name for name, known in lengths.items() if same_size(known, size)), f"x{len(lengths)}")
     lengths.setdefault(name, size)
-    return Affine({name: 1})
+    return name
 
 
 def _known_size(size: Any, lengths: Mapping[str, Lengths]) -> Any:
@@ -407,14 +408,14 @@ class BlockRun:
 
 
 def _are_lengths(own: Sequence[Size], sizes: Sequence[Any], lengths: dict[str, Lengths]) -> bool:
-    """True if these sizes are those, or the lengths that unknown ones stand for, which are noted in `lengths`."""
+    """True if these sizes are those, or the lengths that names stand for, which are noted in `lengths`."""
     if len(own) != len(sizes):
         return False
     for size, wanted in zip(own, sizes, strict=True):
-        if type(wanted) is not Affine:
+        if type(wanted) is not str:
             if size is not wanted and size != wanted:
                 return False
-        elif type(size) is not Lengths or not same_size(lengths.setdefault(next(iter(wanted.factors)), size), size):
+        elif type(size) is not Lengths or not same_size(lengths.setdefault(wanted, size), size):
             return False
     return True
 

@@ -291,7 +291,7 @@ class LaneScan:
         if any(unknown_lengths(results[output].shape) for output in listed):
             return False
         return all(
-            results[output].shape == kinds[operand].shape
+            results[output] is kinds[operand] or not unknown_lengths((results[output].shape, kinds[operand].shape))
             if operand is not None
             else not unknown_lengths(results[output].shape)
             for output, operand in states
