@@ -122,20 +122,18 @@ MOST_LINES = {
 
 # Functions of NumPy, of each of which at most so many files say what it means: its op's, and its effects or its kernel.
 MOST_FILES_OF_A_FUNCTION = 2
+# fmt: off
 FUNCTIONS = [
-    "tanh",
-    "hypot",
-    "logaddexp",
-    "cbrt",
-    "cumprod",
-    "median",
-    "expm1",
-    "arctan2",
-    "sinc",
-    "clip",
-    "nanmean",
-    "prod",
+    "tanh", "hypot", "logaddexp", "cbrt", "expm1", "arctan2", "sinc", "clip", "sin", "cos", "sinh", "arcsinh",
+    "deg2rad", "float_power", "fmod", "heaviside", "ldexp", "log1p", "logaddexp2", "nextafter", "prod", "amax",
+    "amin", "ptp", "nanmax", "nansum", "nanmean", "nanvar", "nanstd", "median", "percentile", "quantile",
+    "count_nonzero", "bincount", "cumprod", "diff", "ediff1d", "interp", "isclose", "allclose", "array_equal", "isin",
+    "setdiff1d", "argwhere", "take_along_axis", "putmask", "sliding_window_view", "roll", "tile", "flip", "flipud",
+    "array_split", "meshgrid", "broadcast_arrays", "permute_dims", "moveaxis", "triu", "tril", "tri", "tril_indices",
+    "vander", "diagflat", "einsum", "tensordot", "kron", "convolve", "correlate", "cross", "det", "slogdet",
+    "cholesky", "qr", "svd", "eigh", "pinv", "lstsq", "polyfit", "rfft",
 ]
+# fmt: on
 # Files that name something else so.
 ANOTHER_MEANING = {
     ("tanh", "cli/small_demo.py"): "a user's code, as it is shown",

@@ -32,10 +32,10 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
 from autobatch.facts.other_libraries import ARRAY, missing
 from autobatch.ops.numpy.contractions import matmul_p
+from autobatch.ops.numpy.indexing import rows_between
 from autobatch.ops.rules.aliasing import is_scalar, set_order, unclear_view, zero_d
 from autobatch.ops.rules.padding import end_to_end, to_widths
 from autobatch.ops.rules.ragged_checks import as_ids, pad_rows
-from autobatch.ops.rules.row_gather import rows_between
 
 _set_data = Batched.__dict__["data"].__get__  # reads the slot without the fallback to `__getattr__` if it is unset
 

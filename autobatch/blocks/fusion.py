@@ -21,7 +21,7 @@ from autobatch.blocks.program import Step
 from autobatch.core.abstract_eval import EXAMPLES, Aval, sizes_at
 from autobatch.core.op import Op
 from autobatch.ops.numpy.indexing import getitem_p
-from autobatch.ops.numpy.shaping import reshape_p, squeeze_p
+from autobatch.ops.numpy.shaping import reshape_p
 
 _NARROW = 4  # elements; shorter rows leave most lanes of a vector register empty
 
@@ -114,7 +114,7 @@ class Plan:
     def _find_view(self, step: Step) -> None:
         """Note a step that reads one contiguous range of each example's row."""
         kinds, params = self.code.kinds, step.params
-        if step.op not in (getitem_p, reshape_p, squeeze_p) or not has_batch_axis(kinds[step.out]):
+        if step.op not in (getitem_p, reshape_p) or not has_batch_axis(kinds[step.out]):
             return
         source = kinds[step.args[0]]
         if not has_batch_axis(source) or any(slot not in self.code.constants for slot in step.args[1:]):

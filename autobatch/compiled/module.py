@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from types import FunctionType
 
 from autobatch.compiled.changed_arguments import KernelChanges, argument_slots, changed_containers
-from autobatch.compiled.functions import builtin_calls, numpy_calls, numpy_sources, random_calls
+from autobatch.compiled.functions import builtin_calls, numpy_calls, random_calls
 from autobatch.compiled.translation.exact_types import EITHER, INT, Array, Tuple, Type
 from autobatch.compiled.translation.expression_reader import read_function
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, flat
@@ -13,7 +13,7 @@ from autobatch.compiled.translation.typed_text import assigned, code, rep
 from autobatch.compiled.value_layout import Loader, ResultWriter, check_aliases
 from autobatch.errors import Unsupported
 
-_TABLES = builtin_calls, numpy_calls, random_calls, numpy_sources  # importing them fills `CALLS` and `METHODS`
+_TABLES = builtin_calls, numpy_calls, random_calls  # importing them fills `CALLS` and `METHODS`
 
 HEAD = """\
 import heapq

@@ -25,9 +25,10 @@ from autobatch.lockstep.lanes.region import Prefix
 from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import Enumerated, Ranges, RowSequence, SharedSequence, Zipped, rows_of
+from autobatch.ops.numpy.indexing import rows_between
 from autobatch.ops.rules.aliasing import has_views, write
 from autobatch.ops.rules.padding import to_width
-from autobatch.ops.rules.row_gather import put_rows_p, rows_between
+from autobatch.ops.rules.row_gather import put_rows_p
 from autobatch.ops.rules.sizes import lane_lengths
 from autobatch.tables.table import EmbeddingTable
 

@@ -8,7 +8,7 @@ import numpy as np
 from autobatch.compiled.functions.builtin_calls import takes_nodes
 from autobatch.compiled.translation import arrays, containers
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation.calls import CALLS, calls, constant_of, methods
+from autobatch.compiled.translation.calls import CALLS, calls, constant_of, methods, user_function
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.number_operators import cast, lift
 from autobatch.compiled.translation.typed_text import (
@@ -18,11 +18,13 @@ from autobatch.compiled.translation.typed_text import (
     assigned,
     code,
     item_text,
-    numba_type,
     parts_of,
 )
 from autobatch.core.op import Op
 from autobatch.errors import BUILD_ARRAYS, Unsupported
+from autobatch.ops.numpy.creation import MADE_LIKE
+from autobatch.ops.numpy.creation import arange as arange_of_sizes
+from autobatch.ops.numpy.cumulative_and_sorting import SCANS, accumulate_one
 from autobatch.ops.numpy.reductions import REDUCTIONS, argmax_p
 from autobatch.program import normal_form as nf
 
@@ -57,23 +59,31 @@ def _order(reader: Any, order: Value | None, node: Any) -> None:
         raise reader.refuse("another order than C", node)
 
 
-def _creation(function: Any, name: str) -> None:
+def _creation(function: Any, like: Any) -> None:
+    """Register a function of a shape, and that of an array like another."""
+
     @calls(function)
     def make(reader: Any, node: Any, shape: Value, dtype: Value | None = None, order: Value | None = None) -> Value:
         _order(reader, order, node)
         text, rank = shape_of(reader, shape, node)
         kind = dtype_of(reader, dtype, "float64", node)
-        return reader.temp(code(f"np.{name}", text, arrays.np_name(kind)), types.Array(kind, rank))
+        return reader.temp(code(f"np.{function.__name__}", text, arrays.np_name(kind)), types.Array(kind, rank))
 
-
-_creation(np.zeros, "zeros")
-_creation(np.ones, "ones")
-_creation(np.empty, "empty")
+    @calls(like)
+    def make_like(reader: Any, node: Any, a: Value, *fill: Value, dtype: Value | None = None) -> Value:
+        if not isinstance(a.kind, types.Array):
+            raise reader.refuse(f"an array like a {a.kind}", node)
+        own = reader.constant(np.dtype(a.kind.dtype), node) if dtype is None else dtype
+        shape = arrays.attribute(reader, a, "shape", node)
+        return (full if fill else make)(reader, node, shape, *fill, dtype=own)
 
 
 @calls(np.full)
-def full(reader: Any, node: Any, shape: Value, fill_value: Value, dtype: Value | None = None) -> Value:
+def full(
+    reader: Any, node: Any, shape: Value, fill_value: Value, dtype: Value | None = None, order: Value | None = None
+) -> Value:
     """`np.full`."""
+    _order(reader, order, node)
     text, rank = shape_of(reader, shape, node)
     fill = reader.once(fill_value)
     if isinstance(fill.kind, types.Union) and dtype is None:
@@ -85,23 +95,12 @@ def full(reader: Any, node: Any, shape: Value, fill_value: Value, dtype: Value |
     return reader.temp(code("np.full", text, number.text, arrays.np_name(kind)), types.Array(kind, rank))
 
 
-def _creation_like(function: Any, make: Any) -> None:
-    @calls(function)
-    def call(reader: Any, node: Any, like: Value, *fill: Value, dtype: Value | None = None) -> Value:
-        if not isinstance(like.kind, types.Array):
-            raise reader.refuse(f"an array like a {like.kind}", node)
-        own = np.dtype(like.kind.dtype)
-        shape = arrays.attribute(reader, like, "shape", node)
-        return make(reader, node, shape, *fill, dtype=reader.constant(own, node) if dtype is None else dtype)
+for _made, _made_like in MADE_LIKE.items():
+    _creation(_made, _made_like)
+calls(np.full_like)(CALLS[np.empty_like])
 
 
-_creation_like(np.zeros_like, CALLS[np.zeros])
-_creation_like(np.ones_like, CALLS[np.ones])
-_creation_like(np.empty_like, CALLS[np.empty])
-_creation_like(np.full_like, full)
-
-
-@calls(np.arange)
+@calls(np.arange, arange_of_sizes)
 def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> Value:
     """`np.arange`."""
     if not 1 <= len(args) <= 3 or not all(isinstance(arg.kind, types.Scalar) and arg.kind != NONE for arg in args):
@@ -272,50 +271,40 @@ def of_ufunc(reader: Any, node: Any, *args: Value, ufunc: Any = None) -> Value:
 
 @calls(np.where)
 def where(reader: Any, node: Any, condition: Value, x: Value | None = None, y: Value | None = None) -> Value:
-    """`np.where`."""
-    condition = (
-        reader.once(arrays.as_array(reader, condition, node))
-        if not isinstance(condition.kind, types.Scalar)
-        else condition
-    )
+    """`np.where` of a condition, and of choices that are numbers or arrays of its shape."""
     if x is None or y is None:
         return nonzero(reader, node, condition)
-    if not isinstance(condition.kind, types.Array) or condition.kind.dtype != "bool":
+    condition, *choices = map(reader.once, (arrays.as_array(reader, condition, node), x, y))
+    if condition.kind.dtype != "bool":
         raise reader.refuse("a condition that is no array of truth values", node)
-    choices = [reader.once(each) for each in (x, y)]
-    samples: list[Any] = []
-    for each in choices:
-        if isinstance(each.kind, types.Array):
-            samples.append(np.empty((0,), each.kind.dtype))
-        elif isinstance(each.kind, types.Scalar) and each.kind != NONE:
-            samples.append(types.sample(each.kind))
-        else:
+    numbers = [isinstance(each.kind, types.Scalar) and each.kind != NONE for each in choices]
+    for each, is_number in zip(choices, numbers, strict=True):
+        if not is_number and getattr(each.kind, "ndim", -1) != condition.kind.ndim:
             raise reader.refuse(f"a choice that is {each.kind}", node)
+    samples = [types.sample(x.kind) if n else np.empty(0, x.kind.dtype) for x, n in zip(choices, numbers, strict=True)]
     name = types.of_dtype(np.where(np.ones(0, bool), *samples).dtype).name
-    shape = reader.temp(f"{condition.text}.shape", types.Tuple((INT,) * condition.kind.ndim))
-    texts: list[str] = []
-    for each in choices:
-        if isinstance(each.kind, types.Array):
-            if each.kind.ndim != condition.kind.ndim:
-                raise reader.refuse("choices of another rank", node)
-            reader.fail_if(f"{each.text}.shape != {shape.text}")
-            texts.append(code("np.ascontiguousarray", astype_text(reader, each, name).text))
-        else:
-            full = code("np.full", shape.text, arrays.converted(reader, each, name, node), arrays.np_name(name))
-            texts.append(reader.temp(full, types.Array(name, condition.kind.ndim)).text)
-    text = code("where_aligned", f"np.ascontiguousarray({condition.text})", *texts)
-    return reader.temp(text, types.Array(name, condition.kind.ndim))
+    shape, dtype = arrays.attribute(reader, condition, "shape", node), reader.constant(np.dtype(name), node)
+    texts = [f"np.ascontiguousarray({condition.text})"]
+    for each, is_number in zip(choices, numbers, strict=True):
+        whole = full(reader, node, shape, each, dtype) if is_number else astype_text(reader, each, name)
+        reader.fail_if(f"{whole.text}.shape != {condition.text}.shape")
+        texts.append(code("np.ascontiguousarray", whole.text))
+    return reader.temp(code("where_aligned", *texts), types.Array(name, condition.kind.ndim))
 
 
-@calls(np.nonzero, np.flatnonzero)
+@calls(np.nonzero)
 def nonzero(reader: Any, node: Any, value: Value) -> Value:
-    """`np.nonzero` of a vector."""
-    value = arrays.as_array(reader, value, node)
-    if value.kind.ndim != 1:
-        raise reader.refuse("of a matrix", node)
-    out = reader.temp(f"np.nonzero({value.text})[0]", types.Array("int64", 1))
-    function = reader.expr(node.function).kind.value if isinstance(node, nf.Call) else np.nonzero
-    return out if function is np.flatnonzero else reader.tuple_of([out])
+    """`np.nonzero` of a vector or a matrix."""
+    mask = arrays.as_array(reader, value, node)
+    if mask.kind.dtype != "bool":
+        mask = arrays.elementwise(reader, np.not_equal, [mask, reader.constant(0, node)], node)
+    return reader.tuple_of(arrays.places_of(reader, mask, node))
+
+
+@calls(np.flatnonzero)
+def flatnonzero(reader: Any, node: Any, value: Value) -> Value:
+    """`np.flatnonzero`."""
+    return nonzero(reader, node, ravel(reader, node, arrays.as_array(reader, value, node))).parts[0]
 
 
 # --- reductions
@@ -400,37 +389,19 @@ for _function, _op in REDUCTIONS.items():
     _reduction(_function, _op)
 
 
-@calls(np.mean)
-def mean(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
-    """`np.mean`."""
-    value = reader.once(arrays.as_array(reader, value, node))
-    dtype = types.of_dtype(np.mean(np.ones(1, value.kind.dtype)).dtype)
-    floats = astype_text(reader, value, dtype.name)
-    total = reader.once(CALLS[np.sum](reader, node, floats, axis, keepdims))
-    first, last = _axis(reader, axis, value, node) or (0, value.kind.ndim)
-    length = " * ".join(f"{value.text}.shape[{along}]" for along in range(first, last))
-    reader.fail_if(f"{length} == 0")
-    count = Value(dtype, f"{numba_type(dtype)}({length})")
-    if isinstance(total.kind, types.Array):
-        return arrays.elementwise(reader, np.true_divide, [total, reader.held(count)], node)
-    return reader.temp(code("/", total.text, count.text), dtype)
+def _scan(function: Any, ufunc: np.ufunc) -> None:
+    @calls(function)
+    def call(reader: Any, node: Any, value: Value) -> Value:
+        value = arrays.as_array(reader, value, node)
+        if value.kind.ndim != 1:
+            raise reader.refuse("of a matrix", node)
+        start = astype_text(reader, value, function(np.ones(1, value.kind.dtype)).dtype.name)
+        return user_function(reader, node, accumulate_one, [start, reader.constant(ufunc, node)], {})
 
 
-@calls(np.var, np.std)
-@methods(types.Array, "var", "std")
-def var(
-    reader: Any, node: Any, value: Value, axis: Value | None = None, ddof: Value | None = None,
-    keepdims: Value | None = None,
-) -> Value:  # fmt: skip
-    """`np.var` and `np.std`."""
-    value = reader.once(arrays.as_array(reader, value, node))
-    if constant_of(reader, ddof, 0, node, "ddof") != 0:
-        raise reader.refuse("ddof", node)
-    middle = mean(reader, node, value, axis, reader.constant(True, node))
-    off = reader.once(arrays.elementwise(reader, np.subtract, [value, reader.once(middle)], node))
-    out = mean(reader, node, arrays.elementwise(reader, np.multiply, [off, off], node), axis, keepdims)
-    name = nf.method_of(node) or reader.expr(node.function).kind.value.__name__
-    return arrays.elementwise(reader, np.sqrt, [reader.once(out)], node) if name == "std" else out
+for _function, _ufunc in SCANS.items():
+    _scan(_function, _ufunc)
+    _scan(_ufunc.accumulate, _ufunc)
 
 
 @calls(np.dot, np.matmul)
@@ -523,6 +494,15 @@ def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
 
 
 # --- shapes
+
+
+@calls(np.shape, np.ndim, np.size)
+def measure(reader: Any, node: Any, value: Value) -> Value:
+    """`np.shape`, `np.ndim` and `np.size`: attributes of an array, and of a number."""
+    function = reader.expr(node.function).kind.value
+    if isinstance(value.kind, types.Scalar | types.Union):
+        return reader.constant(function(0), node)
+    return arrays.attribute(reader, arrays.as_array(reader, value, node), function.__name__, node)
 
 
 @calls(np.reshape)

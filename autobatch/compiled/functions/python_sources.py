@@ -16,7 +16,7 @@ import numpy as np
 from autobatch.compiled.translation.calls import CALLS, ITERATORS, METHODS, implements, user_function
 from autobatch.compiled.translation.exact_types import Counts, List, Text, Tuple
 from autobatch.compiled.translation.typed_text import Value
-from autobatch.ops.rules.dispatch import leave_to_python
+from autobatch.ops.rules.dispatch import leave_to_python, source
 
 
 def method(kind: type, name: str) -> Callable[[Any], Any]:
@@ -30,48 +30,31 @@ CALLS[leave_to_python] = lambda reader, node: reader.stop()
 # --- Python's
 
 
-@implements(bisect.bisect_left)
-def bisect_left(a, x, lo=0, hi=None):
+@source()
+def bisected(a, x, lo=0, hi=None, right=False):
     if lo < 0:
         raise ValueError
-    high = len(a) if hi is None else hi
-    low = lo
+    low, high = lo, len(a) if hi is None else hi
     while low < high:
         middle = (low + high) // 2
-        if a[middle] < x:
+        if not x < a[middle] if right else a[middle] < x:
             low = middle + 1
         else:
             high = middle
     return low
 
 
-@implements(bisect.bisect_right, bisect.bisect)
-def bisect_right(a, x, lo=0, hi=None):
-    """`bisect.bisect_right`."""
-    if lo < 0:
-        raise ValueError
-    high = len(a) if hi is None else hi
-    low = lo
-    while low < high:
-        middle = (low + high) // 2
-        if x < a[middle]:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+source(bisect.bisect_left)(lambda a, x, lo=0, hi=None: bisected(a, x, lo, hi))
+source(bisect.bisect_right, bisect.bisect)(lambda a, x, lo=0, hi=None: bisected(a, x, lo, hi, True))
+source(bisect.insort, bisect.insort_right)(lambda a, x: a.insert(bisected(a, x, right=True), x))
+source(divmod)(lambda a, b: (a // b, a % b))
+source(heapq.nsmallest)(lambda n, iterable: sorted(iterable)[: max(n, 0)])
+source(heapq.nlargest)(lambda n, iterable: sorted(iterable, reverse=True)[: max(n, 0)])
+source(math.radians)(lambda x: float(x) * (math.pi / 180.0))
+source(math.degrees)(lambda x: float(x) * (180.0 / math.pi))
 
 
-@implements(bisect.insort, bisect.insort_right)
-def insort(a, x):
-    a.insert(bisect_right(a, x), x)
-
-
-@implements(divmod)
-def both(a, b):
-    return a // b, a % b
-
-
-@implements(pow)
+@source(pow)
 def power(base, exp, mod=None):
     if mod is None:
         return base**exp
@@ -101,17 +84,7 @@ def rounded_to(x, n):
     return whole / power
 
 
-@implements(heapq.nsmallest)
-def nsmallest(n, iterable):
-    return sorted(iterable)[: max(n, 0)]
-
-
-@implements(heapq.nlargest)
-def nlargest(n, iterable):
-    return sorted(iterable, reverse=True)[: max(n, 0)]
-
-
-@implements(math.prod)
+@source(math.prod)
 def product(values, start=1):
     out = start
     for value in values:
@@ -119,7 +92,7 @@ def product(values, start=1):
     return out
 
 
-@implements(math.factorial)
+@source(math.factorial)
 def factorial(n):
     if n < 0:
         raise ValueError
@@ -129,7 +102,7 @@ def factorial(n):
     return out
 
 
-@implements(math.comb)
+@source(math.comb)
 def comb(n, k):
     if n < 0 or k < 0:
         raise ValueError
@@ -141,7 +114,7 @@ def comb(n, k):
     return out
 
 
-@implements(math.isqrt)
+@source(math.isqrt)
 def isqrt(n):
     if n < 0:
         raise ValueError
@@ -151,16 +124,6 @@ def isqrt(n):
     while (out + 1) * (out + 1) <= n:
         out += 1
     return out
-
-
-@implements(math.radians)
-def radians(x):
-    return float(x) * (math.pi / 180.0)
-
-
-@implements(math.degrees)
-def degrees(x):
-    return float(x) * (180.0 / math.pi)
 
 
 @method(List, "index")
@@ -194,9 +157,7 @@ def most_common(counts, n=None):
     return pairs if n is None else pairs[: max(n, 0)]
 
 
-@method(Counts, "total")
-def total(counts):
-    return sum(counts.values())
+method(Counts, "total")(lambda counts: sum(counts.values()))
 
 
 # --- iterators
@@ -217,9 +178,7 @@ def combinations(reader: Any, node: Any, items: Value, r: Value) -> Value:
 ITERATORS[itertools.combinations] = combinations
 
 
-@implements(itertools.product, into=ITERATORS)
-def pairs(a, b):
-    return [(x, y) for x in a for y in b]
+implements(itertools.product, into=ITERATORS)(lambda a, b: [(x, y) for x in a for y in b])
 
 
 @implements(itertools.pairwise, into=ITERATORS)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.functions.numpy_calls import shape_of
+from autobatch.compiled.functions.python_sources import method
 from autobatch.compiled.translation import arrays
 from autobatch.compiled.translation.calls import calls, methods
 from autobatch.compiled.translation.exact_types import FIXED, FLOAT, INT, NONE, OWN, Array, RandomStream, Scalar
@@ -133,3 +134,10 @@ def choice(
     places = integers(reader, node, stream, Value(INT, f"{values.text}.size"), None, size)
     kind = Array(values.kind.dtype, 1) if isinstance(places.kind, Array) else Scalar(values.kind.dtype, False)
     return reader.temp(item_text(values.text, places.text), kind)
+
+
+@method(RandomStream, "permutation")
+def permutation(generator, x):
+    out = x.copy() if isinstance(x, np.ndarray) else np.arange(x)
+    generator.shuffle(out)
+    return out

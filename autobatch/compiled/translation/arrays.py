@@ -1,6 +1,8 @@
 """Arrays: items, slices, writes and element-wise operations, by NumPy's own loops, with guards for NumPy's errors."""
 
 import dataclasses
+import functools
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -23,16 +25,25 @@ from autobatch.compiled.translation.typed_text import (
     parts_of,
 )
 from autobatch.facts import operators
+from autobatch.ops.rules.dispatch import UFUNCS
 from autobatch.program import normal_form as nf
 
 _UFUNCS: dict[str, Any] = {each.syntax.__name__: each.ufunc for each in (*operators.BINARY, *operators.UNARY)}
-_TESTS = {np.isnan: "np.isnan", np.isinf: "np.isinf", np.isfinite: "np.isfinite"}
-_EXACT = {
-    np.add: "{0} + {1}", np.subtract: "{0} - {1}", np.multiply: "{0} * {1}", np.divide: "{0} / {1}",
-    np.negative: "-{0}", np.square: "{0} * {0}", np.sqrt: "math.sqrt({0})",
-}  # fmt: skip
-"""Operations on floats that have one correct result, whoever computes it: written as loops, not as calls of NumPy."""
-_SIGNS = {each.ufunc: each.symbol for each in (*operators.ARITHMETIC[:4], *operators.COMPARISONS)}
+_ARITHMETIC = {each.ufunc: each.symbol for each in operators.ARITHMETIC[:4]}
+_SIGNS = _ARITHMETIC | {each.ufunc: each.symbol for each in operators.COMPARISONS}
+
+
+@functools.cache
+def _exact(ufunc: Any) -> str:
+    """How a loop writes an operation on floats that has one correct result, whoever computes it; "" for any other."""
+    op: Any = UFUNCS.get(ufunc)
+    found = re.fullmatch(r"(\w+)\(([^()]*)\)", (getattr(op, "fused", None) or {}).get("text", ""))
+    made = getattr(np, found[1], None) if found and op.fused.get("exact", True) else None
+    operands = found[2].split(", ") if found else []
+    if made in _ARITHMETIC:
+        return f" {_ARITHMETIC[made]} ".join(operands)
+    number = getattr(UFUNCS.get(made), "number", None)
+    return f"-{operands[0]}" if made is np.negative else f"{number[1]}({operands[0]})" if number else ""
 
 
 def scalar_of(kind: types.Array) -> types.Scalar:
@@ -157,6 +168,12 @@ def _mask_places(reader: Any, mask: Value, holder: Value, axis: int, node: Any) 
     rank = mask.kind.ndim
     for k in range(rank):
         reader.fail_if(f"{mask.text}.shape[{k}] != {holder.text}.shape[{axis + k}]", IndexError)
+    return places_of(reader, mask, node)
+
+
+def places_of(reader: Any, mask: Value, node: Any) -> list[Value]:
+    """The indices at which a mask is true, an array for each of its axes."""
+    rank = mask.kind.ndim
     if rank not in (1, 2):
         raise reader.refuse("a mask of more than two dimensions", node)
     places = types.Array("int64", 1)
@@ -500,7 +517,7 @@ def _normal(loop: str) -> str:
 
 
 def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> Value:
-    """A ufunc of arrays and numbers: by NumPy's own loop, or for those in `_EXACT` by a loop that is written out."""
+    """A ufunc of arrays and numbers: by NumPy's own loop, or if it is exact by a loop that is written out."""
     values = [as_array(reader, value, node) if isinstance(value.kind, types.List) else value for value in values]
     for value in values:
         if not isinstance(value.kind, types.Array | types.Scalar | types.Union):
@@ -526,8 +543,8 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
     ranks = [value.kind.ndim for value in values if isinstance(value.kind, types.Array)]
     if not ranks:
         texts = [cast(value, to) for value, to in zip(values, wanted, strict=True)]
-        if ufunc in _TESTS and wanted[0].kind == "f":
-            return reader.temp(f"{_TESTS[ufunc]}({texts[0]})", out)
+        if (number := getattr(UFUNCS.get(ufunc), "number", None)) and out.kind == "b" and wanted[0].kind == "f":
+            return reader.temp(code(number[1], *texts), out)
         sign = _SIGNS.get(ufunc)
         if sign and out.kind in "fb" and all(x.kind == "f" for x in wanted):
             return reader.temp(code(sign, *texts), out)
@@ -536,7 +553,7 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
         return reader.temp(code(f"scalar_{ufunc.nin}", *address, *texts, f"{numba_type(out)}(0)"), out)
     if 0 in ranks:
         raise reader.refuse("a 0-d array", node)
-    by_loop = ufunc in _EXACT and {scalar.name for scalar in scalars} in ({"float64"}, {"float32"})
+    by_loop = bool(_exact(ufunc)) and {scalar.name for scalar in scalars} in ({"float64"}, {"float32"})
     sources, shape = _sources(reader, values, wanted, by_loop)
     made = reader.temp(f"np.empty({shape}, {np_name(out.name)})", types.Array(out.name, max(ranks)))
     given = [source.text for source in sources]
@@ -545,7 +562,7 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
         return made
     forms = "".join("a" if isinstance(source.kind, types.Array) else "n" for source in sources)
     name = f"each_{ufunc.__name__}_{forms}"
-    reader.program.loops[name] = _loop_text(name, _EXACT[ufunc], forms)
+    reader.program.loops[name] = _loop_text(name, _exact(ufunc), forms)
     reader.emit(code(name, *given, code(".ravel", made.text) if max(ranks) > 1 else made.text))
     return made
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation.exact_types import BOOL, INT
+from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
 from autobatch.compiled.translation.local_functions import (
     LocalFunction,
     holds_local,
@@ -80,9 +80,22 @@ def _read_source(source: tuple[Any, ...], reader: Any, node: Any, *args: Value, 
         raise reader.refuse("with arguments of these types it is not compiled", node)
     reader.program.approximate |= sums
     try:
-        return user_function(reader, node, function, list(args), named)
+        values = bound_arguments(reader, node, function, list(args), named)
+        for place, (value, parameter) in enumerate(zip(values, parameters.values(), strict=True)):
+            if type(value.constant) in _OPTIONS and type(parameter.default) in (*_OPTIONS, type(None)):
+                values[place] = Value(_option(type(value.constant), value.constant), "0", value.constant)
+        return _instance_call(reader, node, function, values, reader.instance.jitted)
     except Unsupported as error:
         raise reader.refuse(f"with these arguments it is not compiled ({error})", node) from None
+
+
+_OPTIONS = (int, bool, str, tuple)  # such as an axis: given as constants, they are known inside, too
+
+
+@functools.cache
+def _option(kind: type, value: Any) -> types.Static:
+    """The type of an argument that is known; one object for equal values of a type."""
+    return types.Static(value)
 
 
 def _rank(kind: Any) -> int:
@@ -339,6 +352,8 @@ def constant_of(reader: Any, value: Value | None, default: Any, node: Any, what:
     """
     if value is None:
         return default
+    if value.kind == NONE:
+        return None
     if value.constant is NO_CONSTANT:
         raise reader.refuse(f"{what} that is not written as a constant", node)
     return value.constant

@@ -272,7 +272,7 @@ class StatementReader:
             if known.kind is types.CONFLICT:
                 raise self.refuse(f"{name} is {types.CONFLICT}", node)
             if isinstance(known.kind, types.Static):
-                return Value(known.kind, "0", known.kind.value)
+                return self.constant(known.kind.value, node)
             if known.maybe_unbound:
                 self.fail_if(f"not b_{self.variable(name, None)}")
             text = self.variable(name, known.kind)

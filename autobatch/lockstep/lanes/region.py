@@ -28,8 +28,8 @@ from autobatch.core.current_region import Example, current_region, freeze_dicts,
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import flatten, is_node, leaves, unflatten
 from autobatch.errors import COPY_FIRST, OWN_LENGTHS, RETURN_ARRAYS, NeedsLoop
+from autobatch.ops.numpy.indexing import rows_between
 from autobatch.ops.rules.aliasing import is_scalar, set_order, view_record, zero_d
-from autobatch.ops.rules.row_gather import rows_between
 
 
 class _Narrowing:

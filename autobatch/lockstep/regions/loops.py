@@ -28,8 +28,8 @@ from autobatch.lockstep.regions.branches import truth
 from autobatch.lockstep.regions.joins import Piece, join_pieces, joined_where_bound, narrowed_values
 from autobatch.lockstep.values.lane_operators import refuse_hooks
 from autobatch.lockstep.values.sequences import LaneSequence, SharedSequence, lane_sequence
+from autobatch.ops.numpy.indexing import rows_between
 from autobatch.ops.rules.aliasing import has_views, is_scalar, zero_d
-from autobatch.ops.rules.row_gather import rows_between
 
 
 class SharedLoop:

@@ -17,8 +17,9 @@ from autobatch.errors import BUILD_ARRAYS, COPY_FIRST, MAKE_A_LIST, OWN_LENGTHS,
 from autobatch.lockstep.lanes.region import freeze
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.ops.numpy import indexing
+from autobatch.ops.numpy.indexing import rows_between
 from autobatch.ops.rules.aliasing import unclear_view, view
-from autobatch.ops.rules.row_gather import rows_between, rows_p
+from autobatch.ops.rules.row_gather import rows_p
 
 
 class LaneSequence:

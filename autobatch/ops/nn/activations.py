@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from autobatch.core.formatting import ArrayLike
 from autobatch.ops.nn.softmax_and_norms import as_floating, as_numbers
+from autobatch.ops.rules.dispatch import source
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import where_or_zero
 
@@ -75,6 +76,9 @@ def sigmoid(x: ArrayLike) -> NDArray[Any]:
     [0.5, 0.0]
     """
     return sigmoid_p(as_numbers(x))
+
+
+source(sigmoid, of=(1, 2))(lambda x: 1 / (np.exp(-(np.asarray(x) * 1.0)) + 1))
 
 
 def relu(x: ArrayLike) -> NDArray[Any]:

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
-from autobatch.core.cotangent import unbroadcast
 from autobatch.core.formatting import ArrayLike, DTypeLike
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import BadIdError, DTypeError
@@ -17,6 +16,7 @@ from autobatch.ops.nn.softmax_and_norms import as_numbers, log_softmax, log_soft
 from autobatch.ops.numpy.contractions import check_same
 from autobatch.ops.numpy.statistics import mean_p
 from autobatch.ops.rules.dispatch import as_array
+from autobatch.ops.rules.op_kinds import vjp_columns
 from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.ragged_checks import noting_lane, whole_number
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lane_count, size_per_lane
@@ -60,16 +60,13 @@ def _picked(log_p: Any, labels: Any) -> Any:
     return -np.take_along_axis(log_p, labels[..., None], -1)[..., 0]
 
 
-def _picked_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    if position:
-        return None
-    log_p, labels = args
+def _picked_vjp(ct: Any, out: Any, log_p: Any, labels: Any) -> Any:
     hit = np.expand_dims(labels, -1) == np.arange(shape_of(log_p)[-1])
     return np.where(hit, -np.expand_dims(ct, -1), np.zeros((), dtype_of(ct)))
 
 
 # Minus the log-probability of each row's label. Labels must have been checked.
-_picked_p = Op("nll", _picked, vjp=_picked_vjp, kind="loss")
+_picked_p = Op("nll", _picked, vjp=vjp_columns([_picked_vjp, None]), kind="loss")
 
 
 def _cross_entropy(logits: Any, labels: Any) -> Any:
@@ -82,15 +79,11 @@ def _cross_entropy(logits: Any, labels: Any) -> Any:
     return rows.mean() if rows.ndim else rows[()]
 
 
-def _cross_entropy_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    if position:
-        return None
-    logits, labels = args
-    rank = ndim_of(logits)
-    p = softmax_p(logits, axis=rank - 1)
+def _cross_entropy_vjp(ct: Any, out: Any, logits: Any, labels: Any) -> Any:
+    p = softmax_p(logits, axis=ndim_of(logits) - 1)
     hit = np.expand_dims(labels, -1) == np.arange(shape_of(logits)[-1])
     rows = math.prod(shape_of(logits)[:-1])
-    return unbroadcast((p - hit.astype(dtype_of(p))) * (ct / max(rows, 1)), logits)
+    return (p - hit.astype(dtype_of(p))) * (ct / max(rows, 1))
 
 
 def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -115,7 +108,8 @@ def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any])
 
 
 # cross_entropy_p(logits, labels): the mean over rows; labels are class ids of shape logits.shape[:-1].
-cross_entropy_p = Op("cross_entropy", _cross_entropy, rule=_cross_entropy_rule, vjp=_cross_entropy_vjp, kind="loss")
+cross_entropy_p = Op("cross_entropy", _cross_entropy, rule=_cross_entropy_rule,
+                     vjp=vjp_columns([_cross_entropy_vjp, None]), kind="loss")  # fmt: skip
 
 
 def _one_hot(ids: Any, *, classes: int, dtype: np.dtype) -> Any:

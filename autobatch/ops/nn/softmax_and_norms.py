@@ -24,8 +24,8 @@ from autobatch.kernels.simd_rows import VectorLayout
 from autobatch.kernels.softmax_layer_norm import layer_norm_gradient, layer_norm_rows, softmax_gradient, softmax_rows
 from autobatch.ops.numpy.elementwise import add_p, mul_p
 from autobatch.ops.numpy.reductions import expand, reduced_sizes, shifted
-from autobatch.ops.rules.dispatch import as_array
-from autobatch.ops.rules.op_kinds import run_by_length
+from autobatch.ops.rules.dispatch import as_array, source
+from autobatch.ops.rules.op_kinds import run_by_length, vjp_columns
 from autobatch.ops.rules.padding import fill, fill_p, speculate, where_or_zero
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lane_count, normal_axes, normalise_axis
 
@@ -53,32 +53,16 @@ def _by_rows(cost: int, work: Callable[..., Any], *arrays: Any) -> np.ndarray | 
     return None if False in done else out.reshape(x.shape)
 
 
-def softmax_of_rows(x: Any, counts: Any) -> np.ndarray | None:
-    """softmax along the last axis by a kernel; None if NumPy must compute it.
+def _softmax_of_rows(kernel: Any, counts: Any, *arrays: Any, more: tuple[Any, ...] = ()) -> np.ndarray | None:
+    """softmax along the last axis or its gradient, by a kernel; None if NumPy must compute it.
 
     Args:
         counts: the number of valid elements of each row; None: all.
     """
-    if not is_worthwhile(x) or not underflow_is_ignored():
+    if not is_worthwhile(arrays[0]):
         return None
-    counts = _counts(x, counts)
-
-    def work(rows: np.ndarray, out: np.ndarray, part: tuple[int, int]) -> bool:
-        return bool(softmax_rows(rows, counts, out, part, np.arange(32, dtype=np.float32), VECTOR))
-
-    return _by_rows(_SOFTMAX_COST, work, x)
-
-
-def softmax_gradient_of_rows(y: Any, ct: Any, counts: Any) -> np.ndarray | None:
-    """softmax's operand cotangent from the result y and its cotangent, by a kernel; None if NumPy must compute it."""
-    if not is_worthwhile(y):
-        return None
-    counts = _counts(y, counts)
-
-    def work(rows: np.ndarray, above: np.ndarray, out: np.ndarray, part: tuple[int, int]) -> None:
-        softmax_gradient(rows, above, counts, out, part)
-
-    return _by_rows(_SOFTMAX_COST, work, y, ct)
+    valid = _counts(arrays[0], counts)
+    return _by_rows(_SOFTMAX_COST, lambda *rows: kernel(*rows[:-2], valid, *rows[-2:], *more), *arrays)
 
 
 def is_worthwhile(x: Any) -> bool:
@@ -120,16 +104,18 @@ def _softmax(x: Any, counts: Any = None, *, axis: int) -> Any:
     x = as_floating(x)
     if not x.shape[axis]:
         return x.copy()
-    if axis == x.ndim - 1 and (out := softmax_of_rows(x, counts)) is not None:
-        return out
+    if axis == x.ndim - 1 and underflow_is_ignored():
+        found = _softmax_of_rows(softmax_rows, counts, x, more=(np.arange(32, dtype=np.float32), VECTOR))
+        if found is not None:
+            return found
     x = _without_the_rest(x, counts)
     out = np.exp(x - x.max(axis=axis, keepdims=True))
     out /= out.sum(axis=axis, keepdims=True)
     return out if counts is None else where_or_zero(_inside(counts, x.shape[axis]), out)
 
 
-def _softmax_vjp(ct: Any, out: Any, axis: int, counts: Any) -> Any:
-    if axis == ndim_of(out) - 1 and (found := softmax_gradient_of_rows(out, ct, counts)) is not None:
+def _softmax_vjp(ct: Any, out: Any, x: Any, counts: Any = None, *, axis: int) -> Any:
+    if axis == ndim_of(out) - 1 and (found := _softmax_of_rows(softmax_gradient, counts, out, ct)) is not None:
         return found
     ct = _zero_behind(ct, counts)
     return _zero_behind(out * (ct - np.sum(ct * out, axis=axis, keepdims=True)), counts)
@@ -145,7 +131,7 @@ def _log_softmax(x: Any, counts: Any = None, *, axis: int) -> Any:
     return out if counts is None else where_or_zero(_inside(counts, x.shape[axis]), out)
 
 
-def _log_softmax_vjp(ct: Any, out: Any, axis: int, counts: Any) -> Any:
+def _log_softmax_vjp(ct: Any, out: Any, x: Any, counts: Any = None, *, axis: int) -> Any:
     ct = _zero_behind(ct, counts)
     return _zero_behind(ct - np.exp(out) * np.sum(ct, axis=axis, keepdims=True), counts)
 
@@ -184,13 +170,7 @@ def _along(impl: Callable[..., Any], vjp: Callable[..., Any], name: str) -> Op:
         out = op(data, counts if mask is None else np.where(mask, counts, 0), axis=x.rank)
         return Batched(np.moveaxis(out, -1, axis + 1), x.sizes)
 
-    def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-        if position:
-            return None
-        counts = args[1] if len(args) > 1 else None
-        return unbroadcast(vjp(ct, out, params["axis"], counts), args[0])
-
-    return Op(name, impl, rule=rule, vjp=backward, kind="normalisation")
+    return Op(name, impl, rule=rule, vjp=vjp_columns([vjp, None]), kind="normalisation")
 
 
 # Operands: x, and if the lengths of its rows differ, `counts`, the length of each. Param: axis (non-negative).
@@ -217,23 +197,17 @@ def _logsumexp_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> 
     return Batched(speculate(lambda: op(fill(x, -np.inf, axes), **down), lambda: op(fill(x, -np.inf), **down)), sizes)
 
 
-def _logsumexp_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    x, axes, keepdims = args[0], params["axis"], params.get("keepdims", False)
-    ct, out = expand(ct, axes, keepdims), expand(out, axes, keepdims)
-    out = np.where(out == -np.inf, np.zeros((), dtype_of(out)), out)
-    return unbroadcast(np.broadcast_to(ct * np.exp(x - out), shape_of(x)), x)
+def _logsumexp_vjp(ct: Any, out: Any, x: Any, axis: tuple[int, ...], keepdims: bool = False) -> Any:
+    ct, out = expand(ct, axis, keepdims), expand(out, axis, keepdims)
+    return np.broadcast_to(ct * np.exp(x - where_or_zero(out != -np.inf, out)), shape_of(x))
 
 
 # Params: axis (sorted, non-negative), keepdims.
-logsumexp_p = Op("logsumexp", _logsumexp, rule=_logsumexp_rule, vjp=_logsumexp_vjp, kind="reduction")
-
-
-def layer_norm_of_rows(x: Any, axis: tuple[int, ...], eps: float) -> np.ndarray | None:
-    """(x - mean) / sqrt(var + eps) along the last axis by a kernel; None if NumPy must compute it."""
-    return _normalised_by(layer_norm_rows, axis, eps, x) if underflow_is_ignored() else None
+logsumexp_p = Op("logsumexp", _logsumexp, rule=_logsumexp_rule, vjp=vjp_columns([_logsumexp_vjp]), kind="reduction")
 
 
 def _normalised_by(kernel: Any, axis: tuple[int, ...], eps: float, *arrays: Any) -> np.ndarray | None:
+    """(x - mean) / sqrt(var + eps) along the last axis, or its gradient, by a kernel; None if NumPy must compute it."""
     x = arrays[0]
     if not is_worthwhile(x) or axis != (x.ndim - 1,) or x.shape[-1] % VECTOR.n:
         return None
@@ -255,7 +229,7 @@ def _standardise(x: Any, axis: tuple[int, ...], eps: float) -> tuple[Any, Any]:
 
 def _layer_norm(x: Any, *affine: Any, axis: tuple[int, ...], eps: float, weight: bool, bias: bool) -> Any:
     x = as_floating(x)
-    out = layer_norm_of_rows(x, axis, eps)
+    out = _normalised_by(layer_norm_rows, axis, eps, x) if underflow_is_ignored() else None
     out = _standardise(x, axis, eps)[0] if out is None else out
     out = out if out.dtype == x.dtype else out.astype(x.dtype)
     if weight:
@@ -344,6 +318,25 @@ def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     """
     x = as_numbers(x)
     return log_softmax_p(x, axis=normalise_axis(axis, ndim_of(x)))
+
+
+@source()
+def _below_peak(x):
+    """The numbers minus the largest of them, as floats."""
+    y = np.asarray(x) * 1.0
+    return y - np.max(y) if len(y) else y
+
+
+@source(softmax, of=(1,), sums=True)
+def _softmax_of_one(x):
+    weights = np.exp(_below_peak(x))
+    return weights / weights.sum()
+
+
+@source(log_softmax, of=(1,), sums=True)
+def _log_softmax_of_one(x):
+    y = _below_peak(x)
+    return y - np.log(np.exp(y).sum()) if len(y) else y
 
 
 def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: bool = False) -> NDArray[Any]:

@@ -441,12 +441,10 @@ def matmul_spec(x_rank: int, y_rank: int) -> str:
     return f"{left},{right}->{both}{'m' if x_rank > 1 else ''}{'n' if y_rank > 1 else ''}"
 
 
-def _matmul_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
-    """Matrices and single stacks are in C order; with several leading dimensions these follow the operands' order."""
-    return non_c_order and rank > 3
-
-
-matmul_p = Op("matmul", _matmul, rule=_matmul_rule, vjp=_matmul_vjp, layout=_matmul_layout, kind="contraction")
+matmul_p = Op(
+    "matmul", _matmul, rule=_matmul_rule, vjp=_matmul_vjp, kind="contraction",
+    layout=lambda params, non_c_order, rank: non_c_order and rank > 3,  # only several leading dimensions keep an order
+)  # fmt: skip
 UFUNCS[np.matmul] = matmul_p
 
 
@@ -468,43 +466,32 @@ def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, i
     return einsum_p(a, b, spec=spec)
 
 
-def _product_of(ufunc: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A decorator that registers a function of two operands for a product's ufunc; calls with options are declined."""
+def _product_of(ufunc: Any, product: Callable[..., Any]) -> None:
+    """Register a function of two operands for a product's ufunc; calls with options are declined."""
 
-    def register(product: Callable[..., Any]) -> Callable[..., Any]:
-        def call(a: Any, b: Any, **options: Any) -> Any:
-            if options:
-                raise Unsupported(f"{name_of(ufunc)} with dtype=")
-            return product(a, b)
+    def call(a: Any, b: Any, **options: Any) -> Any:
+        if options:
+            raise Unsupported(f"{name_of(ufunc)} with dtype=")
+        return product(a, b)
 
-        UFUNCS[ufunc] = call
-        return product
-
-    return register
+    UFUNCS[ufunc] = call
 
 
 def _conjugate(x: Any) -> Any:
     return np.conjugate(x) if dtype_of(x).kind == "c" else x
 
 
-@_product_of(np.vecdot)
-def _vecdot(a: Any, b: Any) -> Any:
-    stack = "STUVWXYZ"
-    a, b = _common(a, b)
-    x, y = ndim_of(a) - 1, ndim_of(b) - 1
-    both = stack[: max(x, y)]
-    spec = f"{both[len(both) - x :]}k,{both[len(both) - y :]}k->{both}"
-    return _contract("vecdot", _conjugate(a), b, spec, [(-1, -1)])
+def _row(x: Any) -> Any:
+    return np.expand_dims(_conjugate(x), -2)
 
 
-@_product_of(np.matvec)
-def _matvec(a: Any, b: Any) -> Any:
-    return np.matmul(a, np.expand_dims(b, -1))[..., 0]
+def _column(x: Any) -> Any:
+    return np.expand_dims(x, -1)
 
 
-@_product_of(np.vecmat)
-def _vecmat(a: Any, b: Any) -> Any:
-    return np.matmul(np.expand_dims(_conjugate(a), -2), b)[..., 0, :]
+_product_of(np.vecdot, lambda a, b: np.matmul(_row(a), _column(b))[..., 0, 0])
+_product_of(np.matvec, lambda a, b: np.matmul(a, _column(b))[..., 0])
+_product_of(np.vecmat, lambda a, b: np.matmul(_row(a), b)[..., 0, :])
 
 
 def _letters_of(left: int, right: int) -> tuple[str, str]:
@@ -522,9 +509,7 @@ def _np_dot(a: Any, b: Any) -> Any:
     return _contract("dot", a, b, f"{left}K,{right}KN->{left}{right}N", [(-1, -2)])
 
 
-@implements(np.vdot)
-def _np_vdot(a: Any, b: Any) -> Any:
-    return np.matmul(_flat(_conjugate(a)), _flat(b))
+implements(np.vdot)(lambda a, b: np.matmul(_flat(_conjugate(a)), _flat(b)))
 
 
 def _flat(x: Any) -> Any:

@@ -16,7 +16,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import Unsupported
 from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, write_into, zero_d
-from autobatch.ops.rules.dispatch import any_true, implements, refuse, top_box
+from autobatch.ops.rules.dispatch import any_true, implements, leave_to_python, refuse, source, top_box
 from autobatch.ops.rules.op_kinds import check_numbers, lane_by_lane
 from autobatch.ops.rules.sizes import fill_template, lane_count, lane_sizes, padded_shape, size_operands
 
@@ -60,6 +60,7 @@ def _of_one_value(name: str, value: int) -> Callable[..., Any]:
 
 
 zeros, ones, empty = _of_one_value("zeros", 0), _of_one_value("ones", 1), _of_one_value("empty", 0)
+MADE_LIKE: dict[Any, Any] = {np.zeros: np.zeros_like, np.ones: np.ones_like, np.empty: np.empty_like}
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C") -> Any:
@@ -194,11 +195,6 @@ def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: Any = "C")
     return (rows[:, None] + k == columns).astype(dtype)
 
 
-def identity(n: Any, dtype: Any = None) -> Any:
-    """np.identity; the size may differ between examples."""
-    return eye(n, dtype=dtype or float)
-
-
 def linspace(
     start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
 ) -> Any:
@@ -222,6 +218,16 @@ def linspace(
     if dtype is not None:
         out = (np.floor(out) if np.dtype(dtype).kind in "iu" else out).astype(dtype)
     return (out, step if parts > 0 else np.nan) if retstep else out
+
+
+@source(np.linspace)
+def _linspace_of_one(start, stop, num=50):
+    first, last = float(start), float(stop)
+    if num < 2 or first == last:
+        leave_to_python()
+    out = np.arange(num) * ((last - first) / (num - 1)) + first
+    out[num - 1] = last
+    return out
 
 
 def array(
@@ -301,15 +307,11 @@ def _in_order(x: Any, order: Any) -> Any:
     return unclear_view(np.copy(x, order=order), x)
 
 
-def ascontiguousarray(a: Any, dtype: Any = None) -> Any:
-    """np.ascontiguousarray: a copy if the array is not in C order."""
-    return array(a, dtype, copy=False, order="C", ndmin=1)
-
-
 _MADE: dict[Any, Callable[..., Any]] = {
     np.zeros: zeros, np.ones: ones, np.empty: empty, np.full: full, np.arange: arange, np.eye: eye,
-    np.identity: identity, np.linspace: linspace, np.array: array, np.asarray: asarray, np.asanyarray: asarray,
-    np.ascontiguousarray: ascontiguousarray,
+    np.identity: lambda n, dtype=None: eye(n, dtype=dtype or float), np.linspace: linspace, np.array: array,
+    np.asarray: asarray, np.asanyarray: asarray,
+    np.ascontiguousarray: lambda a, dtype=None: array(a, dtype, copy=False, order="C", ndmin=1),
 }  # fmt: skip
 CREATION: dict[Callable[..., Any], Callable[..., Any]] = {
     function: implements(function)(ours) for function, ours in _MADE.items()

@@ -14,7 +14,7 @@ from autobatch.ops.numpy.elementwise import highest
 from autobatch.ops.numpy.reductions import along_one
 from autobatch.ops.rules.dispatch import UFUNCS, as_array, implements, name_of, source
 from autobatch.ops.rules.index_rule import on_axis
-from autobatch.ops.rules.op_kinds import run_by_length
+from autobatch.ops.rules.op_kinds import run_by_length, vjp_columns
 from autobatch.ops.rules.padding import fill, mask_cotangent, speculate
 from autobatch.ops.rules.sizes import normalise_axis
 
@@ -75,6 +75,18 @@ def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None) ->
     return accumulate_p(array, ufunc=ufunc, axis=normalise_axis(axis, ndim_of(array)), **params)
 
 
+@source()
+def accumulate_one(x, ufunc):
+    """`ufunc.accumulate` of a vector of the result's dtype."""
+    out = x.copy()
+    for i in range(1, len(out)):
+        out[i] = ufunc(out[i - 1], out[i])
+    return out
+
+
+SCANS: dict[Any, np.ufunc] = {np.cumsum: np.add, np.cumprod: np.multiply}
+
+
 def _last(dtype: np.dtype) -> Any:
     """The value that fills padding before a sort: it sorts last, and a stable sort leaves padding behind its equals."""
     return np.nan if dtype.kind == "f" else highest(dtype)
@@ -92,33 +104,18 @@ def _sort_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
     return Batched(mask_cotangent(out, x.sizes), x.sizes)
 
 
-def _sort_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    x, axis = args[0], params["axis"]
+def _sort_vjp(ct: Any, out: Any, x: Any, axis: int, kind: Any = None) -> Any:
     order = np.argsort(np.argsort(x, axis=axis, kind="stable"), axis=axis, kind="stable")
     return np.take_along_axis(ct, order, axis)
 
 
 # Params: axis (non-negative), kind.
-sort_p = Op("sort", np.sort, rule=_sort_rule, vjp=_sort_vjp, kind="scan")
+sort_p = Op("sort", np.sort, rule=_sort_rule, vjp=vjp_columns([_sort_vjp]), kind="scan")
 argsort_p = Op("argsort", np.argsort, rule=_sort_rule, kind="scan")
 
 
-@implements(np.cumsum)
-def _np_cumsum(a: Any, axis: Any = None, dtype: Any = None) -> Any:
-    return accumulate(np.add, *along_one(a, axis), dtype)
-
-
-@implements(np.cumprod)
-def _np_cumprod(a: Any, axis: Any = None, dtype: Any = None) -> Any:
-    return accumulate(np.multiply, *along_one(a, axis), dtype)
-
-
-@source(np.cumprod, of=(1,))
-def _cumprod_of_one(a):
-    out = np.asarray(a) * np.ones_like(np.asarray(a))
-    for i in range(1, len(out)):
-        out[i] = out[i - 1] * out[i]
-    return out
+implements(np.cumsum)(lambda a, axis=None, dtype=None: accumulate(np.add, *along_one(a, axis), dtype))
+implements(np.cumprod)(lambda a, axis=None, dtype=None: accumulate(np.multiply, *along_one(a, axis), dtype))
 
 
 def _sorted(op: Op, a: Any, axis: Any, kind: Any, stable: Any) -> Any:
@@ -137,9 +134,14 @@ def _np_sort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) ->
     return _sorted(sort_p, a, axis, kind, stable)
 
 
-@implements(np.argsort)
-def _np_argsort(a: Any, axis: Any = -1, kind: Any = None, *, stable: Any = None) -> Any:
-    return _sorted(argsort_p, a, axis, kind, stable)
+implements(np.argsort)(lambda a, axis=-1, kind=None, *, stable=None: _sorted(argsort_p, a, axis, kind, stable))
+
+
+@source(np.sort, of=(1,))
+def _sort_of_one(a):
+    out = np.asarray(a).copy()
+    out.sort()
+    return out
 
 
 @implements(np.ediff1d)

@@ -403,9 +403,7 @@ def _clip_of_one(a, a_min=None, a_max=None):
     return out
 
 
-@implements(np.fix, out=write_into)
-def fix(x: Any) -> Any:
-    return np.trunc(x)
+implements(np.fix, out=write_into)(lambda x: np.trunc(x))
 
 
 @implements(np.round, np.around, out=write_into)
@@ -424,6 +422,9 @@ def round_(a: Any, decimals: int = 0) -> Any:
     with np.errstate(over="ignore"):
         factor = (np.float64(10.0) ** abs(decimals)).astype(dtype_of(a))
     return np.rint(a * factor) / factor if decimals > 0 else np.rint(a / factor) * factor
+
+
+source(np.round, np.around)(lambda a: np.rint(a))
 
 
 @functools.lru_cache(maxsize=256)

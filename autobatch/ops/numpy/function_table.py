@@ -33,31 +33,16 @@ from autobatch.ops.numpy import (  # noqa: F401  (each registers its functions i
 )
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.aliasing import may_overlap
-from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, name_of, refuse, top_box
+from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UNSUPPORTED, implements, name_of, refuse, source, top_box
 
 
 def _typed(x: Any) -> Any:
-    return dtype_of(x) if is_boxed(x) and getattr(x, "scalar", None) is None else _weak(x)
+    weak = getattr(x, "scalar", None)
+    return weak(0) if weak is not None else dtype_of(x) if is_boxed(x) else x
 
 
-def _weak(x: Any) -> Any:
-    kind = getattr(x, "scalar", None)
-    return x if kind is None else kind(0)
-
-
-@implements(np.result_type)
-def result_type(*arrays_and_dtypes: Any) -> np.dtype:
-    return np.result_type(*(_typed(x) for x in arrays_and_dtypes))
-
-
-@implements(np.can_cast)
-def can_cast(from_: Any, to: Any, casting: Any = "safe") -> bool:
-    return np.can_cast(_typed(from_), to, casting)
-
-
-@implements(np.common_type)
-def common_type(*arrays: Any) -> Any:
-    return np.common_type(*(np.empty(0, dtype_of(x)) for x in arrays))
+implements(np.result_type)(lambda *arrays_and_dtypes: np.result_type(*map(_typed, arrays_and_dtypes)))
+implements(np.can_cast)(lambda from_, to, casting="safe": np.can_cast(_typed(from_), to, casting))
 
 
 @implements(np.may_share_memory, np.shares_memory)
@@ -69,16 +54,28 @@ def shares_memory(a: Any, b: Any, /) -> bool:
 
 
 _NUMPY_OWN_NAMES = """
-    angle append apply_over_axes atleast_1d atleast_2d atleast_3d column_stack corrcoef cov cumulative_prod
-    cumulative_sum diff digitize dsplit dstack extract fft.fft2 fft.fftn fft.fftshift fft.hfft fft.ifft2 fft.ifftn
+    angle append apply_over_axes atleast_1d atleast_2d atleast_3d column_stack common_type corrcoef cov
+    cumulative_prod cumulative_sum diff digitize dsplit dstack extract fft.fft2 fft.fftn fft.fftshift
+    fft.hfft fft.ifft2 fft.ifftn
     fft.ifftshift fft.ihfft fft.irfft2 fft.irfftn fft.rfft2 fft.rfftn fill_diagonal flatnonzero flip fliplr flipud
     gradient hsplit hstack intersect1d isclose iscomplex iscomplexobj isneginf isposinf isreal isrealobj ix_
     linalg.cond linalg.diagonal linalg.matmul linalg.matrix_norm linalg.matrix_power linalg.matrix_transpose
     linalg.multi_dot linalg.norm linalg.outer linalg.svdvals linalg.tensordot linalg.trace linalg.vector_norm
     matrix_transpose moveaxis nan_to_num nancumprod nancumsum nanmax nanmin nanprod nansum ndim outer polyval ptp
-    rollaxis rot90 shape sinc size tensordot trapezoid tril tril_indices_from triu triu_indices_from union1d
+    rollaxis rot90 shape sinc size split tensordot trapezoid tril tril_indices_from triu triu_indices_from union1d
     unique_values unstack vsplit vstack
 """
+
+# What compiled code reads of some of them.
+source(np.append, of=(1,))(lambda arr, values: np.concatenate((np.asarray(arr), np.asarray(values))))
+source(np.diff, of=(1,))(lambda a: np.asarray(a)[1:] - np.asarray(a)[: max(len(a) - 1, 0)])
+source(np.flip, of=(1, 2))(lambda m: np.asarray(m)[::-1] if np.ndim(m) == 1 else m[::-1, ::-1])
+source(np.flipud, of=(1, 2))(lambda m: np.asarray(m)[::-1])
+source(np.isclose)(lambda a, b, rtol=1e-05, atol=1e-08: abs(np.subtract(a, b)) <= atol + rtol * np.abs(b))
+source(np.linalg.norm, of=(1, 2), sums=True)(lambda x: np.sqrt(np.sum(np.square(np.asarray(x) * 1.0))))
+source(np.outer, of=(1,))(lambda a, b: np.asarray(a)[:, None] * np.asarray(b).flatten())
+source(np.tril, of=(2,))(lambda m, k=0: np.where(linalg.below(m.shape[0], m.shape[1], k), m, np.zeros_like(m)))
+source(np.triu, of=(2,))(lambda m, k=0: np.where(linalg.below(m.shape[0], m.shape[1], k - 1), np.zeros_like(m), m))
 
 _TEXT = "text has a dtype that depends on its length"
 _RECORDS = "structured arrays are records, not arrays of numbers"

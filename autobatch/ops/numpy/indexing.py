@@ -59,8 +59,8 @@ def _getitem_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
     if is_boxed(ct) or any(is_boxed(operand) for operand in operands):
         return scatter_p(ct, *operands, spec=spec, shape=shape)
     index: Any = build(spec, operands)
-    if spec and spec[0][0] == "a" and all(entry == FULL for entry in spec[1:]):
-        index = np.asarray(operands[0]).astype(np.int64)  # row ids, which a kernel can accumulate
+    if spec and spec[0][0] in "as" and all(entry == FULL for entry in spec[1:]):  # rows: a kernel can add them up
+        index = np.asarray(operands[0]).astype(np.int64) if operands else index[0]
     return Scatter(index, ct, shape, dtype_of(x), unique="a" not in {entry[0] for entry in spec})
 
 
@@ -87,6 +87,12 @@ getitem_dynamic_p = Op(
     kind="index",
 )  # fmt: skip
 scatter_p = Op("scatter", _scatter, rule=scatter_rule, vjp=_scatter_vjp, kind="index")
+
+
+def rows_between(x: Any, start: int, stop: int) -> Any:
+    """`x[start:stop]` for an array that is never written into: it is not tracked as a view."""
+    rows = ("s", start, stop, None), *(FULL,) * (ndim_of(x) - 1)
+    return x[start:stop] if type(x) is np.ndarray else getitem_p(x, spec=rows)
 
 
 def getitem_op(spec: Spec) -> Op:

@@ -13,7 +13,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import OWN_LENGTHS, NeedsLoop, ShapeError, Unsupported
 from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem, picked_along
-from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, expect, implements
+from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, expect, implements, source
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import looped_op
 from autobatch.ops.rules.padding import to_width
@@ -88,24 +88,14 @@ def stack(arrays: Any, axis: int = 0, *, dtype: Any = None, casting: str = "same
     return stack_p(*parts, axis=normalise_axis(axis, rank + 1))
 
 
-def _concatenate(*arrays: Any, axis: int) -> Any:
-    return np.concatenate(arrays, axis=axis)
+source(np.stack, np.vstack)(lambda arrays: np.array(list(arrays)))
 
 
 def _concatenate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     axis = params["axis"]
     first = sum(shape_of(x)[axis] for x in args[:position])
     last = None if position + 1 == len(args) else first + shape_of(args[position])[axis]
-    part = ct[(slice(None),) * axis + (slice(first, last),)]
-    return unbroadcast(part, args[position])
-
-
-def _stack(*arrays: Any, axis: int) -> Any:
-    return np.stack(arrays, axis=axis)
-
-
-def _stack_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return unbroadcast(ct[(slice(None),) * params["axis"] + (position,)], args[position])
+    return unbroadcast(ct[on_axis(axis, slice(first, last))], args[position])
 
 
 def _common(parts: Sequence[Batched], skip: int, what: str) -> tuple[list[Any], list[Size]]:
@@ -192,8 +182,12 @@ def _concatenate_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -
     return Batched(gather_axis(joined, axis, src, unique=True), sizes)
 
 
-concatenate_p = Op("concatenate", _concatenate, rule=_concatenate_rule, vjp=_concatenate_vjp, kind="join")
-stack_p = Op("stack", _stack, rule=_stack_rule, vjp=_stack_vjp, kind="join")
+concatenate_p = Op("concatenate", lambda *arrays, axis: np.concatenate(arrays, axis=axis), rule=_concatenate_rule,
+                   vjp=_concatenate_vjp, kind="join")  # fmt: skip
+stack_p = Op(
+    "stack", lambda *arrays, axis: np.stack(arrays, axis=axis), rule=_stack_rule, kind="join",
+    vjp=lambda position, ct, out, args, params: unbroadcast(ct[on_axis(params["axis"], position)], args[position]),
+)  # fmt: skip
 
 
 # splitting: by slices, so the parts are views
@@ -217,15 +211,6 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
             points.append(points[-1] + each + (extras > i))
     lead = (slice(None),) * axis
     return [ary[(*lead, slice(start, stop))] for start, stop in itertools.pairwise(points)]
-
-
-@implements(np.split)
-def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    if not isinstance(indices_or_sections, list | tuple | np.ndarray) and ndim_of(indices_or_sections) == 0:
-        total = shape_of(ary)[normalise_axis(axis, ndim_of(ary))]
-        if np.any(np.asarray(getattr(total % indices_or_sections, "data", total % indices_or_sections))):
-            raise ValueError("array split does not result in an equal division")
-    return array_split(ary, indices_or_sections, axis)
 
 
 @implements(np.block)
@@ -314,6 +299,13 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     else:
         places = _repeat_places_p(n, repeats)
     return picked_along(a, axis, places)
+
+
+@source(np.repeat, of=(1,))
+def _repeat_of_one(a, repeats):
+    if repeats < 0:
+        raise ValueError
+    return np.asarray(a)[np.arange(len(a) * repeats) // max(repeats, 1)]
 
 
 @implements(np.tile)
@@ -425,3 +417,6 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
         n = shape_of(a)[place]
         a = picked_along(a, place, (arange(n) - by) % np.maximum(n, 1), keeps_order=True)
     return a
+
+
+source(np.roll, of=(1,))(lambda a, shift: np.asarray(a)[(np.arange(len(a)) - shift) % max(len(a), 1)])

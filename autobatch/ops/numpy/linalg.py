@@ -12,34 +12,42 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import ShapeError, Unsupported
 from autobatch.ops.numpy.contractions import mt
 from autobatch.ops.numpy.creation import CREATION, arange, zeros
+from autobatch.ops.numpy.elementwise import share_p
 from autobatch.ops.numpy.indexing import placed
 from autobatch.ops.rules.aliasing import set_order, view
-from autobatch.ops.rules.dispatch import any_shorter, any_true, expect, implements
+from autobatch.ops.rules.dispatch import any_shorter, any_true, expect, implements, leave_to_python, source
 from autobatch.ops.rules.op_kinds import run_by_length, vjp_columns
-from autobatch.ops.rules.padding import fill, mask_cotangent, to_width
+from autobatch.ops.rules.padding import fill, mask_cotangent, to_width, where_or_zero
 from autobatch.ops.rules.sizes import as_batched, lane_count
 
 
+@source(np.tri)
 def tri(N: Any, M: Any = None, k: int = 0, dtype: Any = float) -> Any:  # noqa: N803
     """np.tri; the sizes may differ between examples."""
-    return _below(N, N if M is None else M, k).astype(dtype)
+    return below(N, N if M is None else M, k).astype(dtype)
 
 
 CREATION[np.tri] = implements(np.tri)(tri)
 
 
-def _below(rows: Any, columns: Any, k: int) -> Any:
+@source()
+def below(rows: Any, columns: Any, k: int) -> Any:
+    """A matrix of this size, True on the k-th diagonal and below it."""
     return arange(rows)[:, None] + k >= arange(columns)
 
 
+@source(np.tril_indices)
 def tril_indices(n: Any, k: int = 0, m: Any = None) -> Any:
     """np.tril_indices; the sizes may differ between examples."""
-    return tuple(map(np.copy, np.nonzero(_below(n, n if m is None else m, k))))
+    i, j = np.nonzero(below(n, n if m is None else m, k))
+    return np.copy(i), np.copy(j)
 
 
+@source(np.triu_indices)
 def triu_indices(n: Any, k: int = 0, m: Any = None) -> Any:
     """np.triu_indices; the sizes may differ between examples."""
-    return tuple(map(np.copy, np.nonzero(~_below(n, n if m is None else m, k - 1))))
+    i, j = np.nonzero(~below(n, n if m is None else m, k - 1))
+    return np.copy(i), np.copy(j)
 
 
 def diag_indices(n: Any, ndim: int = 2) -> Any:
@@ -78,14 +86,22 @@ def diag(v: Any, k: int = 0) -> Any:
     return placed(zeros((n + abs(k), n + abs(k)), dtype_of(v)), (i + max(-k, 0), i + max(k, 0)), v)
 
 
-@implements(np.diagflat)
-def diagflat(v: Any, k: int = 0) -> Any:
-    return diag(np.reshape(v, (-1,)), k)
+@source(np.diag, of=(1,))
+def _diag_of_one(v, k=0):
+    x = np.asarray(v)
+    i = np.arange(len(x))
+    out = np.zeros((len(x) + abs(k), len(x) + abs(k)), x.dtype)
+    out[i + max(-k, 0), i + max(k, 0)] = x
+    return out
 
 
-@implements(np.trace)
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None) -> Any:
-    return np.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
+source(np.eye, np.identity)(lambda N, dtype=float: _diag_of_one(np.ones(N, dtype)))  # noqa: N803
+
+
+implements(np.diagflat)(lambda v, k=0: diag(np.reshape(v, (-1,)), k))
+implements(np.trace)(
+    lambda a, offset=0, axis1=0, axis2=1, dtype=None: np.sum(diagonal(a, offset, axis1, axis2), axis=-1, dtype=dtype)
+)
 
 
 def _with_identity(x: Batched) -> Any:
@@ -122,22 +138,14 @@ def _square(name: str, function: Callable[..., Any], out_rank: int, *vjp: Callab
     return Op(name, function, rule=_matrix_rule(out_rank), vjp=vjp_columns(vjp), kind="linalg")
 
 
-def _sign(x: Any) -> Any:
-    return np.linalg.slogdet(x)[0]
-
-
-def _phase_vjp(ct: Any, out: Any, x: Any) -> Any:
-    """The vjp of det / |det|: for complex matrices it has a derivative, along the unit circle."""
-    return -1j * np.real(1j * ct * out)[..., None, None] * mt(inv_p(x))
-
-
 # fmt: off
 inv_p: Op = _square("inv", np.linalg.inv, 2, lambda ct, out, x: -np.matmul(np.matmul(mt(out), ct), mt(out)))
 det_p     = _square("det", np.linalg.det, 0, lambda ct, out, x: (ct * out)[..., None, None] * mt(inv_p(x)))
 logdet_p  = _square("logabsdet", lambda x: np.linalg.slogdet(x)[1], 0,
                     lambda ct, out, x: ct[..., None, None] * mt(inv_p(x)))
-sign_p    = _square("detsign", _sign, 0)
-phase_p   = _square("detphase", _sign, 0, _phase_vjp)
+sign_p    = _square("detsign", lambda x: np.linalg.slogdet(x)[0], 0)
+phase_p   = _square("detphase", sign_p.impl, 0,  # of complex matrices: it has a derivative, along the unit circle
+                    lambda ct, out, x: -1j * np.real(1j * ct * out)[..., None, None] * mt(inv_p(x)))
 # fmt: on
 
 
@@ -173,14 +181,8 @@ def _check(x: Any) -> Any:
     return x if dtype_of(x).kind in "fc" else x.astype(np.float64)
 
 
-@implements(np.linalg.inv)
-def inv(a: Any) -> Any:
-    return inv_p(_check(a))
-
-
-@implements(np.linalg.det)
-def det(a: Any) -> Any:
-    return det_p(_check(a))
+implements(np.linalg.inv)(lambda a: inv_p(_check(a)))
+implements(np.linalg.det)(lambda a: det_p(_check(a)))
 
 
 @implements(np.linalg.slogdet)
@@ -196,9 +198,57 @@ def solve(a: Any, b: Any) -> Any:
     return solve_p(a, b[:, None])[..., 0] if ndim_of(b) == 1 else solve_p(a, b)
 
 
-@implements(np.linalg.vecdot)
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
-    return np.vecdot(np.moveaxis(x1, axis, -1), np.moveaxis(x2, axis, -1))
+@source()
+def _eliminated(a, b):
+    """The triangle that Gauss's algorithm with partial pivoting makes of a, and what of b; the sign of the pivots."""
+    x = b * np.ones(1, (a[:0] * 1.0).dtype)
+    u = a * np.ones(1, x.dtype)
+    sign = 1.0
+    if u.shape[0] != u.shape[1] or len(x) != len(u):
+        leave_to_python()
+    for k in range(len(u)):
+        best = k
+        for i in range(k + 1, len(u)):
+            best = i if abs(u[i, k]) > abs(u[best, k]) else best
+        if u[best, k] == 0:
+            leave_to_python()
+        if best != k:
+            sign = -sign
+            for each in (u, x):
+                for j in range(each.shape[1]):
+                    each[k, j], each[best, j] = each[best, j], each[k, j]
+        for i in range(k + 1, len(u)):
+            factor = u[i, k] / u[k, k]
+            for each in (u, x):
+                for j in range(each.shape[1]):
+                    each[i, j] -= factor * each[k, j]
+    return u, x, sign
+
+
+@source(np.linalg.solve, of=(2,), sums=True)
+def _solve_of_one(a, b):
+    u, x, _ = _eliminated(a, b.reshape(len(b), -1))
+    for i in range(len(u) - 1, -1, -1):
+        for c in range(x.shape[1]):
+            for j in range(i + 1, len(u)):
+                x[i, c] -= u[i, j] * x[j, c]
+            x[i, c] /= u[i, i]
+    return x.reshape(b.shape)
+
+
+source(np.linalg.inv, of=(2,), sums=True)(lambda a: _solve_of_one(a, np.eye(len(a), dtype=(a[:0] * 1.0).dtype)))
+
+
+@source(np.linalg.det, of=(2,), sums=True)
+def _det_of_one(a):
+    u, _, sign = _eliminated(a, a[:, :0])
+    i = np.arange(len(u))
+    return np.prod(u[i, i]) * sign
+
+
+implements(np.linalg.vecdot)(
+    lambda x1, x2, /, *, axis=-1: np.vecdot(np.moveaxis(x1, axis, -1), np.moveaxis(x2, axis, -1))
+)
 
 
 def unpadded_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -223,25 +273,15 @@ def _chain(*matrices: Any) -> Any:
     return out
 
 
-def _ratio(x: Any, y: Any) -> Any:
-    """x / y, and 0 where x is 0: 0 / 0 for equal singular values must not turn a zero cotangent into NaN."""
-    zero = x == 0
-    return np.where(zero, np.zeros((), dtype_of(x)), x) / np.where(zero, np.ones((), dtype_of(y)), y)
-
-
 def _on_diagonal(n: int) -> np.ndarray:
     return np.eye(n, dtype=bool)
-
-
-def _zero(x: Any) -> np.ndarray:
-    return np.zeros((), dtype_of(x))
 
 
 def _folded(x: Any, lower: bool) -> Any:
     """The gradient for an op that reads one triangle of a symmetric matrix, from the gradient for all elements."""
     both = x + mt(x)
     strict = np.tri(shape_of(x)[-1], k=-1, dtype=bool)
-    return np.where(strict if lower else strict.T, both, np.where(_on_diagonal(shape_of(x)[-1]), x, _zero(x)))
+    return np.where(strict if lower else strict.T, both, where_or_zero(_on_diagonal(shape_of(x)[-1]), x))
 
 
 def _cholesky_vjp(ct: Any, out: Any, x: Any) -> Any:
@@ -249,10 +289,6 @@ def _cholesky_vjp(ct: Any, out: Any, x: Any) -> Any:
     inner = np.where(_on_diagonal(shape_of(x)[-1]), inner / 2, np.tril(inner))
     right = solve_p(mt(out), inner)
     return _folded(mt(solve_p(mt(out), mt(right))), lower=True)
-
-
-def _qr(x: Any) -> Any:
-    return np.concatenate(np.linalg.qr(x), axis=-2)
 
 
 def _qr_vjp(ct: Any, out: Any, x: Any) -> Any:
@@ -271,8 +307,8 @@ def _eigh(x: Any, *, UPLO: Any) -> Any:  # noqa: N803
 def _eigh_vjp(ct: Any, out: Any, x: Any, UPLO: str) -> Any:  # noqa: N803
     values, vectors, ct_values = out[..., 0, :], out[..., 1:, :], ct[..., 0, :]
     on = _on_diagonal(shape_of(x)[-1])
-    inner = np.where(on, _zero(x), np.matmul(mt(vectors), ct[..., 1:, :]))
-    inner = _ratio(inner, values[..., None, :] - values[..., :, None])
+    inner = where_or_zero(~on, np.matmul(mt(vectors), ct[..., 1:, :]))
+    inner = share_p(inner, values[..., None, :] - values[..., :, None])
     inner = np.where(on, ct_values[..., None, :], inner)
     return _folded(_chain(vectors, inner, mt(vectors)), lower=UPLO == "L")
 
@@ -293,13 +329,13 @@ def _svd_vjp(ct: Any, out: Any, x: Any) -> Any:
     own_u, own_v = np.matmul(mt(u), ct_u), np.matmul(mt(v), ct_v)
     across, down = s[..., None, :], s[..., :, None]
     gaps = (across - down) * (across + down)
-    inner = _ratio(own_u - mt(own_u), gaps) * across + down * _ratio(own_v - mt(own_v), gaps)
+    inner = share_p(own_u - mt(own_u), gaps) * across + down * share_p(own_v - mt(own_v), gaps)
     inner = np.where(_on_diagonal(shape_of(s)[-1]), across * 0 + ct_s[..., None, :], inner)
     total = _chain(u, inner, mt(v))
     if rows > columns:
-        total = total + np.matmul(_ratio(ct_u - np.matmul(u, own_u), across), mt(v))
+        total = total + np.matmul(share_p(ct_u - np.matmul(u, own_u), across), mt(v))
     if columns > rows:
-        total = total + np.matmul(u, mt(_ratio(ct_v - np.matmul(v, own_v), across)))
+        total = total + np.matmul(u, mt(share_p(ct_v - np.matmul(v, own_v), across)))
     return total
 
 
@@ -319,7 +355,7 @@ def _pinv_vjp(ct: Any, out: Any, x: Any, **params: Any) -> Any:
 
 # fmt: off
 cholesky_p = _factor("cholesky", np.linalg.cholesky, _cholesky_vjp)
-qr_p       = _factor("qr",       _qr,                _qr_vjp)
+qr_p       = _factor("qr",       lambda x: np.concatenate(np.linalg.qr(x), axis=-2), _qr_vjp)
 eigh_p     = _factor("eigh",     _eigh,              _eigh_vjp)
 eigvalsh_p = _factor("eigvalsh", np.linalg.eigvalsh, _eigvalsh_vjp)
 svd_p      = _factor("svd",      _svd,               _svd_vjp)
@@ -340,6 +376,21 @@ def _real_matrix(x: Any) -> Any:
 def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     a = _real_matrix(a)
     return mt(cholesky_p(mt(a))) if upper else cholesky_p(a)
+
+
+@source(np.linalg.cholesky, of=(2,), sums=True)
+def _cholesky_of_one(a):
+    out = np.tril(a * 1.0)
+    if a.shape[0] != a.shape[1]:
+        leave_to_python()
+    for j in range(len(a)):
+        for i in range(j, len(a)):
+            for k in range(j):
+                out[i, j] -= out[i, k] * out[j, k]
+            if i == j and not out[i, j] > 0:
+                leave_to_python()
+            out[i, j] = np.sqrt(out[i, j]) if i == j else out[i, j] / out[j, j]
+    return out
 
 
 def _own(*parts: Any) -> list[Any]:
@@ -369,9 +420,7 @@ def eigh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803
     return type(np.linalg.eigh(np.eye(1)))(*_own(both[..., 0, :], both[..., 1:, :]))
 
 
-@implements(np.linalg.eigvalsh)
-def eigvalsh(a: Any, UPLO: str = "L") -> Any:  # noqa: N803
-    return eigvalsh_p(_real_matrix(a), UPLO=_triangle(UPLO))
+implements(np.linalg.eigvalsh)(lambda a, UPLO="L": eigvalsh_p(_real_matrix(a), UPLO=_triangle(UPLO)))  # noqa: N803
 
 
 def _triangle(UPLO: str) -> str:  # noqa: N803

@@ -176,10 +176,6 @@ def _from_last(flat: Any, axes: Sequence[int], shape: tuple[int, ...]) -> Any:
     return x if order == tuple(range(len(shape))) else np.transpose(x, tuple(np.argsort(order).tolist()))
 
 
-def _sum_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
-    return np.broadcast_to(ct, shape_of(x))
-
-
 def _first_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
     """The cotangent goes to the first element equal to the result (or the first NaN), as in argmax."""
     if not axes:
@@ -207,15 +203,11 @@ def _prod_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
 
 def _first_number_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
     """`_first_vjp` for fmax and fmin, which ignore NaN unless all elements are NaN."""
-    return _first_vjp(ct, out, np.where((x != x) & (out == out), _other_than(out), x), axes)
+    another = np.where(out == 0, 1, np.zeros((), dtype_of(out)))
+    return _first_vjp(ct, out, np.where((x != x) & (out == out), another, x), axes)
 
 
-def _other_than(out: Any) -> Any:
-    """Some number other than the result."""
-    return np.where(out == 0, 1, np.zeros((), dtype_of(out)))
-
-
-sum_p = reduction(np.add, None, _sum_vjp, name="sum")
+sum_p = reduction(np.add, None, lambda ct, out, x, axes: np.broadcast_to(ct, shape_of(x)), name="sum")
 prod_p = reduction(np.multiply, None, _prod_vjp, name="prod")
 amax_p = reduction(np.maximum, None, _first_vjp, name="max")
 amin_p = reduction(np.minimum, None, _first_vjp, name="min")

@@ -8,7 +8,7 @@ from autobatch.core.abstract_eval import ndim_of, shape_of
 from autobatch.errors import Unsupported
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import zero_d
-from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, expect, implements
+from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, expect, implements, leave_to_python, source
 from autobatch.ops.rules.op_kinds import looped_op
 from autobatch.ops.rules.sizes import differ_somewhere
 
@@ -37,20 +37,30 @@ def unique(
     return out[0] if len(out) == 1 else tuple(out)
 
 
+@source(np.unique, of=(1,))
+def _unique_of_one(ar):
+    x = np.sort(np.asarray(ar))
+    if len(x) > 0 and x[-1] != x[-1]:
+        leave_to_python()
+    new = np.ones(len(x), bool)
+    new[1:] = x[1:] != x[:-1]
+    return x[new]
+
+
 _isin_p = looped_op("isin", lambda x, test, invert=False: np.isin(x, test, invert=invert), dynamic=False)
 
 
-@implements(np.isin)
-def isin(
-    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
-) -> Any:
-    return zero_d(_isin_p(element, test_elements, invert=bool(invert)))
+implements(np.isin)(
+    lambda element, test_elements, assume_unique=False, invert=False, *, kind=None: zero_d(
+        _isin_p(element, test_elements, invert=bool(invert))
+    )
+)
 
 
 @implements(np.setdiff1d)
 def setdiff1d(ar1: Any, ar2: Any, assume_unique: bool = False) -> Any:
     values = np.reshape(ar1, (-1,)) if assume_unique else unique(ar1)
-    return getitem(values, isin(values, ar2, invert=True))
+    return getitem(values, np.isin(values, ar2, invert=True))
 
 
 _search_p = looped_op("searchsorted", lambda a, v, *, side: np.searchsorted(a, v, side=side), dynamic=False)
@@ -63,9 +73,13 @@ def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
     return _search_p(a, v, side=side)
 
 
-@implements(np.allclose)
-def allclose(a: Any, b: Any, rtol: Any = 1e-5, atol: Any = 1e-8, equal_nan: bool = False) -> Any:
-    return np.all(np.isclose(a, b, rtol, atol, equal_nan)).item()
+source(np.allclose)(lambda a, b, rtol=1e-05, atol=1e-08: bool(np.all(np.isclose(a, b, rtol, atol))))
+source(np.array_equal, of=(1, 2))(lambda a1, a2: np.shape(a1) == np.shape(a2) and bool(np.all(np.equal(a1, a2))))
+
+
+implements(np.allclose)(
+    lambda a, b, rtol=1e-5, atol=1e-8, equal_nan=False: np.all(np.isclose(a, b, rtol, atol, equal_nan)).item()
+)
 
 
 _array_equal_p = looped_op(
@@ -102,3 +116,16 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     out = np.where(x < xp[0], fp[0] if left is None else left, out)
     out = np.where(x > xp[n - 1], fp[n - 1] if right is None else right, np.where(x == xp[n - 1], fp[n - 1], out))
     return out if ndim_of(out) else out[()]  # a NumPy scalar, as from NumPy
+
+
+@source(np.interp)
+def _interp_of_one(x, xp, fp):
+    places, values, at = np.asarray(xp).astype(np.float64), np.asarray(fp).astype(np.float64), np.float64(x)
+    if len(places) != len(values) or len(places) == 0:
+        raise ValueError
+    if at != at:
+        leave_to_python()
+    j = min(max(np.searchsorted(places, at, side="right") - 1, 0), len(places) - 1)
+    if j == len(places) - 1 or at <= places[j]:
+        return values[j]
+    return (values[j + 1] - values[j]) / (places[j + 1] - places[j]) * (at - places[j]) + values[j]

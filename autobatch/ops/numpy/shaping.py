@@ -57,15 +57,12 @@ def transpose(a: Any, axes: Any = None) -> Any:
         return a
     if not is_boxed(a):
         return np.asarray(a).transpose(order)
-    return view(transpose_p(a, axes=order), a, _derive_transpose, _restore_transpose, (order,))
+    return view(transpose_p(a, axes=order), a, *_TRANSPOSED, (order,))
 
 
-def _derive_transpose(base: Any, order: tuple[int, ...]) -> Any:
-    return transpose_p(base, axes=order)
-
-
-def _restore_transpose(base: Any, new: Any, order: tuple[int, ...]) -> Any:
-    return transpose_p(new, axes=_inverse(order))
+_TRANSPOSED = (
+    lambda base, order: transpose_p(base, axes=order), lambda base, new, order: transpose_p(new, axes=_inverse(order)),
+)  # fmt: skip
 
 
 def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
@@ -184,12 +181,12 @@ def _shared(out: Any, a: Any, shares: bool | None, template: Template, operands:
         return unclear_view(out, a)
     if not shares:
         return zero_d(set_order(out, False))
-    return view(out, a, _derive_reshape, _restore_reshape, (template, tuple(operands)), contiguous=True)
+    return view(out, a, _reshaped, _restore_reshape, (template, tuple(operands)), contiguous=True)
 
 
 def flat_view(a: Any) -> Any:
     """All elements of an array in C order, as a view: a write into it always reaches the array."""
-    return view(reshape_p(a, shape=(-1,)), a, _derive_reshape, _restore_reshape, ((-1,), ()), contiguous=True)
+    return _shared(reshape_p(a, shape=(-1,)), a, True, (-1,), ())
 
 
 class FlatIterator:
@@ -261,7 +258,7 @@ def _shares(a: Any, shape: Any) -> bool | None:
     return None if plain is None else not plain.size or np.may_share_memory(plain.reshape(shape), plain)
 
 
-def _derive_reshape(base: Any, template: Template, operands: tuple[Any, ...]) -> Any:
+def _reshaped(base: Any, template: Template, operands: Sequence[Any]) -> Any:
     return reshape_p(base, *operands, shape=template)
 
 
@@ -315,14 +312,6 @@ def _is_one_run(a: Any) -> bool | None:
     if rank_of(a) < BATCH_RANK and (plain := stand_in(a)) is not None:
         return plain.flags.c_contiguous
     return True if is_contiguous(a) else None
-
-
-def _reshape(x: Any, *sizes: Any, shape: Template) -> Any:
-    return np.asarray(x).reshape(fill_template(shape, sizes))
-
-
-def _reshape_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return ct.reshape(tuple(shape_of(args[0]))) if position == 0 else None
 
 
 def _reshape_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -455,51 +444,32 @@ def _inside(sizes: Sequence[Size], shape: tuple[int, ...]) -> np.ndarray:
     return np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
 
 
-reshape_p = Op("reshape", _reshape, rule=_reshape_rule, vjp=_reshape_vjp, kind="shape")
+reshape_p = Op(
+    "reshape",
+    lambda x, *sizes, shape: np.asarray(x).reshape(fill_template(shape, sizes)),
+    rule=_reshape_rule,
+    vjp=lambda position, ct, out, args, params: None if position else ct.reshape(tuple(shape_of(args[0]))),
+    kind="shape",
+)
 
 
 @implements(np.squeeze)
 def squeeze(a: Any, axis: Any = None) -> Any:
-    rank = ndim_of(a)
-    axes = None if axis is None else normalise_axes(axis, rank)
-    out = a if is_scalar(a) else squeeze_p(a, axes=axes)
-    if out is a or not is_boxed(out):
-        return out
-    return view(out, a, _derive_squeeze, _restore_reshape, (axes, ()), contiguous=True)
+    if not is_boxed(a):
+        return np.asarray(a).squeeze(axis)
+    sizes = shape_of(a)
+    axes = [at for at, size in enumerate(sizes) if _is_one(size)] if axis is None else normalise_axes(axis, len(sizes))
+    if any(differ_somewhere(sizes[at], 1) for at in axes):
+        raise ShapeError("cannot select an axis to squeeze out which has size not equal to one")
+    template, operands = size_operands([size for at, size in enumerate(sizes) if at not in axes])
+    return a if is_scalar(a) else _shared(reshape_p(a, *operands, shape=template), a, True, template, operands)
 
 
-def _derive_squeeze(base: Any, axes: tuple[int, ...] | None, _: Any) -> Any:
-    return squeeze_p(base, axes=axes)
-
-
-def _squeeze_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    (x,), axes = operands, params["axes"]
-    if axes is None:
-        axes = tuple(axis for axis, size in enumerate(x.sizes) if _is_one(size))
-    for axis in axes:
-        bad = size_per_lane(x.sizes[axis]) != 1
-        if bad.any():
-            note = f" in example {int(np.argmax(bad))}" if isinstance(x.sizes[axis], Lengths) else ""
-            raise ShapeError(f"cannot select an axis to squeeze out which has size not equal to one{note}")
-    data = x.data
-    for axis in axes:
-        data = to_width(data, axis + 1, 1)
-    data = data.reshape([n for axis, n in enumerate(shape_of(data), -1) if axis not in axes])
-    return Batched(data, [size for axis, size in enumerate(x.sizes) if axis not in axes])
-
-
-def _is_one(size: Size) -> bool:
-    if not isinstance(size, Lengths):
-        return size == 1
-    one = size.values == 1
+def _is_one(size: Any) -> bool:
+    one = np.asarray((size == 1).data if is_boxed(size) else size == 1)
     if one.any() and not one.all():
         raise ShapeError("squeeze: a dimension is 1 in some examples only, so results differ in rank; give `axis`")
     return bool(one.size) and bool(one.all())
-
-
-squeeze_p = Op(
-    "squeeze", lambda x, *, axes: np.asarray(x).squeeze(axes), rule=_squeeze_rule, vjp=_reshape_vjp, kind="shape"
-)
 
 
 _first_p = elementwise(

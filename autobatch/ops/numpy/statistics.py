@@ -9,7 +9,6 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
-from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import Unsupported
 from autobatch.ops.numpy.creation import arange, zeros
@@ -18,9 +17,9 @@ from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, reduce
 from autobatch.ops.rules import dispatch
 from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, expect, implements
 from autobatch.ops.rules.index_rule import on_axis
-from autobatch.ops.rules.op_kinds import examples, lane_by_lane, looped_op
+from autobatch.ops.rules.op_kinds import examples, lane_by_lane, looped_op, vjp_columns
 from autobatch.ops.rules.padding import fill_p
-from autobatch.ops.rules.sizes import differ_somewhere, has_lengths, normal_axes, normalise_axis
+from autobatch.ops.rules.sizes import array_and_axis, differ_somewhere, has_lengths, normal_axes, normalise_axis
 
 
 def _working(dtype: np.dtype, given: Any) -> np.dtype:
@@ -67,14 +66,13 @@ def _count_of(x: Any, axes: tuple[int, ...]) -> int:
     return math.prod([shape_of(x)[axis] for axis in axes])
 
 
-def _mean_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    x, axes = args[0], params["axis"]
-    ct = expand(ct, axes, params.get("keepdims", False)) / max(_count_of(x, axes), 1)
-    return unbroadcast(np.broadcast_to(ct, shape_of(x)), x)
-
-
 # Params: axis (sorted, non-negative), keepdims, dtype.
-mean_p = Op("mean", np.mean, rule=_mean_rule, vjp=_mean_vjp, kind="reduction")
+mean_p = Op(
+    "mean", np.mean, rule=_mean_rule, kind="reduction",
+    vjp=vjp_columns([lambda ct, out, x, axis, keepdims=False: (
+        np.broadcast_to(expand(ct, axis, keepdims) / max(_count_of(x, axis), 1), shape_of(x))
+    )]),
+)  # fmt: skip
 
 
 def _var_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -99,21 +97,18 @@ def _var_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batche
     return Batched(cast(var, result), sizes)
 
 
-def _var_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    x, axes = args[0], params["axis"]
-    n = _count_of(x, axes)
+def _var_vjp(ct: Any, out: Any, x: Any, axis: tuple[int, ...], keepdims: bool = False, ddof: Any = 0) -> Any:
+    n = _count_of(x, axis)
     if n == 0:
         return np.zeros(shape_of(x), dtype_of(x))
-    wide = x.astype(np.float32) if dtype_of(x) == np.float16 else x
-    centered = wide - np.mean(wide, axis=axes, keepdims=True)
-    if dtype_of(x).kind == "c":
-        centered = np.conjugate(centered)
-    ct = expand(ct, axes, params.get("keepdims", False))
-    return unbroadcast(2 * ct * centered / np.maximum(n - params.get("ddof", 0), 0), x)
+    wide = cast(x, _working(dtype_of(x), None))
+    centered = wide - np.mean(wide, axis=axis, keepdims=True)
+    centered = np.conjugate(centered) if dtype_of(x).kind == "c" else centered
+    return 2 * expand(ct, axis, keepdims) * centered / np.maximum(n - ddof, 0)
 
 
 # Params: axis (sorted, non-negative), keepdims, dtype, ddof.
-var_p = Op("var", np.var, rule=_var_rule, vjp=_var_vjp, kind="reduction")
+var_p = Op("var", np.var, rule=_var_rule, vjp=vjp_columns([_var_vjp]), kind="reduction")
 
 
 def _typed(dtype: Any) -> dict[str, Any]:
@@ -169,13 +164,40 @@ def _np_std(
     return np.sqrt(np.var(a, axis, dtype, ddof=ddof, keepdims=keepdims, correction=correction, where=where))
 
 
-_COUNTS_IN_PYTHON = type(np.count_nonzero([0])) is int  # before NumPy 2.4
+dispatch.source(np.mean, sums=True)(lambda a, axis=None, keepdims=False: _mean_less(np.asarray(a), axis, keepdims))
+
+
+@dispatch.source()
+def _mean_less(x, axis=None, keepdims=False, ddof=0):
+    total = np.sum(x * 1.0, axis, keepdims=keepdims)
+    count = x.size // max(np.size(total), 1) - ddof
+    if count <= 0:
+        dispatch.leave_to_python()
+    return total / count
+
+
+@dispatch.source(np.var, sums=True)
+def _var_of_one(a, axis=None, ddof=0, keepdims=False):
+    x = np.asarray(a)
+    off = x - _mean_less(x, axis, keepdims=True)
+    return _mean_less(off * off, axis, keepdims, ddof)
+
+
+dispatch.source(np.std, sums=True)(
+    lambda a, axis=None, ddof=0, keepdims=False: np.sqrt(_var_of_one(a, axis, ddof, keepdims))
+)
+
+
+_COUNTED = type(np.count_nonzero([0]))  # Python's int before NumPy 2.4
 
 
 @implements(np.count_nonzero)
 def _np_count_nonzero(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
     count = np.sum(a != 0, axis=axis, dtype=np.intp, keepdims=keepdims)
-    return count.item() if axis is None and not keepdims and _COUNTS_IN_PYTHON else count
+    return count.item() if axis is None and not keepdims and _COUNTED is int else count
+
+
+dispatch.source(np.count_nonzero, of=(1,))(lambda a: _COUNTED((np.asarray(a) != 0).sum()))
 
 
 @implements(np.bincount)
@@ -196,6 +218,27 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
     weights = cast(weights, np.dtype(np.float64))
     hits = np.reshape(x, (1, -1)) == np.reshape(arange(total), (-1, 1))
     return np.sum(np.where(hits, weights, zeros(())), axis=1)
+
+
+@dispatch.source(np.bincount, of=(1,))
+def _bincount_of_one(x, weights=None, minlength=0):
+    ids = np.asarray(x)
+    if ids.dtype == float or ids.dtype == np.float32 or ids.dtype == bool:
+        dispatch.leave_to_python()
+    many = minlength
+    for each in ids:
+        many = max(many, int(each) + 1)
+    if minlength < 0 or (ids < 0).any():
+        raise ValueError
+    if weights is None:
+        counts = np.zeros(many, np.int64)
+        np.add.at(counts, ids, 1)
+        return counts
+    out, given = np.zeros(many), np.asarray(weights)
+    if len(given) != len(ids) or len(ids) == 0:  # NumPy gives integers then
+        dispatch.leave_to_python()
+    np.add.at(out, ids, given)
+    return out
 
 
 _bins_p = looped_op("bincount_length", lambda x, *, least: np.int64(max(least, len(np.bincount(x)))), dynamic=False)
@@ -232,30 +275,23 @@ def _own_edges_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> 
 _own_histogram_p = looped_op("own_histogram", lambda a, *, bins: np.histogram(a, bins)[0], dynamic=False)
 
 
-def _own_edges_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+def _own_edges_vjp(ct: Any, out: Any, x: Any, bins: int) -> Any:
     """The first edge moves with the smallest element, the last with the largest, those between with both."""
-    x, of_largest = args[0], np.linspace(0.0, 1.0, params["bins"] + 1)
     grad: Any = 0.0
+    of_largest = np.linspace(0.0, 1.0, bins + 1)
     for extreme, share in ((np.min(x, initial=np.inf), 1 - of_largest), (np.max(x, initial=-np.inf), of_largest)):
         hits = x == extreme
         grad = grad + hits * (np.sum(ct * share) / np.maximum(np.sum(hits), 1))
-    return cast(grad, dtype_of(x))
+    return grad
 
 
 _own_edges_p = Op(
-    "own_edges", lambda a, *, bins: np.histogram(a, bins)[1], rule=_own_edges_rule, vjp=_own_edges_vjp, kind="lanewise"
+    "own_edges",
+    lambda a, *, bins: np.histogram(a, bins)[1],
+    rule=_own_edges_rule,
+    vjp=vjp_columns([_own_edges_vjp]),
+    kind="lanewise",
 )
-
-
-def _one_axis(a: Any, axis: Any, keepdims: bool) -> tuple[Any, int]:
-    """The array and its axis as a non-negative int; axis None: the flattened array and axis 0."""
-    if axis is None:
-        if keepdims:
-            raise Unsupported("keepdims over all axes")
-        return np.reshape(a, (-1,)), 0
-    if isinstance(axis, tuple):
-        raise Unsupported("order statistics over several axes")
-    return a, normalise_axis(axis, ndim_of(a))
 
 
 def _order_statistic(a: Any, axis: Any, keepdims: bool, pick: Callable[..., Any]) -> Any:
@@ -264,7 +300,9 @@ def _order_statistic(a: Any, axis: Any, keepdims: bool, pick: Callable[..., Any]
     Args:
         pick: `pick(n, at)` computes it; `n` is the axis's length, `at(i)` returns the i-th smallest elements.
     """
-    a, axis = _one_axis(a, axis, keepdims)
+    if isinstance(axis, tuple) or (axis is None and keepdims):
+        raise Unsupported("an order statistic over several axes")
+    a, axis = array_and_axis(a, axis)
     n, dtype = shape_of(a)[axis], dtype_of(a)
     if np.any(np.asarray(n.data if is_boxed(n) else n) == 0):
         raise Unsupported("an order statistic of nothing")
@@ -368,32 +406,30 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     return (mean, total) if returned else mean
 
 
-def _present(a: Any, axis: Any, keepdims: bool) -> Any:
-    count = np.sum(~np.isnan(a), axis=axis, keepdims=keepdims)
-    if any_true(count == 0):
-        raise Unsupported("a slice of nothing but NaN")
-    return count
+def _own_dtype(a: Any) -> np.dtype | None:
+    return dtype_of(a) if dtype_of(a).kind == "f" else None
+
+
+def _present(a: Any, axis: Any, keepdims: bool, ddof: Any = 0) -> Any:
+    """Where the elements are numbers; Unsupported if they are no more than the degrees of freedom somewhere."""
+    if dtype_of(a).kind != "f":
+        return True
+    found = ~np.isnan(a)
+    if any_true(np.sum(found, axis=axis, keepdims=keepdims) <= ddof):
+        raise Unsupported("a slice of nothing but NaN, or of as many degrees of freedom as elements")
+    return found
 
 
 @implements(np.nanmean)
-def nanmean(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
-    if dtype_of(a).kind != "f":
-        return np.mean(a, axis=axis, keepdims=keepdims)
-    return (np.nansum(a, axis=axis, keepdims=keepdims) / _present(a, axis, keepdims)).astype(dtype_of(a))
+def _nanmean(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
+    return np.mean(a, axis, _own_dtype(a), keepdims=keepdims, where=_present(a, axis, keepdims))
 
 
 @implements(np.nanvar)
-def nanvar(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
-    if dtype_of(a).kind != "f":
-        return np.var(a, axis=axis, ddof=ddof, keepdims=keepdims)
-    centre = nanmean(a, axis=axis, keepdims=True)
-    deviation = np.where(np.isnan(a), np.zeros((), dtype_of(a)), a - centre)
-    count = _present(a, axis, keepdims) - ddof
-    if any_true(count <= 0):
-        raise Unsupported("np.nanvar with as many degrees of freedom as elements")
-    return (np.sum(deviation * deviation, axis=axis, keepdims=keepdims) / count).astype(dtype_of(a))
+def _nanvar(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
+    return np.var(a, axis, _own_dtype(a), ddof=ddof, keepdims=keepdims, where=_present(a, axis, keepdims, ddof))
 
 
-@implements(np.nanstd)
-def nanstd(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
-    return np.sqrt(nanvar(a, axis, ddof=ddof, keepdims=keepdims))
+implements(np.nanstd)(
+    lambda a, axis=None, ddof=0, keepdims=False: np.sqrt(np.nanvar(a, axis, ddof=ddof, keepdims=keepdims))
+)
