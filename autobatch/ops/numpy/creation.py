@@ -195,6 +195,11 @@ def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: Any = "C")
     return (rows[:, None] + k == columns).astype(dtype)
 
 
+def identity(n: Any, dtype: Any = None) -> Any:
+    """np.identity; the size may differ between examples."""
+    return eye(n, dtype=dtype or float)
+
+
 def linspace(
     start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None, axis: int = 0
 ) -> Any:
@@ -309,8 +314,7 @@ def _in_order(x: Any, order: Any) -> Any:
 
 _MADE: dict[Any, Callable[..., Any]] = {
     np.zeros: zeros, np.ones: ones, np.empty: empty, np.full: full, np.arange: arange, np.eye: eye,
-    np.identity: lambda n, dtype=None: eye(n, dtype=dtype or float), np.linspace: linspace, np.array: array,
-    np.asarray: asarray, np.asanyarray: asarray,
+    np.identity: identity, np.linspace: linspace, np.array: array, np.asarray: asarray, np.asanyarray: asarray,
     np.ascontiguousarray: lambda a, dtype=None: array(a, dtype, copy=False, order="C", ndmin=1),
 }  # fmt: skip
 CREATION: dict[Callable[..., Any], Callable[..., Any]] = {

@@ -10,13 +10,13 @@ from autobatch.core.batched import Batched
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import COPY_FIRST, Unsupported
 from autobatch.ops.numpy.creation import arange
-from autobatch.ops.numpy.indexing import getitem, picked_along, setitem
+from autobatch.ops.numpy.indexing import picked_along, setitem
 from autobatch.ops.numpy.shaping import flat_view
-from autobatch.ops.rules.aliasing import is_scalar, view, write_into, zero_d
+from autobatch.ops.rules.aliasing import is_scalar, view, write_into
 from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, implements
 from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
 from autobatch.ops.rules.op_kinds import elementwise
-from autobatch.ops.rules.sizes import array_and_axis, axes_of, differ_somewhere, normalise_axis
+from autobatch.ops.rules.sizes import array_and_axis, axes_of, differ_somewhere
 
 
 def _zero(ct: Any) -> Any:
@@ -89,36 +89,6 @@ def _integers(indices: Any, casting: Any) -> Any:
     dtype = dtype_of(indices)
     check_cast(dtype, np.int64, casting)
     return indices.astype(np.int64) if dtype.kind == "b" else indices
-
-
-def _along(shape: Sequence[Any], indices: Any, axis: int) -> tuple[Any, ...]:
-    rank = len(shape)
-    if isinstance(indices, list | tuple):
-        raise Unsupported("positions that are no array, which NumPy refuses")
-    if ndim_of(indices) != rank:
-        raise ValueError("`indices` and `arr` must have the same number of dimensions")
-    if dtype_of(indices).kind not in "iu":
-        raise IndexError("`indices` must be an integer array")
-    return tuple(
-        indices if place == axis else np.reshape(arange(size), (1,) * place + (-1,) + (1,) * (rank - place - 1))
-        for place, size in enumerate(shape)
-    )
-
-
-@implements(np.take_along_axis)
-def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
-    arr, axis = array_and_axis(arr, axis)
-    return getitem(arr, _along(shape_of(arr), indices, axis))
-
-
-@implements(np.put_along_axis)
-def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any) -> None:
-    if not is_boxed(arr):
-        raise Unsupported("a plain array is written to", instead=COPY_FIRST)
-    if axis is None:
-        arr, axis = flat_view(arr), 0
-    axis = normalise_axis(axis, ndim_of(arr))
-    setitem(arr, _along(shape_of(arr), indices, axis), values)
 
 
 @implements(np.put)
@@ -207,26 +177,7 @@ def choose(a: Any, choices: Any, *, mode: str = "raise") -> Any:
             raise Unsupported("np.choose by a number without a choice")
     else:
         index = np.clip(index, 0, count - 1) if mode == "clip" else index % count
-    return take_along_axis(np.stack(arrays), index[None], 0)[0]
-
-
-@implements(np.select)
-def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
-    if len(condlist) != len(choicelist):
-        raise ValueError("list of cases must be same length as list of conditions")
-    if not len(condlist):
-        raise ValueError("select with an empty condition list is not possible")
-    for condition in condlist:
-        if dtype_of(condition).kind != "b":
-            raise TypeError(f"invalid entry 0 in condlist: should be boolean ndarray, not {dtype_of(condition)}")
-    out = default
-    for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
-        out = np.where(condition, choice, out)
-    given = [x if type(x) in (int, float, complex) else as_array(x) for x in (*choicelist, default)]
-    dtype = np.result_type(*given)
-    for choice in given[:-1]:
-        check_cast(dtype_of(choice), dtype, "same_kind")
-    return zero_d(cast(out, dtype))
+    return np.take_along_axis(np.stack(arrays), index[None], 0)[0]
 
 
 @implements(np.piecewise)

@@ -459,8 +459,10 @@ def squeeze(a: Any, axis: Any = None) -> Any:
         return np.asarray(a).squeeze(axis)
     sizes = shape_of(a)
     axes = [at for at, size in enumerate(sizes) if _is_one(size)] if axis is None else normalise_axes(axis, len(sizes))
-    if any(differ_somewhere(sizes[at], 1) for at in axes):
-        raise ShapeError("cannot select an axis to squeeze out which has size not equal to one")
+    for size in (sizes[at] for at in axes):
+        if differ_somewhere(size, 1):
+            note = f" in example {int(np.argmax(np.not_equal(size.data, 1)))}" if is_boxed(size) else ""
+            raise ShapeError(f"cannot select an axis to squeeze out which has size not equal to one{note}")
     template, operands = size_operands([size for at, size in enumerate(sizes) if at not in axes])
     return a if is_scalar(a) else _shared(reshape_p(a, *operands, shape=template), a, True, template, operands)
 
