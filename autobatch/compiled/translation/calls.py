@@ -83,7 +83,7 @@ def _read_source(source: tuple[Any, ...], reader: Any, node: Any, *args: Value, 
         values = bound_arguments(reader, node, function, list(args), named)
         for place, (value, parameter) in enumerate(zip(values, parameters.values(), strict=True)):
             if type(value.constant) in _OPTIONS and type(parameter.default) in (*_OPTIONS, type(None)):
-                values[place] = Value(_option(type(value.constant), value.constant), "0", value.constant)
+                values[place] = Value(_option(type(value.constant).__name__, value.constant), "0", value.constant)
         return _instance_call(reader, node, function, values, reader.instance.jitted)
     except Unsupported as error:
         raise reader.refuse(f"with these arguments it is not compiled ({error})", node) from None
@@ -93,7 +93,7 @@ _OPTIONS = (int, bool, str, tuple)  # such as an axis: given as constants, they 
 
 
 @functools.cache
-def _option(kind: type, value: Any) -> types.Static:
+def _option(kind: str, value: Any) -> types.Static:
     """The type of an argument that is known; one object for equal values of a type."""
     return types.Static(value)
 

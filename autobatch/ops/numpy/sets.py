@@ -125,7 +125,7 @@ def _interp_of_one(x, xp, fp):
         raise ValueError
     if at != at:
         leave_to_python()
-    j = min(max(np.searchsorted(places, at, side="right") - 1, 0), len(places) - 1)
-    if j == len(places) - 1 or at <= places[j]:
-        return values[j]
+    j = int(np.searchsorted(places, at, side="right")) - 1
+    if j in (-1, len(places) - 1) or places[j] == at:
+        return values[max(j, 0)]
     return (values[j + 1] - values[j]) / (places[j + 1] - places[j]) * (at - places[j]) + values[j]

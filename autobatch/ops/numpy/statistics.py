@@ -164,9 +164,6 @@ def _np_std(
     return np.sqrt(np.var(a, axis, dtype, ddof=ddof, keepdims=keepdims, correction=correction, where=where))
 
 
-dispatch.source(np.mean, sums=True)(lambda a, axis=None, keepdims=False: _mean_less(np.asarray(a), axis, keepdims))
-
-
 @dispatch.source()
 def _mean_less(x, axis=None, keepdims=False, ddof=0):
     total = np.sum(x * 1.0, axis, keepdims=keepdims)
@@ -174,6 +171,9 @@ def _mean_less(x, axis=None, keepdims=False, ddof=0):
     if count <= 0:
         dispatch.leave_to_python()
     return total / count
+
+
+dispatch.source(np.mean, sums=True)(lambda a, axis=None, keepdims=False: _mean_less(np.asarray(a), axis, keepdims))
 
 
 @dispatch.source(np.var, sums=True)
