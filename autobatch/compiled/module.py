@@ -213,6 +213,8 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
         Unsupported: the function has no compiled form.
     """
     root = program.settle(function, tuple(kinds))
+    if root.result is None:
+        raise root.refusal(f"{function.__qualname__}: compiled code would leave each example to Python")
     if program.memos and program.captured:  # the arrays may have changed since Python filled its memo
         raise root.refusal(f"{function.__qualname__}: a memoised function of a module, beside arrays from outside")
     kernel = KernelLoop.of(program, root, varying)

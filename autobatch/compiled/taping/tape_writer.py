@@ -52,7 +52,7 @@ def _is_float(kind: Any) -> bool:
 
 def in_memory(kind: Any) -> bool:
     """True if two names of a value of a type share its memory, so that each sees what is written through the other."""
-    in_place = types.Array | types.List | types.Set | types.Dict
+    in_place = types.Array | types.List | types.Set | types.Dict | types.Object
     return any(each is None or each == NONE or isinstance(each, in_place) for each in types.within(kind))
 
 
@@ -102,7 +102,7 @@ class Shadows:
         """The text of all functions but the kernel."""
         written = [function.written() for function in self.functions.values()]
         made = [
-            f"@jit\ndef {name}_p():\n    return [{zero_places(kind.elem)} for _ in range(0)]\n"
+            f"@jit\ndef {name}_p():\n    return [{zero_places(_held(kind))} for _ in range({_length(kind)})]\n"
             for name, kind in self.containers.items()
         ]
         return "\n".join([*made, *self.makers.values(), *written])
@@ -121,9 +121,18 @@ def zero_places(kind: Any) -> str:
             return f"({''.join(zero_places(item) + ', ' for item in kind.items)})"
         case types.Maybe():
             return f"({_ZERO}, {zero_places(kind.inner)})"
-        case types.List():
+        case types.List() | types.Object():
             return f"new_{rep(kind)}_p()"
     return _ZERO
+
+
+def _length(kind: Any) -> int:
+    return int(isinstance(kind, types.Object))  # an object is a list of one tuple
+
+
+def _held(kind: Any) -> Any:
+    """The type of what a list holds, or the list that stands for an object."""
+    return types.Tuple((INT, *kind.site.find().items)) if isinstance(kind, types.Object) else kind.elem
 
 
 class _ShadowedFunction:
@@ -208,7 +217,7 @@ class _ShadowedFunction:
         while isinstance(holder, Applied):
             holder = holder.operands[0]
         kind = self.kinds.get(holder)
-        if holder in self.active and isinstance(kind, types.List) and in_memory(kind.elem):
+        if holder in self.active and isinstance(kind, types.List | types.Object) and in_memory(_held(kind)):
             self._reach(value)
 
     def kind_of(self, text: str) -> Any:
@@ -339,9 +348,9 @@ class _ShadowedFunction:
     def _container(self, kind: Any) -> None:
         """Register the types of lists within a type, so that functions which make lists of places are written."""
         match kind:
-            case types.List():
+            case types.List() | types.Object():
                 self.shadows.containers[f"new_{rep(kind)}"] = kind
-                self._container(kind.elem)
+                self._container(_held(kind))
             case types.Tuple() | types.Struct():
                 for each in kind.items:
                     self._container(each)
@@ -351,7 +360,7 @@ class _ShadowedFunction:
     def _assign(self, name: str, value: str, line: str) -> Lines:
         kind = self.kinds.get(name)
         if isinstance(value, Applied) and value.head.startswith("new_"):
-            if not isinstance(kind, types.List):
+            if not isinstance(kind, types.List | types.Object):
                 raise self.refuse(value, f"a {type(kind).__name__.lower()} of numbers that carry it")
             self._container(kind)
             return [line, f"{name}_p = {value.head}_p()"]
@@ -402,7 +411,7 @@ class _ShadowedFunction:
     def _into(self, holder: str, value: str) -> str:
         """The text of the places of a value that is stored into a list or an array."""
         kind = self.kind_of(holder)
-        return self.place(value, kind.elem if isinstance(kind, types.List) else None)
+        return self.place(value, _held(kind) if isinstance(kind, types.List | types.Object) else None)
 
     def _loop(self, ufunc: Any, operands: Sequence[str], out: str) -> Lines:
         """The lines for an element-wise operation, one op of the tape: its places, and loops for the partials."""
@@ -546,7 +555,7 @@ class _ShadowedFunction:
                     f"@jit\ndef {name}(items):\n    return [{self._zeros('x', kind.elem)} for x in items]\n"
                 )
                 return f"{name}({text})"
-            case types.Set() | types.Dict() if carries(kind):
+            case types.Set() | types.Dict() | types.Object() if carries(kind):
                 raise self.refuse(text, f"a {type(kind).__name__.lower()} of numbers that carry it")
         return zero_places(kind)
 

@@ -18,7 +18,7 @@ from autobatch.compiled.translation.local_functions import (
     outer_values,
     rebind,
 )
-from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, code
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, code, parts_of
 from autobatch.core.diagnostics import is_library
 from autobatch.core.op import Op
 from autobatch.errors import MAKE_A_LIST, Unsupported
@@ -124,11 +124,16 @@ def call_function(reader: Any, node: nf.Call) -> Value:
     match node.function:
         case nf.Read(base=base, key=str(name)):
             holder = reader.expr(base)
+            if isinstance(holder.kind, types.Object):
+                args = reader.exprs(node.args)
+                return reader.call_attribute(reader.once(holder), name, args, _named(reader, keywords), node)
             if not isinstance(holder.kind, types.Static):
                 return _method(reader, node, holder, name, keywords)
             function = reader.attribute(node.function, name)
         case _:
             function = reader.expr(node.function)
+    if isinstance(function.kind, types.Object):
+        return reader.special("__call__", [reader.once(function), *reader.exprs(node.args)], node)
     if not isinstance(function.kind, types.Static):
         raise reader.refuse(f"a call of a {function.kind}", node)
     return call_object(reader, node, function.kind.value, keywords)
@@ -162,7 +167,7 @@ def call_object(reader: Any, node: nf.Call, function: Any, keywords: dict[str, n
     """A call of an object that is known while compiling."""
     handler = handler_of(function)
     if handler is not None:
-        return _handled(reader, node, handler, [], keywords)
+        return _handled(reader, node, handler, [], keywords, _SPECIAL.get(function, ""))
     if isinstance(function, nf.Closure):
         raise reader.refuse("a generator that is not read at once", node, instead=MAKE_A_LIST)
     args, named = reader.exprs(node.args), _named(reader, keywords)
@@ -170,6 +175,8 @@ def call_object(reader: Any, node: nf.Call, function: Any, keywords: dict[str, n
         return _local_call(reader, node, function, args, named)
     if isinstance(function, type) and reader.makes_plainly(function):
         return _new_object(reader, node, function, args, named)
+    if isinstance(function, type) and reader.is_simple(function):
+        return reader.new_object(node, function, args, named)
     return _plain_call(reader, node, function, args, named)
 
 
@@ -177,12 +184,39 @@ def _new_object(reader: Any, node: Any, cls: type, args: list[Value], named: dic
     """A new object of a dataclass or a named tuple."""
     for name in ("__init__", "__new__"):
         reader.known_object(getattr(cls, name), functools.partial(getattr, cls, name), name, node)
-    fields = getattr(cls, "_fields", None) or [field.name for field in dataclasses.fields(cls)]
-    names = list(fields)
+    is_tuple = hasattr(cls, "_fields")
+    names = list(cls._fields if is_tuple else (field.name for field in dataclasses.fields(cls)))
     values = {**dict(zip(names, args, strict=False)), **named}
-    if len(args) + len(named) != len(names) or set(values) != set(names):
-        raise reader.refuse(f"a {cls.__name__} with defaults", node)
+    if len(args) + len(named) > len(values) or not set(values) <= set(names):
+        reader.stop(TypeError)
+    defaults = getattr(cls, "_field_defaults", None) or {
+        field.name: field.default for field in (() if is_tuple else dataclasses.fields(cls))
+    }
+    factories = {} if is_tuple else {field.name: field.default_factory for field in dataclasses.fields(cls)}
+    for name in names:
+        if name in values:
+            continue
+        if factories.get(name) is list:
+            values[name] = reader.new_list(node)
+        elif defaults.get(name, dataclasses.MISSING) is dataclasses.MISSING:
+            raise reader.refuse(f"a {cls.__name__} without {name}", node)
+        else:
+            values[name] = reader.known_object(defaults[name], functools.partial(defaults.get, name), name, node)
     return reader.struct_of(cls, names, [values[name] for name in names], node)
+
+
+@calls(dataclasses.replace)
+def replace(reader: Any, node: Any, value: Value, **changes: Value) -> Value:
+    """`dataclasses.replace` of an object that is held as named parts."""
+    kind = value.kind
+    if (
+        not isinstance(kind, types.Struct)
+        or not reader.makes_plainly(kind.cls)
+        or not dataclasses.is_dataclass(kind.cls)
+    ):
+        raise reader.refuse(f"a replaced field of a {kind}", node)
+    own = dict(zip(kind.names, parts_of(reader.once(value)), strict=True))
+    return _new_object(reader, node, kind.cls, [], own | changes)
 
 
 def _named(reader: Any, keywords: dict[str, nf.Value]) -> dict[str, Value]:
@@ -260,13 +294,21 @@ def _local_call(reader: Any, node: Any, local: LocalFunction, args: list[Value],
     return memoised(reader, node, reader.read(local.memo, node), values, call)
 
 
-def _handled(reader: Any, node: nf.Call, handler: Handler, first: list[Value], keywords: dict[str, nf.Value]) -> Value:
+_SPECIAL = {function: f"__{function.__name__}__" for function in (len, abs, int, float)}
+"""Functions that call a method of the user's objects."""
+
+
+def _handled(
+    reader: Any, node: nf.Call, handler: Handler, first: list[Value], keywords: dict[str, nf.Value], special: str = ""
+) -> Value:
     args: list[Value] = []
     named: dict[str, Any] = keywords
     if not getattr(handler, "takes_nodes", False):
         args, named = reader.exprs(node.args), _named(reader, keywords)
     elif any(isinstance(arg, nf.Spread) for arg in node.args):
         raise reader.refuse("arguments with *", node)
+    if special and args and isinstance(args[0].kind, types.Object):
+        return reader.special(special, [reader.once(args[0])], node)
     try:
         return handler(reader, node, *first, *args, **named)
     except TypeError as error:

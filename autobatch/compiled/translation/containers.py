@@ -58,7 +58,7 @@ def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0)
     else:
         site.widen(place, value.kind)
     to = site.find().items[place]
-    if place == 1 and isinstance(to, types.List | types.Set | types.Dict):
+    if place == 1 and isinstance(to, types.List | types.Set | types.Dict | types.Object):
         inner = to.site.find()
         if type(to) is not types.List or not all(
             isinstance(each, types.Scalar | types.Union | types.Tuple | None) for each in inner.items
@@ -69,7 +69,7 @@ def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0)
             inner.changes[0] += 1
     if (place == 0 and isinstance(holder.kind, types.Set | types.Dict)) and not hashable(to):
         raise reader.refuse(f"keys that are {to}", node)
-    if to == holder.kind:
+    if any(each == holder.kind for each in types.within(value.kind)):
         raise reader.refuse("a container that holds itself", node)
     text = convert(value.text, value.kind, to)
     return _hashed(reader, text, to) if place == 0 and isinstance(holder.kind, types.Set | types.Dict) else text
@@ -474,7 +474,7 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     if (
         op in ("Eq", "NotEq")
         and len(kinds) == 2
-        and not kinds & {types.Struct, types.Static, types.Maybe, types.LookedUp}
+        and not kinds & {types.Struct, types.Static, types.Maybe, types.LookedUp, types.Object}
     ):
         return reader.constant(op == "NotEq", node)
     if isinstance(a.kind, types.List) and isinstance(b.kind, types.List) and op in ("Eq", "NotEq"):

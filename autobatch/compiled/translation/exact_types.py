@@ -185,6 +185,7 @@ class AllocationSite:
     Attributes:
         given: bits as in `Array.given`, if the containers come from an argument.
         boxed: its lists are values of a dict, which can hold only Numba's typed lists.
+        cls, names: of objects the class, and the names of the attributes, whose types are the `items`.
         vague: its keys may be Python's ints or NumPy's, it is not known which: they may be looked up, but not read.
         changes: a counter shared by all sites of a program, raised at each change: the fixpoint is found by it.
     """
@@ -197,6 +198,8 @@ class AllocationSite:
         self.container: Any = None  # the type of container that it makes
         self.factory: Any = None
         self.boxed = False
+        self.cls: Any = None
+        self.names: list[str] = []
 
     def find(self) -> "AllocationSite":
         """The representative of this site (union-find)."""
@@ -204,6 +207,14 @@ class AllocationSite:
         while site.parent is not None:
             site = site.parent
         return site
+
+    def place(self, name: str) -> int:
+        """The place of an attribute."""
+        if name not in self.names:
+            self.names.append(name)
+            self.items.append(None)
+            self.changes[0] += 1
+        return self.names.index(name)
 
     def widen(self, place: int, kind: Any) -> None:
         """Record that its containers hold values of this type, too."""
@@ -224,6 +235,7 @@ class AllocationSite:
         one.vague |= two.vague
         one.boxed |= two.boxed
         for place, kind in enumerate(two.items):
+            place = one.place(two.names[place]) if two.names else place
             if kind is not None:
                 one.widen(place, kind)
 
@@ -280,18 +292,28 @@ class DefaultDict(Dict):
     """A `collections.defaultdict` of `AllocationSite.factory`: reading a missing key inserts it."""
 
 
+class Object(_Container):
+    """An object of the class `AllocationSite.cls`."""
+
+    def __str__(self) -> str:
+        return str(self.site.find().cls.__name__)
+
+
 Type = Any  # one of the above
 
 
 _KNOWN: dict[Any, Scalar] = {}
 
 
-def within(kind: Type) -> Iterator[Type]:
-    """A type and, recursively, the types of its parts."""
+def within(kind: Type, around: tuple[AllocationSite, ...] = ()) -> Iterator[Type]:
+    """A type and, recursively, the types of its parts; `around`: the sites of the containers that hold it."""
     yield kind
     items: Any = (kind.inner,) if isinstance(kind, Maybe) else getattr(kind, "items", ())
-    for item in kind.site.find().items if isinstance(kind, _Container) else items:
-        yield from within(item)
+    if isinstance(kind, _Container):
+        site = kind.site.find()
+        items, around = () if site in around else site.items, (*around, site)
+    for item in items:
+        yield from within(item, around)
 
 
 def is_record(kind: Type) -> TypeGuard[Struct]:
@@ -361,7 +383,7 @@ def join(a: Type, b: Type) -> Type:
         return Tuple(tuple(map(join, a.items, b.items)))
     if isinstance(a, Struct) and isinstance(b, Struct) and (a.cls, a.names) == (b.cls, b.names):
         return Struct(tuple(map(join, a.items, b.items)), a.cls, a.names, a.given or b.given)
-    if isinstance(a, _Container) and type(a) is type(b):
+    if isinstance(a, _Container) and type(a) is type(b) and a.site.find().cls is b.site.find().cls:
         a.site.merge(b.site)
         return a
     raise Unsupported(f"{a} and {b}")

@@ -1,6 +1,7 @@
 """Expressions: each is read into a `Value`, and the code that computes it is written, in Python's order."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -12,6 +13,7 @@ from autobatch.compiled.translation import (
     iteration,
     local_functions,
     number_operators,
+    objects,
     try_and_match,
 )
 from autobatch.compiled.translation import exact_types as types
@@ -39,6 +41,8 @@ _OPERATORS = {
 }
 
 
+_METHODS = {each.syntax.__name__: each for each in BINARY}
+_SIGNS = {each.syntax.__name__: f"__{each.name}__" for each in UNARY}
 WORDS = {each.symbol: each.syntax.__name__ for each in BINARY} | {
     "is": "Is", "is not": "IsNot", "in": "In", "not in": "NotIn",
     **{each.name: each.syntax.__name__ for each in UNARY},
@@ -54,6 +58,9 @@ class ExpressionReader(StatementReader):
     define, for_each, in_place = local_functions.define, iteration.for_each, iteration.in_place
     on_try, on_match = try_and_match.try_statement, try_and_match.match_statement
     key_of, put_key, struct_of = containers.widened, containers.assign_key, containers.struct_of
+    new_list = functools.partialmethod(containers.new, container=types.List)
+    new_object, call_attribute, special = objects.new_object, objects.called, objects.special
+    is_simple = staticmethod(objects.is_simple)
 
     def expr(self, node: nf.Value) -> Value:
         match node:
@@ -137,6 +144,12 @@ class ExpressionReader(StatementReader):
             return f"({value.text}[()] != 0)"
         if isinstance(kind, types.Tuple):
             return str(bool(kind.items))
+        if isinstance(kind, types.Object):
+            for name in ("__bool__", "__len__"):
+                found = objects.method(self, value, name, [], {}, node)
+                if found is not None:
+                    return self.truth(found, node)
+            return "True"
         raise self.refuse(f"whether a {kind} is true", node)
 
     # --- names and operators
@@ -159,7 +172,9 @@ class ExpressionReader(StatementReader):
     def binary(self, op: str, a: Value, b: Value, node: Any) -> Value:
         """`a op b`."""
         a, b = self.as_number(a, node), self.as_number(b, node)
-        for value in (a, b):
+        for value, name in ((a, _METHODS[op].method), (b, _METHODS[op].reflected)):
+            if isinstance(value.kind, types.Object):
+                return objects.special(self, name, [self.once(value), b if value is a else a], node)
             if isinstance(value.kind, types.Static):
                 raise self.refuse(f"{op} of {value.kind}", node)
         kinds = (a.kind, b.kind)
@@ -183,6 +198,8 @@ class ExpressionReader(StatementReader):
         """`-value`, `+value` or `~value`."""
         if isinstance(value.kind, types.Array):
             return arrays.unary(self, op, value, node)
+        if isinstance(value.kind, types.Object):
+            return objects.special(self, _SIGNS[op], [self.once(value)], node)
         if not isinstance(value.kind, types.Scalar | types.Union):
             raise self.refuse(f"{op} of a {value.kind}", node)
         if op == "USub":
@@ -297,6 +314,8 @@ class ExpressionReader(StatementReader):
             return self.temp(f"not {found.text}", BOOL)
         if op in ("Is", "IsNot"):
             return self._is(a, b, op == "Is", node)
+        if isinstance(a.kind, types.Object) or isinstance(b.kind, types.Object):
+            return objects.special(self, _METHODS[op].method, [self.once(a), b], node)
         a, b = self.as_number(a, node), self.as_number(b, node)
         if all(isinstance(value.kind, types.Scalar | types.Union) for value in (a, b)):
             return number_operators.lift(self, lambda x, y: number_operators.compare(self, op, x, y), a, b)
@@ -308,6 +327,10 @@ class ExpressionReader(StatementReader):
 
     def _is(self, a: Value, b: Value, same: bool, node: Any) -> Value:
         if b.kind != NONE:
+            if all(isinstance(each.kind, types.List | types.Set | types.Dict | types.Object) for each in (a, b)):
+                if a.kind != b.kind:  # containers of two places in the program
+                    return self.constant(not same, node)
+                return self.temp(f"(address({a.text}) == address({b.text})) == {same}", BOOL)
             if a.constant is not NO_CONSTANT and isinstance(b.constant, bool | type):
                 return self.constant((a.constant is b.constant) == same, node)
             raise self.refuse("`is` of something else than None", node)
@@ -330,6 +353,8 @@ class ExpressionReader(StatementReader):
             if isinstance(holder, np.ufunc):
                 return self.constant(found, node)  # nobody can change those
             return self.known_object(found, lambda: getattr(holder, name), name, node)
+        if isinstance(kind, types.Object):
+            return objects.attribute(self, self.once(value), name, node)
         if isinstance(kind, types.Struct) and kind.cls is not dict and name in kind.names:
             place = kind.names.index(name)
             return Value(kind.items[place], item_text(value.text, place))
@@ -346,6 +371,8 @@ class ExpressionReader(StatementReader):
             return arrays.item(self, value, key, node)
         if isinstance(value.kind, types.LookedUp):
             return arrays.looked_up(self, value, key, node)
+        if isinstance(value.kind, types.Object):
+            return objects.special(self, "__getitem__", [self.once(value), self.expr(key)], node)
         return containers.item(self, value, key, node)
 
     def makes_plainly(self, cls: type) -> bool:
@@ -371,7 +398,12 @@ class ExpressionReader(StatementReader):
     def on_write(self, node: nf.Write) -> None:
         key = node.key
         if isinstance(key, str):
-            raise self.refuse("an assignment to an attribute", node)
+            made = None if node.value is None else self.once(self.expr(node.value))
+            holder = self.once(self.expr(node.base))
+            if made is None or not isinstance(holder.kind, types.Object):
+                raise self.refuse("an assignment to an attribute", node)
+            objects.set_attribute(self, holder, key, made, node)
+            return
         match node.value:
             case None:
                 containers.delete(self, self.held(self.expr(node.base)), key, node)
@@ -409,6 +441,8 @@ class ExpressionReader(StatementReader):
         """`value += more`: the value that the name is bound to afterwards."""
         op = WORDS[node.symbol[:-1]]
         old, value = self.expr(node.args[0]), self.expr(node.args[1])
+        if isinstance(old.kind, types.Object):
+            return objects.updated(self, self.once(old), _METHODS[op].method, value, node)
         if isinstance(old.kind, types.Array):
             arrays.augment(self, old, op, value, node)
         elif isinstance(old.kind, types.List | types.Set | types.Dict):

@@ -203,6 +203,9 @@ class SourceProgram:
             self.ufuncs = []
             root = self.call(function, kinds)
             if self.changes[0] == before:
+                for kind in [types.Object(site) for site in self.sites.values() if site.find().cls is not None]:
+                    if any(each == kind for item in kind.site.find().items for each in types.within(item)):
+                        raise Unsupported(f"a {kind} that holds another without an end")
                 return root
         raise Unsupported(f"the types of {function.__qualname__} do not settle")
 
@@ -239,6 +242,8 @@ class SourceProgram:
 
 def _form(kind: types.Type) -> str:
     """A type as text, without where its containers were made."""
+    if isinstance(kind, types.Object):
+        return str(kind)
     if isinstance(kind, types.List | types.Set | types.Dict):
         return f"{type(kind).__name__}[{', '.join(_form(item) for item in kind.site.find().items)}]"
     if isinstance(kind, types.Tuple | types.Struct):

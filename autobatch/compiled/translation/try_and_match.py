@@ -235,4 +235,6 @@ def class_of(kind: types.Type) -> type | None:
     """The class of the values of a type; None if it is not known or there are several."""
     if isinstance(kind, types.Scalar):
         return _CLASSES.get(kind) or np.dtype(kind.name).type
+    if isinstance(kind, types.Object):
+        return kind.site.find().cls  # type: ignore[no-any-return]
     return kind.cls if isinstance(kind, types.Struct) else _OF_KIND.get(type(kind))

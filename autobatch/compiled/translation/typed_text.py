@@ -155,7 +155,7 @@ def rep(kind: types.Type) -> str:
             return "R"
         case types.Maybe():
             return f"M{rep(kind.inner)}"
-        case types.List() | types.Set() | types.Dict():
+        case types.List() | types.Set() | types.Dict() | types.Object():
             return f"{type(kind).__name__}{kind.site.find().number}"
         case None:
             return "int64"
@@ -185,7 +185,7 @@ def dummy(kind: types.Type) -> str:
             return "(0, 0, 1)"
         case types.Maybe():
             return f"(False, {dummy(kind.inner)})"
-        case types.List() | types.Set() | types.Dict():
+        case types.List() | types.Set() | types.Dict() | types.Object():
             return code(f"new_{rep(kind)}")
     return "0"
 
@@ -193,6 +193,8 @@ def dummy(kind: types.Type) -> str:
 def constructor(kind: types.Type) -> str:
     """The source of the function that makes an empty container of this type."""
     name = rep(kind)
+    if isinstance(kind, types.Object):
+        return f"@jit\ndef new_{name}():\n    return [{code('()', 'int64(0)', *map(dummy, kind.site.find().items))}]\n"
     if isinstance(kind, types.List) and not kind.site.find().boxed:
         return f"@jit\ndef new_{name}():\n    return [{dummy(kind.elem)} for _ in range(0)]\n"
     if isinstance(kind, types.List):

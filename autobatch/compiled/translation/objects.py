@@ -1,0 +1,149 @@
+"""Objects of the user's classes: made, read, changed and called while their class is known and does nothing unusual.
+
+An object is a list of one tuple: a word whose bits say which attributes are set, and the attributes. So all names of an
+object see what is written through one of them. Which attributes there are is found as assignments are read.
+"""
+
+import functools
+import inspect
+import types as python_types
+from collections.abc import Sequence
+from typing import Any
+
+from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation.calls import call_values, user_function
+from autobatch.compiled.translation.exact_types import INT
+from autobatch.compiled.translation.typed_text import Value, code, convert, item_text, rep
+from autobatch.core.diagnostics import is_library
+
+_HOOKS = ("__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__new__", "__del__")
+_MOST = 60  # attributes, a bit for each
+
+
+def is_simple(cls: Any) -> bool:
+    """True if objects of a class are their attributes alone: classes of the user's, without a metaclass or hooks."""
+    bases = cls.__mro__[:-1]
+    return all(type(each) is type and each.__flags__ & 1 << 9 for each in bases) and all(
+        inspect.getattr_static(cls, name, None) is getattr(object, name, None) for name in _HOOKS
+    )
+
+
+def _member(reader: Any, cls: type, name: str, node: Any) -> Any:
+    """What a class says of a name, None if nothing; the program is valid as long as it says that."""
+    found = inspect.getattr_static(cls, name, None)
+    if inspect.ismemberdescriptor(found) or found is None:
+        return None
+    reader.known_object(found, functools.partial(inspect.getattr_static, cls, name), name, node)
+    own = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
+    if isinstance(own, python_types.FunctionType) and is_library(own.__code__.co_filename):
+        raise reader.refuse(f"{own.__qualname__} of {own.__module__} is not compiled", node)
+    return found
+
+
+def new_object(reader: Any, node: Any, cls: type, args: Sequence[Value], named: dict[str, Value]) -> Value:
+    """A new object, after its `__init__`."""
+    site = reader.program.site((reader.instance.name, id(node), cls), 0)
+    site.container, site.cls = types.Object, cls
+    kind = types.Object(site)
+    out = reader.temp(code(f"new_{rep(kind)}"), kind)
+    init = _member(reader, cls, "__init__", node)
+    if isinstance(init, python_types.FunctionType):
+        user_function(reader, node, init, [out, *args], named)
+    elif args or named:
+        reader.stop(TypeError)
+    return out
+
+
+def attribute(reader: Any, holder: Value, name: str, node: Any) -> Value:
+    """`object.name`: of the object, or of its class."""
+    site = holder.kind.site.find()
+    found = _member(reader, site.cls, name, node)
+    if isinstance(found, property):
+        return user_function(reader, node, found.fget, [holder], {})
+    if isinstance(found, python_types.FunctionType | classmethod | staticmethod):
+        raise reader.refuse("a method that is not called at once", node)
+    place = site.names.index(name) if name in site.names else None
+    constant = None if found is None else reader.constant(found, node)
+    kind = None if place is None else site.items[place]
+    if kind is None:
+        if constant is None:
+            reader.stop(AttributeError)
+        return constant  # type: ignore[return-value]
+    assert place is not None
+    fields = code("list_item", holder.text, "0")
+    is_set = f"{fields}[0] & {1 << place} != 0"
+
+    def own() -> Value:
+        return reader.temp(item_text(fields, place + 1), kind)
+
+    if constant is not None:
+        return reader.choice(is_set, own, lambda: constant, node)
+    reader.fail_if(f"not ({is_set})", AttributeError)
+    return own()
+
+
+def set_attribute(reader: Any, holder: Value, name: str, value: Value, node: Any) -> None:
+    """`object.name = value`."""
+    site = holder.kind.site.find()
+    found = _member(reader, site.cls, name, node)
+    if isinstance(found, property):
+        if found.fset is None:
+            reader.stop(AttributeError)
+        user_function(reader, node, found.fset, [holder, value], {})
+        return
+    if hasattr(type(found), "__set__") or isinstance(value.kind, types.Static):
+        raise reader.refuse(f"an attribute that is set to a {value.kind}", node)
+    if any(each == holder.kind for each in types.within(value.kind)):
+        raise reader.refuse("an object that holds itself", node)
+    place = site.place(name)
+    if place >= _MOST:
+        raise reader.refuse("an object of so many attributes", node)
+    reader.join(site.items[place], value.kind, node)
+    site.widen(place, value.kind)
+    site = site.find()
+    old = reader.temp(code("list_item", holder.text, "0"), types.Tuple((INT, *site.items)))
+    parts: list[str] = [item_text(old.text, k + 1) for k in range(len(site.items))]
+    parts[place] = convert(value.text, value.kind, site.items[place])
+    reader.emit(
+        code("list_put", holder.text, "0", code("()", code("|", item_text(old.text, 0), str(1 << place)), *parts))
+    )
+
+
+def method(reader: Any, holder: Value, name: str, args: Sequence[Value], named: Any, node: Any) -> Value | None:
+    """A call of a method; None if the class has none of this name."""
+    cls = holder.kind.site.find().cls
+    found = _member(reader, cls, name, node)
+    if isinstance(found, classmethod):
+        args = [reader.constant(cls, node), *args]
+    elif isinstance(found, python_types.FunctionType):
+        args = [holder, *args]
+    elif not isinstance(found, staticmethod):
+        return None
+    return user_function(reader, node, getattr(found, "__func__", found), list(args), named)
+
+
+def called(reader: Any, holder: Value, name: str, args: Sequence[Value], named: Any, node: Any) -> Value:
+    """`object.name(…)`: a method, or what an attribute holds."""
+    out = method(reader, holder, name, args, named, node)
+    if out is not None:
+        return out
+    function = attribute(reader, holder, name, node)
+    if isinstance(function.kind, types.Object):
+        return special(reader, "__call__", [reader.once(function), *args], node)
+    if isinstance(function.kind, types.Static) and not named:
+        return call_values(reader, node, function.kind.value, list(args))
+    raise reader.refuse(f"a call of a {function.kind}", node)
+
+
+def updated(reader: Any, holder: Value, name: str, value: Value, node: Any) -> Value:
+    """`object op= value`: what the name is bound to afterwards; `name` is that of the method of `op`."""
+    own = method(reader, holder, f"__i{name[2:]}", [value], {}, node)
+    return special(reader, name, [holder, value], node) if own is None else own
+
+
+def special(reader: Any, name: str, values: Sequence[Value], node: Any) -> Value:
+    """What an operator or a function of Python's does by a method of the first value's class."""
+    out = method(reader, values[0], name, values[1:], {}, node)
+    if out is None:
+        raise reader.refuse(f"{name} of a {values[0].kind}", node)
+    return out
