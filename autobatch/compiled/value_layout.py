@@ -447,7 +447,7 @@ def check_aliases(
         aliases: for the result, or for each of its items, the variable that says which argument it is; "" if none.
     """
     parts = (
-        [(item, f"{text}[{k}]") for k, item in enumerate(kind.items)]
+        [(item, item_text(text, k)) for k, item in enumerate(kind.items)]
         if isinstance(kind, types.Tuple)
         else [(kind, text)]
     )
@@ -492,7 +492,7 @@ def _spans(
                 lines += [f"if {text}.size > 0:", [code(".append", "spans", code("extent", text))]]
         case types.Maybe():
             inside: Lines = []
-            _spans(kind.inner, f"{text}[1]", given, spans, inside, structs)
+            _spans(kind.inner, item_text(text, 1), given, spans, inside, structs)
             lines += [f"if {text}[0]:", inside or ["pass"]]
         case types.Tuple() | types.Struct():
             if types.is_record(kind):
@@ -500,7 +500,7 @@ def _spans(
                     raise Unsupported(f"it returns a {kind} more than once")
                 structs.append(kind.cls)
             for place, item in enumerate(kind.items):
-                _spans(item, f"{text}[{place}]", given, spans, lines, structs)
+                _spans(item, item_text(text, place), given, spans, lines, structs)
         case types.List() | types.Dict():
             if kind.given:
                 lines.append("ok = False")

@@ -28,6 +28,7 @@ from autobatch.compiled.translation.typed_text import (
 )
 from autobatch.core.op import Op
 from autobatch.errors import MAKE_A_LIST
+from autobatch.facts import operators
 from autobatch.ops.numpy.python_math import OPS_OF_NUMBERS
 from autobatch.program import normal_form as nf
 
@@ -227,12 +228,13 @@ def chr_(reader: Any, node: Any, value: Value) -> Value:
 
 def reduced(
     reader: Any, node: nf.Call, argument: nf.Value, step: Callable[[Value, Value], Value], first: Value | None,
-    made: Callable[[Value], Value] | None = None,
+    made: Callable[[Value], Value] | None = None, begin: Callable[[Value], Value] = lambda value: value,
 ) -> str:  # fmt: skip
     """Reduce an iterable argument with `step(so_far, item)`; returns the name of the variable that holds the result.
 
     Args:
-        first: the value to begin with, if any; made: maps an item to what is reduced, by default the item itself.
+        first: the value to begin with, if any; else `begin` of the first item.
+        made: maps an item to what is reduced, by default the item itself.
     """
     name = f"fold.{node.at.line}.{node.at.column}"
     if first is not None:
@@ -245,7 +247,7 @@ def reduced(
         value = reader.once(value) if made is None else made(value)
         known = reader.env.get(name)
         if known is None:
-            reader.assign(name, value)
+            reader.assign(name, begin(value))
             return
 
         def update() -> None:
@@ -260,7 +262,7 @@ def reduced(
 
     def bind(value: Value) -> None:
         reader.env.pop(name)
-        reader.assign(name, value)
+        reader.assign(name, begin(value))
 
     iteration.each_item(reader, argument, item)
     return name
@@ -287,13 +289,47 @@ def sum_(reader: Any, node: nf.Call, start: nf.Value | None = None) -> Value:
     """`sum`."""
     given = start or (node.args[1] if len(node.args) > 1 else None)
     first = reader.once(reader.expr(given)) if given is not None else reader.constant(0, node)
+    of_arrays = reader.program.sums_of_arrays
+
+    def begin(each: Value) -> Value:
+        return reader.once(reader.binary("Add", first, each, node))  # type: ignore[no-any-return]
 
     def step(so_far: Value, item: Value) -> Value:
+        if isinstance(item.kind, types.Array) and isinstance(so_far.kind, types.Scalar):
+            of_arrays.add(id(node))  # to be read once more: the first item gives the type
+            reader.program.changes[0] += 1
+            reader.stop()
         if sys.version_info >= (3, 12) and FLOAT in (so_far.kind, item.kind):
             raise reader.refuse("sum of floats, which this Python compensates", node)
         return reader.binary("Add", so_far, item, node)
 
-    return _finished(reader, reduced(reader, node, node.args[0], step, first), node)
+    is_of_arrays = id(node) in of_arrays
+    name = reduced(reader, node, node.args[0], step, None if is_of_arrays else first, begin=begin)
+    if id(node) in of_arrays and not is_of_arrays:
+        reader.stop()
+    return _finished(reader, name, node)
+
+
+for _each in (*operators.ARITHMETIC, *operators.COMPARISONS):
+    _does = "compared" if _each in operators.COMPARISONS else "binary"
+    calls(_each.function)(
+        lambda reader, node, a, b, does=_does, word=_each.syntax.__name__: getattr(reader, does)(word, a, b, node)
+    )
+
+
+@calls(functools.reduce)
+@takes_nodes
+def reduce(reader: Any, node: nf.Call) -> Value:
+    """`functools.reduce`."""
+    function = reader.expr(node.args[0])
+    if not isinstance(function.kind, types.Static) or not 2 <= len(node.args) <= 3:
+        raise reader.refuse("with these arguments it is not compiled", node)
+    first = reader.once(reader.expr(node.args[2])) if len(node.args) == 3 else None
+
+    def step(so_far: Value, each: Value) -> Value:
+        return call_values(reader, node, function.kind.value, [reader.once(so_far), each])
+
+    return _finished(reader, reduced(reader, node, node.args[1], step, first), node)
 
 
 def _extreme(

@@ -244,18 +244,62 @@ def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, fl
 
 @calls(np.concatenate)
 @takes_nodes
-def concatenate(reader: Any, node: nf.Call) -> Value:
-    """`np.concatenate` of vectors in a list or tuple that is written out."""
-    written = _written_out(node.args[0]) if len(node.args) == 1 else []
-    value = reader.tuple_of(reader.exprs(written))
+def concatenate(reader: Any, node: nf.Call, axis: nf.Value | None = None) -> Value:
+    """`np.concatenate` of vectors in a list, or of vectors or matrices in one that is written out."""
+    given = node.args[1] if len(node.args) > 1 else axis
+    along = 0 if given is None else constant_of(reader, reader.expr(given), 0, node, "an axis")
+    written = _written_out(node.args[0])
+    value = reader.tuple_of(reader.exprs(written)) if written else reader.once(reader.expr(node.args[0]))
+    if isinstance(value.kind, types.List) and value.kind.elem is None:
+        reader.stop()
+    if isinstance(value.kind, types.List) and isinstance(value.kind.elem, types.Array) and value.kind.elem.ndim == 1:
+        reader.fail_if(f"len({value.text}) == 0")
+        return reader.temp(code("joined", value.text), types.Array(value.kind.elem.dtype, 1))
     if not value.parts:
         raise reader.refuse("what is joined has to be written out", node)
     parts = [arrays.as_array(reader, part, node) for part in value.parts]
-    if any(part.kind.ndim != 1 for part in parts):
-        raise reader.refuse("a concatenation of matrices", node)
+    if all(part.kind.ndim == 2 for part in parts) and along in (0, 1, -1, -2):
+        return _joined_matrices(reader, parts, along % 2)
+    if any(part.kind.ndim != 1 for part in parts) or along not in (0, -1):
+        raise reader.refuse("a concatenation of these", node)
     name = types.of_dtype(np.result_type(*[np.dtype(part.kind.dtype) for part in parts])).name
     texts = [astype_text(reader, part, name).text for part in parts]
     return reader.temp(code("np.concatenate", code("()", *texts)), types.Array(name, 1))
+
+
+def _joined_matrices(reader: Any, parts: list[Value], axis: int) -> Value:
+    """Matrices, one after the other along an axis."""
+    name = types.of_dtype(np.result_type(*[np.dtype(part.kind.dtype) for part in parts])).name
+    held = [reader.once(part) for part in parts]
+    for part in held[1:]:
+        reader.fail_if(f"{part.text}.shape[{1 - axis}] != {held[0].text}.shape[{1 - axis}]", ValueError)
+    sizes = [" + ".join(f"{part.text}.shape[{axis}]" for part in held), f"{held[0].text}.shape[{1 - axis}]"]
+    shape = ", ".join(sizes[::-1] if axis else sizes)
+    out = reader.temp(code("np.empty", f"({shape})", arrays.np_name(name)), types.Array(name, 2))
+    start = "0"
+    for part in held:
+        end = reader.temp(f"{start} + {part.text}.shape[{axis}]", INT).text
+        where = ", ".join([":"] * axis + [f"{start}:{end}"])
+        reader.emit(assigned(item_text(out.text, where), astype_text(reader, part, name).text))
+        start = end
+    return out
+
+
+@calls(np.split)
+def split(reader: Any, node: Any, value: Value, sections: Value) -> Value:
+    """`np.split` of an array into a number of equal parts."""
+    value = reader.once(value)
+    many = sections.constant
+    if not isinstance(value.kind, types.Array) or not isinstance(many, int) or not 0 < many < 17 or not value.kind.ndim:
+        raise reader.refuse("with these arguments it is not compiled", node)
+    length = f"{value.text}.shape[0]"
+    reader.fail_if(f"{length} % {many} != 0", ValueError)
+    size = reader.temp(f"{length} // {many}", INT).text
+    parts = [
+        reader.temp(item_text(value.text, f"{k} * {size}:{k + 1} * {size}"), value.kind.view(value.kind.ndim))
+        for k in range(many)
+    ]
+    return containers.literal(reader, node, parts, types.List)
 
 
 # --- element by element

@@ -1,5 +1,6 @@
 """Tuples, lists, dicts, sets and strings: items, operators, comparisons and methods; guards for Python's errors."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -247,14 +248,19 @@ def item(reader: Any, holder: Value, index: nf.Value, node: Any) -> Value:
     raise reader.refuse(f"an item of a {kind}", node)
 
 
-def _field_of_name(reader: Any, holder: Value, key: Value, place: int, node: Any) -> Value:
+def _field_of_name(
+    reader: Any, holder: Value, key: Value, place: int, node: Any, default: Value | None = None
+) -> Value:
     """`dict[key]` for keys that are strings: `key` is compared with those from `place` on, one after the other."""
     names, items = holder.kind.names, holder.kind.items
     if place == len(names):
-        reader.stop(KeyError)
+        if default is None:
+            reader.stop(KeyError)
+        return default  # type: ignore[return-value]
     same = reader.compared("Eq", key, reader.constant(names[place], node), node)
     one = Value(items[place], item_text(holder.text, place))
-    return reader.choice(same.text, lambda: one, lambda: _field_of_name(reader, holder, key, place + 1, node), node)
+    rest = functools.partial(_field_of_name, reader, holder, key, place + 1, node, default)
+    return reader.choice(same.text, lambda: one, rest, node)
 
 
 def _value_at(reader: Any, holder: Value, key: Value, node: Any) -> Value:
@@ -690,9 +696,12 @@ def setdefault(reader: Any, node: Any, holder: Value, key: Value, default: Value
 @methods(types.Struct, "get")
 def get_field(reader: Any, node: Any, holder: Value, key: Value, default: Value | None = None) -> Value:
     """`dict.get` of a dict that is held as named parts."""
+    default = default or Value(NONE, "0", None)
+    if holder.kind.cls is dict and key.constant is NO_CONSTANT and isinstance(key.kind, types.Text):
+        return _field_of_name(reader, holder, reader.once(key), 0, node, reader.once(default))
     if holder.kind.cls is not dict or key.constant is NO_CONSTANT:
         raise reader.refuse("a key that is not written as a constant", node)
     if key.constant not in holder.kind.names:
-        return default or Value(NONE, "0", None)
+        return default
     place = holder.kind.names.index(key.constant)
     return Value(holder.kind.items[place], item_text(holder.text, place))

@@ -386,14 +386,18 @@ class ExpressionReader(StatementReader):
         match node:
             case nf.Bind(target=None, value=nf.Yield(value=item, every=False)) if self.yields:
                 take = self.yields.pop()  # an item may be made of another generator, which is read in place, too
-                take(self.expr(item))
-                self.yields.append(take)
+                try:
+                    take(self.expr(item))
+                finally:
+                    self.yields.append(take)
             case nf.Bind(target=nf.Unpack() | str(), value=None):
                 raise self.refuse("del of a name", node)
             case nf.Bind(target=None, value=nf.Value() as value):
                 self.expr(value)
             case nf.Bind(target=nf.Unpack() | str() as target, value=nf.Value() as value):
-                self.store(target, self.expr(value), node)
+                generator = iteration.generator_of(self, value) if isinstance(target, nf.Unpack) else None
+                made = self.expr(value) if generator is None else iteration.unrolled(self, value, generator)
+                self.store(target, made, node)
 
     def on_write(self, node: nf.Write) -> None:
         key = node.key

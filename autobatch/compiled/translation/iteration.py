@@ -19,8 +19,10 @@ from autobatch.compiled.translation.typed_text import (
     code,
     convert,
     item_text,
+    parts_of,
     rep,
 )
+from autobatch.errors import MAKE_A_LIST
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds
 from autobatch.program.renaming import renamed
@@ -300,6 +302,29 @@ def each_item(reader: Any, node: nf.Value, take: Callable[[Value], Any]) -> None
     reader.inside -= 1
     reader.yields.pop()
     forget(reader, names)
+
+
+def unrolled(reader: Any, node: nf.Call, generator: nf.Closure) -> Value:
+    """The items of a generator expression over a tuple, as a tuple: its body is read once for each item."""
+    body, names = in_place(reader, generator)
+    over = reader.expr(node.args[0])
+    loop = body[0]
+    if not (
+        isinstance(over.kind, types.Tuple)
+        and isinstance(loop, nf.Loop)
+        and all(isinstance(each, nf.Bind) for each in (*body[1:], *loop.head, *loop.body))
+    ):
+        raise reader.refuse("a generator that is not read at once", node, instead=MAKE_A_LIST)
+    out: list[Value] = []
+    reader.yields.append(lambda value: out.append(reader.held(value)))
+    for part in parts_of(over):
+        reader.store(loop.target, part, node)
+        if isinstance(loop.target, str):
+            reader.env[loop.target] = dataclasses.replace(reader.env[loop.target], constant=part.constant)
+        reader.block(loop.body)
+    reader.yields.pop()
+    forget(reader, names)
+    return reader.tuple_of(out)  # type: ignore[no-any-return]
 
 
 def in_place(reader: Any, function: nf.Closure) -> tuple[list[nf.Statement], dict[str, str]]:

@@ -107,6 +107,7 @@ class SourceProgram:
         self.errors: list[Any] = []
         self.writes: list[types.Type] = []
         self.local_functions: dict[int, Any] = {}
+        self.sums_of_arrays: set[int] = set()  # the calls of `sum` whose items turned out to be arrays
         self.memos: dict[str, tuple[Any, types.Type]] = {}
         self.forms: dict[Any, nf.Closure] = {}  # of the functions made in others, by their code
 

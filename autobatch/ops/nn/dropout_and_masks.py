@@ -134,3 +134,12 @@ def causal_mask(scores: ArrayLike, fill: float = -np.inf) -> NDArray[Any]:
     if ndim_of(scores) < 2:
         raise ValueError(f"causal_mask: scores of shape {shape_of(scores)}; expected at least two dimensions")
     return causal_mask_p(scores, fill=float(fill))
+
+
+@source(causal_mask, of=(2,))
+def _causal_mask_of_one(scores, fill=-np.inf):
+    out = scores.copy()
+    for i in range(out.shape[0]):
+        for j in range(i + 1, out.shape[1]):
+            out[i, j] = fill
+    return out

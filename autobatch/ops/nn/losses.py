@@ -15,7 +15,7 @@ from autobatch.errors import BadIdError, DTypeError
 from autobatch.ops.nn.softmax_and_norms import as_numbers, log_softmax, log_softmax_p, softmax_p
 from autobatch.ops.numpy.contractions import check_same
 from autobatch.ops.numpy.statistics import mean_p
-from autobatch.ops.rules.dispatch import as_array
+from autobatch.ops.rules.dispatch import as_array, leave_to_python, source
 from autobatch.ops.rules.op_kinds import vjp_columns
 from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.ragged_checks import noting_lane, whole_number
@@ -179,3 +179,11 @@ def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
         )
     rows = -np.sum(label * log_softmax(logits), axis=-1)
     return np.mean(rows) if ndim_of(rows) else rows
+
+
+@source(cross_entropy, of=(1, 2), sums=True)
+def _cross_entropy_of_one(logits, label):
+    y = log_softmax(logits)
+    if np.any(np.less(label, 0)):
+        leave_to_python()
+    return -y[label] if y.ndim == 1 else np.mean(-y[np.arange(len(y)), label])

@@ -322,20 +322,24 @@ def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
 
 @source()
 def _below_peak(x):
-    """The numbers minus the largest of them, as floats."""
+    """The numbers minus the largest of them, or of their row, as floats."""
     y = np.asarray(x) * 1.0
+    if y.ndim == 2:
+        return y - y.max(axis=-1, keepdims=True)
     return y - np.max(y) if len(y) else y
 
 
-@source(softmax, of=(1,), sums=True)
+@source(softmax, of=(1, 2), sums=True)
 def _softmax_of_one(x):
     weights = np.exp(_below_peak(x))
-    return weights / weights.sum()
+    return weights / (weights.sum(axis=-1, keepdims=True) if weights.ndim == 2 else weights.sum())
 
 
-@source(log_softmax, of=(1,), sums=True)
+@source(log_softmax, of=(1, 2), sums=True)
 def _log_softmax_of_one(x):
     y = _below_peak(x)
+    if y.ndim == 2:
+        return y - np.log(np.exp(y).sum(axis=-1, keepdims=True))
     return y - np.log(np.exp(y).sum()) if len(y) else y
 
 
@@ -388,3 +392,13 @@ def layer_norm(
     affine = [as_numbers(a) for a in (weight, bias) if a is not None]
     axes = normal_axes(axis, ndim_of(x))
     return layer_norm_p(x, *affine, axis=axes, eps=float(eps), weight=weight is not None, bias=bias is not None)
+
+
+@source(layer_norm, of=(1, 2), sums=True)
+def _layer_norm_of_one(x, weight=None, bias=None):
+    y = np.asarray(x) * 1.0
+    centred = y - y.mean(axis=-1, keepdims=True)
+    out = centred / np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + 1e-5)
+    if weight is not None:
+        out = out * weight
+    return out if bias is None else out + bias
