@@ -260,3 +260,34 @@ def extremes(x, w):
     y = x * w
     spread = np.max(y) - 2.0 * np.min(y)
     return spread * w[np.argmax(x)] + y.max() * y.min()
+
+
+class Layer:
+    def __init__(self, w):
+        self.w, self.calls, self.last = w, 0, None
+
+    def __call__(self, x):
+        self.calls += 1
+        self.last = np.tanh(x @ self.w)
+        return self.last
+
+
+@differentiated(0, 1, examples=lambda rng: (floats(rng), rng.normal(size=(2, 2))))
+def layers_that_keep_what_they_gave(xs, w):
+    first, second = Layer(w), Layer(w * 2)
+    h = np.zeros(2)
+    for x in xs:
+        h = second(first(h + x))
+        if second.last[0] > first.last[1]:
+            first.w = first.w * 0.5
+    return (h + first.last).sum() * second.calls
+
+
+@differentiated(0, examples=lambda rng: (floats(rng, 2),))
+def rows_that_are_joined(xs):
+    rows = [xs[:k] * k for k in range(3)]
+    whole = np.concatenate(rows)
+    low, high = np.split(np.concatenate([whole, xs[:1]]), 2)
+    a, b = (xs * k for k in (2.0, 3.0))
+    kept = sorted(xs.tolist(), key=lambda x: -x)
+    return (low * high).sum() + sum([a, b, xs]).sum() + kept[0] * kept[1] + np.array(kept)[-1]

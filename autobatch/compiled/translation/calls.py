@@ -123,7 +123,7 @@ def call_function(reader: Any, node: nf.Call) -> Value:
     keywords = dict(node.keywords)
     match node.function:
         case nf.Read(base=base, key=str(name)):
-            holder = reader.expr(base)
+            holder = reader.some(reader.expr(base))
             if isinstance(holder.kind, types.Object):
                 args = reader.exprs(node.args)
                 return reader.call_attribute(reader.once(holder), name, args, _named(reader, keywords), node)

@@ -169,9 +169,17 @@ class ExpressionReader(StatementReader):
                 return self.constant(plain.__pos__(found), node)
         return value
 
+    def some(self, value: Value) -> Value:
+        """A value that is used as what it is if it is not None, which is left to Python."""
+        if not isinstance(value.kind, types.Maybe):
+            return value
+        value = self.once(value)
+        self.fail_if(f"not {value.text}[0]")
+        return self.temp(item_text(value.text, 1), value.kind.inner)
+
     def binary(self, op: str, a: Value, b: Value, node: Any) -> Value:
         """`a op b`."""
-        a, b = self.as_number(a, node), self.as_number(b, node)
+        a, b = self.as_number(self.some(a), node), self.as_number(self.some(b), node)
         for value, name in ((a, _METHODS[op].method), (b, _METHODS[op].reflected)):
             if isinstance(value.kind, types.Object):
                 return objects.special(self, name, [self.once(value), b if value is a else a], node)
@@ -196,6 +204,7 @@ class ExpressionReader(StatementReader):
 
     def unary(self, op: str, value: Value, node: nf.Node) -> Value:
         """`-value`, `+value` or `~value`."""
+        value = self.some(value)
         if isinstance(value.kind, types.Array):
             return arrays.unary(self, op, value, node)
         if isinstance(value.kind, types.Object):
@@ -334,6 +343,8 @@ class ExpressionReader(StatementReader):
             if a.constant is not NO_CONSTANT and isinstance(b.constant, bool | type):
                 return self.constant((a.constant is b.constant) == same, node)
             raise self.refuse("`is` of something else than None", node)
+        if isinstance(a.kind, types.Maybe):
+            return self.temp(f"{a.text}[0] != {same}", BOOL)
         if isinstance(a.kind, types.Union) and NONE in a.kind.scalars:
             return self.temp(f"({a.text}[0] == 0) == {same}", BOOL)
         return self.constant((a.kind == NONE) == same, node)
@@ -342,7 +353,7 @@ class ExpressionReader(StatementReader):
 
     def attribute(self, node: nf.Read, name: str) -> Value:
         """`base.name`."""
-        value = self.expr(node.base)
+        value = self.some(self.expr(node.base))
         kind = value.kind
         if isinstance(kind, types.Static):
             holder = kind.value
@@ -366,7 +377,7 @@ class ExpressionReader(StatementReader):
 
     def item(self, node: nf.Read, key: nf.Value) -> Value:
         """`base[key]`."""
-        value = self.expr(node.base)
+        value = self.some(self.expr(node.base))
         if isinstance(value.kind, types.Array):
             return arrays.item(self, value, key, node)
         if isinstance(value.kind, types.LookedUp):

@@ -28,12 +28,16 @@ def is_simple(cls: Any) -> bool:
     )
 
 
+def _constant(reader: Any, cls: type, name: str, found: Any, node: Any) -> Any:
+    return reader.known_object(found, functools.partial(inspect.getattr_static, cls, name), name, node)
+
+
 def _member(reader: Any, cls: type, name: str, node: Any) -> Any:
     """What a class says of a name, None if nothing; the program is valid as long as it says that."""
     found = inspect.getattr_static(cls, name, None)
     if inspect.ismemberdescriptor(found) or found is None:
         return None
-    reader.known_object(found, functools.partial(inspect.getattr_static, cls, name), name, node)
+    _constant(reader, cls, name, found, node)
     own = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
     if isinstance(own, python_types.FunctionType) and is_library(own.__code__.co_filename):
         raise reader.refuse(f"{own.__qualname__} of {own.__module__} is not compiled", node)
@@ -60,10 +64,10 @@ def attribute(reader: Any, holder: Value, name: str, node: Any) -> Value:
     found = _member(reader, site.cls, name, node)
     if isinstance(found, property):
         return user_function(reader, node, found.fget, [holder], {})
-    if isinstance(found, python_types.FunctionType | classmethod | staticmethod):
-        raise reader.refuse("a method that is not called at once", node)
+    if hasattr(type(found), "__get__"):
+        raise reader.refuse("a method that is not called at once, or what is computed by its class", node)
     place = site.names.index(name) if name in site.names else None
-    constant = None if found is None else reader.constant(found, node)
+    constant = None if found is None else _constant(reader, site.cls, name, found, node)
     kind = None if place is None else site.items[place]
     if kind is None:
         if constant is None:

@@ -28,7 +28,6 @@ from autobatch.compiled.translation.typed_text import (
     code,
     convert,
     dummy,
-    item_text,
     rep,
 )
 from autobatch.core.op import is_boxed
@@ -98,13 +97,15 @@ class StatementReader:
     Attributes:
         env: the variables at this point; None if the point is never reached.
         lines: where text is written.
-        expr, condition, store: an expression's value, its truth, `target = value`; given by `ExpressionReader`.
+        expr, condition, store, some: an expression's value, its truth, `target = value`, a value that is not None;
+            given by `ExpressionReader`.
         statements: the method that reads each kind of statement; given by `ExpressionReader`.
     """
 
     expr: Callable[[nf.Value], Value]
     condition: Callable[[nf.Value], Value]
     store: Callable[[nf.Target, Value, nf.Node], None]
+    some: Callable[[Value], Value]
     statements: ClassVar[dict[type[nf.Statement], Callable[..., None]]]
 
     def __init__(self, program: SourceProgram, instance: Instance) -> None:
@@ -276,10 +277,8 @@ class StatementReader:
             if known.maybe_unbound:
                 self.fail_if(f"not b_{self.variable(name, None)}")
             text = self.variable(name, known.kind)
-            if isinstance(known.kind, types.Maybe) and not whole:
-                self.fail_if(f"not {text}[0]")
-                return self.temp(item_text(text, 1), known.kind.inner)
-            return Value(known.kind, text, known.constant, known.bounds)
+            found = Value(known.kind, text, known.constant, known.bounds)
+            return found if whole else self.some(found)
         local = self.instance.local
         if name in self.locals or (local is not None and name in local.around):
             self.stop()  # unbound on every path

@@ -219,7 +219,8 @@ def _instance(reader: Any, pattern: Any, value: Value) -> Value:
             for at, each in zip(parts, [*pattern.patterns, *pattern.kwd_patterns], strict=True)
         ]
         return _all(reader, tests, pattern)
-    if pattern.kwd_attrs or len(pattern.patterns) > 1:
+    of_object = isinstance(value.kind, types.Object) and pattern.patterns
+    if pattern.kwd_attrs or len(pattern.patterns) > 1 or of_object:
         raise reader.refuse("a pattern of this form is not compiled", pattern)
     return _matches(reader, pattern.patterns[0], value) if pattern.patterns else reader.constant(True, pattern)
 

@@ -20,6 +20,7 @@ from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.ops.nn.softmax_and_norms import as_floating, as_numbers
+from autobatch.ops.rules.dispatch import source
 
 
 def _hash(key: Any, index: Any) -> np.ndarray:
