@@ -24,15 +24,14 @@ from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
 from autobatch.compiled import compiled_call
 from autobatch.compiled.changed_arguments import check_independent, returned, writes_back
 from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall
-from autobatch.compiled.module import Module, new_program, write
+from autobatch.compiled.module import Module, new_program, table_of, write
 from autobatch.compiled.translation.exact_types import Type
 from autobatch.compiled.translation.source_program import SourceProgram, first_refusal
-from autobatch.compiled.ufunc_loops import table_of
 from autobatch.compiled.value_layout import batch_of, unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.memory import call_all, run_all
 from autobatch.core.pytree import has_more_parts
-from autobatch.core.snapshot import cell_value
+from autobatch.core.snapshot import Snapshot, cell_value
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import Reason, Unsupported, reason_of
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
@@ -435,40 +434,16 @@ def check(call: CompiledCall, form: KernelForm, run: Run, name: str, approximate
             expected = error
         found = run.results[index]
         if given is not None:
-            before = [copy.deepcopy(value) for value in call.example(index)]
+            before = Snapshot(call.example(index), inside=True, raw=True)
             try:
                 run.put(index, index + 1)
                 found, expected = (found, *call.example(index)), (expected, *given)
                 found = copy.deepcopy(found)
             finally:
-                run_all([functools.partial(_restore, call.example(index), before)])
+                run_all([before.restore])
         if not same(found, expected, approximate):
             raise form.refuse(name, found, expected)
     form.checked = bool(chosen) or form.checked
-
-
-def _restore(values: Sequence[Any], before: Sequence[Any]) -> None:
-    """Restore the contents of `values` from `before`, copies made earlier."""
-    for value, old in zip(values, before, strict=True):
-        if isinstance(value, np.ndarray):
-            if value.flags.writeable:
-                value[...] = old
-        elif isinstance(value, list):
-            if not any(isinstance(each, np.ndarray) for each in value):
-                value[:] = old
-        elif isinstance(value, dict):
-            if all(isinstance(name, str) for name in value):
-                _restore(list(value.values()), list(old.values()))
-            else:
-                value.clear()
-                value.update(old)
-        elif isinstance(value, np.random.Generator):
-            value.bit_generator.state = old.bit_generator.state
-        elif isinstance(value, tuple):
-            _restore(value, old)
-        elif dataclasses.is_dataclass(value):
-            names = [field.name for field in dataclasses.fields(value)]
-            _restore([getattr(value, name) for name in names], [getattr(old, name) for name in names])
 
 
 def same(a: Any, b: Any, approximate: bool) -> bool:

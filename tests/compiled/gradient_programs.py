@@ -289,5 +289,5 @@ def rows_that_are_joined(xs):
     whole = np.concatenate(rows)
     low, high = np.split(np.concatenate([whole, xs[:1]]), 2)
     a, b = (xs * k for k in (2.0, 3.0))
-    kept = sorted(xs.tolist(), key=lambda x: -x)
+    kept = sorted(xs, key=lambda x: -x)
     return (low * high).sum() + sum([a, b, xs]).sum() + kept[0] * kept[1] + np.array(kept)[-1]

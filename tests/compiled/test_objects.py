@@ -13,6 +13,7 @@ from tests.compiled.object_programs import EXAMPLES, OBJECTS, REFUSED
 @each_as_text(("f",), [(each,) for each in OBJECTS], {"an_object_of_many_kinds"})
 def test_equals_the_loop(f, text_or_compiled):
     column = [np.array(x) for x in EXAMPLES]
+    compiled_map.wait_until_compiled(f, [column], {})
     want = [outcome(lambda x=x: f(x.copy())) for x in column]
     error = next((each for each in want if isinstance(each, Exception)), None)
     got = outcome(lambda: compiled_map.compiled_map(f, [[x.copy() for x in column]], {}))

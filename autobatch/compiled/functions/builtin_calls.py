@@ -292,7 +292,7 @@ def sum_(reader: Any, node: nf.Call, start: nf.Value | None = None) -> Value:
     of_arrays = reader.program.sums_of_arrays
 
     def begin(each: Value) -> Value:
-        return reader.once(reader.binary("Add", first, each, node))  # type: ignore[no-any-return]
+        return reader.once(reader.binary("Add", first, each, node))
 
     def step(so_far: Value, item: Value) -> Value:
         if isinstance(item.kind, types.Array) and isinstance(so_far.kind, types.Scalar):

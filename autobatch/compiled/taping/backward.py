@@ -12,9 +12,9 @@ import numpy as np
 from autobatch.blocks.kernel_cache import kernel_of
 from autobatch.compiled.compiled_call import CompiledCall, packed_arguments
 from autobatch.compiled.compiled_map import MIN_PARALLEL, CompiledForm, KernelForm, recursion_depth
+from autobatch.compiled.module import table_of
 from autobatch.compiled.taping.taped_module import TapedModule, write_taped
 from autobatch.compiled.translation.exact_types import Array, List, Scalar, Struct, Text, Tuple, Type
-from autobatch.compiled.ufunc_loops import table_of
 from autobatch.compiled.value_layout import columns, rows_of, split
 from autobatch.core.config import config
 from autobatch.core.threads import run_together, thread_count

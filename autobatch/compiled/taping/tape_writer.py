@@ -490,8 +490,8 @@ class _ShadowedFunction:
         """
         head, operands = (text.head, text.operands) if isinstance(text, Applied) else ("", ())
         if head == "()":
-            items = kind.items if isinstance(kind, types.Tuple | types.Struct) else (None,) * len(operands)
-            places = [self.place(each, item) for each, item in zip(operands, items, strict=True)]
+            parts = kind.items if isinstance(kind, types.Tuple | types.Struct) else (None,) * len(operands)
+            places = [self.place(each, part) for each, part in zip(operands, parts, strict=True)]
             return f"({''.join(place + ', ' for place in places)})"
         if not self.carries(text):
             return self._constant(text, kind, out)
@@ -512,8 +512,8 @@ class _ShadowedFunction:
                 return f"np.full({shape}, {self.scalar(number)}, np.int64)"
             case "array_of", (items, _):
                 return f"array_of({self.place(items)}, {_ZERO})"
-            case "np.concatenate", (Applied() as parts,):
-                return f"np.concatenate(({''.join(self._of_array(each) + ', ' for each in parts.operands)}))"
+            case "np.concatenate", (Applied() as joined,):
+                return f"np.concatenate(({''.join(self._of_array(each) + ', ' for each in joined.operands)}))"
             case "where_aligned", (condition, *choices):
                 return f"taped_where(tape, {condition}, {', '.join(map(self._of_array, choices))})"
             case _, (one, other, _) if head.startswith("product_"):

@@ -180,7 +180,7 @@ def call_object(reader: Any, node: nf.Call, function: Any, keywords: dict[str, n
     return _plain_call(reader, node, function, args, named)
 
 
-def _new_object(reader: Any, node: Any, cls: type, args: list[Value], named: dict[str, Value]) -> Value:
+def _new_object(reader: Any, node: Any, cls: Any, args: list[Value], named: dict[str, Value]) -> Value:
     """A new object of a dataclass or a named tuple."""
     for name in ("__init__", "__new__"):
         reader.known_object(getattr(cls, name), functools.partial(getattr, cls, name), name, node)

@@ -274,6 +274,7 @@ def _value_at(reader: Any, holder: Value, key: Value, node: Any) -> Value:
     found = _key(reader, holder, key, node)
     if found is None:
         reader.stop(KeyError)
+        raise AssertionError
     reader.fail_if(f"{found} not in {holder.text}", KeyError)
     return reader.temp(item_text(holder.text, found), content(reader, holder.kind, 1))
 
@@ -680,6 +681,7 @@ def pop_key(reader: Any, node: Any, holder: Value, key: Value) -> Value:
     text = _key(reader, holder, reader.once(key), node)
     if text is None:
         reader.stop(KeyError)
+        raise AssertionError
     reader.fail_if(f"{text} not in {holder.text}", KeyError)
     return reader.temp(code(".pop", holder.text, text), content(reader, holder.kind, 1))
 

@@ -13,8 +13,8 @@ from autobatch.compiled.translation import (
     iteration,
     local_functions,
     number_operators,
-    objects,
     try_and_match,
+    user_objects,
 )
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import call_function
@@ -59,8 +59,8 @@ class ExpressionReader(StatementReader):
     on_try, on_match = try_and_match.try_statement, try_and_match.match_statement
     key_of, put_key, struct_of = containers.widened, containers.assign_key, containers.struct_of
     new_list = functools.partialmethod(containers.new, container=types.List)
-    new_object, call_attribute, special = objects.new_object, objects.called, objects.special
-    is_simple = staticmethod(objects.is_simple)
+    new_object, call_attribute, special = user_objects.new_object, user_objects.called, user_objects.special
+    is_simple = staticmethod(user_objects.is_simple)
 
     def expr(self, node: nf.Value) -> Value:
         match node:
@@ -146,7 +146,7 @@ class ExpressionReader(StatementReader):
             return str(bool(kind.items))
         if isinstance(kind, types.Object):
             for name in ("__bool__", "__len__"):
-                found = objects.method(self, value, name, [], {}, node)
+                found = user_objects.method(self, value, name, [], {}, node)
                 if found is not None:
                     return self.truth(found, node)
             return "True"
@@ -182,7 +182,7 @@ class ExpressionReader(StatementReader):
         a, b = self.as_number(self.some(a), node), self.as_number(self.some(b), node)
         for value, name in ((a, _METHODS[op].method), (b, _METHODS[op].reflected)):
             if isinstance(value.kind, types.Object):
-                return objects.special(self, name, [self.once(value), b if value is a else a], node)
+                return user_objects.special(self, name, [self.once(value), b if value is a else a], node)
             if isinstance(value.kind, types.Static):
                 raise self.refuse(f"{op} of {value.kind}", node)
         kinds = (a.kind, b.kind)
@@ -208,7 +208,7 @@ class ExpressionReader(StatementReader):
         if isinstance(value.kind, types.Array):
             return arrays.unary(self, op, value, node)
         if isinstance(value.kind, types.Object):
-            return objects.special(self, _SIGNS[op], [self.once(value)], node)
+            return user_objects.special(self, _SIGNS[op], [self.once(value)], node)
         if not isinstance(value.kind, types.Scalar | types.Union):
             raise self.refuse(f"{op} of a {value.kind}", node)
         if op == "USub":
@@ -324,7 +324,7 @@ class ExpressionReader(StatementReader):
         if op in ("Is", "IsNot"):
             return self._is(a, b, op == "Is", node)
         if isinstance(a.kind, types.Object) or isinstance(b.kind, types.Object):
-            return objects.special(self, _METHODS[op].method, [self.once(a), b], node)
+            return user_objects.special(self, _METHODS[op].method, [self.once(a), b], node)
         a, b = self.as_number(a, node), self.as_number(b, node)
         if all(isinstance(value.kind, types.Scalar | types.Union) for value in (a, b)):
             return number_operators.lift(self, lambda x, y: number_operators.compare(self, op, x, y), a, b)
@@ -365,7 +365,7 @@ class ExpressionReader(StatementReader):
                 return self.constant(found, node)  # nobody can change those
             return self.known_object(found, lambda: getattr(holder, name), name, node)
         if isinstance(kind, types.Object):
-            return objects.attribute(self, self.once(value), name, node)
+            return user_objects.attribute(self, self.once(value), name, node)
         if isinstance(kind, types.Struct) and kind.cls is not dict and name in kind.names:
             place = kind.names.index(name)
             return Value(kind.items[place], item_text(value.text, place))
@@ -383,7 +383,7 @@ class ExpressionReader(StatementReader):
         if isinstance(value.kind, types.LookedUp):
             return arrays.looked_up(self, value, key, node)
         if isinstance(value.kind, types.Object):
-            return objects.special(self, "__getitem__", [self.once(value), self.expr(key)], node)
+            return user_objects.special(self, "__getitem__", [self.once(value), self.expr(key)], node)
         return containers.item(self, value, key, node)
 
     def makes_plainly(self, cls: type) -> bool:
@@ -406,9 +406,8 @@ class ExpressionReader(StatementReader):
             case nf.Bind(target=None, value=nf.Value() as value):
                 self.expr(value)
             case nf.Bind(target=nf.Unpack() | str() as target, value=nf.Value() as value):
-                generator = iteration.generator_of(self, value) if isinstance(target, nf.Unpack) else None
-                made = self.expr(value) if generator is None else iteration.unrolled(self, value, generator)
-                self.store(target, made, node)
+                made = iteration.unrolled(self, value) if isinstance(target, nf.Unpack) else None
+                self.store(target, made or self.expr(value), node)
 
     def on_write(self, node: nf.Write) -> None:
         key = node.key
@@ -417,7 +416,7 @@ class ExpressionReader(StatementReader):
             holder = self.once(self.expr(node.base))
             if made is None or not isinstance(holder.kind, types.Object):
                 raise self.refuse("an assignment to an attribute", node)
-            objects.set_attribute(self, holder, key, made, node)
+            user_objects.set_attribute(self, holder, key, made, node)
             return
         match node.value:
             case None:
@@ -457,7 +456,7 @@ class ExpressionReader(StatementReader):
         op = WORDS[node.symbol[:-1]]
         old, value = self.expr(node.args[0]), self.expr(node.args[1])
         if isinstance(old.kind, types.Object):
-            return objects.updated(self, self.once(old), _METHODS[op].method, value, node)
+            return user_objects.updated(self, self.once(old), _METHODS[op].method, value, node)
         if isinstance(old.kind, types.Array):
             arrays.augment(self, old, op, value, node)
         elif isinstance(old.kind, types.List | types.Set | types.Dict):

@@ -304,8 +304,12 @@ def each_item(reader: Any, node: nf.Value, take: Callable[[Value], Any]) -> None
     forget(reader, names)
 
 
-def unrolled(reader: Any, node: nf.Call, generator: nf.Closure) -> Value:
-    """The items of a generator expression over a tuple, as a tuple: its body is read once for each item."""
+def unrolled(reader: Any, node: nf.Value) -> Value | None:
+    """The items of a generator expression over a tuple, as a tuple: its body is read for each; None of other values."""
+    generator = generator_of(reader, node)
+    if generator is None:
+        return None
+    assert isinstance(node, nf.Call)
     body, names = in_place(reader, generator)
     over = reader.expr(node.args[0])
     loop = body[0]
@@ -324,7 +328,7 @@ def unrolled(reader: Any, node: nf.Call, generator: nf.Closure) -> Value:
         reader.block(loop.body)
     reader.yields.pop()
     forget(reader, names)
-    return reader.tuple_of(out)  # type: ignore[no-any-return]
+    return reader.tuple_of(out)
 
 
 def in_place(reader: Any, function: nf.Closure) -> tuple[list[nf.Statement], dict[str, str]]:

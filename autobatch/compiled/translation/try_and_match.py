@@ -237,5 +237,5 @@ def class_of(kind: types.Type) -> type | None:
     if isinstance(kind, types.Scalar):
         return _CLASSES.get(kind) or np.dtype(kind.name).type
     if isinstance(kind, types.Object):
-        return kind.site.find().cls  # type: ignore[no-any-return]
+        return kind.site.find().cls
     return kind.cls if isinstance(kind, types.Struct) else _OF_KIND.get(type(kind))

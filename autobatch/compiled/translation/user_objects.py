@@ -17,7 +17,6 @@ from autobatch.compiled.translation.typed_text import Value, code, convert, item
 from autobatch.core.diagnostics import is_library
 
 _HOOKS = ("__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__new__", "__del__")
-_MOST = 60  # attributes, a bit for each
 
 
 def is_simple(cls: Any) -> bool:
@@ -100,7 +99,7 @@ def set_attribute(reader: Any, holder: Value, name: str, value: Value, node: Any
     if any(each == holder.kind for each in types.within(value.kind)):
         raise reader.refuse("an object that holds itself", node)
     place = site.place(name)
-    if place >= _MOST:
+    if place > 60:  # there is a bit for each
         raise reader.refuse("an object of so many attributes", node)
     reader.join(site.items[place], value.kind, node)
     site.widen(place, value.kind)
