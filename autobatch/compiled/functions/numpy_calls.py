@@ -1,5 +1,6 @@
 """NumPy's functions: arrays are made, reduced, sorted and searched, with NumPy's types and guards for its errors."""
 
+import functools
 import itertools
 from typing import Any
 
@@ -25,6 +26,7 @@ from autobatch.errors import BUILD_ARRAYS, Unsupported
 from autobatch.ops.numpy.creation import MADE_LIKE
 from autobatch.ops.numpy.creation import arange as arange_of_sizes
 from autobatch.ops.numpy.cumulative_and_sorting import SCANS, accumulate_one
+from autobatch.ops.numpy.joining import beside_of_one, joined_of_one
 from autobatch.ops.numpy.reductions import REDUCTIONS, argmax_p
 from autobatch.program import normal_form as nf
 
@@ -253,53 +255,19 @@ def concatenate(reader: Any, node: nf.Call, axis: nf.Value | None = None) -> Val
     if isinstance(value.kind, types.List) and value.kind.elem is None:
         reader.stop()
     if isinstance(value.kind, types.List) and isinstance(value.kind.elem, types.Array) and value.kind.elem.ndim == 1:
-        reader.fail_if(f"len({value.text}) == 0")
-        return reader.temp(code("joined", value.text), types.Array(value.kind.elem.dtype, 1))
+        return user_function(reader, node, joined_of_one, [value], {})
     if not value.parts:
         raise reader.refuse("what is joined has to be written out", node)
     parts = [arrays.as_array(reader, part, node) for part in value.parts]
     if all(part.kind.ndim == 2 for part in parts) and along in (0, 1, -1, -2):
-        return _joined_matrices(reader, parts, along % 2)
+        turned = [part if along % 2 else arrays.attribute(reader, part, "T", node) for part in parts]
+        out = functools.reduce(lambda a, b: user_function(reader, node, beside_of_one, [a, b], {}), turned)
+        return out if along % 2 else copy(reader, node, arrays.attribute(reader, out, "T", node))
     if any(part.kind.ndim != 1 for part in parts) or along not in (0, -1):
         raise reader.refuse("a concatenation of these", node)
     name = types.of_dtype(np.result_type(*[np.dtype(part.kind.dtype) for part in parts])).name
     texts = [astype_text(reader, part, name).text for part in parts]
     return reader.temp(code("np.concatenate", code("()", *texts)), types.Array(name, 1))
-
-
-def _joined_matrices(reader: Any, parts: list[Value], axis: int) -> Value:
-    """Matrices, one after the other along an axis."""
-    name = types.of_dtype(np.result_type(*[np.dtype(part.kind.dtype) for part in parts])).name
-    held = [reader.once(part) for part in parts]
-    for part in held[1:]:
-        reader.fail_if(f"{part.text}.shape[{1 - axis}] != {held[0].text}.shape[{1 - axis}]", ValueError)
-    sizes = [" + ".join(f"{part.text}.shape[{axis}]" for part in held), f"{held[0].text}.shape[{1 - axis}]"]
-    shape = ", ".join(sizes[::-1] if axis else sizes)
-    out = reader.temp(code("np.empty", f"({shape})", arrays.np_name(name)), types.Array(name, 2))
-    start = "0"
-    for part in held:
-        end = reader.temp(f"{start} + {part.text}.shape[{axis}]", INT).text
-        where = ", ".join([":"] * axis + [f"{start}:{end}"])
-        reader.emit(assigned(item_text(out.text, where), astype_text(reader, part, name).text))
-        start = end
-    return out
-
-
-@calls(np.split)
-def split(reader: Any, node: Any, value: Value, sections: Value) -> Value:
-    """`np.split` of an array into a number of equal parts."""
-    value = reader.once(value)
-    many = sections.constant
-    if not isinstance(value.kind, types.Array) or not isinstance(many, int) or not 0 < many < 17 or not value.kind.ndim:
-        raise reader.refuse("with these arguments it is not compiled", node)
-    length = f"{value.text}.shape[0]"
-    reader.fail_if(f"{length} % {many} != 0", ValueError)
-    size = reader.temp(f"{length} // {many}", INT).text
-    parts = [
-        reader.temp(item_text(value.text, f"{k} * {size}:{k + 1} * {size}"), value.kind.view(value.kind.ndim))
-        for k in range(many)
-    ]
-    return containers.literal(reader, node, parts, types.List)
 
 
 # --- element by element

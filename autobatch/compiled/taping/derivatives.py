@@ -99,18 +99,10 @@ def _traced(op: Op, count: int) -> tuple[list[str], bool] | None:
     return texts, any(isinstance(each, _Symbol) and each.is_root for each in found)
 
 
-# The integer dtypes, and of the functions that compiled text calls (in `kernels.compiled_code.checked_arithmetic`,
-# `kernels.compiled_code.checked_array_calls`, NumPy and Python) those that count, search and test.
 CONSTANT = frozenset((
-    *(name for name in DTYPES if "int" in name),
-    "uint64", "boolean", "len", "range", "arg_extremum", "binary_search", "binary_search_each",
-    "has_ties", "all_within", "overlap", "common_shape", "common_shape_ranked", "stable_argsort", "float_flags",
-    "clear_flags", "nonnegative_indices", "equal_lengths", "equal_strings", "compare_strings",
+    *(name for name in DTYPES if "int" in name), "uint64", "boolean", "len", "extent", "address", "floor_divide",
+    "add", "subtract", "multiply", "integer_power",
     *(f"np.{ufunc.__name__}" for ufunc in UFUNCS if is_constant(ufunc)),
     *(op.name for op in OPS_OF_NUMBERS.values() if op.vjp is None),
-    "floor_divide", "np.argsort", "np.nonzero", "np.arange", "float_arange",
-    "nonzero_1", "nonzero_2", "spans_overlap", "address", "same_memory", "new_stream", "next_float", "next_normal",
-    "next_exponential", "next_whole", "shuffle_places", "add", "subtract", "multiply",
-    "integer_power", "max", "min", "math.gcd", "extent",
 ))  # fmt: skip
-"""Functions of compiled text whose results carry no gradient."""
+"""Functions of compiled lines whose results carry no gradient: they make integers, count, round and test."""

@@ -29,7 +29,7 @@ from autobatch.errors import Unsupported
 _ZERO = "int64(0)"
 _MOVED = frozenset({
     "[]", ".T!", ".copy", ".ravel", ".reshape", ".pop", "np.ascontiguousarray", "broadcast_to", "broadcast_aligned",
-    "list_item", "reserve", "joined",
+    "list_item", "reserve",
 })  # fmt: skip
 """What is at the same places of the first operand, which the result may share memory with."""
 _CASTS = frozenset({"float64", "float32", "np.float64", "np.float32", "opaque"})
@@ -82,7 +82,7 @@ class Shadows:
 
     def __init__(self, program: SourceProgram, kernel: Instance, given: Sequence[str], inputs: Sequence[str]) -> None:
         self.program = program
-        self.given = {*program.captured, *program.memos}
+        self.constant = {*program.captured, *program.memos, "True", "False", "INF", "NAN"}
         self.containers: dict[str, Any] = {}
         self.makers: dict[str, str] = {}
         self.functions = {each.name: _ShadowedFunction(self, each) for each in program.written()}
@@ -159,7 +159,7 @@ class _ShadowedFunction:
         return (len(self.active), self.result) != before
 
     def _activate(self, name: str) -> None:
-        if carries(self.kinds.get(name)) and name not in self.given and name not in self.shadows.given:
+        if carries(self.kinds.get(name)) and name not in self.given and name not in self.shadows.constant:
             self.active.add(name)
 
     def _reach(self, text: str) -> None:

@@ -62,20 +62,6 @@ def listed(items):
 
 
 @jit
-def joined(rows):
-    """Vectors of a list, which has one at least, one after the other."""
-    total = 0
-    for row in rows:
-        total += row.size
-    out = np.empty(total, rows[0].dtype)
-    total = 0
-    for row in rows:
-        out[total : total + row.size] = row
-        total += row.size
-    return out
-
-
-@jit
 def reorder(items, order):
     """`items[k] = items[order[k]]` for all k at once."""
     items[:] = [items[k] for k in order]

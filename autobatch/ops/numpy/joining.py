@@ -90,6 +90,28 @@ def stack(arrays: Any, axis: int = 0, *, dtype: Any = None, casting: str = "same
 source(np.stack, np.vstack)(lambda arrays: np.array(list(arrays)))
 
 
+@source()
+def joined_of_one(rows):
+    """The vectors of a list, one after the other."""
+    out = np.empty(sum([len(row) for row in rows]), rows[0].dtype)
+    at = 0
+    for row in rows:
+        out[at : at + len(row)] = row
+        at += len(row)
+    return out
+
+
+@source()
+def beside_of_one(a, b):
+    """The columns of two matrices."""
+    if a.shape[0] != b.shape[0]:
+        raise ValueError
+    out = np.empty((a.shape[0], a.shape[1] + b.shape[1]), (a[:0] + b[:0, :1]).dtype)
+    out[:, : a.shape[1]] = a
+    out[:, a.shape[1] :] = b
+    return out
+
+
 def _concatenate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     axis = params["axis"]
     first = sum(shape_of(x)[axis] for x in args[:position])
