@@ -37,7 +37,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import batched, normalised, view_columns
 from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.blocks.kernel_cache import are_kernels_pending
-from autobatch.compiled.compiled_map import compiled_map, refusal, wait_for, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map, wait_for, wait_until_compiled
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
 from autobatch.core.batched import limited_padding
@@ -535,7 +535,7 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
         return gradient(*args, **kwargs)
     code = code_of(what.function)
     known = functions.get(id(code))
-    if (known is not None and not known.has_compiled_gradient) or refusal(what.function) is not None:
+    if known is not None and not known.has_compiled_gradient:
         return gradient(*args, **kwargs)
     key: list[Any] = ["gradient"]
     if read_call((*args, *kwargs.values()), {}, key) or any(map(is_boxed, (*args, *kwargs.values()))):

@@ -26,14 +26,14 @@ from autobatch.compiled.changed_arguments import check_independent, returned, wr
 from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall
 from autobatch.compiled.module import Module, new_program, table_of, write
 from autobatch.compiled.translation.exact_types import Type
-from autobatch.compiled.translation.source_program import SourceProgram, first_refusal
+from autobatch.compiled.translation.source_program import SourceProgram
 from autobatch.compiled.value_layout import batch_of, unpack, words_of
 from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.memory import call_all, run_all
 from autobatch.core.pytree import has_more_parts
 from autobatch.core.snapshot import Snapshot, cell_value
 from autobatch.core.threads import run_together, thread_count
-from autobatch.errors import Reason, Unsupported, reason_of
+from autobatch.errors import Unsupported, reason_of
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 
 _DEEPEST = 3000  # nested calls that fit on a thread's stack, which Python's own calls do not need
@@ -92,7 +92,6 @@ class CompiledForm(KernelForm):
 
 
 _forms: "BoundedDict[Any, tuple[FunctionType, dict[str, CompiledForm]]]" = BoundedDict(MOST_FUNCTIONS)
-_refusals: BoundedDict[Any, Reason | None] = BoundedDict(MOST_FUNCTIONS)
 _lock = threading.Lock()
 
 
@@ -110,19 +109,6 @@ def _forms_of(function: FunctionType) -> "dict[str, CompiledForm]":
     ):  # a cell was bound again, so an id in the key may be that of a freed object
         _forms[key] = (function, forms := {})
     return forms
-
-
-def refusal(function: Callable[..., Any]) -> Reason | None:
-    """Why a function can never be compiled, from its syntax alone; None if its syntax does not rule it out.
-
-    >>> refusal(lambda x: x * 2.0)
-    """
-    if not isinstance(function, FunctionType):
-        return Reason(f"{type(function).__name__} is no plain function")
-    code = function.__code__
-    if code not in _refusals:
-        _refusals[code] = first_refusal(function)
-    return _refusals[code]
 
 
 def compiled_map(
@@ -201,9 +187,8 @@ def prepared(
     Raises:
         Unsupported: the function, or this call of it, has no compiled form.
     """
-    reason = refusal(function)
-    if reason is not None:
-        raise Unsupported(reason)
+    if not isinstance(function, FunctionType):
+        raise Unsupported(f"{type(function).__name__} is no plain function")
     if not underflow_is_ignored():
         raise Unsupported("np.errstate asks for underflow to be reported")
     counts = {column.batch_size if isinstance(column, Batch) else len(column) for column in columns}

@@ -11,7 +11,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.compiled import compiled_map as run
-from autobatch.compiled.compiled_map import compiled_map, refusal, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
 from autobatch.errors import Unsupported
 from tests.compiled.interpreted import each_as_text, interpreted
 from tests.compiled.law import outcome, same
@@ -374,7 +374,7 @@ def test_what_binds_a_variable_around_it_is_never_tried(make):
     ("function", "value", "line", "why"),
     [
         (prints, 1.0, "print(y)", "print is not compiled"),
-        (imports, 1.0, "import cmath", "an import"),
+        (imports, 1.0, "import cmath", "Import"),
         (changes_what_is_shared, 1.0, "shared[0]", "it writes into what examples share"),
         (calls_another_library, np.ones(2), "np.fft.fft(x)", "fft"),
         (loops_over_a_set, np.ones(2), "int(u) for u in x", "a loop over a set"),
@@ -463,10 +463,31 @@ def test_what_holds_itself_a_level_deeper_in_each_step_is_soon_refused(function)
         assert ab.map(function, [3, 1, 4, 0]) == [function(n) for n in (3, 1, 4, 0)]
 
 
-def test_syntax_alone_refuses():
-    assert "an import" in refusal(imports)
-    assert refusal(power) is None
-    assert refusal(len) == "builtin_function_or_method is no plain function"
+def yields_nothing(x):
+    return x
+    yield x
+
+
+async def waits(x):
+    return x
+
+
+def binds_a_global(x):
+    global _bound
+    _bound = x
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (imports, "Import"), (yields_nothing, "a generator"), (waits, "a coroutine"), (binds_a_global, "a global name"),
+        (len, "builtin_function_or_method is no plain function"),
+    ],
+)  # fmt: skip
+def test_syntax_that_is_refused(function, why):
+    with pytest.raises(Unsupported, match=why):
+        compiled_map(function, [[1.0]], {})
 
 
 def test_nothing_happens_before_it_is_compiled():

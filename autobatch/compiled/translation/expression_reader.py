@@ -104,7 +104,7 @@ class ExpressionReader(StatementReader):
             case "neg" | "pos" | "invert":
                 return self.unary(WORDS[symbol], self.expr(args[0]), node)
             case "format":
-                raise self.refuse("a formatted string", node)
+                raise self.refuse("a formatted string is not compiled", node)
             case "slice":
                 raise self.refuse("Slice is not compiled", node)
         if symbol in nf.UPDATES:

@@ -8,17 +8,11 @@ from typing import Any
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import FLOAT
 from autobatch.compiled.translation.typed_text import constructor, dummy, rep
-from autobatch.errors import Reason, Unsupported
+from autobatch.errors import Unsupported
 from autobatch.program import normal_form as nf
 from autobatch.program.python_text import text_of
 from autobatch.program.source import find, written_lines
 
-_NEVER = {
-    "AsyncFor": "an asynchronous loop", "AsyncWith": "an asynchronous block", "Await": "await",
-    "ClassDef": "a class made in the function", "AsyncFunctionDef": "a coroutine",
-    "TryStar": "a handler of exceptions", "Import": "an import", "ImportFrom": "an import",
-}  # fmt: skip
-"""Syntax that stays Python, by its name in `ast`, and what to call it."""
 _PASSES = 40
 _INSTANCES = 60
 
@@ -276,45 +270,9 @@ def flat(lines: Lines, depth: int = 0) -> list[str]:
     return out
 
 
-def first_refusal(function: python_types.FunctionType) -> Reason | None:
-    """Why a function can never be compiled, with the line at fault; None if nothing in its syntax forbids it."""
-    try:
-        form = find(function).form
-    except Unsupported as error:
-        return error.reason
-    for made in nf.closures(form):
-        why, node = _refused_in(made)
-        if made.is_generator and made.name != "<genexpr>":
-            why, node = "a generator", made.body[0] if made.body else made
-        elif made.shared:
-            why = "a global name that is bound"
-            node = next((each for each in made.body if isinstance(each, nf.Bind) and each.target in made.shared), made)
-        if why is not None:
-            where = function.__code__.co_filename, node.at.line
-            return Reason(f"{text_at(function.__code__, node)}: {why} is not compiled", where)
-    return None
-
-
 def text_at(code: python_types.CodeType, node: nf.Node) -> str:
     """The text of a node as the user wrote it, in backticks: its first line, at most 80 characters."""
     at, lines = node.at, written_lines(code)
     line = lines[at.line - 1].encode() if 0 < at.line <= len(lines) else b""
     text = line[at.column : at.end_column if at.end_line == at.line else None].decode(errors="replace").strip()
     return f"`{(text or text_of(node).partition(chr(10))[0])[:80]}`"
-
-
-def _refused_in(function: nf.Closure) -> tuple[str | None, nf.Node]:
-    """What compiled code has not, and where it first stands in a function; errors that are raised are not read."""
-    stack: list[nf.Node] = []
-    stack += function.body[::-1]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, nf.OpaqueStatement | nf.Opaque):
-            why = _NEVER.get(type(node.syntax).__name__)
-            if why is not None:
-                return why, node
-        if isinstance(node, nf.Call) and node.symbol == "format":
-            return "a formatted string", node
-        if not isinstance(node, nf.Raise):
-            stack += [*nf.values_of(node), *(each for body in nf.bodies_of(node) for each in body)][::-1]
-    return None, function

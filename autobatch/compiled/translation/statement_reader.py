@@ -9,6 +9,7 @@ import builtins
 import contextlib
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any, ClassVar
@@ -54,6 +55,7 @@ class Variable:
 
 
 Env = dict[str, Variable]
+_OF_STEPS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 @dataclasses.dataclass
@@ -689,6 +691,10 @@ class StatementReader:
         names = form.parameters.names
         if form.parameters.named_rest:
             raise self.refuse("a function of any number of arguments", form)
+        if self.function.__code__.co_flags & _OF_STEPS:
+            raise self.refuse("a generator or a coroutine", form)
+        if form.shared:
+            raise self.refuse("a global name that is bound", form)
         local = instance.local
         if form.outer and (local is None or not local.around.issuperset(form.outer)):
             raise self.refuse("a variable of a function around it that is bound", form)
