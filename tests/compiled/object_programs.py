@@ -200,4 +200,46 @@ def has_hooks(xs):
     return Hooked().five
 
 
-REFUSED = [holds_another, compares_by_default, asks_for_its_class, returns_an_object, has_hooks]
+class Number:
+    def __init__(self, v):
+        self.v = v
+
+    def __add__(self, other):
+        return Number(self.v + other.v)
+
+    def __len__(self):
+        return np.int64(3)
+
+    def __eq__(self, other):
+        return self.v == other.v
+
+
+class First(Number):
+    def __radd__(self, other):
+        return Number(100.0)
+
+
+def adds_what_goes_first(xs):
+    return (Number(xs[0]) + First(xs[0])).v
+
+
+def adds_to_a_number_of_numpys(xs):
+    return (np.float64(2.0) + First(xs[0])).v
+
+
+def has_a_length_of_numpys(xs):
+    return len(Number(xs))
+
+
+def searches_for_an_object(xs):
+    return Number(xs[0]) in [Number(xs[0])]
+
+
+def is_less_by_nothing(xs):
+    return 1.0 < Number(xs[0])
+
+
+REFUSED = [
+    holds_another, compares_by_default, asks_for_its_class, returns_an_object, has_hooks, adds_what_goes_first,
+    adds_to_a_number_of_numpys, has_a_length_of_numpys, searches_for_an_object, is_less_by_nothing,
+]  # fmt: skip

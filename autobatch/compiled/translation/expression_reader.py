@@ -145,11 +145,7 @@ class ExpressionReader(StatementReader):
         if isinstance(kind, types.Tuple):
             return str(bool(kind.items))
         if isinstance(kind, types.Object):
-            for name in ("__bool__", "__len__"):
-                found = user_objects.method(self, value, name, [], {}, node)
-                if found is not None:
-                    return self.truth(found, node)
-            return "True"
+            return user_objects.truth(self, self.once(value), node)
         raise self.refuse(f"whether a {kind} is true", node)
 
     # --- names and operators
@@ -182,6 +178,8 @@ class ExpressionReader(StatementReader):
         a, b = self.as_number(self.some(a), node), self.as_number(self.some(b), node)
         for value, name in ((a, _METHODS[op].method), (b, _METHODS[op].reflected)):
             if isinstance(value.kind, types.Object):
+                if not (value is a or (isinstance(a.kind, types.Scalar) and a.kind.python)):
+                    raise self.refuse(f"{op} of {a.kind} and {b.kind}", node)
                 return user_objects.special(self, name, [self.once(value), b if value is a else a], node)
             if isinstance(value.kind, types.Static):
                 raise self.refuse(f"{op} of {value.kind}", node)

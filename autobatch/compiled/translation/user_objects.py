@@ -12,10 +12,11 @@ from typing import Any
 
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import call_values, user_function
-from autobatch.compiled.translation.exact_types import INT
+from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT
 from autobatch.compiled.translation.typed_text import Value, code, convert, item_text, rep
 from autobatch.core.diagnostics import is_library
 
+_RESULTS = {"__bool__": BOOL, "__len__": INT, "__int__": INT, "__float__": FLOAT}
 _HOOKS = ("__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__new__", "__del__")
 
 
@@ -34,12 +35,15 @@ def _constant(reader: Any, cls: type, name: str, found: Any, node: Any) -> Any:
 def _member(reader: Any, cls: type, name: str, node: Any) -> Any:
     """What a class says of a name, None if nothing; the program is valid as long as it says that."""
     found = inspect.getattr_static(cls, name, None)
+    if name.startswith("__") and not name.endswith("__"):
+        raise reader.refuse("an attribute that has another name in each class", node)
     if inspect.ismemberdescriptor(found) or found is None:
         return None
     _constant(reader, cls, name, found, node)
     own = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
-    if isinstance(own, python_types.FunctionType) and is_library(own.__code__.co_filename):
-        raise reader.refuse(f"{own.__qualname__} of {own.__module__} is not compiled", node)
+    is_plain = isinstance(own, python_types.FunctionType)
+    if (is_plain and is_library(own.__code__.co_filename)) or (own is not found and not is_plain):
+        raise reader.refuse(f"{name} of {cls.__qualname__} is not compiled", node)
     return found
 
 
@@ -146,7 +150,19 @@ def updated(reader: Any, holder: Value, name: str, value: Value, node: Any) -> V
 
 def special(reader: Any, name: str, values: Sequence[Value], node: Any) -> Value:
     """What an operator or a function of Python's does by a method of the first value's class."""
-    out = method(reader, values[0], name, values[1:], {}, node)
-    if out is None:
+    classes = {each.kind.site.find().cls for each in values if isinstance(each.kind, types.Object)}
+    of_object = isinstance(values[0].kind, types.Object) and len(classes) == 1  # else another's may go first
+    out = method(reader, values[0], name, values[1:], {}, node) if of_object else None
+    if out is None or out.kind != _RESULTS.get(name, out.kind):
         raise reader.refuse(f"{name} of a {values[0].kind}", node)
+    if name == "__len__":
+        reader.fail_if(f"{out.text} < 0")
     return out
+
+
+def truth(reader: Any, holder: Value, node: Any) -> str:
+    """Whether an object is true, as text."""
+    for name in ("__bool__", "__len__"):
+        if inspect.getattr_static(holder.kind.site.find().cls, name, None) is not None:
+            return str(reader.truth(special(reader, name, [holder], node), node))
+    return "True"
