@@ -184,24 +184,20 @@ def _new_object(reader: Any, node: Any, cls: Any, args: list[Value], named: dict
     """A new object of a dataclass or a named tuple."""
     for name in ("__init__", "__new__"):
         reader.known_object(getattr(cls, name), functools.partial(getattr, cls, name), name, node)
-    is_tuple = hasattr(cls, "_fields")
-    names = list(cls._fields if is_tuple else (field.name for field in dataclasses.fields(cls)))
-    values = {**dict(zip(names, args, strict=False)), **named}
+    fields = {field.name: field for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else {}
+    names = list(fields or cls._fields)
+    positional = [name for name in names if not fields or not fields[name].kw_only]
+    values = {**dict(zip(positional, args, strict=False)), **named}
     if len(args) + len(named) > len(values) or not set(values) <= set(names):
         reader.stop(TypeError)
-    defaults = getattr(cls, "_field_defaults", None) or {
-        field.name: field.default for field in (() if is_tuple else dataclasses.fields(cls))
-    }
-    factories = {} if is_tuple else {field.name: field.default_factory for field in dataclasses.fields(cls)}
-    for name in names:
-        if name in values:
-            continue
-        if factories.get(name) is list:
+    for name in [name for name in names if name not in values]:
+        default = fields[name].default if fields else cls._field_defaults.get(name, dataclasses.MISSING)
+        if fields and fields[name].default_factory is list:
             values[name] = reader.new_list(node)
-        elif defaults.get(name, dataclasses.MISSING) is dataclasses.MISSING:
+        elif default is dataclasses.MISSING:
             raise reader.refuse(f"a {cls.__name__} without {name}", node)
         else:
-            values[name] = reader.known_object(defaults[name], functools.partial(defaults.get, name), name, node)
+            values[name] = reader.constant(default, node)
     return reader.struct_of(cls, names, [values[name] for name in names], node)
 
 

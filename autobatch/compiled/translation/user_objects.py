@@ -41,8 +41,7 @@ def _member(reader: Any, cls: type, name: str, node: Any) -> Any:
         return None
     _constant(reader, cls, name, found, node)
     own = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
-    is_plain = isinstance(own, python_types.FunctionType)
-    if (is_plain and is_library(own.__code__.co_filename)) or (own is not found and not is_plain):
+    if is_library(own.__code__.co_filename) if isinstance(own, python_types.FunctionType) else own is not found:
         raise reader.refuse(f"{name} of {cls.__qualname__} is not compiled", node)
     return found
 
