@@ -109,11 +109,12 @@ class ExpressionReader(StatementReader):
                 raise self.refuse("Slice is not compiled", node)
         if symbol in nf.UPDATES:
             return self.updated(node)
-        if symbol in _ORDERS:
-            none = self.is_none(node)
-            if none is not None:
-                return none
-        left, right = self.expr(args[0]), self.expr(args[1])
+        match args[0]:
+            case nf.Name(id=name) if symbol in ("is", "is not"):
+                left = self.read(name, node, whole=True)
+            case _:
+                left = self.expr(args[0])
+        right = self.expr(args[1])
         does = self.compared if symbol in _ORDERS else self.binary
         return does(WORDS[symbol], left, right, node)
 
@@ -298,17 +299,6 @@ class ExpressionReader(StatementReader):
         if value.constant is not NO_CONSTANT:
             return Value(BOOL, str(bool(value.constant)), bool(value.constant))
         return Value(BOOL, self.truth(value, node))
-
-    def is_none(self, node: nf.Call) -> Value | None:
-        """`name is None` for a variable that may be None (a plain read of it would leave None to Python); else None."""
-        match node:
-            case nf.Call(
-                function=nf.Operator(symbol="is" | "is not" as sign), args=[nf.Name(id=name), nf.Constant(value=None)]
-            ):
-                known = (self.env or {}).get(name)
-                if known is not None and isinstance(known.kind, types.Maybe) and not known.maybe_unbound:
-                    return self.temp(f"{'not ' if sign == 'is' else ''}{self.variable(name, known.kind)}[0]", BOOL)
-        return None
 
     def compared(self, op: str, a: Value, b: Value, node: Any) -> Value:
         """`a op b`, where `op` is a comparison, `in` or `is`."""
