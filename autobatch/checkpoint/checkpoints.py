@@ -8,6 +8,7 @@ the next commit, so a save that fails changes nothing.
 
 import contextlib
 import dataclasses
+import functools
 import os
 import threading
 import warnings
@@ -318,7 +319,7 @@ class Checkpoints:
     def __enter__(self) -> "Checkpoints":
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -373,7 +374,7 @@ class Checkpoints:
 
     def _restored(self, manifest: Manifest, params: object, state: object, mapped: bool) -> Restored:
         initialised: list[str] = []
-        with Entries(self._folder, manifest, mapped) as entries:
+        with self._entries(manifest, mapped) as entries:
             trees = manifest.trees
             new_params = rebuild(trees["params"], ANY if params is None else params, "params", entries)
             new_state = rebuild(trees["state"], ANY if state is None else state, "state", entries, initialised)
@@ -387,6 +388,9 @@ class Checkpoints:
         out = Restored(new_params, new_state, manifest.step)
         out.extra, out.initialised = extra, tuple(initialised)
         return out
+
+    def _entries(self, manifest: Manifest, mapped: bool = False) -> Entries:
+        return Entries(manifest.name, manifest.entries, functools.partial(self._folder.reader, manifest), mapped)
 
     def _last_good(self, sequence: int) -> str:
         """Text for error messages: the latest checkpoint before a damaged one that can be restored."""
@@ -442,7 +446,7 @@ class Checkpoints:
         if whole and len(manifest.files) <= 1:
             return sequence
         save = _Save(self._folder.next_sequence(), manifest.step, manifest.trees)
-        with Entries(self._folder, manifest) as entries, making("one file of a checkpoint"):
+        with self._entries(manifest) as entries, making("one file of a checkpoint"):
             for entry in manifest.entries:
                 save.add(entry, [], *entries.merged(entry))
             writer = self._writer(save)

@@ -1,14 +1,13 @@
 """Reads the entries of a checkpoint: each is assembled from its parts in several files, or streamed part by part."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.checkpoint import json_values
 from autobatch.checkpoint.increments import apply_units
-from autobatch.checkpoint.manifests import Folder, Manifest
 from autobatch.checkpoint.streams import (
     ROWS_AT_ONCE,
     Piece,
@@ -28,24 +27,36 @@ from autobatch.tables.stored import StoredBlock
 
 
 class Entries(contextlib.ExitStack):
-    """The entries of one checkpoint; a context manager that keeps the checkpoint's files open until it exits."""
+    """The entries of one checkpoint; a context manager that keeps the checkpoint's files open until it exits.
 
-    def __init__(self, folder: Folder, manifest: Manifest, mapped: bool = False) -> None:
+    Args:
+        path: of the document that lists the entries, for messages.
+        entries: by name, the parts in the order of their application, each with its "file".
+        opened: opens a file; mapped: arrays are memory-mapped, and tables of keys are for look-ups only.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        entries: Mapping[str, Sequence[dict[str, Any]]],
+        opened: Callable[[str], TensorReader],
+        mapped: bool = False,
+    ) -> None:
         super().__init__()
-        self.folder, self.manifest, self._mapped = folder, manifest, mapped
+        self._path, self._entries, self._opened, self._mapped = path, entries, opened, mapped
         self._readers: dict[str, TensorReader] = {}
         self._memory: dict[str, np.ndarray] = {}
         self.slots: dict[int, SlotOf] = {}
 
     def _reader(self, name: str) -> TensorReader:
         if name not in self._readers:
-            self._readers[name] = self.enter_context(self.folder.reader(self.manifest, name))
+            self._readers[name] = self.enter_context(self._opened(name))
         return self._readers[name]
 
     def _parts(self, name: str) -> list[tuple[TensorReader, dict[str, Any]]]:
-        if name not in self.manifest.entries:
-            raise CheckpointError(f"{self.manifest.name} is damaged: it has no entry {name!r:.100}")
-        return [checked_part(self._reader(part["file"]), part) for part in self.manifest.entries[name]]
+        if name not in self._entries:
+            raise CheckpointError(f"{self._path} is damaged: it has no entry {name!r:.100}")
+        return [checked_part(self._reader(part["file"]), part) for part in self._entries[name]]
 
     def _array_parts(self, name: str) -> tuple[TensorReader, Tensor, list[tuple[TensorReader, dict[str, Any]]]]:
         """Of the entry of an array, the file and tensor of all elements, and the parts with changes."""
@@ -54,14 +65,14 @@ class Entries(contextlib.ExitStack):
         if found is None or not all(
             "index" in part and other.tensors[part["units"]].dtype == found.dtype for other, part in changes
         ):
-            raise CheckpointError(f"{self.manifest.name} is damaged: {name!r:.100} is no array")
+            raise CheckpointError(f"{self._path} is damaged: {name!r:.100} is no array")
         return reader, found, changes
 
     def _table_parts(self, name: str) -> list[tuple[TensorReader, dict[str, Any]]]:
         """The parts of the entry of a table of keys."""
         parts = self._parts(name)
         if not all("columns" in part for _, part in parts):
-            raise CheckpointError(f"{self.manifest.name} is damaged: {name!r:.100} is no table of keys")
+            raise CheckpointError(f"{self._path} is damaged: {name!r:.100} is no table of keys")
         return parts
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

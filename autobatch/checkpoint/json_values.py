@@ -8,6 +8,7 @@ import base64
 import enum
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -68,37 +69,20 @@ def from_literal(node: dict[str, Any]) -> Any:
         CheckpointError: the name of something that is not imported or does not exist.
     """
     first, said = next(iter(node.items()))
-    match first:
-        case "value":
-            return said
-        case "float":
-            return float(said)
-        case "complex":
-            return complex(float(said[0]), float(said[1]))
-        case "bytes":
-            return base64.b64decode(said)
-        case "tuple":
-            return tuple(key_from_json(part) for part in said)
-        case "ellipsis":
-            return ...
-        case "slice" | "range":
-            return {"slice": slice, "range": range}[first](*(from_literal(part) for part in said))
-        case "enum":
-            return object_named(said)[node["member"]]
-        case "dtype":
-            return dtype_of_name(said)
-        case "generator":
-            return _generator(said)
-        case "module":
-            if said in sys.modules:
-                return sys.modules[said]
-            raise CheckpointError(f"the module {said} is not imported; import it before")
-        case "name":
-            return object_named(said)
-    raise CheckpointError(f"{node} says a value of an unknown kind")
+    if first == "enum":
+        return object_named(said)[node["member"]]
+    if first not in _READ:
+        raise CheckpointError(f"{node} says a value of an unknown kind")
+    return _READ[first](said)
 
 
-def key_to_json(key: Any) -> Any:
+def _module(name: str) -> types.ModuleType:
+    if name not in sys.modules:
+        raise CheckpointError(f"the module {name} is not imported; import it before")
+    return sys.modules[name]
+
+
+def key_to_json(key: object) -> Any:
     """A key of a dict as JSON; None if JSON cannot express it."""
     if type(key) is str:
         return key
@@ -161,7 +145,7 @@ def dtype_of_name(said: Any) -> np.dtype:
     return dtype
 
 
-def _as_lists(part: Any) -> Any:
+def _as_lists(part: object) -> Any:
     return [_as_lists(each) for each in part] if isinstance(part, list | tuple) else part
 
 
@@ -171,7 +155,7 @@ def _as_field(part: list[Any]) -> tuple[Any, ...]:
     return (name, [_as_field(each) for each in own] if isinstance(own, list) else own, *map(tuple, shape))
 
 
-def _plain_state(state: Any) -> Any:
+def _plain_state(state: object) -> Any:
     if isinstance(state, dict):
         return {key: _plain_state(value) for key, value in state.items()}
     if isinstance(state, np.ndarray):
@@ -187,9 +171,25 @@ def _generator(state: dict[str, Any]) -> np.random.Generator:
     return np.random.Generator(out)
 
 
-def _array_state(state: Any) -> Any:
+def _array_state(state: object) -> Any:
     if isinstance(state, dict):
         if state.keys() == {"words", "dtype"}:
             return np.array(state["words"], state["dtype"])
         return {key: _array_state(value) for key, value in state.items()}
     return state
+
+
+_READ: dict[str, Callable[[Any], Any]] = {
+    "value": lambda said: said,
+    "float": float,
+    "complex": lambda said: complex(float(said[0]), float(said[1])),
+    "bytes": base64.b64decode,
+    "tuple": lambda said: tuple(map(key_from_json, said)),
+    "ellipsis": lambda said: ...,
+    "slice": lambda said: slice(*map(from_literal, said)),
+    "range": lambda said: range(*map(from_literal, said)),
+    "dtype": dtype_of_name,
+    "generator": _generator,
+    "module": _module,
+    "name": object_named,
+}

@@ -48,9 +48,8 @@ class Manifest:
         return f"{self.sequence:08d}-step-{self.step}.json"
 
     def encode(self) -> bytes:
-        said = {"version": _VERSION, "sequence": self.sequence, "step": self.step}
-        body = said | {"trees": self.trees, "entries": self.entries, "files": self.files}
-        text = _HEAD + json.dumps(body).encode()
+        body = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        text = _HEAD + json.dumps({"version": _VERSION} | body).encode()
         return text + _TAIL % zlib.crc32(text)
 
     @classmethod
@@ -70,7 +69,7 @@ class Manifest:
         used = {part["file"] for parts in body["entries"].values() for part in parts}
         if used - body["files"].keys() or not all(map(_FILE.fullmatch, body["files"])):
             raise CheckpointError(f"{path} is damaged: its entries are in files that it does not list, or cannot list")
-        return cls(body["sequence"], body["step"], body["trees"], body["entries"], body["files"])
+        return cls(**{field.name: body[field.name] for field in dataclasses.fields(cls)})
 
 
 class Folder:

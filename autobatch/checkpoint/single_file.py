@@ -5,17 +5,13 @@ import json
 import os
 from typing import Any
 
-import numpy as np
-
-from autobatch.checkpoint import json_values
+from autobatch.checkpoint.entry_reader import Entries
 from autobatch.checkpoint.files import Files
 from autobatch.checkpoint.json_forms import TABLE_PART, by_name, node, parse
-from autobatch.checkpoint.streams import array_stream, checked_part, restore_table, whole_table, write, writer_of
+from autobatch.checkpoint.streams import array_stream, whole_table, write, writer_of
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.core.diagnostics import hiding_frames
-from autobatch.errors import CheckpointError
-from autobatch.tables.keyed.variable import SlotOf
 
 
 @hiding_frames
@@ -79,7 +75,7 @@ def load(path: Any, like: object = ANY, *, mapped: bool = False) -> Any:
         like: a tree with the wanted structure: the saved one, or with fewer keys in its dicts. Its classes, functions
             and kinds of tables are used, and it is not written to. Left out: the saved structure.
         mapped: True: arrays are read-only and memory-mapped, so only the parts that are used are read, and only the
-            header is verified.
+            header is verified; tables of keys are for look-ups only.
 
     Returns:
         The tree, with new arrays; for a safetensors file of another writer, a dict of its arrays.
@@ -99,32 +95,6 @@ def load(path: Any, like: object = ANY, *, mapped: bool = False) -> Any:
             return {name: reader.read(name) for name in reader.tensors}
         tree = parse(reader.metadata["tree"], node, reader.path)
         tables = parse(reader.metadata.get("tables", "{}"), by_name(TABLE_PART), reader.path)
-        return rebuild(tree, like, "tree", _Entries(reader, tables, reader.mapped() if mapped else None))
-
-
-class _Entries:
-    def __init__(self, reader: TensorReader, tables: dict[str, Any], memory: np.ndarray | None) -> None:
-        self._reader, self._tables, self._memory = reader, tables, memory
-        self.slots: dict[int, SlotOf] = {}
-
-    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        found = self._reader.tensors.get(name)
-        if found is None or (found.shape, found.dtype) != (shape, dtype):
-            raise CheckpointError(f"{self._reader.path} is damaged: {name} is not there as it is said to be")
-        if self._memory is None:
-            return self._reader.read(name)
-        out = self._reader.map(name, self._memory)
-        out.flags.writeable = False
-        return out
-
-    def table(self, name: str, node: dict[str, Any], like: Any) -> Any:
-        like = None if like is ANY else like
-        arrays = {key: self.array(part["array"], *_shape_and_dtype(part)) for key, part in node["arrays"].items()}
-        if name not in self._tables:
-            raise CheckpointError(f"{self._reader.path} is damaged: it does not have the table {name!r:.100}")
-        parts = [checked_part(self._reader, self._tables[name])]
-        return restore_table(node, like, parts, arrays, self.slots)
-
-
-def _shape_and_dtype(part: dict[str, Any]) -> tuple[tuple[int, ...], np.dtype]:
-    return tuple(part["shape"]), json_values.dtype_of_name(part["dtype"])
+        entries = {name: [{"file": "", "tensor": name}] for name in reader.tensors}
+        entries |= {name: [part | {"file": ""}] for name, part in tables.items()}
+        return rebuild(tree, like, "tree", Entries(reader.path, entries, lambda _: reader, mapped))

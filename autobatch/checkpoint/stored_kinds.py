@@ -44,7 +44,7 @@ def kind_of(value: object) -> StoredKind | None:
     >>> kind_of(EmbeddingTable(np.zeros((2, 3)))).name
     'EmbeddingTable'
     """
-    return next((kind for kind in KINDS.values() if type(value) is kind.cls), None)
+    return next((each for each in KINDS.values() if type(value) is each.cls), None)
 
 
 def _quantized(settings: dict[str, Any], arrays: dict[str, np.ndarray]) -> QuantizedTable:

@@ -136,21 +136,17 @@ class TensorWriter:
             done = self._filled[name][0]
             if done + len(group) > self._sizes[name]:
                 raise ValueError(f"{self.path}: {name} was to have {self._sizes[name]} bytes and is given more")
-            place = self._places[name] + done
+            place, large = self._places[name] + done, len(group) >= _TOGETHER
+            tasks = [functools.partial(self._write, group, place, large), functools.partial(self._add, name, group)]
+            if large:
+                run_together(tasks)
+            for task in () if large else tasks:
+                task()
 
-            def write(group: memoryview = group, place: int = place) -> None:
-                write_all(self._files, self._handle, group, place)
-                if len(group) >= _TOGETHER:
-                    self._files.begin_flush(self._handle, place, len(group))  # during the next group's checksums
-
-            def add(group: memoryview = group) -> None:
-                self._add(name, group)
-
-            if len(group) >= _TOGETHER:
-                run_together([write, add])
-            else:
-                write()
-                add()
+    def _write(self, group: memoryview, place: int, large: bool) -> None:
+        write_all(self._files, self._handle, group, place)
+        if large:
+            self._files.begin_flush(self._handle, place, len(group))  # during the next group's checksums
 
     def _add(self, name: str, group: memoryview) -> None:
         """Update the checksums with a tensor's next bytes."""
@@ -233,7 +229,7 @@ class TensorReader:
     def __enter__(self) -> "TensorReader":
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _read(self, out: memoryview, offset: int) -> None:

@@ -32,6 +32,7 @@ from autobatch.tables.table import EmbeddingTable
 
 _MOST_OF_NOTHING = 1 << 24  # elements of an array whose elements take no bytes in the file
 _HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class was made by a class statement
+_BRANCHES: dict[str, type] = {"dict": dict, "object": object, "list": list, "tuple": tuple}
 ANY: Any = object()  # no tree to restore into: use the saved structure
 
 
@@ -154,14 +155,13 @@ def _describe(
         return _leaf(value, path, place, contents)
     if any(value is each for each in above):
         raise StructureError(f"{place} is a {type(value).__name__} that lies within itself; expected a tree")
-    kind, keys, parts, factory = branch
-    step = {dict: "[{!r}]", list: "[{}]", tuple: "[{}]", object: ".{}"}[kind]
+    base, keys, parts, factory = branch
     children = [
-        _describe(part, (*path, str(key)), place + step.format(key), contents, (*above, value))
+        _describe(part, (*path, str(key)), place + pytree.step_to(base, key), contents, (*above, value))
         for key, part in zip(keys, parts, strict=True)
     ]
     node: dict[str, Any]
-    if kind is dict:
+    if base is dict:
         said = [json_values.key_to_json(key) for key in keys]
         if None in said:
             raise UnsupportedError(f"{place} has the key {keys[said.index(None)]!r}; expected text or a number")
@@ -170,18 +170,18 @@ def _describe(
             if not json_values.is_literal(factory):
                 raise UnsupportedError(f"{place} has the default {factory!r}; expected a class")
             node["factory"] = json_values.to_literal(factory)
-    elif kind is object:
+    elif base is object:
         node = {"object": [list(pair) for pair in zip(keys, children, strict=True)]}
     else:
-        node = {kind.__name__: children}
-    return node if type(value) in (kind, State) else node | {"class": json_values.name_of(type(value))}
+        node = {base.__name__: children}
+    return node if type(value) in (base, State) else node | {"class": json_values.name_of(type(value))}
 
 
 def _branch(value: object) -> tuple[type, tuple[Any, ...], list[Any], Any] | None:
-    """(kind, keys, children, default factory) of a dict, list, tuple or object, which is the kind; None for a leaf."""
+    """(one of dict, list, tuple and object, keys, children, default factory); None for a leaf."""
     if pytree.is_node(value):
-        kind = next((each for each in (dict, list, tuple) if isinstance(value, each)), object)
-        return (kind, *pytree.children_of(value), getattr(value, "default_factory", None) if kind is dict else None)
+        base = next((each for each in (dict, list, tuple) if isinstance(value, each)), object)
+        return (base, *pytree.children_of(value), getattr(value, "default_factory", None) if base is dict else None)
     if _is_its_attributes(value) and not json_values.is_literal(value) and not isinstance(value, StoredTable):
         whole = kind_of(value) is not None or isinstance(value, SlotOf | PartitionedVariable)
         if whole or parameter_trees.is_array_like(value):
@@ -191,7 +191,7 @@ def _branch(value: object) -> tuple[type, tuple[Any, ...], list[Any], Any] | Non
     return None
 
 
-def _is_its_attributes(value: Any) -> bool:
+def _is_its_attributes(value: object) -> bool:
     """True if an object's attributes are its whole state: it has no state in C, for example."""
     if not _has_attributes(type(value)):
         return False
@@ -220,14 +220,14 @@ def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> 
     if isinstance(value, np.generic):
         _check_dtype(value.dtype, place)
         return contents.add_array(path, np.array(value)) | {"scalar": True}
-    kind = kind_of(value)
-    if kind is not None:
-        settings, arrays = kind.take(value)
+    stored = kind_of(value)
+    if stored is not None:
+        settings, arrays = stored.take(value)
         parts = {
             name: _leaf(array, path if len(arrays) == 1 else (*path, name), place, contents)
             for name, array in arrays.items()
         }
-        return {"kind": kind.name, "settings": settings, "arrays": parts}
+        return {"kind": stored.name, "settings": settings, "arrays": parts}
     if isinstance(value, SlotOf):
         return {"slot": value.name, "token": value.token}
     if isinstance(value, PartitionedVariable):
@@ -291,12 +291,8 @@ class Rebuilding:
             return like
 
     def _node(self, node: dict[str, Any], like: object, path: str) -> Any:
-        kind = next(iter(node))
-        if kind in ("dict", "object"):
-            return self._keyed(node, kind, like, path)
-        if kind in ("list", "tuple"):
-            return self._sequence(node, kind, like, path)
-        return self._leaf(node, like, path)
+        said = next(iter(node))
+        return self._branch(node, said, like, path) if said in _BRANCHES else self._leaf(node, like, path)
 
     def _missing(self, place: str, like: object) -> Any:
         if self._initialised is None:
@@ -304,41 +300,29 @@ class Rebuilding:
         self._initialised.append(f"{place} was not saved")
         return like
 
-    def _keyed(self, node: dict[str, Any], kind: str, like: object, path: str) -> Any:
-        key_of = json_values.key_from_json if kind == "dict" else str
+    def _branch(self, node: dict[str, Any], said: str, like: object, path: str) -> Any:
+        builtin, in_order = _BRANCHES[said], said in ("list", "tuple")
+        key_of: Callable[[Any], Any] = json_values.key_from_json if said == "dict" else lambda key: key
         with making(f"the keys of {path}"):
-            parts = {key_of(key): part for key, part in node[kind]}
+            parts = {key_of(key): part for key, part in (enumerate(node[said]) if in_order else node[said])}
         cls: Any
         if like is not ANY:
             own, keys, likes, factory = _branch_like(like, path, node)
             cls = type(like)
-            if own is not {"dict": dict, "object": object}[kind]:
+            if own not in (list, tuple) or len(likes) != len(parts) if in_order else own is not builtin:
                 raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
         else:
-            cls, keys = self._class(node, {"dict": dict, "object": object}[kind]), tuple(parts)
+            cls, keys = self._class(node, builtin), tuple(parts)
             factory = json_values.from_literal(node["factory"]) if "factory" in node else None
             likes = [ANY] * len(keys)
-            if kind == "object" and {"__class__", "__dict__"} & parts.keys():
+            if builtin is object and {"__class__", "__dict__"} & parts.keys():
                 raise CheckpointError(f"{path} has attributes that say what it is: {list(parts)!r:.200}")
         children = []
         for key, part_like in zip(keys, likes, strict=True):
-            place = f"{path}[{key!r}]" if kind == "dict" else f"{path}.{key}"
+            place = path + pytree.step_to(builtin, key)
             found = parts.get(key)
             children.append(self._missing(place, part_like) if found is None else self.node(found, part_like, place))
         return _construct(cls, keys, children, factory)
-
-    def _sequence(self, node: dict[str, Any], kind: str, like: object, path: str) -> Any:
-        parts = node[kind]
-        cls: Any = self._class(node, {"list": list, "tuple": tuple}[kind]) if like is ANY else None
-        likes = [ANY] * len(parts)
-        if like is not ANY:
-            own, _, likes, _ = _branch_like(like, path, node)
-            cls = type(like)
-            if own not in (list, tuple) or len(likes) != len(parts):
-                raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
-        placed = enumerate(zip(parts, likes, strict=True))
-        children = [self.node(part, each, f"{path}[{i}]") for i, (part, each) in placed]
-        return _construct(cls, tuple(range(len(parts))), children, None)
 
     def _class(self, node: dict[str, Any], builtin: type) -> type:
         if "class" not in node:
@@ -352,7 +336,7 @@ class Rebuilding:
             raise CheckpointError(f"{node['class']} is no longer a {_node_text(plain)}")
         return found
 
-    def _leaf(self, node: dict[str, Any], like: Any, path: str) -> Any:
+    def _leaf(self, node: dict[str, Any], like: object, path: str) -> Any:
         if like is not ANY and _branch(like) is not None:
             raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
         if "array" in node:
@@ -388,15 +372,15 @@ class Rebuilding:
     def _stored_kind(self, node: dict[str, Any], like: object, path: str) -> Any:
         if node["kind"] not in KINDS:
             raise CheckpointError(f"{path} is a {node['kind']}, which this version does not know")
-        kind, parts = KINDS[node["kind"]], node["arrays"]
-        if isinstance(like, np.ndarray) and kind.cls is EmbeddingTable:
+        stored, parts = KINDS[node["kind"]], node["arrays"]
+        if isinstance(like, np.ndarray) and stored.cls is EmbeddingTable:
             return self._leaf(parts["weights"], like, path)
         settings = node["settings"]
         if like is not ANY:
-            if type(like) is not kind.cls:
+            if type(like) is not stored.cls:
                 raise StructureError(f"{path} was saved as a {node['kind']}; given is a {_like_text(like)}")
-            if not kind.grows:
-                settings, arrays = kind.take(like)
+            if not stored.grows:
+                settings, arrays = stored.take(like)
                 if arrays.keys() != parts.keys():
                     raise StructureError(f"{path} was saved with {sorted(parts)}; given has {sorted(arrays)}")
                 for name, part in parts.items():
@@ -404,7 +388,7 @@ class Rebuilding:
         key = " ".join(["kind", node["kind"], *(str(part["array"]) for part in parts.values())])
         arrays = {name: self._array(part) for name, part in parts.items()}
         with making(f"the {node['kind']} {path}"):
-            return self._once(key, lambda: kind.build(settings, arrays))
+            return self._once(key, lambda: stored.build(settings, arrays))
 
     def _table_of_keys(self, node: dict[str, Any], like: Any) -> Any:
         """A table of keys, partitioned as `like` is, or as it was saved."""
@@ -474,7 +458,7 @@ def rebuild(
         raise CheckpointError(f"{what} has more levels than this Python has room for") from error
 
 
-def _is_optimizer_state(like: Any) -> bool:
+def _is_optimizer_state(like: object) -> bool:
     """True for a state from `Optimizer.init`, some slots of which would be meaningless without the others."""
     return isinstance(like, dict) and type(like.get("step")) is int
 
@@ -486,7 +470,7 @@ def _branch_like(like: object, path: str, node: dict[str, Any]) -> tuple[type, t
     return branch
 
 
-def _check_like(node: dict[str, Any], like: Any, path: str) -> None:
+def _check_like(node: dict[str, Any], like: object, path: str) -> None:
     """Raise unless a saved array may take the place of `like`."""
     if not isinstance(like, np.ndarray | np.generic):
         if isinstance(like, float | int) and node.get("scalar"):
@@ -512,16 +496,16 @@ def _construct(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: ob
 
 def _node_text(node: dict[str, Any]) -> str:
     """A description of a node, for error messages."""
-    kind = next(iter(node))
-    if kind in ("dict", "object"):
-        return f"{node.get('class', kind)} with {[key for key, _ in node[kind]]}"
-    if kind in ("list", "tuple"):
-        return f"{node.get('class', kind)} of {len(node[kind])}"
-    if kind == "array":
+    said = next(iter(node))
+    if said in ("dict", "object"):
+        return f"{node.get('class', said)} with {[key for key, _ in node[said]]}"
+    if said in ("list", "tuple"):
+        return f"{node.get('class', said)} of {len(node[said])}"
+    if said == "array":
         return f"{node['dtype']} array of shape {tuple(node['shape'])}"
-    if kind == "parts":
+    if said == "parts":
         return f"table of keys in {len(node['parts'])} parts"
-    return str(node["kind"] if kind == "kind" else node.get("class", "table") if kind == "table" else node)
+    return str(node["kind"] if said == "kind" else node.get("class", "table") if said == "table" else node)
 
 
 def _like_text(like: object) -> str:
