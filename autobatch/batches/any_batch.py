@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.batches.exports import Exports
 from autobatch.core.current_region import asks_batches, current_region
-from autobatch.core.formatting import html_table, shown_value
+from autobatch.core.formatting import SHOWN_ROWS, html_table, shown_value
 from autobatch.core.op import BATCH_RANK, is_boxed
 from autobatch.core.pytree import is_node, leaves, leaves_of_kind, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
@@ -49,8 +49,9 @@ BINARY_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 UNARY_OPERATORS: dict[str, Callable[..., Any]] = {**{each.name: each.function for each in operators.UNARY}, "abs": abs}
 
 
-_SHOWN_EXAMPLES = 8  # rows in the HTML for notebooks
-
+SLOTS = ("__weakref__", "_frozen", "region")
+"""The slots of every batch class; no base can hold them, since bases with slots do not combine."""
+ARRAY_SLOTS = (*SLOTS, "_view", "_views")
 _SHOWN = 4  # examples in a repr
 _INTERNAL = "from_masked guard_data in_region is_ragged of of_data pending rank region scalar sizes stacked"
 _NOT_COMPLETED = frozenset((*_INTERNAL.split(), "size_of_first", "unguarded"))
@@ -104,13 +105,12 @@ class Batch(Exports):
         """HTML for notebooks: the first examples, without padding."""
         count = self.batch_size
         rows = []
-        for at in range(min(count, _SHOWN_EXAMPLES)):
+        for at in range(min(count, SHOWN_ROWS)):
             value = self._lane(at)
             what = f"{value.shape} {value.dtype}" if hasattr(value, "dtype") else type(value).__name__
             rows.append((str(at), what, repr(value) if is_boxed(value) else value))
-        more = f"and {count - len(rows)} more" if count > len(rows) else ""
         examples = "1 example" if count == 1 else f"{count} examples"
-        return html_table(f"{type(self).__name__}: {examples}", ("example", "what it is", "value"), rows, more)
+        return html_table(f"{type(self).__name__}: {examples}", ("example", "what it is", "value"), rows, count)
 
     def _lane(self, index: int) -> Any:
         """The value of one example; an array is a view."""
@@ -236,7 +236,7 @@ def is_batched(leaf: object) -> bool:
     return isinstance(leaf, Batch)
 
 
-def narrowed(leaf: Any) -> Any:
+def narrowed(leaf: object) -> Any:
     """A batch restricted to the lanes of the current region; any other value unchanged."""
     if isinstance(leaf, Batch):
         region = current_region()
@@ -288,7 +288,7 @@ def has_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return bool(kwargs) and has_batch(tuple(kwargs.values()), {})
 
 
-def batches_in(tree: Any) -> Iterator[Batch]:
+def batches_in(tree: object) -> Iterator[Batch]:
     """The batches of any class in a tree (slices included), left to right."""
     if isinstance(tree, Batch):
         yield tree
@@ -313,7 +313,7 @@ def lane(tree: Any, index: int) -> Any:
     return tree
 
 
-def narrow_tree(tree: Any) -> Any:
+def narrow_tree(tree: object) -> Any:
     """A tree with each batch restricted to the lanes of the current region."""
     if is_node(tree):
         return map_tree(narrow_tree, tree)

@@ -12,6 +12,7 @@ import numpy as np
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.op import is_boxed
 from autobatch.errors import UnsupportedError
+from autobatch.ops.rules.ragged_checks import offsets_from
 
 
 def _layout(batch: Any) -> tuple[Any, list[Any]]:
@@ -24,19 +25,15 @@ def _layout(batch: Any) -> tuple[Any, list[Any]]:
     while isinstance(batch, Packed):
         levels.append(batch.offsets)
         batch = batch.values
-    if isinstance(batch, Batched):
-        if any(isinstance(size, Lengths) for size in batch.sizes[1:]):
-            raise UnsupportedError("more dimensions than the first vary in this batch; .examples() lists them")
-        data = batch.data
-        _check_plain(data)
-        if batch.sizes and isinstance(batch.sizes[0], Lengths):
-            size = batch.sizes[0]
-            levels.append(np.concatenate([np.zeros(1, np.int64), np.cumsum(size.values)]))
-            data = data[size.mask(data.shape[1])]
-            return data, levels + list(data.shape[1:])
-        return data, levels + list(data.shape[1:])
-    _check_plain(batch)
-    return batch, levels + list(batch.shape[1:])
+    sizes = batch.sizes if isinstance(batch, Batched) else ()
+    if any(isinstance(size, Lengths) for size in sizes[1:]):
+        raise UnsupportedError("more dimensions than the first vary in this batch; .examples() lists them")
+    data = batch.data if isinstance(batch, Batched) else batch
+    _check_plain(data)
+    if sizes and isinstance(sizes[0], Lengths):
+        levels.append(offsets_from(sizes[0].values))
+        data = data[sizes[0].mask(data.shape[1])]
+    return data, levels + list(data.shape[1:])
 
 
 def _check_plain(data: object) -> None:

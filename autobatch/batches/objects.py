@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches.any_batch import (
+    ARRAY_SLOTS,
     BINARY_OPERATORS,
     COMPARISONS,
+    SLOTS,
     UNARY_OPERATORS,
     Batch,
     mixed_reason,
@@ -36,7 +38,7 @@ class ObjectBatch(Batch):
     ObjectBatch(['ab!', 'c!'])
     """
 
-    __slots__ = ("__weakref__", "_frozen", "region", "values")
+    __slots__ = (*SLOTS, "values")
     _varies = "objects that differ by example"
 
     def __init__(self, values: Iterable[Any]) -> None:
@@ -68,7 +70,7 @@ class ObjectBatch(Batch):
     def __reduce__(self) -> Any:
         return ObjectBatch, (self.values,)
 
-    def _each(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def _each(self, function: Callable[..., Any], *args: object, **kwargs: object) -> Any:
         args = tuple(map(narrowed, args))
         if not any(isinstance(arg, ObjectBatch) for arg in args):
             return function(*args, **kwargs)
@@ -94,7 +96,7 @@ class ObjectBatch(Batch):
             raise refusal("a batch of objects that more examples have is written for some of them")
         self.values = new.examples()
 
-    def __array_ufunc__(self, ufunc: object, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: object, method: str, *inputs: object, **kwargs: object) -> Any:
         return self._looped(getattr(ufunc, method), inputs, kwargs)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -107,7 +109,7 @@ class ObjectBatch(Batch):
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith(("__", "_ab_")) or name in ("region", "values", "scalar", "_frozen", "_view", "_views"):
+        if name.startswith(("__", "_ab_")) or name in (*ARRAY_SLOTS, "values", "scalar"):
             raise AttributeError(name)
         return self._each(getattr, self, name)
 

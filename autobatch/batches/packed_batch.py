@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from autobatch.batches.any_batch import Batch, narrowed, refusal, register_form
+from autobatch.batches.any_batch import ARRAY_SLOTS, Batch, narrowed, refusal, register_form
 from autobatch.batches.array_batch import ArrayBatch, collated
 from autobatch.batches.packing import as_arrays, flat_numbers
 from autobatch.batches.padded_batch import MaskedBatch, as_data
@@ -78,8 +78,7 @@ class PackedBatch(Packed, ArrayBatch):
     [array([10, 20, 30]), array([40])]
     """
 
-    # No base can hold the slots that such classes share: bases with slots do not combine.
-    __slots__ = ("__weakref__", "_frozen", "_pending", "_size", "_values", "_view", "_views", "region")
+    __slots__ = (*ARRAY_SLOTS, "_pending", "_size", "_values")
     _ab_rank = BATCH_RANK
 
     def __init__(self, values: ArrayLike, offsets: ArrayLike | None = None) -> None:
@@ -466,7 +465,7 @@ def _check_packed(name: str, given: object) -> None:
         )
 
 
-def as_rows(values: Any) -> Any:
+def as_rows(values: object) -> Any:
     """The values as an array or a batch; values with a gradient keep it."""
     return as_data(values, "the array of values", "PackedBatch")
 
@@ -497,7 +496,7 @@ def _operands_on_values(op: Op, args: Sequence[Any], first: PackedBatch) -> list
     return None
 
 
-def _against_values(arg: Any, rank: int, first: PackedBatch) -> Any:
+def _against_values(arg: object, rank: int, first: PackedBatch) -> Any:
     """An operand of an element-wise op aligned with the values; None if it depends on the examples' lengths."""
     if isinstance(arg, PackedBatch):
         agrees = arg.offsets is first.offsets or np.array_equal(arg.offsets, first.offsets)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches import scalars
-from autobatch.batches.any_batch import Batch, narrowed, refusal, register_form
+from autobatch.batches.any_batch import ARRAY_SLOTS, Batch, narrowed, refusal, register_form
 from autobatch.batches.array_batch import ArrayBatch, as_masked, collated
 from autobatch.batches.batch_reductions import plain_data, shown_data
 from autobatch.batches.objects import ObjectBatch
@@ -71,8 +71,7 @@ class MaskedBatch(Batched, ArrayBatch):
     [array([2, 3, 4]), array([5])]
     """
 
-    # No base can hold the slots that such classes share: bases with slots do not combine.
-    __slots__ = ("__weakref__", "_frozen", "_outside", "_view", "_views", "_written", "_zero_d", "region")
+    __slots__ = (*ARRAY_SLOTS, "_outside", "_written", "_zero_d")
     _ab_rank = BATCH_RANK
     _frozen: Any
     _written: bool  # True once written in place; else unset
@@ -254,13 +253,9 @@ class MaskedBatch(Batched, ArrayBatch):
 
     def _narrow(self, take: Callable[[Any], Any], memo: dict[Any, Any]) -> "MaskedBatch":
         if Lengths not in map(type, self.sizes):
-            out = object.__new__(MaskedBatch)
-            out.data, out.sizes, out.scalar, out.region = take(self.data), self.sizes, self.scalar, current_region()
-            out._view = out._views = None
+            out = MaskedBatch.of_data(take(self.data), self.sizes, current_region(), self.scalar)
             out._zero_d = self._zero_d
-            if self._ab_non_c_order:
-                set_order(out, True)
-            return out
+            return set_order(out, True) if self._ab_non_c_order else out
         sizes: list[Size] = []
         corner = []
         for size in self.sizes:
@@ -482,7 +477,7 @@ for _name, _weak_unary in scalars.UNARY.items():
         setattr(MaskedBatch, f"__{_name}__", _unary(f"__{_name}__", _weak_unary))
 
 
-def as_data(data: Any, what: str = "the data", cls: str = "MaskedBatch") -> Any:
+def as_data(data: object, what: str = "the data", cls: str = "MaskedBatch") -> Any:
     """The data of a batch as an array of numbers; what carries a gradient keeps it.
 
     Raises:
@@ -605,7 +600,7 @@ def sizes_from_lengths(shape: tuple[int, ...], lengths: Any, dims: Any) -> tuple
     return tuple(sizes)
 
 
-def sizes_from_mask(shape: tuple[int, ...], mask: Any, dims: object) -> tuple[Size, ...]:
+def sizes_from_mask(shape: tuple[int, ...], mask: object, dims: object) -> tuple[Size, ...]:
     """Sizes from a bool mask, True inside the examples: (B, ...), with 1 along static dimensions.
 
     A mask of fewer dimensions than the data covers the leading ones. In each example it must be True on a leading

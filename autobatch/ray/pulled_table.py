@@ -22,11 +22,10 @@ class PulledTable(KeyedTable):
         asked: the keys of each look-up since `fill`.
     """
 
-    __slots__ = ("_keys", "_pull", "_rows", "asked", "dim", "dtype", "key_dtype", "pulled_late", "trainable")
+    __slots__ = ("_keys", "_pull", "_rows", "asked", "pulled_late")
 
     def __init__(self, like: Any, pull: Callable[[np.ndarray], np.ndarray]) -> None:
-        self.dim, self.dtype, self.key_dtype = like.dim, like.dtype, like.key_dtype
-        self.trainable = like.trainable
+        self._take_settings(like)
         self._pull = pull
         self.pulled_late = 0
         self.fill(np.empty(0, self.key_dtype), np.empty((0, self.dim), self.dtype))
@@ -75,7 +74,7 @@ class PulledTable(KeyedTable):
         found = ct.coalesce()
         return SparseRows.trusted(found.ids.astype(self.key_dtype, copy=False), found.rows, None)
 
-    def _unsupported(self, *_: Any, **__: Any) -> Any:
+    def _unsupported(self, *_: object, **__: object) -> Any:
         raise UnsupportedError(
             "in ab.ray.train a worker has the rows of its examples' keys only: look keys up; the whole variable, its "
             "length and writes into it are for outside of the loss"

@@ -30,10 +30,15 @@ class KeyedTable(Table):
         key_dtype: int64 or uint64.
     """
 
-    __slots__ = ()
+    __slots__ = ("dim", "dtype", "key_dtype", "trainable")
 
     dim: int
     key_dtype: np.dtype
+
+    def _take_settings(self, like: "KeyedTable") -> None:
+        """Have the dim, the dtypes and the trainability of another table."""
+        for name in KeyedTable.__slots__:
+            setattr(self, name, getattr(like, name))
 
     @abc.abstractmethod
     def keys(self) -> np.ndarray:
@@ -136,7 +141,7 @@ class KeyedTable(Table):
         gone = self._flat(removed) if np.size(removed) else np.empty(0, np.int64)
         self._made(lambda: self._restoring(given, gone, arrays, step))
 
-    def _ab_ids(self, keys: Any) -> np.ndarray:
+    def _ab_ids(self, keys: object) -> np.ndarray:
         """Check keys of any rank, and convert them to the key dtype."""
         if type(keys) is np.ndarray and keys.dtype == self.key_dtype:
             return keys
@@ -198,7 +203,7 @@ class KeyedTable(Table):
         """The rows of keys of any rank, the same as `users[keys]`."""
         return self[keys]
 
-    def _rows_for(self, keys: np.ndarray, rows: Any) -> np.ndarray:
+    def _rows_for(self, keys: np.ndarray, rows: object) -> np.ndarray:
         if is_boxed(rows):
             raise UnsupportedError("rows that carry a gradient or are recorded; write plain arrays into a variable")
         rows = np.asarray(rows, self.dtype)

@@ -35,8 +35,7 @@ class PartitionedVariable(KeyedTable):
     ((4, 2), array([1, 2, 3, 4]), 4)
     """
 
-    # Besides `parts`, the attributes that all parts have in common.
-    __slots__ = ("dim", "dtype", "key_dtype", "parts", "trainable")
+    __slots__ = ("parts",)
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = list(parts)
@@ -44,13 +43,12 @@ class PartitionedVariable(KeyedTable):
             raise OptionError("a PartitionedVariable of no parts; expected at least one EmbeddingVariable")
         first = self.parts[0]
         for i, part in enumerate(self.parts):
-            for name in ("dim", "dtype", "key_dtype", "initializer", "seed", "trainable"):
+            for name in (*KeyedTable.__slots__, "initializer", "seed"):
                 if getattr(part, name) != getattr(first, name):
                     raise OptionError(
                         f"part {i} has {name}={getattr(part, name)}; expected {getattr(first, name)}, as part 0"
                     )
-        self.dim, self.dtype, self.key_dtype = first.dim, first.dtype, first.key_dtype
-        self.trainable = first.trainable
+        self._take_settings(first)
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]

@@ -102,8 +102,8 @@ class EmbeddingVariable(KeyedTable):
     """
 
     __slots__ = (
-        "_admission", "_store", "capacity", "dim", "dtype", "eviction", "initializer",
-        "insert_on", "key_dtype", "name", "seed", "step", "steps_to_live", "storage", "trainable",
+        "_admission", "_store", "capacity", "eviction", "initializer", "insert_on", "name", "seed", "step",
+        "steps_to_live", "storage",
     )  # fmt: skip
     _ab_in_one = True  # so that `tables.fast_paths` recognises the class without importing it
 
@@ -507,7 +507,7 @@ class EmbeddingVariable(KeyedTable):
 
     def __copy__(self) -> "EmbeddingVariable":
         out = object.__new__(EmbeddingVariable)
-        for name in self.__slots__:
+        for name in (*KeyedTable.__slots__, *self.__slots__):
             setattr(out, name, getattr(self, name))
         return out
 
