@@ -196,7 +196,7 @@ def _kernel_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(np.int64) if dtype.kind == "u" and dtype.itemsize < 8 else compute_dtype(dtype)
 
 
-def _as_weights(weights: Any, dtype: np.dtype) -> np.ndarray:
+def _as_weights(weights: object, dtype: np.dtype) -> np.ndarray:
     """Convert weights to the computed dtype of float rows; with integer rows they stay, and the rows are promoted."""
     weights = np.asarray(weights)
     if weights.dtype.kind not in "fiub":
@@ -304,7 +304,7 @@ def _scales(bounds: Any, norm: Norm) -> np.ndarray:
     return 1 / norm.of(np.maximum(np.diff(bounds), 1).astype(np.float64))
 
 
-def _reduce_ids(data: Any, ids: Any, weights: object = None, *, mode: Any, form: str, empty: object) -> np.ndarray:
+def _reduce_ids(data: Any, ids: object, weights: object = None, *, mode: Any, form: str, empty: object) -> np.ndarray:
     """Check ids and reduce them: all as one bag (form "one"), or each row of them as a bag (form "rows")."""
     ids = own_ids(table_ids(data, ids), id_bound(data))
     if weights is not None and shape_of(weights) != ids.shape:

@@ -282,7 +282,7 @@ def _force(x: object) -> Any:
     return np.asarray(x) if is_boxed(x) and rank_of(x) != BATCH_RANK else x
 
 
-def _checked_skipped(skipped: Any, bags: int) -> np.ndarray | None:
+def _checked_skipped(skipped: object, bags: int) -> np.ndarray | None:
     if skipped is None:
         return None
     if not isinstance(skipped, np.ndarray) or skipped.shape != (bags,) or skipped.dtype.kind not in "iu":
@@ -329,7 +329,7 @@ def _ids(input: Any, table: object, options: _Options) -> np.ndarray:
     return table_ids(table, input, "input")
 
 
-def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: Any, options: _Options) -> _FlatBags:
+def _weighted(ids: np.ndarray, bounds: np.ndarray, weights: object, options: _Options) -> _FlatBags:
     if weights is not None and not is_boxed(weights):
         check_plain(weights, "per_sample_weights")
         weights = np.asarray(weights)
@@ -434,7 +434,7 @@ def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None) -> np.ndarray:
     return np.bincount(inverse)[inverse] if len(inverse) else inverse
 
 
-def _unboxed_table(weight: Any) -> Any:
+def _unboxed_table(weight: object) -> Any:
     """The table or array inside a boxed weight (recorded or on a tape)."""
     while is_boxed(weight):
         inner = getattr(weight, "_ab_value", None)
@@ -514,7 +514,7 @@ def _flatten_bags(ids: object, offsets: object, lanes: int, options: _Options) -
     return found, described, form
 
 
-def _rank(x: Any) -> int:
+def _rank(x: object) -> int:
     return x.rank if isinstance(x, Batched) else ndim_of(x.values if isinstance(x, Packed) else x)
 
 
@@ -548,7 +548,7 @@ def _position_weights(values: Any, found: np.ndarray, bounds: np.ndarray, lane_o
     return np.take(values, (np.cumsum(found) - found)[lane_of_id] + position, axis=0)
 
 
-def _table(table: Any, lanes: int) -> tuple[Any, Any, np.ndarray | None, Lengths | None]:
+def _table(table: object, lanes: int) -> tuple[Any, Any, np.ndarray | None, Lengths | None]:
     """(table, num_rows, shift, dims): if each example has its own table, these are stacked into one, `num_rows` and
     `shift` (first row in the stack) have one entry for each example, and `dims` is not None if the dims differ."""
     if not isinstance(table, Batched):
@@ -568,7 +568,7 @@ def _impl(table: object, ids: object, *rest: Any, **params: Any) -> np.ndarray:
     return _rule(embedding_bag_p, operands, params).data[0]
 
 
-def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+def _vjp(position: int, ct: object, out: object, args: Sequence[Any], params: dict[str, Any]) -> Any:
     raise UnsupportedError("no gradient of bags of examples that differ in kind; call embedding_bag example by example")
 
 

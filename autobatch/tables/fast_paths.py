@@ -78,7 +78,7 @@ def direct_bags(
     return out if pool_sum_checked(place, rows, ids, *bags, padding) else None
 
 
-def direct_segments(mode: str, data: Any, form: str, described: Any, count: object) -> np.ndarray | None:
+def direct_segments(mode: str, data: object, form: str, described: object, count: object) -> np.ndarray | None:
     """The reduced rows (segments, ...) of a segment function; None: use the general code."""
     if not (type(data) is type(described) is np.ndarray and described.dtype is _INT64 and described.flags.carray):
         return None

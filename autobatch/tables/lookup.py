@@ -84,7 +84,7 @@ def _check_lanes(valid: np.ndarray, num_rows: int | None, places: np.ndarray, sh
         raise note_example(bad_id(valid[at], place, num_rows), lane)
 
 
-def _lookup_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+def _lookup_vjp(position: int, ct: Any, out: object, args: Sequence[Any], params: dict[str, Any]) -> Any:
     if position != 0:
         return None
     table, ids, *mask = args
@@ -294,16 +294,25 @@ def _lookup_checked(table: Any, ids: Any, out: Any) -> Any:
         raise UnsupportedError("lookup(out=) writes into an array, which carries no gradient and no batch; leave out=")
     table = _plain(table)
     shape = (ids.shape[0], table.shape[1])
-    if not isinstance(out, np.ndarray) or out.shape != shape:
-        raise ShapeError(f"out has shape {shape_of(out)}; expected {shape}")
-    if out.dtype != table.dtype:
-        raise DTypeError(f"out has dtype {out.dtype}; expected the table's, {table.dtype}")
-    if not out.flags.writeable:
-        raise UnsupportedError("out is read-only; expected an array that can be written to")
-    if isinstance(out, np.ma.MaskedArray):
-        raise UnsupportedError("out is a masked array, whose mask would hide rows; expected a plain one: out.data")
+    check_out(out, shape, table.dtype)
     _fill(np.asarray(out), table, own_ids(ids, id_bound(table)))
     return out
+
+
+def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype, name: str = "out") -> None:
+    """Check that a result of this shape and dtype can be written to `out`, called `name` in errors.
+
+    Raises:
+        ShapeError: it is no array, or a masked one, or of another shape. DTypeError: it is of another dtype.
+        UnsupportedError: it is read-only.
+    """
+    plain = isinstance(out, np.ndarray) and not isinstance(out, np.ma.MaskedArray)
+    if not plain or out.shape != shape or out.dtype != dtype:
+        found = f"{out.dtype} of shape {out.shape}" if plain else f"a {type(out).__name__}"
+        error = DTypeError if plain and out.shape == shape else ShapeError
+        raise error(f"{name} is {found}; expected {dtype} of shape {shape}")
+    if not out.flags.writeable:
+        raise UnsupportedError(f"{name} is read-only; expected an array that can be written to")
 
 
 def _fill(out: np.ndarray, table: Any, ids: np.ndarray) -> None:
@@ -346,7 +355,7 @@ def maplookup(
     tables: Sequence[ArrayLike],
     ids: NDArray[Any] | Sequence[ArrayLike],
     strategy: Strategy | None = None,
-    out: Any = None,
+    out: object = None,
 ) -> NDArray[Any] | Sequence[NDArray[Any]]:
     """`lookup` in each of several tables.
 
@@ -391,9 +400,11 @@ def maplookup(
     if isinstance(strategy, Preallocation):
         return _concatenated(tables, lists, strategy.prepend_rows, out, boxed)
     if out is not None and (not isinstance(out, list | tuple) or len(out) != len(tables)):
-        raise ShapeError(f"out is {_described(out)}; expected a list of {len(tables)} arrays, one for each table")
+        raise ShapeError(f"out is a {type(out).__name__}; expected a list of {len(tables)} arrays, one for each table")
     outs = [None] * len(tables) if out is None else list(out)
-    _check_outs(tables, lists, outs)
+    for i, (table, one, given) in enumerate(zip(tables, lists, outs, strict=True)):
+        if given is not None:
+            check_out(given, (len(one), shape_of(table)[1]), dtype_of(table), f"out[{i}]")
     calls = [lambda args=args: lookup(*args) for args in zip(tables, lists, outs, strict=True)]
     if isinstance(strategy, SimpleParallel) and not boxed:
         try:
@@ -422,7 +433,7 @@ def _ids_per_table(ids: Any, count: int) -> list[Any]:
     return [ids[..., i] for i in range(count)]
 
 
-def _checked(table: object, ids: Any, number: int) -> np.ndarray:
+def _checked(table: object, ids: object, number: int) -> np.ndarray:
     """Check the ids of table `number`, before any result is written."""
     if ndim_of(table) != 2:
         raise ShapeError(f"table {number} has shape {shape_of(table)}; expected (num_rows, dim)")
@@ -434,21 +445,6 @@ def _checked(table: object, ids: Any, number: int) -> np.ndarray:
     except BadIdError as error:
         raise BadIdError(f"table {number}: {error}") from None
     return ids
-
-
-def _check_outs(tables: Sequence[Any], lists: Sequence[Any], outs: Sequence[Any]) -> None:
-    for i, (table, ids, out) in enumerate(zip(tables, lists, outs, strict=True)):
-        if out is None:
-            continue
-        shape = (len(ids), shape_of(table)[1])
-        plain = isinstance(out, np.ndarray) and not isinstance(out, np.ma.MaskedArray)
-        if not plain or out.shape != shape or out.dtype != dtype_of(table):
-            raise ShapeError(f"out[{i}] is {_described(out)}; expected {dtype_of(table)} of shape {shape}")
-
-
-def _described(out: Any) -> str:
-    plain = isinstance(out, np.ndarray) and not isinstance(out, np.ma.MaskedArray)
-    return f"{out.dtype} of shape {out.shape}" if plain else f"a {type(out).__name__}"
 
 
 def _shared_out(calls: Sequence[Any]) -> list[Any]:
@@ -476,8 +472,8 @@ def _concatenated(tables: Sequence[Any], lists: Sequence[Any], free: int, out: A
     if out is None:
         out = np.empty(shape, dtype)
         out[:, :free] = 0
-    elif not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != dtype:
-        raise ShapeError(f"out is {_described(out)}; expected {dtype} of shape {shape}")
+    else:
+        check_out(out, shape, dtype)
     calls: list[Callable[[], Any]] = []
     at = free
     for table, ids in zip(tables, lists, strict=True):

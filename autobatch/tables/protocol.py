@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autobatch.core.abstract_eval import check_plain
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.diagnostics import hide_frames
-from autobatch.core.formatting import html_table
+from autobatch.core.formatting import SHOWN_ROWS, html_table
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from autobatch.facts.call_effects import SHAPED_METHODS
@@ -21,7 +21,7 @@ from autobatch.tables.row_access import LocatedRows, format_of, gather, locate, 
 from autobatch.tables.sparse import SparseRows
 
 
-def _no_attribute(self: Any) -> Any:
+def _no_attribute(self: object) -> Any:
     raise AttributeError("a table for look-ups only has no gradient")
 
 
@@ -42,7 +42,6 @@ class Context(enum.Enum):
     UPDATE = "update"
 
 
-_SHOWN_ROWS = 5  # rows shown in a notebook
 _LISTED = 100_000  # a table with more keys shows none in a notebook, since finding the first ones means sorting all
 
 
@@ -71,7 +70,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
     dtype: np.dtype
     trainable = True
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
         if not cls.trainable:
             cls._ab_gradient = _NO_ATTRIBUTE  # type: ignore[assignment]
@@ -215,7 +214,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     __hash__ = object.__hash__
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, out: Any = None, **kwargs: object) -> Any:
         if any(is_boxed(x) for x in inputs):
             return NotImplemented
         values = [np.asarray(x) if isinstance(x, Table) else x for x in inputs]
@@ -229,7 +228,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     _ab_lookup = staticmethod(index_table)
 
-    def _ab_gradient(self, ct: Any, taken: set[int]) -> SparseRows:
+    def _ab_gradient(self, ct: object, taken: set[int]) -> SparseRows:
         """Turn the cotangent into `SparseRows` whose rows own their memory; `taken` has the ids of arrays given out."""
         if ct is None:
             return SparseRows.trusted(np.empty(0, np.int64), np.empty((0, self.shape[1]), self.dtype), len(self))
@@ -250,14 +249,13 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
     def _repr_html_(self) -> str:
         """HTML for notebooks, showing the first rows."""
         count, dim = self.shape
-        ids = np.arange(min(count, _SHOWN_ROWS)) if count <= _LISTED or not hasattr(self, "keys") else np.arange(0)
+        ids = np.arange(min(count, SHOWN_ROWS)) if count <= _LISTED or not hasattr(self, "keys") else np.arange(0)
         named = "key" if hasattr(self, "keys") else "id"
         if len(ids) and hasattr(self, "keys"):
             ids = self.keys()[: len(ids)]
         rows = zip(map(str, ids.tolist()), self[ids], strict=True)
-        more = f"and {count - len(ids)} more" if count > len(ids) else ""
         caption = f"{type(self).__name__}: {count} rows of {dim}, {self.dtype}"
-        return html_table(caption, (named, "row"), rows, more)
+        return html_table(caption, (named, "row"), rows, count)
 
 
 def _split_index(index: object) -> tuple[Any, tuple[Any, ...]]:
@@ -271,7 +269,7 @@ def _split_index(index: object) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    def method(self: Table, *args: Any, **kwargs: Any) -> Any:
+    def method(self: Table, *args: object, **kwargs: object) -> Any:
         return getattr(np.asarray(self), name)(*args, **kwargs)
 
     method.__name__ = name
@@ -285,7 +283,7 @@ for _name in _FORWARDED:
         setattr(Table, _name, _method(_name))
 
 
-def checked_matrix(weights: Any, what: str) -> np.ndarray:
+def checked_matrix(weights: object, what: str) -> np.ndarray:
     """Return the weights as a plain two-dimensional array of numbers; `what` is the class named in error messages.
 
     Raises:

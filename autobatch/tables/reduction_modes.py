@@ -357,7 +357,7 @@ class SegmentCall:
         """(n,): the sum over the trailing dimensions."""
         return np.sum(np.reshape(values, (self.n, math.prod(shape_of(values)[1:]))), axis=1)
 
-    def dots(self, ct: Any) -> Any:
+    def dots(self, ct: object) -> Any:
         """(n,): the dot product of each row with the cotangent of its segment."""
         if not self.plain or is_boxed(ct):
             return self.sum_trailing(self.take(ct) * self.rows())
@@ -490,7 +490,7 @@ def _log_softmax_gradient(call: SegmentCall, by_weights: bool) -> Any:
     return call.ct - np.exp(call.out) * totals
 
 
-def _var_gradient(call: SegmentCall, by_weights: bool, ct: Any = None, var: Any = None) -> Any:
+def _var_gradient(call: SegmentCall, by_weights: bool, ct: object = None, var: object = None) -> Any:
     ct, var = (call.ct, call.out) if ct is None else (ct, var)
     away = call.rows() - call.take(cast(call.reduce("mean"), call.dtype))
     spread = call.take(ct / call.divisors(_MEAN))
@@ -508,7 +508,7 @@ def _count_gradient(call: SegmentCall, by_weights: bool) -> Any:
     return call.take(call.ct) if by_weights else None
 
 
-def _recurrence(factors: Any, terms: object, segments: object, *, start: float, count: int) -> np.ndarray:
+def _recurrence(factors: object, terms: object, segments: object, *, start: float, count: int) -> np.ndarray:
     factors = np.asarray(factors)
     rows, added = (as_matrix(x, None, factors.dtype)[0] for x in (factors, np.asarray(terms)))
     out = np.empty_like(rows)
@@ -517,7 +517,7 @@ def _recurrence(factors: Any, terms: object, segments: object, *, start: float, 
     return out.reshape(factors.shape)
 
 
-def _recurrence_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+def _recurrence_vjp(position: int, ct: Any, out: object, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """The vjp: the cotangents of the states are the same recurrence, run from the last row to the first."""
     factors, _, segments = args
     if position == 2:

@@ -145,7 +145,7 @@ def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) ->
     return np.bincount(ids, minlength=count)
 
 
-def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) -> np.ndarray:
+def segment_ids_to_offsets(segment_ids: object, num_segments: int | None = None) -> np.ndarray:
     """The offsets (segments + 1,) of segments given by sorted ids: the start of each, and the end of the last.
 
     Args:
@@ -167,7 +167,7 @@ def segment_ids_to_offsets(segment_ids: Any, num_segments: int | None = None) ->
     return lengths_to_offsets(segment_ids_to_lengths(segment_ids, num_segments))
 
 
-def sort_segments(values: Any, segment_ids: object) -> tuple[np.ndarray, np.ndarray]:
+def sort_segments(values: object, segment_ids: object) -> tuple[np.ndarray, np.ndarray]:
     """Sort values and their segment ids by segment; the order within a segment does not change.
 
     Args:
@@ -192,7 +192,7 @@ def sort_segments(values: Any, segment_ids: object) -> tuple[np.ndarray, np.ndar
     return values[order], ids[order]
 
 
-def lengths_to_padded(values: Any, lengths: Any, filler: object = 0) -> np.ndarray:
+def lengths_to_padded(values: object, lengths: object, filler: object = 0) -> np.ndarray:
     """Pad segments: an array (segments, longest, ...) with the values of each segment, followed by `filler`.
 
     Args:
@@ -221,7 +221,7 @@ def lengths_to_padded(values: Any, lengths: Any, filler: object = 0) -> np.ndarr
     return pad_rows(values, Lengths(lengths), filler)
 
 
-def padded_to_lengths(padded: Any, filler: object) -> tuple[np.ndarray, np.ndarray]:
+def padded_to_lengths(padded: object, filler: object) -> tuple[np.ndarray, np.ndarray]:
     """The concatenated values and the lengths of segments that are padded with `filler` at their end.
 
     Args:
@@ -287,7 +287,7 @@ def sparse_to_lengths(matrix: object) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return ids, np.diff(offsets), data
 
 
-def _number(lengths: Any) -> np.ndarray:
+def _number(lengths: object) -> np.ndarray:
     lengths = lengths_of(lengths)
     return np.repeat(np.arange(lengths.shape[0]), lengths)
 

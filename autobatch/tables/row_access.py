@@ -17,7 +17,7 @@ from autobatch.core.threads import run_parts, split_work
 from autobatch.errors import DTypeError
 from autobatch.kernels import bags as kernels
 from autobatch.kernels.segment_reductions import sum_rows
-from autobatch.kernels.simd_rows import FORMATS, REGISTER, VectorLayout, computed_dtype
+from autobatch.kernels.simd_rows import FORMATS, LINE, REGISTER, VectorLayout, computed_dtype
 
 _AHEAD = (16, 96)  # minimum and maximum prefetch distance, in ids
 _PREFETCHED = 16 << 10  # bytes of prefetched rows, a part of the first-level cache
@@ -25,7 +25,6 @@ _CACHED = 1 << 18  # tables of at most so many bytes are not prefetched
 _WIDEST = 512  # bytes of a row held in registers at a time
 _WIDEST_RUN = 1024  # the same for contiguous rows, which are read twice as fast whole as in halves
 FEW = 1 << 14  # bytes of rows up to which NumPy's copy is faster than preparing a kernel call
-_LINE = 64  # bytes of a cache line
 _NEAR = 4 << 20  # rows of tables of at most so many bytes arrive in time if prefetched
 _FAR = 8  # reading scattered rows of a larger table takes so many times as long as from the cache
 _NUMBERS = {format: VectorLayout(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
@@ -128,7 +127,7 @@ def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> L
 def row_layout(format: str, dim: int, static: bool, table: tuple[int, int], total_bytes: int) -> VectorLayout:
     """The vector layout for rows of `dim` elements, where `table` is (address, stride)."""
     far = None if total_bytes <= _CACHED else total_bytes > _NEAR
-    return lane_layout(format, dim, static, table[0] % _LINE, table[1] % _LINE, far=far)
+    return lane_layout(format, dim, static, table[0] % LINE, table[1] % LINE, far=far)
 
 
 def run_layout(format: str, dim: int) -> VectorLayout:
@@ -172,16 +171,16 @@ def lane_layout(
     if (
         step == 0
         and past % size == 0
-        and n * size >= 4 * _LINE
-        and n * size % _LINE == 0
+        and n * size >= 4 * LINE
+        and n * size % LINE == 0
         and dim % n == 0
         and format[1:] == str(size)
     ):
-        lead = -past % _LINE // size
-    span, between = n * size, math.gcd(step, _LINE)  # offsets of rows in a line are multiples of it
-    last = past % between + _LINE - between + span
-    across = far is not None and format[1:] == str(size) and last > -(-span // _LINE) * _LINE
-    halves = format != "u1" and dim * size <= 2 * _LINE and (far or dim * size > _LINE)
+        lead = -past % LINE // size
+    span, between = n * size, math.gcd(step, LINE)  # offsets of rows in a line are multiples of it
+    last = past % between + LINE - between + span
+    across = far is not None and format[1:] == str(size) and last > -(-span // LINE) * LINE
+    halves = format != "u1" and dim * size <= 2 * LINE and (far or dim * size > LINE)
     return VectorLayout(format, n, lead, across, REGISTER // 2 if halves else REGISTER)
 
 
@@ -244,7 +243,7 @@ def read_rows(found: LocatedRows, out: np.ndarray) -> None:
     else:
         dim, target = found.row_bytes, out.view(np.uint8)
         (address, stride), far = table, found.total_bytes > _NEAR
-        lanes = lane_layout("u1", dim, False, address % _LINE, stride % _LINE) if far else lane_layout("u1", dim, False)
+        lanes = lane_layout("u1", dim, False, address % LINE, stride % LINE) if far else lane_layout("u1", dim, False)
 
     def work(part: tuple[int, int]) -> None:
         kernels.gather_rows(table, found.ids, target, part, dim, found.ahead, lanes)

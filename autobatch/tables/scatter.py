@@ -24,7 +24,7 @@ from autobatch.ops.rules.ragged_checks import (
     pad_by_lane,
 )
 from autobatch.tables.bag_and_segment_op import segment_p
-from autobatch.tables.lookup import lookup_p
+from autobatch.tables.lookup import check_out, lookup_p
 from autobatch.tables.table import EmbeddingTable
 
 
@@ -54,7 +54,7 @@ def gather(data: Any, ids: ArrayLike) -> np.ndarray:
 
 
 @hiding_frames
-def scatter_assign(data: ArrayLike, ids: ArrayLike, rows: ArrayLike, *, out: Any = None) -> np.ndarray:
+def scatter_assign(data: ArrayLike, ids: ArrayLike, rows: ArrayLike, *, out: object = None) -> np.ndarray:
     """`data` with row ids[i] replaced by rows[i], for each i; if an id repeats, its last row stays.
 
     Args:
@@ -168,8 +168,7 @@ def _scatter(mode: str, data: Any, ids: Any, rows: Any, out: Any) -> Any:
     target = out.weights if isinstance(out, EmbeddingTable) else out
     if is_boxed(target) or any(is_boxed(x) for x in operands):
         raise UnsupportedError("out= with values that carry a gradient or are recorded; use the result")
-    if not isinstance(target, np.ndarray) or target.shape != data.shape or target.dtype != data.dtype:
-        raise ShapeError(f"out is not an array of shape {data.shape} and dtype {data.dtype}")
+    check_out(target, data.shape, data.dtype)
     if target is data:
         _apply(mode, target, ids, rows)
     else:  # in one write
@@ -177,7 +176,7 @@ def _scatter(mode: str, data: Any, ids: Any, rows: Any, out: Any) -> Any:
     return out
 
 
-def _apply(mode: str, target: np.ndarray, ids: np.ndarray, rows: Any) -> None:
+def _apply(mode: str, target: np.ndarray, ids: np.ndarray, rows: object) -> None:
     rows = np.asarray(rows, target.dtype)
     if mode == "assign":
         target[ids] = rows  # of repeated ids the last stays

@@ -67,7 +67,7 @@ class Segments(NamedTuple):
         return given[0], _array(getattr(self, given[0]), given[0])
 
 
-def _reduce(mode: str, data: Any, how: Segments, empty: object = None, **params: Any) -> Any:
+def _reduce(mode: str, data: object, how: Segments, empty: object = None, **params: object) -> Any:
     """Run the segment function `mode`; operands may be plain, batched or boxed."""
     op = segment_rows_p if MODES[mode].rowwise else segment_p
     form, described = how.description()
@@ -127,7 +127,7 @@ def _array(x: object, integers: str = "") -> Any:
         raise ShapeError("nested lists of different lengths; make them one list, and describe it by lengths") from error
 
 
-def _number(count: Any) -> int | None:
+def _number(count: object) -> int | None:
     if count is None:
         return None
     if is_boxed(count):

@@ -7,7 +7,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
 from autobatch.core.cotangent import SparseCotangent
-from autobatch.core.formatting import few_rows, html_table
+from autobatch.core.formatting import SHOWN_ROWS, few_rows, html_table
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.rows import unique_first_seen
@@ -95,7 +95,6 @@ def _slots_for(count: int) -> int:
     return 1 << max(3, (2 * count).bit_length())
 
 
-_SHOWN_ROWS = 8  # rows shown in a notebook
 _ADDED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
 
 
@@ -356,7 +355,7 @@ class SparseRows(SparseCotangent):
             return SparseRows._lazy(ids, SpreadRows.join(spreads), parts[0].num_rows)
         return SparseRows.trusted(ids, np.concatenate([part.rows for part in parts]), parts[0].num_rows)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         if isinstance(other, SparseRows):
             if self.shape != other.shape:
                 raise StructureError(f"SparseRows of shape {self.shape} and {other.shape} do not add up")
@@ -367,14 +366,14 @@ class SparseRows(SparseCotangent):
 
     __radd__ = __add__
 
-    def __mul__(self, scalar: Any) -> "SparseRows":
+    def __mul__(self, scalar: object) -> "SparseRows":
         if shape_of(scalar) != ():
             raise ShapeError(f"SparseRows times an array of shape {shape_of(scalar)}; only numbers: use .to_dense()")
         return self._scaled(lambda rows: rows * scalar)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, scalar: Any) -> "SparseRows":
+    def __truediv__(self, scalar: object) -> "SparseRows":
         if shape_of(scalar) != ():
             raise ShapeError(f"SparseRows by an array of shape {shape_of(scalar)}; only numbers: use .to_dense()")
         return self._scaled(lambda rows: rows / scalar)
@@ -409,12 +408,10 @@ class SparseRows(SparseCotangent):
         count = len(self.ids)
         if is_boxed(self.ids) or is_boxed(self.rows):
             return html_table(repr(self), (), ())
-        rows = zip(map(str, self.ids[:_SHOWN_ROWS].tolist()), self.rows[:_SHOWN_ROWS], strict=True)
+        rows = zip(map(str, self.ids[:SHOWN_ROWS].tolist()), self.rows[:SHOWN_ROWS], strict=True)
         of = "a table of keys" if self.num_rows is None else f"a table of {self.num_rows}"
         caption = f"SparseRows: {count} rows ({len(np.unique(self.ids))} different) of {of}"
-        return html_table(
-            caption, ("id", "row"), rows, f"and {count - _SHOWN_ROWS} more" if count > _SHOWN_ROWS else ""
-        )
+        return html_table(caption, ("id", "row"), rows, count)
 
 
 class SpreadRows(NamedTuple):

@@ -158,7 +158,7 @@ class SplitTable(Table):
         self._strides = np.array([chunk.strides[0] for chunk in arrays], np.int64)
 
     @classmethod
-    def from_array(cls, weights: Any, rows: int) -> "SplitTable":
+    def from_array(cls, weights: object, rows: int) -> "SplitTable":
         """Split an array into chunks of `rows` rows each; the chunks are views of the array."""
         check_plain(weights, "the weights of a table")
         weights = np.asarray(weights)

@@ -1,6 +1,9 @@
 """`embedding_bag`: every argument against a loop over the bags, and against torch where it is installed."""
 
 import itertools
+import tracemalloc
+import types
+import warnings
 
 import numpy as np
 import pytest
@@ -8,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import autobatch as ab
+from autobatch.core.batched import Packed
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.tables import bag_and_segment_op
+from autobatch.tables.bag_and_segment_op import segment_p
 from tests import inspect, naive
 
 RANDOM = np.random.default_rng(13)
@@ -19,6 +24,24 @@ WEIGHTED = ("sum", "mean", "sqrtn")
 
 def make(shape, dtype=np.float64):
     return RANDOM.standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("lengths", [[], [0], [3], [0, 2, 0, 5, 1, 0]])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_bags_are_the_loop(dtype, mode, lengths):
+    table, offsets = make((7, 3), dtype), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    ids = RANDOM.integers(0, 7, offsets[-1])
+    expected = naive.bags(table, ids, offsets, mode)
+    tolerance = 1e-2 if dtype == np.float16 else 1e-5
+    for weight in (table, ab.EmbeddingTable(table), ab.EmbeddingTable(np.asfortranarray(table))):
+        for out in (
+            ab.embedding_bag(ids, weight, offsets[:-1], mode=mode),
+            ab.embedding_bag(ids, weight, offsets, mode=mode, include_last_offset=True),
+            ab.embedding_bag(types.SimpleNamespace(values=ids, offsets=offsets), weight, mode=mode),
+        ):
+            assert out.dtype == dtype
+            np.testing.assert_allclose(out, expected, tolerance, tolerance)
 
 
 @st.composite
@@ -152,6 +175,44 @@ def test_s1_14_positional_weights(mode):
     np.testing.assert_allclose(ab.grad(loss)(weights), naive.numeric_gradient(loss, weights), atol=1e-7)
 
 
+SLOWER = [pytest.param(dim, length, marks=pytest.mark.slow) for dim, length in ((8, 4), (4, 50))]
+
+
+@pytest.mark.parametrize(("dim", "length"), [(2, 4), (32, 4), (2, 50), (2, 1), *SLOWER])
+def test_padding_idx_takes_little_memory(dim, length):
+    """A bit of truth for each id; of the ids that stay a part at a time, never all."""
+    table, ids = make((100, dim)).astype(np.float32), RANDOM.integers(0, 100, 400_000)
+    offsets = np.arange(0, len(ids), length)
+
+    def peak(**options):
+        ab.embedding_bag(ids, table, offsets, mode="sum", **options)
+        tracemalloc.start()
+        ab.embedding_bag(ids, table, offsets, mode="sum", **options)
+        found = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return found
+
+    out = len(offsets) * dim * table.itemsize
+    assert peak(padding_idx=3) < peak() + len(ids) + 0.3 * (out + ids.nbytes)
+
+
+def test_bags_of_which_padding_is_left_out_a_part_at_a_time():
+    """Empty bags, bags longer than a part and one that is all padding, with weights, in one mode and in several."""
+    table, ids = make((50, 3)), RANDOM.integers(0, 50, 150_000)
+    lengths = np.array([0, 3, 70_000, 0, 0, 5, 33_000, 40_000, 6_992, 0])
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    ids[offsets[5] : offsets[6]] = 7
+    weights = RANDOM.random(len(ids))
+    keep = ids != 7
+    stays = np.concatenate([[0], np.cumsum(keep)])[offsets]
+    for mode, factors in (("sum", weights), ("mean", None), (("max", "mean"), None)):
+        own = None if factors is None else factors[keep]
+        options = {"mode": mode, "include_last_offset": True, "empty": -1.0}
+        found = ab.embedding_bag(ids, table, offsets, per_sample_weights=factors, padding_idx=7, **options)
+        known = ab.embedding_bag(ids[keep], table, stays, per_sample_weights=own, **options)
+        np.testing.assert_array_equal(np.asarray(found), np.asarray(known))
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_s1_10_s1_16_padding_is_not_counted_and_has_no_gradient(mode):
     table, ids, offsets = make((5, 3)), np.array([1, 2, 2, 4, 2, 1]), [0, 3, 4, 5]
@@ -220,6 +281,26 @@ def test_a_call_that_raises_scales_no_row_and_counts_nothing(wrong):
     assert skipped.tolist() == [7]
 
 
+@pytest.mark.parametrize(("mode", "weighted"), [*((m, False) for m in MODES), *((m, True) for m in WEIGHTED)])
+def test_gradients_are_the_differences(mode, weighted):
+    table, ids, offsets, ct = make((5, 3)), np.array([1, 4, 4, 0, 2]), [0, 1, 1, 4], make((4, 3))
+    weights = make(5) + 3 if weighted else None
+
+    def loss(table, weights):
+        out = ab.embedding_bag(ids, table, offsets, mode=mode, per_sample_weights=weights)
+        return (out * ct).sum()
+
+    expected = naive.numeric_gradient(lambda t: loss(t, weights), table)
+    np.testing.assert_allclose(ab.grad(loss)(table, weights), expected, atol=1e-7)
+    sparse = ab.grad(loss)(ab.EmbeddingTable(table), weights)
+    assert isinstance(sparse, ab.SparseRows)
+    assert sparse.ids.tolist() == ids.tolist()
+    np.testing.assert_allclose(sparse.to_dense(), expected, atol=1e-7)
+    if weighted:
+        expected = naive.numeric_gradient(lambda w: loss(table, w), weights)
+        np.testing.assert_allclose(ab.grad(loss, 1)(ab.EmbeddingTable(table), weights), expected, atol=1e-7)
+
+
 @pytest.mark.parametrize("mode", WEIGHTED)
 def test_the_gradient_is_divided_by_how_often_an_id_occurs(mode):
     table, ids, offsets = make((5, 2)), np.array([1, 4, 4, 0, 4]), [0, 2]
@@ -261,6 +342,44 @@ def test_the_law(name):
     table = ab.EmbeddingTable(make((6, 3)))
     own = name == "frequency"  # of which the gradient is torch's, and not the slope
     ab.testing.assert_equivalent(CALLS[name], SENTENCES, t=table, v=make(3), central_differences=not own)
+
+
+LOOKED_UP = {
+    "rows": lambda words, t: t[words] * 2.0,
+    "sum": lambda words, t: t[words].sum(axis=0),
+    "mean": lambda words, t: t[words].mean(axis=0),
+    "max": lambda words, t: t[words].max(axis=0),
+    "min": lambda words, t: t[words].min(axis=0),
+    "weighted": lambda words, t: (t[words] * np.sin(words)[:, None]).sum(axis=0),
+}
+
+
+@pytest.mark.parametrize("name", LOOKED_UP)
+def test_the_law_of_rows_that_are_reduced_where_they_are_looked_up(name):
+    """Where a sentence is empty, NumPy's mean warns, and its extrema raise: of the fourth example, and of one alone."""
+    full = [words for words in SENTENCES if len(words)]
+    ab.testing.assert_equivalent(LOOKED_UP[name], full, t=ab.EmbeddingTable(make((6, 3))))
+    with np.errstate(invalid="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy's, of a mean of nothing
+        for sentences in (SENTENCES, SENTENCES[:1], SENTENCES[3:4]):
+            ab.testing.assert_equivalent(LOOKED_UP[name], sentences, t=make((6, 3)), grad=False)
+
+
+def test_reductions_of_no_rows_are_numpys():
+    """Of one example alone and of several: NumPy's warning and its error, which names the example."""
+    table, ids = make((5, 3)), Packed(np.array([1]), np.array([0, 1, 1]))
+
+    def several(mode):
+        return segment_p.rule(segment_p, [table, ids], {"mode": mode, "form": "one", "empty": "numpy"}).data
+
+    with pytest.warns(RuntimeWarning, match="Mean of empty slice"), np.errstate(invalid="ignore"):
+        np.testing.assert_array_equal(several("mean"), [table[1], [np.nan] * 3])
+    with pytest.raises(ValueError, match="zero-size array") as caught:
+        several("max")
+    assert caught.value.__notes__ == ["raised for example 1"]
+    with pytest.raises(ValueError, match="zero-size array"):
+        segment_p(table, [], mode="max", form="one", empty="numpy")
+    np.testing.assert_array_equal(several("sum")[1], 0)
 
 
 def own_offsets(example, t):
@@ -307,6 +426,33 @@ TABLE = np.ones((4, 2))
 @pytest.mark.parametrize(
     ("arguments", "options", "error", "match"),
     [
+        (([0, 4], TABLE, [0, 1]), {}, BadIdError, r"id 4 at position 1, in bag 1 is outside a table of 4 rows"),
+        (([-1], TABLE, [0]), {}, BadIdError, r"a table has no negative ids"),
+        (([0, 1], TABLE, [1]), {}, BadIdError, r"offsets\[0\] is 1; expected 0"),
+        (([0, 1], TABLE, [0, 2, 1]), {}, BadIdError, r"offsets\[2\] is 1, below offsets\[1\] = 2"),
+        (([0, 1], TABLE, [0, 3]), {}, BadIdError, r"offsets\[1\] is 3, above the number of values, 2"),
+        (([0, 1], TABLE, [0, 1]), {"include_last_offset": True}, BadIdError, r"last of the offsets is 1"),
+        (([0, 1], TABLE, []), {"include_last_offset": True}, BadIdError, r"offsets are empty"),
+        (([0, 1], TABLE, [[0]]), {}, ShapeError, r"offsets have shape \(1, 1\)"),
+        (([0, 1], TABLE), {}, ShapeError, r"offsets are needed"),
+        (([[0, 1]], TABLE, [0]), {}, ShapeError, r"leave offsets out"),
+        (([[[0]]], TABLE), {}, ShapeError, r"input has shape \(1, 1, 1\)"),
+        ((TABLE, np.array([0]), [0]), {}, ShapeError, r"is it the second argument\?"),
+        (([0.5], TABLE, [0]), {}, DTypeError, r"input have dtype float64"),
+        (([0], TABLE, [0.0]), {}, DTypeError, r"offsets have dtype float64"),
+        (([0], TABLE, [0]), {"mode": "median"}, UnsupportedError, r"mode='median'; expected one of sum, mean"),
+        (([0], TABLE, [0]), {"mode": "avg"}, ValueError, r"mode='avg'; expected one of sum, mean"),
+        (([0], TABLE, [0]), {"mode": None}, ValueError, r"mode=None; expected one of sum, mean"),
+        (([0], TABLE, [0]), {"mode": ("sum", 3)}, ValueError, r"mode=3; expected one of sum, mean"),
+        (([0], TABLE, [0]), {"bad_ids": "drop"}, ValueError, r"bad_ids='drop'; expected"),
+        (([0], TABLE, [0]), {"scale_grad_by_freq": True, "mode": "max"}, UnsupportedError, r"freq=True with mode"),
+        (([0], TABLE, [0]), {"bad_ids": "drop"}, UnsupportedError, r"bad_ids='drop'; expected 'raise' or 'skip'"),
+        (([0], TABLE, [0]), {"sparse": True}, UnsupportedError, r"sparse=True with a plain array"),
+        (([0], TABLE, [0]), {"mode": "max", "per_sample_weights": np.ones(1)}, UnsupportedError, r"with mode='max'"),
+        (([0], TABLE, [0]), {"per_sample_weights": np.ones(2)}, ShapeError, r"per_sample_weights have shape \(2,\)"),
+        (([0], TABLE, [0]), {"per_sample_weights": np.ones(1, int)}, DTypeError, r"expected floats"),
+        (([0], TABLE.astype(int), [0]), {}, DTypeError, r"mode 'mean' over a table of int64"),
+        (([0], TABLE.astype(bool), [0]), {"mode": "sum"}, DTypeError, r"a bag over a table of bool"),
         (([0], TABLE, [0]), {"mode": ()}, UnsupportedError, r"mode=\(\)"),
         (([0], TABLE, [0]), {"mode": ("sum", "median")}, UnsupportedError, r"mode='median'"),
         (([0], TABLE, [0]), {"max_norm": -1.0}, UnsupportedError, r"max_norm=-1.0"),

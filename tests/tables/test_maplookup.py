@@ -18,16 +18,6 @@ def tables(dtype=np.float32):
 MIXED = [np.array([8, 0, 8], np.int32), np.array([[1, 4], [0, 0], [3, 3]]), np.array([29, 3, 3])]
 
 
-def test_seed_s0_12_the_example():
-    a, b = np.arange(1, 4)[:, None] * np.ones(2, int), 10 * np.arange(1, 4)[:, None] * np.ones(2, int)
-    ids = [np.array([0, 1, 0]), np.array([1, 0, 0])]
-    results = ab.maplookup([a, b], ids)
-    assert [x.tolist() for x in results] == [[[1, 1], [2, 2], [1, 1]], [[20, 20], [10, 10], [10, 10]]]
-    combined = ab.maplookup([a, b], np.stack(ids, axis=1))
-    for left, right in zip(results, combined, strict=True):
-        np.testing.assert_array_equal(left, right)
-
-
 @pytest.mark.parametrize("strategy", [None, STRATEGIES.Default(), STRATEGIES.SimpleParallel()], ids=str)
 def test_s0_10_to_s0_14_vectors_and_matrices_mixed(strategy):
     some = tables()

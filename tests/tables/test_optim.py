@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from autobatch import EmbeddingTable, SparseRows, grad, lookup
+from autobatch import EmbeddingTable, SparseRows, grad
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.optim import FTRL, SGD, Adagrad, Adam, AdamW, RMSProp, RowWiseAdagrad
 from tests import naive
@@ -64,18 +64,6 @@ Pair = collections.namedtuple("Pair", "w b")
 
 def make(shape, dtype=np.float64):
     return RANDOM.standard_normal(shape).astype(dtype)
-
-
-def test_seed_s0_21_one_step_on_the_rows_that_were_read():
-    table = EmbeddingTable(np.zeros((4, 4), np.float32))
-    adjoint = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
-    gradient = grad(lambda t: (lookup(t, np.array([1, 3, 4]) - 1) * adjoint).sum())(table)
-    np.testing.assert_array_equal(gradient.rows, adjoint)
-    assert gradient.ids.tolist() == [0, 2, 3]
-    opt = SGD(lr=0.1)
-    opt.update(table, gradient, opt.init(table))
-    expected = [[-0.1, -0.2, -0.3, -0.4], [0] * 4, [-0.5, -0.6, -0.7, -0.8], [-0.9, -1.0, -1.1, -1.2]]
-    np.testing.assert_allclose(table.weights, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("opt", "oracle", "options", "dtype"), KINDS)

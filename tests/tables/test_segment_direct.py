@@ -76,30 +76,10 @@ def test_what_is_wrong_goes_the_long_way_and_raises(form, value, match):
         ab.segment_sum(rows, **{form: value})
 
 
-def test_segments_beyond_their_number_and_another_number_than_is_described():
-    rows = np.ones((3, 2))
-    with pytest.raises(IndexError, match="outside 2 segments"):
-        ab.segment_sum(rows, np.array([0, 1, 2]), num_segments=2)
-    with pytest.raises(ValueError, match="num_segments=2, but 1 segments"):
-        ab.segment_sum(rows, offsets=np.array([0, 3]), num_segments=2)
-    with pytest.raises(IndexError, match="expected sorted ids"):
-        ab.segment_sum(rows, np.array([1, 0, 1]), sorted=True)
-
-
 def test_segments_of_which_there_are_too_many_for_the_short_way():
     with inspect.replaced(direct_calls, _MOST=2):
         assert direct("sum", np.ones((3, 2)), "segment_ids", np.array([0, 1, 1]), None) is not None
         assert direct("sum", np.ones((3, 2)), "segment_ids", np.array([0, 1, 2]), None) is None
-
-
-def test_s3_22_the_fused_form_is_a_bag():
-    table, ids, weights = RANDOM.standard_normal((5, 3)), np.array([4, 0, 4]), RANDOM.random(3)
-    for data in (table, ab.EmbeddingTable(table)):
-        out = ab.segment_sum(data, offsets=np.array([0, 1, 1, 3]), ids=ids, weights=weights)
-        expected = ab.segment_sum(table[ids], [0, 2, 2], weights=weights, num_segments=3)
-        np.testing.assert_allclose(out, expected, rtol=1e-12)
-    with pytest.raises(IndexError, match="id 5 at position 1"):
-        ab.segment_sum(table, offsets=np.array([0, 1, 3]), ids=np.array([0, 5, 9]))
 
 
 def test_what_is_read_and_written_is_left_alone_around_it():

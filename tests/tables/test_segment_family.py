@@ -128,20 +128,6 @@ def test_gradients_of_gradients(mode):
     np.testing.assert_allclose(ab.grad(slope)(x), naive.numeric_gradient(slope, x), 1e-4, 1e-4)
 
 
-@pytest.mark.parametrize("zeros", [0, 1, 2, 3])
-def test_the_gradient_of_the_gradient_of_a_product_with_zeros(zeros):
-    x, w = RANDOM.standard_normal((6, 2)), RANDOM.standard_normal((6, 2))
-    x[:zeros, 0] = 0
-
-    def slope(x):
-        def loss(x):
-            return (ab.segment_prod(x, [1, 0, 1, 1, 0, 1]) * np.array([[1.0, 2.0], [3.0, 4.0]])).sum()
-
-        return (ab.grad(loss)(x) * w).sum()
-
-    np.testing.assert_allclose(ab.grad(slope)(x), naive.numeric_gradient(slope, x), 1e-5, 1e-6)
-
-
 @pytest.mark.parametrize("zeros", [0, 1, 3])
 def test_gradients_of_any_order_of_a_product(zeros):
     x, of = RANDOM.standard_normal((6, 2)), [1, 0, 1, 1, 0, 1]

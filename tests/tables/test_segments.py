@@ -9,16 +9,13 @@ import pytest
 import autobatch as ab
 from autobatch import (
     EmbeddingTable,
-    SparseRows,
     grad,
     lengths_to_offsets,
     lengths_to_segment_ids,
     segment_ids_to_lengths,
-    segment_mean,
     segment_sum,
 )
 from autobatch.errors import BadIdError, DTypeError, ShapeError
-from tests import naive
 
 RANDOM = np.random.default_rng(5)
 DATA = np.array([[1, 2], [11, 5], [3, 3], [11, 9]])
@@ -26,10 +23,6 @@ DATA = np.array([[1, 2], [11, 5], [3, 3], [11, 9]])
 
 def make(shape, dtype=np.float64):
     return (RANDOM.standard_normal(shape) * 10).astype(dtype)
-
-
-def test_seed_s3_13_the_first_dimension_only():
-    assert segment_sum(DATA, [0, 0, 1, 1]).tolist() == [[12, 7], [14, 12]]
 
 
 def test_seed_s3_08_and_s3_09_lengths_and_segment_ids():
@@ -46,18 +39,6 @@ def test_s3_14_and_s3_21_up_to_the_greatest_id():
     assert segment_sum(DATA, [0, 2, 2, 2]).tolist() == [[1, 2], [0, 0], [25, 17]]
     assert segment_sum(DATA, [2, 0, 2, 2]).tolist() == [[11, 5], [0, 0], [15, 14]]
     assert segment_sum(DATA[:0], []).shape == (0, 2)
-
-
-def test_gradients_of_weights_and_of_a_table():
-    table, weights, ids = make((6, 2)), make(4), np.array([5, 1, 5, 0])
-
-    def loss(table, weights):
-        return (segment_mean(table, lengths=[3, 1], ids=ids, weights=weights) ** 2).sum()
-
-    sparse, found = grad(loss, (0, 1))(EmbeddingTable(table), weights)
-    assert isinstance(sparse, SparseRows)
-    np.testing.assert_allclose(sparse.to_dense(), naive.numeric_gradient(lambda t: loss(t, weights), table), 1e-5, 1e-5)
-    np.testing.assert_allclose(found, naive.numeric_gradient(lambda w: loss(table, w), weights), 1e-4, 1e-4)
 
 
 @pytest.mark.parametrize(

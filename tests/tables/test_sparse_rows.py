@@ -164,7 +164,7 @@ def test_gradients_of_scatters(weight):
         (lambda: ab.scatter_add(3.0, [0], [1.0]), ShapeError, "data is a single number"),
         (lambda: ab.scatter_add(DATA, [0.5], [[1.0, 1.0]]), DTypeError, "ids have dtype float64"),
         (lambda: ab.scatter_add(np.arange(3), [0], [1.5]), DTypeError, "rows have dtype float64, which int64"),
-        (lambda: ab.scatter_add(DATA, [0], [[1.0, 1.0]], out=np.ones(3)), ShapeError, r"out is not an array of shape"),
+        (lambda: ab.scatter_add(DATA, [0], [[1.0, 1.0]], out=np.ones(3)), ShapeError, r"out is float64 of shape"),
         (lambda: ab.scatter_weighted_sum(DATA, 1.0, [0], [[1.0, 1.0]]), ShapeError, "1 arguments after ids"),
         (lambda: ab.gather(DATA, [4]), BadIdError, "id 4 at position 0"),
         (lambda: ab.gather(3.0, [0]), ShapeError, "data is a single number"),

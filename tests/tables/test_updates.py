@@ -203,28 +203,6 @@ def test_s0_19_backward_and_update_make_no_gradient_of_the_table():
     assert peak < table.nbytes / 20
 
 
-def test_s3_23_sparse_ftrl_and_sparse_adagrad():
-    """The gradient of a fused sum, applied to the rows that it names and no others."""
-    start, ids, lengths = make((6, 3)), np.array([4, 1, 4, 0]), [3, 1]
-    for opt, oracle, options in [
-        (FTRL(0.5, 1.0, 0.1, 0.2), naive.ftrl, {"lr": 0.5, "l1": 0.1, "l2": 0.2}),
-        (Adagrad(0.1), naive.adagrad, {"lr": 0.1}),
-    ]:
-        table = ab.EmbeddingTable(start.copy())
-        state, dense = opt.init(table), []
-        for _ in range(3):
-            ct = make((2, 3))
-            gradient = ab.grad(lambda t, ct=ct: (ab.segment_sum(t, lengths=lengths, ids=ids) * ct).sum())(table)
-            dense.append(naive.scatter_add(ct[[0, 0, 0, 1]], ids, 6))
-            _, state = opt.update(table, gradient, state)
-        expected = oracle(start, dense, **options)
-        np.testing.assert_allclose(table.weights[[0, 1, 4]], expected[[0, 1, 4]], 1e-10)
-        np.testing.assert_array_equal(table.weights[[2, 3, 5]], start[[2, 3, 5]])
-    opt, table = FTRL(0.5, l1=100.0), ab.EmbeddingTable(start.copy())
-    opt.update(table, ab.SparseRows([2], make((1, 3)), 6), opt.init(table))
-    assert (table.weights[2] == 0).all()
-
-
 class Backwards:
     """A table that is no array: its rows lie in the opposite order."""
 

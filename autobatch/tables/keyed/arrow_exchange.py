@@ -26,7 +26,7 @@ def _lists(rows: np.ndarray) -> Any:
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(rows).reshape(-1)), rows.shape[1])
 
 
-def blocks_of_arrow(table: Any, dim: int, dtype: np.dtype) -> list[StoredBlock]:
+def blocks_of_arrow(table: object, dim: int, dtype: np.dtype) -> list[StoredBlock]:
     """The contents of an Arrow table as blocks; missing versions and counts are 0.
 
     Raises:

@@ -226,7 +226,7 @@ class Vocabulary:
         """The number of bytes of the strings and of the dict that holds them."""
         return sys.getsizeof(self._numbers) + sum(map(sys.getsizeof, self._numbers))
 
-    def __eq__(self, other: Any) -> bool:
+    def __eq__(self, other: object) -> bool:
         if not isinstance(other, Vocabulary):
             return NotImplemented
         return self._numbers == other._numbers

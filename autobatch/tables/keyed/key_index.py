@@ -4,6 +4,7 @@ import numpy as np
 
 from autobatch.core.threads import run_parts, split_work
 from autobatch.kernels import hash_table as kernels
+from autobatch.kernels.simd_rows import LINE
 from autobatch.tables.keyed.growing_arrays import Reserved
 from autobatch.tables.row_access import read_cost
 
@@ -12,7 +13,6 @@ _GROWTH = 1.25  # growth factor of the slots, so that the load is never much bel
 _AT_FIRST = 0.5  # load after a growth for many keys at once
 _MOVED = 32  # slots to move for each new key while the index grows
 _AT_ONCE = 1 << 13  # slots to move at least, and the most for one kernel call
-_KEY_BYTES = 64  # bytes read from memory to find a key: one cache line
 
 
 class KeyIndex:
@@ -56,7 +56,7 @@ class KeyIndex:
         found: list[int] = []
         run_parts(
             lambda part: found.append(int(kernels.find_rows(keys, self.array, self.form, special, out, *part))),
-            split_work(len(keys), read_cost(len(keys), _KEY_BYTES, self.nbytes)),
+            split_work(len(keys), read_cost(len(keys), LINE, self.nbytes)),  # a key is in one line
         )
         return out, sum(found)
 

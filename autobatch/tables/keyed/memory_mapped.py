@@ -89,11 +89,11 @@ class SortedRows:
         """Always 1, since nothing changes."""
         return 1
 
-    def changed_since(self, *_: Any) -> None:
+    def changed_since(self, *_: object) -> None:
         """None: changes are not logged."""
         return
 
-    def _refused(self, *_: Any, **__: Any) -> NoReturn:
+    def _refused(self, *_: object, **__: object) -> NoReturn:
         raise UnsupportedError("this EmbeddingVariable is mapped, for look-ups only; restore without mapped=True")
 
     stage = stage_removal = commit = begin = settle = add_slot = putting = _refused

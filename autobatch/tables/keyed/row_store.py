@@ -298,7 +298,7 @@ class RowStore:
 
     # Slots of optimisers.
 
-    def add_slot(self, name: str, fill: float, dtype: Any, width: int, token: int) -> None:
+    def add_slot(self, name: str, fill: float, dtype: object, width: int, token: int) -> None:
         """Create a slot, or replace it: of every row, which the log of changes does not hold, and is discarded for."""
         memory = self._reserve(f"slot-{name}", len(self.rows), width, dtype)
         memory.ensure(max(self.high, 1))
