@@ -23,9 +23,10 @@ else:  # what signatures show: NumPy's are unions, which `help` and `?` write ou
     ArrayLike.__module__ = DTypeLike.__module__ = "numpy.typing"
 
 _CELL = "padding:1px 10px;text-align:left;vertical-align:top;font-family:monospace;white-space:pre"
+SHOWN_ROWS = 8  # in a notebook, where each value has a few lines
 
 
-def shown_value(value: Any) -> str:
+def shown_value(value: object) -> str:
     """A value as short text; large arrays are summarised.
 
     >>> shown_value(np.zeros(100))
@@ -46,7 +47,7 @@ def wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, min(columns(), 100), subsequent_indent=indent, break_on_hyphens=False)
 
 
-def few_rows(value: Any, *arrays: Any) -> str:
+def few_rows(value: object, *arrays: object) -> str:
     """`repr(value)`, with at most six rows of each array in it; `arrays`: those in it.
 
     >>> few_rows({"w": np.arange(7.0)}), few_rows(np.zeros((9, 1))).count("[0.]")
@@ -78,11 +79,11 @@ def shown_bytes(count: float) -> str:
     return f"{count:.1f} GB"
 
 
-def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]], more: str = "") -> str:
+def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]], count: int = 0) -> str:
     """An HTML table with a caption.
 
     Args:
-        head: column names; rows: values, strings shown unchanged; more: a line below, such as on rows left out.
+        head: column names; rows: values, strings shown unchanged; count: the rows that there are with those left out.
 
     >>> html_table("none", ["id"], [])
     '<div><div><b>none</b></div><table><thead><tr><th>id</th></tr></thead><tbody></tbody></table></div>'
@@ -91,7 +92,7 @@ def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]],
     shown = [[each if isinstance(each, str) else shown_value(each) for each in row] for row in rows]
     cells = ["".join(f'<td style="{_CELL}">{html.escape(each)}</td>' for each in row) for row in shown]
     body = "".join(f"<tr>{row}</tr>" for row in cells)
-    below = f"<div>{html.escape(more)}</div>" if more else ""
+    below = f"<div>and {count - len(cells)} more</div>" if count > len(cells) else ""
     return (
         f"<div><div><b>{html.escape(caption)}</b></div><table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{body}</tbody></table>{below}</div>"

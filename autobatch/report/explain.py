@@ -48,7 +48,7 @@ _TRIED = 8  # examples that are collated to see whether a batch can be made of t
 _USAGE = "ab.explain(f, examples, name=shared), or ab.explain(f, batch, …)"
 
 
-def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
+def explain(f: Callable[..., Any], *args: object, **shared: object) -> Report:
     """Run `ab.map(f, *args, **shared)` and report how each line of `f` ran; `print` the report to read it.
 
     With a `MaskedBatch` or `PackedBatch` among the arguments, or inside of one, `ab.batch(f)(*args, **shared)` runs
@@ -113,7 +113,7 @@ def explain(f: Callable[..., Any], *args: Any, **shared: Any) -> Report:
     return watched.report(f)
 
 
-def _warm_up(f: Any, args: Sequence[Any], shared: dict[str, Any], call: Callable[[], Any]) -> list[float]:
+def _warm_up(f: object, args: Sequence[Any], shared: dict[str, Any], call: Callable[[], Any]) -> list[float]:
     """The seconds of a few calls, whose changes are undone; none if the call has effects that cannot be undone."""
     gradient = getattr(f, "_ab_differentiated", None)
     roots = [f if gradient is None else gradient.function, args, shared]
@@ -182,7 +182,7 @@ class WatchedCalls:
         self.no_batch = ""
         self.times: list[float] = []
 
-    def report(self, f: Any = None) -> Report:
+    def report(self, f: object = None) -> Report:
         """A report of all observations; by default of the function that was called last."""
         last = self.ran[-1] if self.ran else Ran("fly" if self.examples == 0 else "loop", "", f, Stats(), {})
         stats = _summed_stats([each.stats for each in self.ran]) if len(self.ran) > 1 else last.stats
@@ -282,7 +282,7 @@ def _name(function: Any) -> str:
     return str(getattr(function, "__qualname__", type(function).__name__))
 
 
-def _code(function: Any) -> Any:
+def _code(function: object) -> Any:
     """The code object of the user's function, or None."""
     while True:
         inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
@@ -324,7 +324,7 @@ def _is_inside(section: Section, other: Section) -> bool:
     return within and (section.first, section.last) != (other.first, other.last)
 
 
-def _shares(watched: WatchedCalls, facts: Facts, code: Any, stats: Stats) -> dict[str, tuple[Line, ...]]:
+def _shares(watched: WatchedCalls, facts: Facts, code: object, stats: Stats) -> dict[str, tuple[Line, ...]]:
     """The report's `lines` and `overheads`; the largest of them has a reason."""
     profile = watched.profile
     total = profile.seconds - profile.figures_of(PREPARING).seconds or 1.0
@@ -346,7 +346,7 @@ def _shares(watched: WatchedCalls, facts: Facts, code: Any, stats: Stats) -> dic
     return {"lines": tuple(lines), "overheads": tuple(overheads)}
 
 
-def _lines(watched: WatchedCalls, facts: Facts, code: Any, stats: Stats, total: float) -> Iterator[Line]:
+def _lines(watched: WatchedCalls, facts: Facts, code: object, stats: Stats, total: float) -> Iterator[Line]:
     """The lines of the report, of each function that ran."""
     way = facts.way
     profile = watched.profile

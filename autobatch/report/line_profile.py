@@ -211,7 +211,7 @@ class LineProfile:
         method, thread = kind.__dict__[name], threading.get_ident()
 
         @functools.wraps(method)
-        def replaced(*args: Any, **kwargs: Any) -> Any:
+        def replaced(*args: object, **kwargs: object) -> Any:
             call = functools.partial(method, *args, **kwargs)
             return run(call) if threading.get_ident() == thread else call()
 
@@ -256,7 +256,7 @@ class LineProfile:
 
     # Trace functions, which the interpreter calls.
 
-    def _on_call(self, frame: FrameType, event: str, argument: Any) -> Any:
+    def _on_call(self, frame: FrameType, event: str, argument: object) -> Any:
         now = time.perf_counter()
         code = frame.f_code
         known = self._kinds.get(id(code))
@@ -278,7 +278,7 @@ class LineProfile:
         self._resume()
         return out
 
-    def _on_line(self, frame: FrameType, event: str, argument: Any) -> Any:
+    def _on_line(self, frame: FrameType, event: str, argument: object) -> Any:
         if event == "line":
             now = time.perf_counter()
             self._charge(now)
@@ -309,7 +309,7 @@ class LineProfile:
         self._quiet += quiet
         began = self._last
 
-        def on_return(frame: FrameType, event: str, argument: Any) -> Any:
+        def on_return(frame: FrameType, event: str, argument: object) -> Any:
             if event == "return":
                 now = time.perf_counter()
                 then(argument, now - began, now)
@@ -335,7 +335,7 @@ def _launch(profile: LineProfile, frame: FrameType) -> Any:
     place: Place = getattr(sig, "where", LIBRARY)  # a call merged from others may belong to more than one line
     at, made = launches._at, launches._number
 
-    def then(count: Any, seconds: float, now: float) -> None:
+    def then(count: object, seconds: float, now: float) -> None:
         if not isinstance(count, int):  # it raised
             return
         figures = profile.figures_of(place)
@@ -377,7 +377,7 @@ def _block(profile: LineProfile, frame: FrameType) -> Any:
     lines = [line for _, _, line in body.co_lines() if line is not None]
     place = (body.co_filename, min(lines))
 
-    def then(results: Any, seconds: float, now: float) -> None:
+    def then(results: object, seconds: float, now: float) -> None:
         figures = profile.figures_of(place)
         figures.last = max(figures.last, *lines)
         _add_results(profile, figures, results, frame.f_locals["region"].count)
@@ -389,7 +389,7 @@ def _block(profile: LineProfile, frame: FrameType) -> Any:
 def _scan(profile: LineProfile, frame: FrameType) -> Any:
     """Observe that the remaining steps of a loop ran as one op."""
 
-    def then(results: Any, seconds: float, now: float) -> None:
+    def then(results: object, seconds: float, now: float) -> None:
         _add_results(profile, profile.figures_of(profile._place), results, 1)
         profile._charge(now, "launch", "the steps of a loop")
 
@@ -402,7 +402,7 @@ def _op(profile: LineProfile, frame: FrameType) -> Any:
     if place[0] == "" or active_trace() is not None:  # recorded ops are counted when they are launched
         return None
 
-    def then(result: Any, seconds: float, now: float) -> None:
+    def then(result: object, seconds: float, now: float) -> None:
         if isinstance(result, np.ndarray):
             _add_results(profile, profile.figures_of(place), result, len(result) if result.ndim else 1)
             profile._charge(now, "launch", name)
@@ -410,7 +410,7 @@ def _op(profile: LineProfile, frame: FrameType) -> Any:
     return profile._until_return(then, place, quiet=0)
 
 
-def _add_results(profile: LineProfile, figures: Figures, results: Any, count: int) -> None:
+def _add_results(profile: LineProfile, figures: Figures, results: object, count: int) -> None:
     arrays: list[Any] = [each.data if isinstance(each, MaskedBatch) else each for each in leaves(results)]
     figures.nbytes += sum(getattr(each, "nbytes", 0) for each in arrays)
     figures.launches += 1
@@ -423,7 +423,7 @@ def _compiled(profile: LineProfile, frame: FrameType) -> Any:
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     place = LIBRARY if code is None else (code.co_filename, code.co_firstlineno)
 
-    def then(results: Any, seconds: float, now: float) -> None:
+    def then(results: object, seconds: float, now: float) -> None:
         profile.figures_of(place).compiled = True
         profile._charge(now, "compiled", getattr(function, "__name__", "function"))
 

@@ -64,7 +64,7 @@ def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: boo
     return "\n".join(_marked(_plain(function)))
 
 
-def _plain(function: Any) -> FunctionType:
+def _plain(function: object) -> FunctionType:
     while not isinstance(function, FunctionType):
         if isinstance(function, MethodType):
             function = function.__func__

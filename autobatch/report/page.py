@@ -117,7 +117,7 @@ def _source(report: "Report") -> str:
     if not rows:
         return ""
     head = "<tr><td>line</td><td>ms</td><td>%</td><td>times</td><td></td><td></td></tr>"
-    legend = "".join(f'<span><span class="how {kind}">&nbsp;</span>{says}</span>' for kind, says in _MEANINGS.items())
+    legend = "".join(f'<span><span class="how {tone}">&nbsp;</span>{says}</span>' for tone, says in _MEANINGS.items())
     legend += "<span>bar: share of the time</span>"
     table = f'<div class="scroll"><table class="source">{head}{"".join(rows)}</table></div>'
     return f'<div class="legend">{legend}</div>{table}'

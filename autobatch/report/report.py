@@ -325,8 +325,8 @@ def _folded(rows: Iterable[Launch]) -> list[Launch]:
     """Merge rows of one op that differ only in sizes of examples, with ranges of sizes; most expensive first."""
     alike: dict[tuple[str, str], list[Launch]] = {}
     for row in rows:
-        kind = _OWN_SHAPE.sub(lambda shape: _SIZE.sub("\0", shape[0]), row.signature)
-        alike.setdefault((row.op, kind), []).append(row)
+        pattern = _OWN_SHAPE.sub(lambda shape: _SIZE.sub("\0", shape[0]), row.signature)
+        alike.setdefault((row.op, pattern), []).append(row)
     out = []
     for (op, text), same in alike.items():
         shapes = zip(*(_SIZE.findall(",".join(_OWN_SHAPE.findall(row.signature))) for row in same), strict=True)
@@ -369,8 +369,8 @@ def _label(span: Span) -> str:
 def _trace_events(spans: Sequence[Span], name: str) -> dict[str, Any]:
     """The timeline in the Trace Event Format of Chrome's tracing, as complete events ("X"); `name` is the process's."""
     events: list[Any] = [{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": name or "autobatch"}}]
-    for at, kind in enumerate(_TRACKS):
-        events.append({"name": "thread_name", "ph": "M", "pid": 1, "tid": at, "args": {"name": kind}})
+    for at, track in enumerate(_TRACKS):
+        events.append({"name": "thread_name", "ph": "M", "pid": 1, "tid": at, "args": {"name": track}})
     for span in spans:
         where = {"file": span.place[0], "line": span.place[1]} if span.place[0] else {}
         event = {"name": _label(span), "cat": span.kind, "ph": "X", "pid": 1, "tid": _TRACKS.index(span.kind)}

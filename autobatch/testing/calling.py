@@ -37,19 +37,19 @@ class Padding:
     """The contents of the padding.
 
     Attributes:
-        kind: the values: "given" (the user's padding value), "high" or "low".
+        filling: the values: "given" (the user's padding value), "high" or "low".
         extra: the number of positions beyond the longest example.
         least: the minimum padded size, by dimension.
     """
 
-    kind: str = "given"
+    filling: str = "given"
     extra: int = 0
     least: tuple[tuple[int, int], ...] = ()
 
     def __str__(self) -> str:
         text = {"given": "", "high": "large values in the padding", "low": "large negative values in the padding"}
         extra = f"padded {self.extra} positions further" if self.extra else ""
-        return ", ".join(each for each in (text[self.kind], extra) if each)
+        return ", ".join(each for each in (text[self.filling], extra) if each)
 
 
 def example_arguments(examples: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -84,17 +84,17 @@ class _ArgumentLeaf:
                 )
             self.values = np.concatenate([x.ravel() for x in arrays])
 
-    def filler(self, kind: str, padding: object) -> Any:
+    def filler(self, filling: str, padding: object) -> Any:
         """A padding value unlike the user's, but plausible: an integer, which may be an id, occurs in the examples."""
-        if kind == "given" or not self.values.size or self.dtype.kind not in "biufc":
+        if filling == "given" or not self.values.size or self.dtype.kind not in "biufc":
             return np.asarray(padding).astype(self.dtype) if self.dtype.kind in "biufc" else 0
         if self.dtype.kind == "b":
-            return kind == "high"
+            return filling == "high"
         if self.dtype.kind in "iu":
-            return self.values.max() if kind == "high" else self.values.min()
+            return self.values.max() if filling == "high" else self.values.min()
         finite = np.abs(self.values[np.isfinite(self.values)])
         size = 10 * float(finite.max(initial=0.0)) + 3.0
-        return self.dtype.type(size if kind == "high" else -size)
+        return self.dtype.type(size if filling == "high" else -size)
 
 
 class Convention:
@@ -155,7 +155,7 @@ class Convention:
         if layout is None and collate is None:
             layout = _layout_of(batched, parameters[: self._count])
         self._read(parameters[self._count :], shared, batched, collate is not None)
-        kinds = {kind for _, kind, _ in self._extra}
+        kinds = {meaning for _, meaning, _ in self._extra}
         self.layout = layout or ("packed" if kinds & {"offsets", "segments"} else "padded")
         self.knows_padding = self.layout == "padded" and bool(kinds)
         if self.knows_padding and not self._ragged():
@@ -209,9 +209,9 @@ class Convention:
                 continue  # a mask of pairs of positions, as in torch's layers
             if name in shared or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
                 continue
-            kind, leaf = self._meaning(name)
-            if kind and not collates:
-                self._extra.append((name, kind, leaf))
+            meaning, leaf = self._meaning(name)
+            if meaning and not collates:
+                self._extra.append((name, meaning, leaf))
             elif not optional and not collates:
                 raise UnsupportedError(
                     f"{_name(f)} takes {name!r}, beside {self._count} argument{'s' * (self._count > 1)} of an example; "
@@ -222,12 +222,12 @@ class Convention:
 
     def _meaning(self, name: str) -> tuple[str, int]:
         """The meaning of a further parameter, and its leaf; ("", 0) for an unknown one."""
-        for word, kind in _WORDS.items():
+        for word, meaning in _WORDS.items():
             prefix = name.removesuffix(word).removesuffix("_")
             if name == word or (name.endswith(f"_{word}") and prefix in _WHOLE_BATCH and prefix not in self.arguments):
-                return kind, self._first_leaf(None)
+                return meaning, self._first_leaf(None)
             if name.endswith(f"_{word}") and prefix in self.arguments:
-                return kind, self._first_leaf(self.arguments.index(prefix))
+                return meaning, self._first_leaf(self.arguments.index(prefix))
         return "", 0
 
     def _first_leaf(self, argument: int | None) -> int:
@@ -315,7 +315,7 @@ class Convention:
                 new[i] if i in new else self.framework.array(data[i], leaf.like) if leaf.is_array else data[i]
                 for i, leaf in enumerate(self._leaves)
             ]
-            more = {name: self._extra_argument(kind, leaf, examples, padding, name) for name, kind, leaf in self._extra}
+            more = {name: self._extra_argument(what, leaf, examples, padding, name) for name, what, leaf in self._extra}
             return unflatten(self._structure, values), more
 
         return PackedArguments((), [(data[i], self._leaves[i].like) for i in self._floats], rebuild, split)
@@ -337,9 +337,9 @@ class Convention:
         for axis, size in enumerate(leaf.sizes):
             longest = max((shape[axis] for shape in shapes or leaf.shapes), default=0)
             whole.append(longest if size is None else max(longest, least.get(size, 0)) + padding.extra)
-        kind = padding.kind if self._told_of(leaf) else "given"
-        filler = leaf.filler(kind, self._padding)
-        if self.poisons_with_nan and kind == "high" and leaf.dtype.kind == "f":
+        meaning = padding.filling if self._told_of(leaf) else "given"
+        filler = leaf.filler(meaning, self._padding)
+        if self.poisons_with_nan and meaning == "high" and leaf.dtype.kind == "f":
             filler = np.nan
         out = np.full((len(column), *whole), filler, leaf.dtype)
         for b, x in enumerate(column):
@@ -352,7 +352,7 @@ class Convention:
         return bool(known) and {size for size in leaf.sizes if size is not None} <= known
 
     def _extra_argument(
-        self, kind: str, at: int, examples: Sequence[tuple[Any, ...]], padding: Padding | None, name: str = ""
+        self, meaning: str, at: int, examples: Sequence[tuple[Any, ...]], padding: Padding | None, name: str = ""
     ) -> Any:
         leaf = self._leaves[at]
         shapes = [np.shape(self.source.numpy(leaves(example)[at])) for example in examples]
@@ -360,19 +360,19 @@ class Convention:
         lengths = np.array([[shape[axis] for axis in axes] for shape in shapes], np.int64).reshape(
             len(shapes), len(axes)
         )
-        if kind in ("offsets", "segments"):
+        if meaning in ("offsets", "segments"):
             first = np.array([shape[0] for shape in shapes], np.int64)
-            if kind == "segments":
+            if meaning == "segments":
                 return self.framework.array(np.repeat(np.arange(len(first)), first))
             offsets = np.concatenate([[0], np.cumsum(first)])
             return self.framework.array(offsets.astype(np.int32) if name.endswith("cu_seqlens") else offsets)
-        if kind == "lengths":
+        if meaning == "lengths":
             return self.framework.array(lengths[:, 0] if len(axes) == 1 else lengths)
         whole = self._padded(leaf, [np.zeros(shape) for shape in shapes], padding or Padding()).shape
         mask = np.zeros((len(shapes), *whole[1 : axes[-1] + 2]), bool)
         for b, shape in enumerate(shapes):
             mask[corner(b, shape[: axes[-1] + 1])] = True
-        if kind == "padding":
+        if meaning == "padding":
             return self.framework.array(~mask)
         return self.framework.array(mask.astype(np.int64) if name.endswith("attention_mask") else mask)
 

@@ -7,7 +7,7 @@ it promotes weakly.
 
 import dataclasses
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from autobatch.core.pytree import attributes, children_of, flatten, is_node, step_to
 
 _RTOL = {2: 1e-2, 4: 1e-4, 8: 1e-9, 16: 1e-9}  # by the itemsize of a real number
+_SHOWN = 3  # differences in one message
 _FLOOR = {2: 1e-3, 4: 1e-6, 8: 1e-13, 16: 1e-13}
 
 
@@ -54,6 +55,12 @@ def compare(expected: object, actual: object, path: str = "result", precision: i
     []
     """
     return list(_differences(expected, actual, path, precision))
+
+
+def first_of(differences: Sequence[object]) -> list[str]:
+    """The lines of a message on the first differences, and on how many more there are."""
+    more = [f"    and {len(differences) - _SHOWN} more"] if len(differences) > _SHOWN else []
+    return [*(f"    {each}" for each in differences[:_SHOWN]), *more]
 
 
 def _differences(expected: Any, actual: Any, path: str, precision: int) -> Iterator[Difference]:
@@ -191,7 +198,7 @@ def _is_array(x: object) -> bool:
     return isinstance(x, np.ndarray | np.generic)
 
 
-def _typed(x: Any) -> str:
+def _typed(x: object) -> str:
     if isinstance(x, np.ndarray):
         return f"array of shape {x.shape}, {x.dtype}"
     text = repr(x)

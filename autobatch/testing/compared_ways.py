@@ -358,15 +358,12 @@ def _not_in_lock_step(f: Callable[..., Any], columns: list[list[Any]], shared: d
 
 
 def _not_recorded(f: Callable[..., Any], columns: list[list[Any]], shared: dict[str, Any]) -> str:
-    for _ in range(_MAPS):  # the first examples run, so that the recorder knows what their blocks are given
+    for _ in range(3):  # the first examples run, so that the recorder knows what their blocks are given
         with options(way="fly"):
             _, stats = map_with_stats(f, *fresh(columns), **fresh(shared))
         if stats.recorded:
             return ""
     return stats.looped or why_not_recorded(f) or "no example is like those that its recorder is for"
-
-
-_MAPS = 3
 
 
 def _not_written(f: Callable[..., Any], columns: list[list[Any]], shared: dict[str, Any]) -> str:

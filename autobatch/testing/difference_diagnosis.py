@@ -34,7 +34,7 @@ class _Evidence:
 
 def diagnosis(pair: Pair, found: BatchDiffersError) -> list[str]:
     """Lines of text: the experiments, their results, and a conclusion."""
-    if not found.examples or found.kind == "error":
+    if not found.examples or found.what == "error":
         return []
     place = found.place or 0
     seen = _Experiments(pair, found, place)
@@ -64,7 +64,7 @@ class _Experiments:
         columns = list(zip(*convention.lengths(found.examples), strict=True))
         self.least = tuple((size, max(column) + found.padding.extra) for size, column in enumerate(columns))
         self.padded = Padding(least=tuple((size, most + 2) for size, most in self.least))
-        self.same_width = Padding(found.padding.kind, least=self.least)
+        self.same_width = Padding(found.padding.filling, least=self.least)
 
     def result(self, examples: Sequence[Any], padding: Padding, place: int = 0) -> Any:
         """The result of one example; the exception if it raises."""
@@ -132,7 +132,7 @@ class _Experiments:
     def reads_values(self) -> bool:
         """True if the values in the padding change the result, not only its amount."""
         width = self.padded.least
-        high, low = (self.result([self.example], Padding(kind, least=width)) for kind in ("high", "low"))
+        high, low = (self.result([self.example], Padding(filling, least=width)) for filling in ("high", "low"))
         return self.differ(high, low)
 
     def is_mean_over_padding(self) -> bool:
@@ -165,7 +165,7 @@ class _Experiments:
     def shift(self, further: int) -> Any:
         """The change of the result by high values in so much more padding; None if low values change it differently."""
         width = tuple((size, most + further) for size, most in self.least)
-        runs = [self.result([self.example], Padding(kind, least=width)) for kind in ("high", "given", "low")]
+        runs = [self.result([self.example], Padding(filling, least=width)) for filling in ("high", "given", "low")]
         if any(isinstance(x, Exception) for x in runs):
             return None
         high, plain, low = (np.concatenate([np.ravel(x).astype(np.float64) for x in leaves(run)]) for run in runs)
@@ -176,9 +176,9 @@ class _Experiments:
     def moved(self) -> str:
         """The elements of an element-wise result that change with the padding: "all", those at the "end", or ""."""
         own = self.pair.convention.lengths([self.example])[0]
-        kind = "high" if self.pair.convention.knows_padding else "given"
+        filling = "high" if self.pair.convention.knows_padding else "given"
         plain = self.pair.reference(self.example)
-        padded = self.result([self.example], Padding(kind, least=self.padded.least))
+        padded = self.result([self.example], Padding(filling, least=self.padded.least))
         if isinstance(padded, Exception):
             return ""
         for at, (x, y) in enumerate(zip(leaves(plain), leaves(padded), strict=True)):
@@ -228,7 +228,7 @@ def _conclusion(pair: Pair, found: BatchDiffersError, seen: _Evidence, runs: _Ex
             "the results come in another order than the examples, as after sorting by length: put them back "
             "(results[np.argsort(order)])"
         )
-    if found.kind == "gradient":
+    if found.what == "gradient":
         return _of_gradients(pair, found, seen)
     if seen.alone:
         return _of_one_example(pair, found)

@@ -22,7 +22,7 @@ from autobatch.core.formatting import html_table
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, OptionError, ShapeError, UnsupportedError
 from autobatch.lazy.example_map import examples_in
-from autobatch.testing.compare import Difference, coarsest, compare, largest_error
+from autobatch.testing.compare import Difference, coarsest, compare, first_of, largest_error
 from autobatch.testing.compared_ways import Compiled, ReferenceLoop, UnfitError, Way, default_ways, fresh, is_float
 from autobatch.testing.gradients import Gradients, check_directions, cotangents, gradients, shared_floats
 
@@ -156,8 +156,6 @@ def _sum(parts: Sequence[Any]) -> Any:
 
 
 __tracebackhide__ = True  # pytest then shows only the user's line and the message
-
-_SHOWN = 3  # differences in one message
 
 
 @dataclasses.dataclass(repr=False)
@@ -419,9 +417,7 @@ class _Run:
             else f"example {self.labels[place]} (at place {place} of its batch)"
         )
         lines = [f"{self.title} differs from the loop over the examples", f"  {where}:"]
-        lines += [f"    {difference}" for difference in wrong[:_SHOWN]]
-        if len(wrong) > _SHOWN:
-            lines.append(f"    and {len(wrong) - _SHOWN} more")
+        lines += first_of(wrong)
         if place is not None and not self.reference.repeats(self.order[place], place):
             lines.append(
                 "  called again with this example, the undecorated function itself gives another result: "
@@ -453,11 +449,11 @@ def _reported(errors: str | None) -> Iterator[None]:
 
 def assert_equivalent(
     f: Callable[..., Any],
-    *example_sequences: Any,
+    *example_sequences: object,
     grad: bool = True,
     central_differences: bool = True,
     errors: str | None = None,
-    **shared: Any,
+    **shared: object,
 ) -> EquivalenceReport:
     """Assert that `f` gives in every batched mode what the loop over the examples gives.
 

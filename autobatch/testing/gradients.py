@@ -15,7 +15,7 @@ from autobatch.autodiff import grad as derivatives
 from autobatch.autodiff.grad import value_and_grad
 from autobatch.core import parameter_trees
 from autobatch.core.config import seeded
-from autobatch.core.pytree import flatten, leaves, map_tree, unflatten
+from autobatch.core.pytree import leaves, map_tree, unflatten
 from autobatch.errors import OptionError
 from autobatch.rewrite.taped_forms import per_example_form
 from autobatch.tables.table import EmbeddingTable
@@ -91,7 +91,7 @@ _MOST = 64  # elements of one array that are perturbed, one by one
 
 
 @seeded()
-def check_grads(f: Callable[..., Any], *args: Any, eps: float = 1e-6, rtol: float = 1e-5, seed: int = 0) -> float:
+def check_grads(f: Callable[..., Any], *args: object, eps: float = 1e-6, rtol: float = 1e-5, seed: int = 0) -> float:
     """Assert that `ab.grad` of `f` agrees with central differences at `args`.
 
     Float outputs are contracted with random cotangents; every float array among the arguments is moved element by
@@ -245,38 +245,25 @@ class _Point:
     names: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.examples = [self._wide(example) for example in self.examples]
-        values, rebuild = shared_floats(self.shared)
-        self.shared = rebuild([_as_float64(x) for x in values])
+        self.examples = [map_tree(_as_float64, example) for example in self.examples]
         values, self._with_shared = shared_floats(self.shared)
+        self._values = [_as_float64(x) for x in values]
         for i, example in enumerate(self.examples):
             own = [x for x in leaves(example) if is_float(x)]
             self.floats += own
             self.names += [f"float {j} of example {i}" for j in range(len(own))]
         self._own = len(self.floats)
-        self._fixed = {i: x for i, x in enumerate(values) if not is_float(x) and type(x) is not EmbeddingTable}
-        self._tables = [type(x) is EmbeddingTable for i, x in enumerate(values) if i not in self._fixed]
-        self._count = len(values)
-        moved = [np.asarray(x) for i, x in enumerate(values) if i not in self._fixed]
+        moved = [np.asarray(x) for x in self._values if _moves(x)]
         self.floats += moved
         self.names += [f"float {j} of the shared arguments" for j in range(len(moved))]
         self._weights: list[list[Any]] = []
 
-    def _wide(self, example: tuple[Any, ...]) -> tuple[Any, ...]:
-        values, tree = flatten(example)
-        out: tuple[Any, ...] = unflatten(tree, [_as_float64(x) if is_float(x) else x for x in values])
-        return out
-
     def _arguments(self, floats: Sequence[Any]) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
         new = iter(floats)
-        examples = []
-        for example in self.examples:
-            values, tree = flatten(fresh(example))
-            examples.append(unflatten(tree, [next(new) if is_float(x) else x for x in values]))
-        tables = iter(self._tables)
+        examples = [map_tree(lambda x: next(new) if is_float(x) else x, fresh(example)) for example in self.examples]
         shared = [
-            self._fixed[i] if i in self._fixed else EmbeddingTable(next(new)) if next(tables) else next(new)
-            for i in range(self._count)
+            EmbeddingTable(next(new)) if type(x) is EmbeddingTable else next(new) if is_float(x) else x
+            for x in self._values
         ]
         return examples, self._with_shared(shared)
 
@@ -295,7 +282,7 @@ class _Point:
         examples, shared = self._arguments(self.floats)
         found = gradients(loop, self.f, loop.pack(examples), shared, self._weights)
         own = [g for each in found.examples for g in each]
-        common = [g for i, g in enumerate(found.shared) if i not in self._fixed]
+        common = [g for x, g in zip(self._values, found.shared, strict=True) if _moves(x)]
         return [np.asarray(g.to_dense() if hasattr(g, "to_dense") else g, np.float64) for g in [*own, *common]]
 
     def slope(self, value: float, direction: Sequence[Any], step: float) -> tuple[float, float] | None:
@@ -313,6 +300,11 @@ class _Point:
         if not np.isfinite(ahead + behind) or abs(ahead - behind) > 0.1 * max(abs(ahead), abs(behind)) + noise:
             return None
         return (ahead + behind) / 2, noise
+
+
+def _moves(x: object) -> bool:
+    """True for a shared argument that directions move."""
+    return is_float(x) or type(x) is EmbeddingTable
 
 
 def _as_float64(x: Any) -> Any:

@@ -26,7 +26,7 @@ class BatchDiffersError(Exception):
         examples: the batch; padding: the padding that was used.
         place: the index in the batch of the example that differs; None if it is a shared value.
         lines: descriptions of the differences.
-        kind: "value" (of the result), "gradient" or "error".
+        what: "value" (of the result), "gradient" or "error".
     """
 
     def __init__(
@@ -35,10 +35,10 @@ class BatchDiffersError(Exception):
         padding: Padding,
         place: int | None,
         lines: Sequence[str],
-        kind: str = "value",
+        what: str = "value",
     ) -> None:
         super().__init__(*lines)
-        self.examples, self.padding, self.place, self.lines, self.kind = examples, padding, place, lines, kind
+        self.examples, self.padding, self.place, self.lines, self.what = examples, padding, place, lines, what
 
 
 class Pair:
@@ -275,7 +275,7 @@ class Pair:
             raise BatchDiffersError(examples, padding, place, list(map(str, differences)), "gradient")
 
 
-def _is_floats(x: Any) -> bool:
+def _is_floats(x: object) -> bool:
     return isinstance(x, np.ndarray | np.generic) and x.dtype.kind == "f"
 
 
@@ -328,7 +328,7 @@ def modules_of(f: object) -> list[Any]:
 
 
 @contextlib.contextmanager
-def unchanged(*functions: Any) -> Iterator[None]:
+def unchanged(*functions: object) -> Iterator[None]:
     """Restore on exit what these functions change: buffers of torch modules, random states of torch and NumPy."""
     buffers = {id(b): b for f in functions for module in modules_of(f) for b in module.buffers()}
     kept = [(b, b.detach().clone()) for b in buffers.values()]

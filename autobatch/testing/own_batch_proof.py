@@ -8,14 +8,13 @@ from autobatch.bridges.frameworks import framework_of
 from autobatch.errors import ShapeError
 from autobatch.lazy.example_map import examples_in
 from autobatch.testing.calling import Convention, Padding, example_arguments
-from autobatch.testing.compare import largest_error
+from autobatch.testing.compare import first_of, largest_error
 from autobatch.testing.difference_diagnosis import diagnosis
 from autobatch.testing.equivalence import EquivalenceReport, orders
 from autobatch.testing.own_batch import BatchDiffersError, Pair, unchanged
 
 __tracebackhide__ = True
 
-_SHOWN = 3  # differences in one message
 _NONE = "no batch is made of no examples there"
 
 
@@ -31,7 +30,7 @@ def assert_same(
     poison: Literal["finite", "nan"] = "finite",
     collate: Callable[[list[Any]], Any] | None = None,
     empty: bool = True,
-    **shared: Any,
+    **shared: object,
 ) -> EquivalenceReport:
     """Assert that your own batched function gives, for each example, what your function of one example gives.
 
@@ -155,10 +154,7 @@ def _difference(pair: Pair, found: BatchDiffersError) -> list[str]:
     names = [getattr(f, "__name__", type(f).__name__) for f in (pair.batched, pair.per_example)]
     lines = [f"{names[0]} differs from {names[1]} of each example", f"  {_batch_text(pair, found)}"]
     where = f"example {found.place} of it: " if found.place is not None else ""
-    lines += [f"    {where}{line}" for line in found.lines[:_SHOWN]]
-    if len(found.lines) > _SHOWN:
-        lines.append(f"    and {len(found.lines) - _SHOWN} more")
-    return lines
+    return lines + first_of([f"{where}{line}" for line in found.lines])
 
 
 def _batch_text(pair: Pair, found: BatchDiffersError) -> str:
@@ -197,7 +193,7 @@ def smallest(pair: Pair, found: BatchDiffersError) -> BatchDiffersError:
         st.tuples(st.just(i), *(st.integers(min(low, size), size) for low, size in zip(least, own, strict=True)))
         for i, own in enumerate(lengths)
     ]
-    kinds = ["given"] if found.padding.kind == "given" else ["given", found.padding.kind]
+    kinds = ["given"] if found.padding.filling == "given" else ["given", found.padding.filling]
     paddings = st.builds(Padding, st.sampled_from(kinds), st.integers(0, max(found.padding.extra, 1)))
     batches = st.tuples(st.lists(st.one_of(cuts), min_size=1, max_size=min(len(examples), _LONGEST_BATCH)), paddings)
     mismatches: dict[Any, BatchDiffersError] = {}
@@ -211,11 +207,11 @@ def smallest(pair: Pair, found: BatchDiffersError) -> BatchDiffersError:
             return False
         try:
             pair.check(batch, drawn[1])
-            if found.kind == "gradient":
+            if found.what == "gradient":
                 pair.check_gradients(batch, drawn[1])
         except BatchDiffersError as mismatch:
             mismatches[repr(drawn)] = mismatch
-            return mismatch.kind == found.kind
+            return mismatch.what == found.what
         return False
 
     how = settings(

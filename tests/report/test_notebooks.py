@@ -149,7 +149,7 @@ def test_a_helper_whose_code_is_replaced_is_seen():
         (ab.MaskedBatch(np.zeros((0, 3))), ["0 examples"]),
         (ab.MaskedBatch.from_examples([np.ones(2)] * 30), ["30 examples", "and 22 more"]),
         (ab.batch(lambda x: "<b>")(ab.MaskedBatch.from_examples([1.0, 2.0])), ["&lt;b&gt;", "str"]),
-        (ab.EmbeddingTable(np.full((9, 2), 0.5)), ["9 rows of 2, float64", "[0.5 0.5]", "and 4 more"]),
+        (ab.EmbeddingTable(np.full((9, 2), 0.5)), ["9 rows of 2, float64", "[0.5 0.5]", "and 1 more"]),
         (ab.SparseRows([3, 1, 3], np.ones((3, 2)), 4), ["3 rows (2 different) of a table of 4", "[1. 1.]"]),
     ],
 )
