@@ -32,7 +32,7 @@ else:
     from autobatch.ops.array_protocols import ArrayMixin as _Mixin
 
 
-def as_masked(value: Any) -> Any:
+def as_masked(value: object) -> Any:
     """A packed batch converted to a padded one; any other value unchanged."""
     return value.to_masked() if isinstance(value, Packed) else value  # type: ignore[attr-defined]
 

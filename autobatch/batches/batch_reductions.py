@@ -136,7 +136,7 @@ def count(x: Any, by: str = "element") -> Any:
     return len(_examples(x)) if by == "example" else _element_count(_elements(x))
 
 
-def _reduced(function: Callable[[Any], Any], x: Any, by: str) -> Any:
+def _reduced(function: Callable[[Any], Any], x: object, by: str) -> Any:
     _check_by(by)
     if _is_single(x):  # in lock-step: one of each example
         return function(x)
@@ -161,11 +161,11 @@ def _is_single(x: object) -> bool:
     return isinstance(x, np.ndarray | np.generic | int | float | complex) or is_boxed(x)
 
 
-def _element_count(x: Any) -> Any:
+def _element_count(x: object) -> Any:
     return x.size if hasattr(x, "size") else 1
 
 
-def _examples(x: Any) -> list[Any]:
+def _examples(x: object) -> list[Any]:
     if isinstance(x, Batch):
         return x.examples()
     if not isinstance(x, list | tuple):
@@ -176,7 +176,7 @@ def _examples(x: Any) -> list[Any]:
     return list(x)
 
 
-def _merge_levels(x: Any) -> Any:
+def _merge_levels(x: object) -> Any:
     """A nested batch with its inner levels merged: each example is the concatenation of its lists."""
     while isinstance(x, Packed) and isinstance(x.values, Packed):
         x = FORMS["packed"].of(x.values.values, x.values.offsets[x.offsets])
@@ -262,13 +262,13 @@ class PaddedArray(np.ndarray):
             _warn_if_padding_counts(self._ragged, axis, name)
         return getattr(plain_data(self), name)(axis, *args, **kwargs)
 
-    def mean(self, axis: object = None, *args: Any, **kwargs: Any) -> Any:
+    def mean(self, axis: object = None, *args: object, **kwargs: object) -> Any:
         return self._named("mean", axis, args, kwargs)
 
-    def std(self, axis: object = None, *args: Any, **kwargs: Any) -> Any:
+    def std(self, axis: object = None, *args: object, **kwargs: object) -> Any:
         return self._named("std", axis, args, kwargs)
 
-    def var(self, axis: object = None, *args: Any, **kwargs: Any) -> Any:
+    def var(self, axis: object = None, *args: object, **kwargs: object) -> Any:
         return self._named("var", axis, args, kwargs)
 
     def __getitem__(self, index: object) -> Any:

@@ -47,7 +47,7 @@ def view_columns(args: Sequence[Any], batches: Sequence[Any], count: int) -> lis
     return columns if len(found) == len(batches) else None
 
 
-def _is_of_views(batch: Any) -> bool:
+def _is_of_views(batch: object) -> bool:
     """True if the batch's examples are contiguous views of its data."""
     if type(batch) is MaskedBatch:
         inner = batch.sizes[1:]
@@ -80,7 +80,7 @@ def _of_same_lengths(results: Sequence[Any], batches: Sequence[Any]) -> Any:
     return MaskedBatch.of_data(data, (size, *inner), current_region())
 
 
-def normalised(tree: Any, size: int, batches: Sequence[Any]) -> Any:
+def normalised(tree: object, size: int, batches: Sequence[Any]) -> Any:
     """Bring the batched result of a call outside lock-step into the form described above.
 
     Args:
@@ -110,14 +110,14 @@ def normalised(tree: Any, size: int, batches: Sequence[Any]) -> Any:
     return unflatten(structure, values)
 
 
-def _is_normalised(value: Any, batches: Sequence[Any]) -> bool:
+def _is_normalised(value: object, batches: Sequence[Any]) -> bool:
     """True if a value needs no change: padded, and no dimension of it counts as varying; true for most results."""
     if type(value) is not MaskedBatch:
         return False
     return not value.sizes or not (value.is_ragged or any(map(_has_uniform, batches)))
 
 
-def _has_uniform(batch: Any) -> bool:
+def _has_uniform(batch: object) -> bool:
     if type(batch) is MaskedBatch:
         return any(type(size) is Lengths and _uniform_length(size) is not None for size in batch.sizes)
     return isinstance(batch, PackedBatch) and _uniform_length(batch.size_of_first) is not None
@@ -148,7 +148,7 @@ class _Dimensions:
         if length is not None:
             self._uniform.setdefault(length, entry)
 
-    def formed(self, batch: Any) -> Any:
+    def formed(self, batch: object) -> Any:
         """A batch of results in the form that callers get."""
         if isinstance(batch, PackedBatch):
             if isinstance(batch.values, PackedBatch):

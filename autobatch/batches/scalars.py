@@ -36,7 +36,7 @@ def is_python(value: object) -> bool:
     return not (isinstance(value, np.ndarray | np.generic) or is_boxed(value))
 
 
-def is_pythons(left: Any, right: Any) -> bool:
+def is_pythons(left: object, right: object) -> bool:
     """True if an operator between them is Python's own: also of a complex number before np.float64, a Python float."""
     if (getattr(left, "scalar", None) or type(left)) is not complex or is_python(right):
         return is_python(left) and is_python(right)
@@ -63,7 +63,7 @@ def _truediv(x: Any, y: Any) -> Any:
     return None if _has_zero(y) or not (_is_exact(x) and _is_exact(y)) else np.true_divide(x, y)
 
 
-def _has_zero(y: Any) -> bool:
+def _has_zero(y: object) -> bool:
     return not y.all() if isinstance(y, np.ndarray) else y == 0
 
 
@@ -261,12 +261,12 @@ def lane_pow(base: Any, exponent: Any, *modulus: Any) -> Any:
     return map_lanes(pow, base, exponent, *modulus) if modulus else base**exponent
 
 
-def lane_min(*args: Any, **kwargs: Any) -> Any:
+def lane_min(*args: object, **kwargs: object) -> Any:
     """`min(...)` per lane: of several values, or of one iterable."""
     return _extreme(min, operator.lt, args, kwargs)
 
 
-def lane_max(*args: Any, **kwargs: Any) -> Any:
+def lane_max(*args: object, **kwargs: object) -> Any:
     """`max(...)` per lane: of several values, or of one iterable."""
     return _extreme(max, operator.gt, args, kwargs)
 

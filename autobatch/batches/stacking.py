@@ -58,7 +58,7 @@ def examples(tree: Tree) -> list[Tree]:
     return lanes_of(tree, size)
 
 
-def lanes_of(tree: Any, batch_size: int) -> list[Any]:
+def lanes_of(tree: object, batch_size: int) -> list[Any]:
     """Like `examples`, for a known batch size: a tree without a batch is repeated."""
     if isinstance(tree, Batch):
         return tree.examples()
@@ -246,7 +246,7 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     return linked(stack_results(per_lane(call, args, kwargs)))
 
 
-def _is_not_contiguous(part: Any) -> bool:
+def _is_not_contiguous(part: object) -> bool:
     """True if an array is not contiguous in C order: a function may return a part of an array that it made."""
     return is_non_c_order(part) or (type(part) is np.ndarray and part.ndim > 1 and not part.flags.c_contiguous)
 
@@ -280,7 +280,7 @@ def tracking_views(
     return call, linked
 
 
-def _viewed_arrays(out: Any, args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+def _viewed_arrays(out: object, args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
     """A list of the first argument whose example's array shares memory with a result; empty if there is none."""
     results = [x for x in leaves(out) if isinstance(x, np.ndarray)]
     for arg, value in zip(args, values, strict=True) if results else ():

@@ -130,7 +130,7 @@ class Unpadded(StandIn):
         return self.values.dtype
 
 
-def padded(x: Any) -> Any:
+def padded(x: object) -> Any:
     """The padded array of `Unpadded` data; any other value unchanged."""
     return x._ab_force() if type(x) is Unpadded else x
 
@@ -167,7 +167,7 @@ def layout_of(lengths: Lengths, width: int) -> _Layout:
     return layout
 
 
-def _taken(x: Any, rows: np.ndarray) -> Any:
+def _taken(x: object, rows: np.ndarray) -> Any:
     return x.take(rows, axis=0) if type(x) is np.ndarray else rows_p(x, rows, unique=True)
 
 
@@ -263,7 +263,7 @@ def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype,
     return out
 
 
-def _segments_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+def _segments_vjp(position: int, ct: Any, out: object, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """The vjp: a sum's cotangent goes to all elements, an extremum's to the lane's first element that attains it."""
     ufunc, layout, (values,) = params["ufunc"], params["layout"], args
     spread = rows_p(ct, layout.lanes)

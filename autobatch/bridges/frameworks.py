@@ -195,7 +195,7 @@ def framework_of(f: object, examples: object = (), given: str | None = None) -> 
     return FRAMEWORKS["numpy"]
 
 
-def _library_of(x: Any) -> str:
+def _library_of(x: object) -> str:
     kinds = type(x).__mro__ if not isinstance(x, types.ModuleType) else ()
     names = [x.__name__] if isinstance(x, types.ModuleType) else [each.__module__ or "" for each in kinds]
     if not isinstance(x, types.ModuleType):
@@ -227,7 +227,7 @@ def reachable(f: object) -> Iterator[Any]:
                 found.append(inner)
 
 
-def _referenced_by(x: Any) -> Iterator[Any]:
+def _referenced_by(x: object) -> Iterator[Any]:
     if isinstance(x, types.FunctionType):
         if str(x.__module__).partition(".")[0] in _LIBRARIES:
             return

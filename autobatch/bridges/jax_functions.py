@@ -268,7 +268,7 @@ class _HostCall:
         return out
 
 
-def _data_of(leaf: Any) -> Any:
+def _data_of(leaf: object) -> Any:
     """The array of a leaf of a result; if the leaf is a batch, of all examples."""
     if isinstance(leaf, MaskedBatch) and not leaf.is_ragged:
         return np.asarray(leaf.data)

@@ -24,7 +24,7 @@ def shape_of(x: Any) -> Any:
     return np.asarray(x).shape if shape is None else shape
 
 
-def ndim_of(x: Any) -> int:
+def ndim_of(x: object) -> int:
     """The number of dimensions; like `shape_of`, without dispatch."""
     ndim = getattr(x, "ndim", None)
     return np.asarray(x).ndim if ndim is None else ndim
@@ -36,7 +36,7 @@ def dtype_of(x: Any) -> np.dtype:
     return np.asarray(x).dtype if dtype is None else dtype
 
 
-def type_of(x: Any, *more: Any) -> Any:
+def type_of(x: object, *more: object) -> Any:
     """Like `type(x)`, but for a library array the class of the NumPy value that it stands for."""
     return x.__class__ if is_boxed(x) and not more else type(x, *more)
 
@@ -249,13 +249,13 @@ class Weak(Aval):
 
     __slots__ = ("kind",)
 
-    def __init__(self, kind: type) -> None:
-        super().__init__((), np.dtype(kind), scalar=True, shared=True)
-        self.kind = self.weak = kind
-        self._text = kind.__name__
+    def __init__(self, cls: type) -> None:
+        super().__init__((), np.dtype(cls), scalar=True, shared=True)
+        self.kind = self.weak = cls
+        self._text = cls.__name__
 
 
-WEAK: dict[type, Weak] = {kind: Weak(kind) for kind in (int, float, bool, complex)}
+WEAK: dict[type, Weak] = {cls: Weak(cls) for cls in (int, float, bool, complex)}
 _LIMIT = 1 << 14  # entries of each cache below; a larger cache is cleared
 _avals: dict[tuple[Any, ...], Aval] = {}
 _results: dict[tuple[Any, ...], Any] = {}
@@ -284,22 +284,22 @@ def with_order(aval: Aval, non_c_order: bool) -> Aval:
 
 def freeze(value: Any) -> Any:
     """A hashable key for a static attribute; distinct for values equal by `==` such as 1, 1.0, True or 0.0, -0.0."""
-    kind = type(value)
-    if kind is int or kind is str or value is None:
+    cls = type(value)
+    if cls is int or cls is str or value is None:
         return value
-    if kind is tuple:
+    if cls is tuple:
         return (tuple, *map(freeze, value))
-    if kind is slice:
+    if cls is slice:
         return (slice, freeze(value.start), freeze(value.stop), freeze(value.step))
-    if kind is bool:
+    if cls is bool:
         return (bool, value)
-    if kind is float or kind is complex or isinstance(value, np.inexact):
-        return (kind, repr(value))
+    if cls is float or cls is complex or isinstance(value, np.inexact):
+        return (cls, repr(value))
     hash(value)
-    return (kind, value)
+    return (cls, value)
 
 
-def abstract_eval(op: Op, params: dict[str, Any], token: Any, avals: Sequence[Any]) -> Aval | None:
+def abstract_eval(op: Op, params: dict[str, Any], token: object, avals: Sequence[Any]) -> Aval | None:
     """The `Aval` of an op's result, found by running it on dummy values; None if that fails. Cached.
 
     A failing run is not an error yet: the caller then runs the op on real values, which raises NumPy's own error.
@@ -365,7 +365,7 @@ def _result_of(op: Op, params: dict[str, Any], avals: Sequence[Any]) -> Aval | N
     return None
 
 
-def _aval_of_result(result: Any) -> Aval | None:
+def _aval_of_result(result: object) -> Aval | None:
     if isinstance(result, np.generic):
         return aval_of((), result.dtype, True)
     if type(result) is np.ndarray and result.dtype.kind in "biufc":
@@ -377,8 +377,8 @@ def freeze_params(params: dict[str, Any]) -> Any:
     """A hashable key for an op's params; like `freeze`, 1, 1.0 and True differ."""
     items = tuple(params.items())
     for value in params.values():
-        kind = type(value)
-        if kind not in _MARSHALLED and (kind is not tuple or any(type(part) not in _MARSHALLED for part in value)):
+        cls = type(value)
+        if cls not in _MARSHALLED and (cls is not tuple or any(type(part) not in _MARSHALLED for part in value)):
             return freeze(items)
     return marshal.dumps(items, 2)  # the fastest way; version 2 has no references, so equal values give equal bytes
 
@@ -389,7 +389,7 @@ def known_aval(value: Any) -> Aval:
     return aval_of(tuple(value.shape), np.dtype(value.dtype), isinstance(value, np.generic), is_non_c_order(value))
 
 
-def shared_aval(value: Any) -> Aval:
+def shared_aval(value: object) -> Aval:
     """A new `Aval` for one shared object; signatures that contain it are specific to that object."""
     key = known_aval(value)
     out = Aval(key.shape, key.dtype, key.scalar, shared=True, non_c_order=key.non_c_order)
@@ -415,14 +415,14 @@ def with_length(aval: Any, arg: Any) -> Any:
 _PLAIN = frozenset((np.ndarray, np.memmap))
 
 
-def is_subclass(value: Any) -> bool:
+def is_subclass(value: object) -> bool:
     """True for an ndarray subclass such as a masked array, a matrix or one with units; a `memmap` counts as plain.
 
     >>> is_subclass(np.ma.masked_array([1])), is_subclass(np.zeros(2)), is_subclass(1.0)
     (True, False, False)
     """
-    kind = type(value)  # not isinstance: the library's arrays pretend to be ndarrays; padded batch data counts as plain
-    return kind not in _PLAIN and issubclass(kind, np.ndarray) and not hasattr(kind, "_ab_plain")
+    cls = type(value)  # not isinstance: the library's arrays pretend to be ndarrays; padded batch data counts as plain
+    return cls not in _PLAIN and issubclass(cls, np.ndarray) and not hasattr(cls, "_ab_plain")
 
 
 def check_plain(value: Any, what: str) -> None:
@@ -431,15 +431,15 @@ def check_plain(value: Any, what: str) -> None:
     Raises:
         UnsupportedError: it is one; `what` is its name in the message.
     """
-    kind = type(value)
-    if kind is list or kind is tuple:
+    cls = type(value)
+    if cls is list or cls is tuple:
         if any(issubclass(each, np.ndarray | list | tuple) for each in set(map(type, value)) - set(_PLAIN)):
             for item in value:
                 check_plain(item, what)
     elif is_subclass(value):
         plain = "x.filled(value)" if isinstance(value, np.ma.MaskedArray) else "np.asarray(x)"
         raise UnsupportedError(
-            f"{what}: a {kind.__module__}.{kind.__qualname__}, and only its numbers would be read; expected a plain "
+            f"{what}: a {cls.__module__}.{cls.__qualname__}, and only its numbers would be read; expected a plain "
             f"array: write {plain}"
         )
 

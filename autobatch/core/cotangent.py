@@ -200,10 +200,10 @@ def _gathered(sparse: Sequence[Any]) -> list[Any]:
     kinds: dict[type, list[Any]] = {}
     for part in sparse:
         kinds.setdefault(type(part), []).append(part)
-    return [part for kind, parts in kinds.items() for part in kind.gathered(parts)]  # type: ignore[attr-defined]
+    return [part for cls, parts in kinds.items() for part in cls.gathered(parts)]  # type: ignore[attr-defined]
 
 
-def _add_all(dense: Any, sparse: Sequence[Any], *, owned: bool) -> Any:
+def _add_all(dense: object, sparse: Sequence[Any], *, owned: bool) -> Any:
     for part in sparse:
         if part.boxed or is_boxed(dense):
             dense, owned = dense + part.to_dense(), False

@@ -31,7 +31,7 @@ _ALL_BITS = (1 << 64) - 1
 class Region(Protocol):
     """A set of lanes that run together."""
 
-    def narrow(self, batch: Any) -> Any:
+    def narrow(self, batch: object) -> Any:
         """Restrict a batch of an enclosing region to the lanes of this one."""
 
 
@@ -207,7 +207,7 @@ set_example = _example.set
 set_region = _region.set
 
 
-def freeze_dicts(tree: Any) -> None:
+def freeze_dicts(tree: object) -> None:
     """In lock-step, forbid further in-place writes to the dicts in a tree that this run made, since it was copied."""
     here: Any = _region.get()
     if here is None:
@@ -278,7 +278,7 @@ class _LoopExample(Example):
         self.calls, self.taken, self._own_seed = 0, 0, None
         self.results: list[Any] = []
 
-    def next_key(self, seed: Any) -> Any:
+    def next_key(self, seed: object) -> Any:
         self._find_place()
         return super().next_key(seed)
 

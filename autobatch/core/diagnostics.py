@@ -182,24 +182,24 @@ def warn_fallback(reason: str, where: tuple[str, int] | None = None, way: str = 
     _warn_once(f"{reason}; it runs {way}{better}", FallbackWarning, filename, line, reason)
 
 
-def _warn_once(message: str, kind: type[Warning], filename: str, line: int, reason: str) -> None:
+def _warn_once(message: str, warning: type[Warning], filename: str, line: int, reason: str) -> None:
     filters, said = user_filters(), (filename, line, reason)
-    if said in _warned and (_warned[said] is filters or not _always(filters, message, kind, filename, line)):
+    if said in _warned and (_warned[said] is filters or not _always(filters, message, warning, filename, line)):
         return
     _warned[said] = filters
     shown = shown_file(filename)
     if shown != filename:  # so that the warning shows its line
         lines = linecache.getlines(filename)
         linecache.cache[shown] = (sum(map(len, lines)), None, lines, shown)
-    warnings.warn_explicit(message, kind, shown, line, module=filename.removesuffix(".py"))
+    warnings.warn_explicit(message, warning, shown, line, module=filename.removesuffix(".py"))
 
 
-def _always(filters: Any, message: str, kind: type[Warning], filename: str, line: int) -> bool:
+def _always(filters: Any, message: str, warning: type[Warning], filename: str, line: int) -> bool:
     """True if the first filter that matches this warning says "always"."""
     module = filename.removesuffix(".py")  # as `warn_explicit` derives it
     for action, text, category, where, at in filters:
         if (
-            issubclass(kind, category)
+            issubclass(warning, category)
             and (text is None or text.match(message))
             and (where is None or where.match(module))
             and at in (0, line)
@@ -264,7 +264,7 @@ def underflow_is_ignored() -> bool:
     return ignored
 
 
-def catches_warnings(before: Any) -> NeedsLoop | None:
+def catches_warnings(before: object) -> NeedsLoop | None:
     """An error for calls made after the user replaced the filters `before` (other than by "ignore"); else None."""
     filters = user_filters()
     if filters is before or (filters and filters[0][0] == "ignore"):

@@ -13,8 +13,8 @@ from autobatch.errors import UnsupportedError
 
 
 @functools.lru_cache(maxsize=256)
-def _library(kind: type) -> str:
-    for each in kind.__mro__:
+def _library(other: type) -> str:
+    for each in other.__mro__:
         root = (each.__module__ or "").partition(".")[0]
         if root == "torch" and each.__name__ == "Tensor":
             return "torch"
@@ -27,18 +27,18 @@ class _ForeignArray(abc.ABC):  # noqa: B024  (for `isinstance` and `issubclass`)
     """The arrays of torch and JAX."""
 
     @classmethod
-    def __subclasshook__(cls, kind: type) -> bool:
-        return bool(_library(kind))
+    def __subclasshook__(cls, other: type) -> bool:
+        return bool(_library(other))
 
 
-def library_of(x: Any) -> str:
+def library_of(x: object) -> str:
     """ "torch" or "jax" if `x` is an array of that library, else "".
 
     >>> library_of([1.0])
     ''
     """
-    kind: Any = type(x)
-    return _library(kind)
+    other: Any = type(x)
+    return _library(other)
 
 
 def advice(name: str, library: str) -> str:

@@ -83,7 +83,7 @@ def library_code(call: F) -> F:
         return call(*args, **kwargs)
 
     @functools.wraps(call)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: object, **kwargs: object) -> Any:
         return contextvars.copy_context().run(inside, *args, **kwargs)
 
     return run  # type: ignore[return-value]

@@ -23,7 +23,7 @@ _OPAQUE = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType
 _NOT_REBUILT = frozenset(("deque", "set", "frozenset", "mappingproxy"))  # containers that cannot get new leaves
 
 
-def flatten(tree: Any, name: Callable[[], str] = lambda: "params") -> tuple[list[Any], TreeDef]:
+def flatten(tree: object, name: Callable[[], str] = lambda: "params") -> tuple[list[Any], TreeDef]:
     """The parameters of a tree, left to right, and its structure; `pytree.unflatten` is the inverse.
 
     Args:
@@ -80,26 +80,26 @@ class _ModelReader:
 
     def read(self, tree: Any, in_object: bool) -> TreeDef:
         """Collect the leaves of a part of the tree; returns its structure."""
-        kind = type(tree)
-        if kind in PLAIN or is_array_like(tree):
+        cls = type(tree)
+        if cls in PLAIN or is_array_like(tree):
             return self._leaf(tree, in_object)
-        entry = _registered(kind)
+        entry = _registered(cls)
         if entry is not None:
             return self._taken_apart(tree, entry)
         if is_node(tree):
             keys, children = children_of(tree)
-            within = in_object and is_container(kind)
+            within = in_object and is_container(cls)
             return node_def(tree, keys, tuple([self.read(child, within) for child in children]))
         if isinstance(tree, _OPAQUE):
             return self._leaf(tree, in_object)
         parts = parts_of(tree)
         own = {key: value for key, value in parts.items() if holds_floats(value)}
-        if kind.__name__ in _NOT_REBUILT and own:
+        if cls.__name__ in _NOT_REBUILT and own:
             self.closed.append((len(self.values), tree))
             return self._leaf(tree, False)
         return self._object(tree, parts, own) if own else self._leaf(tree, in_object)
 
-    def _leaf(self, leaf: Any, in_object: bool) -> TreeDef:
+    def _leaf(self, leaf: object, in_object: bool) -> TreeDef:
         if in_object and not is_float_array(leaf):
             return TreeDef(_Static, build=lambda children: leaf)
         if type(leaf) is not np.ndarray and (library := library_of(leaf)) and self.foreign is None:
@@ -107,7 +107,7 @@ class _ModelReader:
         self.values.append(leaf)
         return leaf_def
 
-    def _object(self, tree: Any, parts: dict[Any, Any], own: dict[Any, Any]) -> TreeDef:
+    def _object(self, tree: object, parts: dict[Any, Any], own: dict[Any, Any]) -> TreeDef:
         if any(tree is each for each in self.above):
             raise StructureError(
                 f"{self.name()} holds a {type(tree).__name__} that lies within itself, which is no tree; parameters "
@@ -116,14 +116,14 @@ class _ModelReader:
         self.above.append(tree)
         children = tuple([self.read(value, True) for value in own.values()])
         self.above.pop()
-        kind = type(tree)
+        cls = type(tree)
         static = {key: value for key, value in parts.items() if key not in own}
         names = tuple(own)
 
         def build(values: Sequence[Any]) -> Any:
-            return new_object(kind, {**static, **dict(zip(names, values, strict=True))})
+            return new_object(cls, {**static, **dict(zip(names, values, strict=True))})
 
-        return TreeDef(kind, names, children, build=build)
+        return TreeDef(cls, names, children, build=build)
 
     def _taken_apart(self, tree: Any, entry: Any) -> TreeDef:
         children, meta, *rest = entry.flatten_func(tree)
@@ -145,29 +145,29 @@ class _Static:
     """`TreeDef.kind` of a static part: it is no leaf and contains none."""
 
 
-def new_object(kind: type, parts: dict[str, Any]) -> Any:
+def new_object(cls: type, parts: dict[str, Any]) -> Any:
     """A new object of this class with these attributes, without calling `__init__`."""
-    make: Any = kind.__new__
+    make: Any = cls.__new__
     try:
-        out: Any = object.__new__(kind)
+        out: Any = object.__new__(cls)
     except TypeError:  # a class implemented in C, such as types.SimpleNamespace
-        out = make(kind)
+        out = make(cls)
     for name, value in parts.items():
         object.__setattr__(out, name, value)
     return out
 
 
-def _registered(kind: type) -> Any:
+def _registered(cls: type) -> Any:
     """The `optree` registry entry of a class that the user registered there, else None."""
     optree: Any = sys.modules.get("optree")
-    if optree is None or is_container(kind) or not hasattr(optree, "PyTreeKind"):  # not there while it is imported
+    if optree is None or is_container(cls) or not hasattr(optree, "PyTreeKind"):  # not there while it is imported
         return None
     get = optree.register_pytree_node.get
-    entry = get(kind, namespace="autobatch") or get(kind)
+    entry = get(cls, namespace="autobatch") or get(cls)
     return entry if entry is not None and entry.kind == optree.PyTreeKind.CUSTOM else None
 
 
-def is_array_like(value: Any) -> bool:
+def is_array_like(value: object) -> bool:
     """True for an array, a NumPy scalar, a table, or a stand-in for one; not for an object that only has a `dtype`.
 
     >>> import types
@@ -189,7 +189,7 @@ def is_float_array(value: Any) -> bool:
     return getattr(value.dtype, "kind", "") == "f"
 
 
-def holds_floats(part: Any) -> bool:
+def holds_floats(part: object) -> bool:
     """True if this contains an array or table of floats, at any depth."""
     parts, seen = [part], {id(part)}
     for each in parts:  # the list grows during the loop
@@ -214,20 +214,20 @@ def parts_of(tree: Any) -> dict[Any, Any]:
     >>> parts_of(collections.deque([3, 4]))
     {0: 3, 1: 4}
     """
-    kind = type(tree)
-    if kind in PLAIN or isinstance(tree, _OPAQUE):
+    cls = type(tree)
+    if cls in PLAIN or isinstance(tree, _OPAQUE):
         return {}
     if isinstance(tree, dict | types.MappingProxyType):
         return dict(tree)
-    if is_container(kind) or kind.__name__ in _NOT_REBUILT:
+    if is_container(cls) or cls.__name__ in _NOT_REBUILT:
         return dict(enumerate(tree))
-    slots = [name for each in kind.__mro__ for name in _slots(each)]
+    slots = [name for each in cls.__mro__ for name in _slots(each)]
     return {name: getattr(tree, name) for name in slots if hasattr(tree, name)} | getattr(tree, "__dict__", {})
 
 
-def _slots(kind: type) -> list[str]:
+def _slots(cls: type) -> list[str]:
     """The names of the slots that this class itself defines."""
-    members = [name for name, each in vars(kind).items() if isinstance(each, types.MemberDescriptorType)]
+    members = [name for name, each in vars(cls).items() if isinstance(each, types.MemberDescriptorType)]
     return [name for name in members if name[:2] != "__"]
 
 
@@ -241,11 +241,11 @@ def like_leaves(structure: TreeDef, tree: Any, what: str, path: str = "") -> Ite
     Raises:
         StructureError: the two differ; the message names the first such place.
     """
-    kind = structure.kind
-    if kind is None:
+    cls = structure.kind
+    if cls is None:
         yield tree
         return
-    if kind is _Static:
+    if cls is _Static:
         return
     parts = _parts_like(structure, tree)
     if parts is None:
@@ -253,23 +253,23 @@ def like_leaves(structure: TreeDef, tree: Any, what: str, path: str = "") -> Ite
         keys = f" with {list(tree)}" if isinstance(tree, dict) else size
         raise StructureError(
             f"{what}{path} is a {type(tree).__name__}{keys}; expected what the parameters have there, "
-            f"a {kind.__name__} with {list(structure.keys)}"
+            f"a {cls.__name__} with {list(structure.keys)}"
         )
     for key, child, part in zip(structure.keys, structure.children, parts, strict=True):
         yield from like_leaves(child, part, what, f"{path}[{key!r}]")
 
 
-def _parts_like(structure: TreeDef, tree: Any) -> list[Any] | None:
+def _parts_like(structure: TreeDef, tree: object) -> list[Any] | None:
     """The children of `tree` in the order of the structure's keys; None if it is no such node."""
-    kind: Any = structure.kind
+    cls: Any = structure.kind
     keys = structure.keys
-    entry = _registered(kind)
+    entry = _registered(cls)
     if entry is not None:
-        parts = list(entry.flatten_func(tree)[0]) if type(tree) is kind else None
+        parts = list(entry.flatten_func(tree)[0]) if type(tree) is cls else None
         return parts if parts is not None and len(parts) == len(keys) else None
-    if issubclass(kind, dict):
+    if issubclass(cls, dict):
         return [tree[key] for key in keys] if isinstance(tree, dict) and tree.keys() == set(keys) else None
-    if issubclass(kind, list | tuple):
+    if issubclass(cls, list | tuple):
         return list(tree) if isinstance(tree, list | tuple) and len(tree) == len(keys) else None
     if structure.build is not None and isinstance(tree, dict):
         return [tree[key] for key in keys] if tree.keys() == set(keys) else None

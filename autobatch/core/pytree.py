@@ -61,7 +61,7 @@ class TreeDef:
 leaf_def = TreeDef(None)
 
 
-def is_node(tree: Any) -> bool:
+def is_node(tree: object) -> bool:
     """True if `tree` is a node: a dict, list, tuple or dataclass object."""
     cls: Any = type(tree)
     return _kind_of(cls) is not _OTHER
@@ -92,7 +92,7 @@ def children_of(tree: Any) -> tuple[tuple[Any, ...], list[Any]]:
     return names, [getattr(tree, name) for name in names]
 
 
-def attributes(tree: Any) -> tuple[str, ...]:
+def attributes(tree: object) -> tuple[str, ...]:
     """The names of a dataclass object's fields, then (sorted) of other attributes set on it.
 
     >>> attributes(TreeDef(None))
@@ -109,7 +109,7 @@ def _fields(kind: type) -> tuple[str, ...]:
     return tuple([field.name for field in dataclasses.fields(kind)])
 
 
-def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
+def flatten(tree: object) -> tuple[list[Any], TreeDef]:
     """The leaves of a tree, left to right, and its structure.
 
     >>> values, structure = flatten({"a": 1, "b": (2, [3])})
@@ -122,7 +122,7 @@ def flatten(tree: Any) -> tuple[list[Any], TreeDef]:
     return out, _flatten_into(tree, out)
 
 
-def _flatten_into(tree: Any, out: list[Any]) -> TreeDef:
+def _flatten_into(tree: object, out: list[Any]) -> TreeDef:
     if not is_node(tree):
         out.append(tree)
         return leaf_def
@@ -130,7 +130,7 @@ def _flatten_into(tree: Any, out: list[Any]) -> TreeDef:
     return node_def(tree, keys, tuple(_flatten_into(child, out) for child in children))
 
 
-def node_def(tree: Any, keys: tuple[Any, ...], children: tuple[TreeDef, ...]) -> TreeDef:
+def node_def(tree: object, keys: tuple[Any, ...], children: tuple[TreeDef, ...]) -> TreeDef:
     """The structure of a node, given its keys and its children's structures."""
     factory = tree.default_factory if isinstance(tree, collections.defaultdict) else None
     return TreeDef(getattr(type(tree), "_ab_tree", type(tree)), keys, children, factory)
@@ -185,7 +185,7 @@ def leaves(tree: Any) -> list[Any]:
     return out
 
 
-def _collect(tree: Any, out: list[Any]) -> None:
+def _collect(tree: object, out: list[Any]) -> None:
     if not is_node(tree):
         out.append(tree)
         return
@@ -193,7 +193,7 @@ def _collect(tree: Any, out: list[Any]) -> None:
         _collect(child, out)
 
 
-def leaves_of_kind(tree: Any, kinds: Any) -> list[Any]:
+def leaves_of_kind(tree: object, kinds: Any) -> list[Any]:
     """The leaves of a tree that are instances of `kinds` (a type, or a tuple of types), left to right.
 
     Much faster than `leaves` where a container has many others: their types are collected in C. A container that occurs
@@ -265,7 +265,7 @@ def paths(structure: TreeDef) -> Iterator[str]:
             yield step_to(kind, key) + rest
 
 
-def step_to(kind: type, key: Any) -> str:
+def step_to(kind: type, key: object) -> str:
     """Source code notation for the access to child `key` of a node of this class."""
     if issubclass(kind, dict):
         return f"[{key!r}]"
@@ -290,7 +290,7 @@ def in_dataclass(structure: TreeDef, inside: bool = False) -> Iterator[bool]:
         yield from in_dataclass(child, within)
 
 
-def map_tree(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
+def map_tree(f: Callable[..., Any], tree: object, *others: object) -> Any:
     """Apply `f` leaf by leaf to trees of one structure.
 
     Raises:
@@ -312,7 +312,7 @@ def map_tree(f: Callable[..., Any], tree: Any, *others: Any) -> Any:
 
 
 def replace_leaves(
-    tree: Any,
+    tree: object,
     leaf: Callable[[Any], Any],
     parts_of: dict[int, Any] | None = None,
     copies: list[Any] | None = None,

@@ -69,7 +69,7 @@ class RecordedArray:
             return iter(keys.__self__)  # a table of keys; raises, since it cannot be iterated
         return (self[i] for i in range(self.shape[0]))  # type: ignore[index]
 
-    def __deepcopy__(self, memo: Any) -> Any:
+    def __deepcopy__(self, memo: object) -> Any:
         return self.__copy__()  # type: ignore[attr-defined]
 
     __bool__ = _conversion("__bool__", bool)

@@ -42,7 +42,7 @@ class SavedState(NamedTuple):
         return not _same(self.read(), self.was)
 
 
-def save_state(value: Any) -> list[SavedState]:
+def save_state(value: object) -> list[SavedState]:
     """The `SavedState` of one object, not of its parts; empty for an object whose state cannot be restored.
 
     >>> items = [1, 2]
@@ -58,7 +58,7 @@ def save_state(value: Any) -> list[SavedState]:
 
 
 def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], None]]]:
-    kind = type(value)
+    cls = type(value)
     if isinstance(value, type):
         yield lambda: _attributes(value), functools.partial(_set_attributes, value)
     elif isinstance(value, dict):
@@ -67,24 +67,24 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
         yield lambda: sorted(value, key=id), functools.partial(refill, value)
     elif isinstance(value, list | collections.deque | bytearray):
         yield lambda: list(value), functools.partial(refill, value)
-    elif kind is np.ndarray:
+    elif cls is np.ndarray:
         yield value.copy, functools.partial(np.copyto, value)
-    elif kind is np.random.Generator:
+    elif cls is np.random.Generator:
         bits = value.bit_generator
         yield lambda: _State(bits.state), lambda was: setattr(bits, "state", was.state)
-    elif isinstance(value, random.Random) and kind is not random.SystemRandom:
+    elif isinstance(value, random.Random) and cls is not random.SystemRandom:
         yield lambda: _State(value.getstate()), lambda was: value.setstate(was.state)
-    elif kind is np.random.RandomState:
+    elif cls is np.random.RandomState:
         yield lambda: _State(value.get_state()), lambda was: value.set_state(was.state)
-    elif kind is CellType:
+    elif cls is CellType:
         yield lambda: [cell_value(value, _MISSING)], functools.partial(_set_cell, value)
-    elif kind is FunctionType:
+    elif cls is FunctionType:
         yield lambda: [value.__defaults__], lambda was: setattr(value, "__defaults__", was[0])
-    elif kind is functools.partial:
+    elif cls is functools.partial:
         yield lambda: [value.func, value.args], lambda was: value.__setstate__((*was, value.keywords, vars(value)))
     elif isinstance(value, BaseException):
         yield lambda: [value.args], lambda was: setattr(value, "args", was[0])
-    elif hasattr(kind, "_ab_tape"):  # an array on a tape: a write gives it another value
+    elif hasattr(cls, "_ab_tape"):  # an array on a tape: a write gives it another value
         yield lambda: [getattr(value, name) for name in _OF_TAPE], functools.partial(_set_slots, value, _OF_TAPE)
         return
     if isinstance(value, type):
@@ -92,7 +92,7 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
     attributes = getattr(value, "__dict__", None)
     if type(attributes) is dict:
         yield lambda: list(attributes.items()), functools.partial(refill, attributes)
-    slots = copyreg._slotnames(kind)  # type: ignore[attr-defined]
+    slots = copyreg._slotnames(cls)  # type: ignore[attr-defined]
     if slots:
         yield lambda: [getattr(value, name, _MISSING) for name in slots], functools.partial(_set_slots, value, slots)
 
@@ -194,7 +194,7 @@ class Snapshot:
         """The float arrays and tables that were reached, by id."""
         return {key: value for key, value in self._seen.items() if is_array_like(value) and is_recorded(value)}
 
-    def has_reached(self, value: Any) -> bool:
+    def has_reached(self, value: object) -> bool:
         """True if this object (by identity) was reached."""
         return id(value) in self._seen
 
@@ -208,36 +208,36 @@ class Snapshot:
 
     def _visit(self, value: Any, held: bool) -> None:
         """Save one value and queue its parts; `held`: an object holds it, so its arrays are not wrapped."""
-        kind = type(value)
-        if kind in _ATOMS or id(value) in self._seen:
+        cls = type(value)
+        if cls in _ATOMS or id(value) in self._seen:
             return
         self._seen[id(value)] = value
-        if kind is not np.ndarray:
+        if cls is not np.ndarray:
             self.places[id(value)] = value
             if callable(value):
                 self.held[""].append(value)
-        if self._inside and (isinstance(value, type) or kind in _CODE or hasattr(kind, "_ab_batch")):
+        if self._inside and (isinstance(value, type) or cls in _CODE or hasattr(cls, "_ab_batch")):
             return
         if isinstance(value, type):
             if is_user_code(value):
                 self._visit_class(value)
                 self._visit_methods(value.__mro__, _CONSTRUCTORS)
-        elif kind is np.ndarray:
+        elif cls is np.ndarray:
             self._visit_array(value, held)
         elif (
-            hasattr(kind, "_ab_tape")
-            or kind is np.random.Generator
-            or kind is np.random.RandomState
+            hasattr(cls, "_ab_tape")
+            or cls is np.random.Generator
+            or cls is np.random.RandomState
             or isinstance(value, random.Random)
         ):
             self._keep(value)
-        elif kind is FunctionType:
+        elif cls is FunctionType:
             self._visit_function(value)
-        elif kind is MethodType:
+        elif cls is MethodType:
             self._wait((value.__self__, value.__func__), held=True)
-        elif kind is BuiltinMethodType or kind is MethodWrapperType:  # as `log.append`
+        elif cls is BuiltinMethodType or cls is MethodWrapperType:  # as `log.append`
             self._wait((value.__self__,), held=True)
-        elif hasattr(kind, "_ab_batch"):
+        elif hasattr(cls, "_ab_batch"):
             self._wait((value.__wrapped__,), held)
         elif isinstance(value, dict):
             self._keep(value)
@@ -250,7 +250,7 @@ class Snapshot:
         elif isinstance(value, set | bytearray):
             self._keep(value)
             self._wait_for_keys(value, held)
-        elif kind is functools.partial:
+        elif cls is functools.partial:
             self._keep(value)
             self._wait((value.func, value.args, value.keywords), held)
         elif isinstance(value, frozenset):
@@ -258,12 +258,12 @@ class Snapshot:
         elif isinstance(value, BaseException):
             self._keep(value)
             self._wait((*value.args, *vars(value).values()), held)
-        elif is_user_code(kind):
-            self._visit_class(kind)
-            self._wait((getattr(kind, "__call__", None),), held)  # noqa: B004  (not whether: which)
+        elif is_user_code(cls):
+            self._visit_class(cls)
+            self._wait((getattr(cls, "__call__", None),), held)  # noqa: B004  (not whether: which)
             for kept in self._keep(value):
                 self._wait(_values(kept.was), held=True)
-            for name in {*getattr(value, "__dict__", ()), *copyreg._slotnames(kind)}:  # type: ignore[attr-defined]
+            for name in {*getattr(value, "__dict__", ()), *copyreg._slotnames(cls)}:  # type: ignore[attr-defined]
                 if callable(each := getattr(value, name, None)):
                     self.held.setdefault(name, []).append(each)
 
@@ -290,23 +290,23 @@ class Snapshot:
         if value.dtype.hasobject:
             self._wait(value.ravel().tolist(), held=True)
 
-    def _visit_class(self, kind: type) -> None:
+    def _visit_class(self, cls: type) -> None:
         """Visit a class and its bases, except the methods that construct and call its objects."""
-        if self._inside or kind in self.classes or not is_user_code(kind):
+        if self._inside or cls in self.classes or not is_user_code(cls):
             return
-        self.places[id(kind)] = kind
-        self.classes.append(kind)
-        self._keep(kind)
-        if kind.__module__.partition(".")[0] not in sys.stdlib_module_names:
-            for base in kind.__bases__:
+        self.places[id(cls)] = cls
+        self.classes.append(cls)
+        self._keep(cls)
+        if cls.__module__.partition(".")[0] not in sys.stdlib_module_names:
+            for base in cls.__bases__:
                 self._visit_class(base)
-            called = {name for name in vars(kind) if name.startswith("__")} - _CONSTRUCTORS
-            self._visit_methods([kind], self.named | called)
+            called = {name for name in vars(cls) if name.startswith("__")} - _CONSTRUCTORS
+            self._visit_methods([cls], self.named | called)
 
     def _visit_methods(self, kinds: Iterable[type], names: set[str]) -> None:
-        for kind in kinds:
-            for name in names & vars(kind).keys():
-                for method in functions_of(vars(kind)[name]):
+        for cls in kinds:
+            for name in names & vars(cls).keys():
+                for method in functions_of(vars(cls)[name]):
                     if id(method) not in self._seen and is_user_code(method):
                         self._seen[id(method)] = method
                         self.methods.append(method)
@@ -349,7 +349,7 @@ class Snapshot:
                 self._add(names, [SavedState(read, functools.partial(_set_global, names, name), [value])])
                 self._wait(() if value is _MISSING else (value,), held=True)
 
-    def _visit_module(self, module: Any, used: set[str]) -> None:
+    def _visit_module(self, module: object, used: set[str]) -> None:
         """Visit the globals of a user's own module that a function may name, such as `helpers.counts`."""
         if isinstance(module, ModuleType) and _is_user_module(module):
             known = self._of_modules.setdefault(id(module), set())
@@ -357,10 +357,10 @@ class Snapshot:
             known |= new
             self._visit_globals(vars(module), new)
 
-    def _keep(self, value: Any, place: Any = None) -> list[SavedState]:
+    def _keep(self, value: object, place: object = None) -> list[SavedState]:
         return self._add(value if place is None else place, save_state(value))
 
-    def _add(self, place: Any, found: list[SavedState]) -> list[SavedState]:
+    def _add(self, place: object, found: list[SavedState]) -> list[SavedState]:
         self._room -= sum(1 + (len(kept.was) if isinstance(kept.was, list) else 0) for kept in found)
         if self._room > 0 or not self._bounded:
             self._kept += [(id(place), kept) for kept in found]
@@ -372,7 +372,7 @@ def _values(entries: Any) -> list[Any]:
     return [each[1] if type(each) is tuple and len(each) == 2 else each for each in entries]
 
 
-def _replaced(value: Any, finished: Callable[[Any], Any]) -> Any:
+def _replaced(value: object, finished: Callable[[Any], Any]) -> Any:
     """`finished(value)`; applied to the parts of a tuple or frozenset, which is then rebuilt if any part changed."""
     if not isinstance(value, tuple | frozenset):
         return finished(value)
@@ -380,8 +380,8 @@ def _replaced(value: Any, finished: Callable[[Any], Any]) -> Any:
     now = [_replaced(each, finished) for each in was]
     if _all_are(now, was):
         return value
-    kind: Any = type(value)
-    out = (tuple if isinstance(value, tuple) else frozenset).__new__(kind, now)
+    cls: Any = type(value)
+    out = (tuple if isinstance(value, tuple) else frozenset).__new__(cls, now)
     if hasattr(value, "__dict__"):
         vars(out).update(vars(value))
     return out
@@ -406,7 +406,7 @@ def _all_are(now: Any, was: Any) -> bool:
     return len(now) == len(was) and all(a is b for a, b in zip(now, was, strict=True))
 
 
-def is_user_code(made: Any) -> bool:
+def is_user_code(made: object) -> bool:
     """True unless a class or function belongs to NumPy, Numba, builtins or this library (outside of `autobatch.nn`)."""
     module = (made.__globals__.get("__name__") if isinstance(made, FunctionType) else made.__module__) or ""
     if module.partition(".")[0] == "autobatch":  # a layer is treated like a user's class
@@ -420,19 +420,19 @@ def _is_user_module(module: ModuleType) -> bool:
     return package not in sys.stdlib_module_names and package != "autobatch" and "site-packages" not in file
 
 
-def _attributes(kind: type) -> list[tuple[str, Any]]:
-    return [(name, value) for name, value in vars(kind).items() if not name.startswith("__")]
+def _attributes(cls: type) -> list[tuple[str, Any]]:
+    return [(name, value) for name, value in vars(cls).items() if not name.startswith("__")]
 
 
-def _set_attributes(kind: type, was: list[tuple[str, Any]]) -> None:
-    for name in dict(_attributes(kind)).keys() - dict(was).keys():
-        delattr(kind, name)
+def _set_attributes(cls: type, was: list[tuple[str, Any]]) -> None:
+    for name in dict(_attributes(cls)).keys() - dict(was).keys():
+        delattr(cls, name)
     for name, value in was:
-        if vars(kind).get(name, _MISSING) is not value:
-            setattr(kind, name, value)
+        if vars(cls).get(name, _MISSING) is not value:
+            setattr(cls, name, value)
 
 
-def _set_slots(value: Any, slots: list[str], was: list[Any]) -> None:
+def _set_slots(value: object, slots: list[str], was: list[Any]) -> None:
     for name, each in zip(slots, was, strict=True):
         if each is not _MISSING:
             object.__setattr__(value, name, each)
@@ -445,13 +445,13 @@ _CONTAINERS = (collections.OrderedDict, dict, set, list, collections.deque, byte
 
 def refill(container: Any, was: list[Any]) -> None:
     """Restore a container's entries by methods of its built-in base class (a Counter's own `update` would count)."""
-    kind: Any = next(kind for kind in _CONTAINERS if isinstance(container, kind))
-    kind.clear(container)
-    if issubclass(kind, dict):
+    cls: Any = next(cls for cls in _CONTAINERS if isinstance(container, cls))
+    cls.clear(container)
+    if issubclass(cls, dict):
         for key, value in was:
-            kind.__setitem__(container, key, value)
+            cls.__setitem__(container, key, value)
     else:
-        (kind.update if kind is set else kind.extend)(container, was)
+        (cls.update if cls is set else cls.extend)(container, was)
 
 
 def _global_names(code: CodeType) -> set[str]:
@@ -463,7 +463,7 @@ def _global_names(code: CodeType) -> set[str]:
     return found
 
 
-def functions_of(attribute: Any) -> list[FunctionType]:
+def functions_of(attribute: object) -> list[FunctionType]:
     """The functions behind a class attribute: itself, a property's accessors, or a wrapped function."""
     names = "fget", "fset", "fdel", "__func__", "__wrapped__"
     found = [attribute, *(getattr(attribute, name, None) for name in names)]

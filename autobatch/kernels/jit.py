@@ -24,7 +24,7 @@ OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrap
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def uninterrupted(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def uninterrupted(call: Callable[..., Any], *args: object, **kwargs: object) -> Any:
     """Run `call(*args)` to its end even if an interrupt ends the wait for its result.
 
     A Ctrl-C during compilation would leave Numba's state unusable. Interrupts go to the main thread, so another thread
@@ -72,7 +72,7 @@ class Kernel:
         """The Numba dispatcher for calls from other kernels, without the Python wrapper, a third of compile time."""
         return self._dispatcher(**OPTIONS, no_cpython_wrapper=True)
 
-    def _dispatcher(self, **options: Any) -> Any:
+    def _dispatcher(self, **options: object) -> Any:
         """Make a dispatcher; it is not cached on disk if both the package and the user cache are read-only."""
         made: Any = numba.njit(**options)(self.py_func)
         with contextlib.suppress(RuntimeError, OSError):  # Numba found no directory that it may write its cache to

@@ -29,7 +29,7 @@ def seeds_from(seed: Any, count: int) -> list[int]:
     return seed.integers(2**31, size=count).tolist()
 
 
-def check_sizes(**sizes: Any) -> None:
+def check_sizes(**sizes: object) -> None:
     """Raise OptionError if a size of a layer is not a positive integer."""
     for name, value in sizes.items():
         whole_option(value, name)

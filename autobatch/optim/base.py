@@ -161,7 +161,7 @@ def _check_keys(value: Any, grad: Any, path: str) -> None:
         raise ShapeError(f"grads{path} has rows of shape {grad.shape[1:]}; expected {value.shape[1:]}")
 
 
-def _check_state(state: Any, path: str, shape: tuple[int, ...]) -> None:
+def _check_state(state: object, path: str, shape: tuple[int, ...]) -> None:
     check_plain(state, f"the state of params{path}")
     if shape_of(state) != shape:
         raise ShapeError(f"the state of params{path} has shape {shape_of(state)}; expected {shape}: call init(params)")
@@ -170,7 +170,7 @@ def _check_state(state: Any, path: str, shape: tuple[int, ...]) -> None:
         raise DTypeError(f"the state of params{path} is {given}; expected writable floats of at most 64 bits")
 
 
-def _memory(value: Any) -> Any:
+def _memory(value: object) -> Any:
     """The array that a parameter lies in; the object itself for other tables, None for numbers."""
     weights = value.weights if isinstance(value, EmbeddingTable) else value
     return weights if isinstance(weights, np.ndarray) or is_table(weights) else None
@@ -466,7 +466,7 @@ class Optimizer(metaclass=Spelled):
         memory: Sequence[Indexer | None],
         before: int,
         how: RunOptions,
-        params: Any,
+        params: object,
         state: dict[str, Any],
     ) -> tuple[Any, dict[str, Any]]:
         """Take a step on checked parameters; the caller holds the locks of all tables of keys."""

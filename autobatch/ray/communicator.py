@@ -90,7 +90,7 @@ class Communicator(abc.ABC):
 
     # The operations of a worker.
 
-    def pull(self, table: str, keys: Any, step: int | None = None, version: int | None = None) -> np.ndarray:
+    def pull(self, table: str, keys: object, step: int | None = None, version: int | None = None) -> np.ndarray:
         """The rows of keys, as their owners have them now, or had them after some update.
 
         Args:

@@ -298,7 +298,7 @@ class TrainingWorker:
         return (np.concatenate(pieces) if len(pieces) > 1 else pieces[0]).reshape(np.shape(leaf))
 
 
-def _weighted(grad: Any, weight: float) -> Any:
+def _weighted(grad: object, weight: float) -> Any:
     """A gradient times a number, in its dtype; SparseRows are coalesced, with 0.0 for -0.0."""
     if isinstance(grad, SparseRows):
         grad = grad.coalesce()

@@ -68,7 +68,7 @@ def serve(
     timeout: float = 30.0,
     checkpoints: object = None,
     poll: float = 1.0,
-    **shared: Any,
+    **shared: object,
 ) -> "App":
     """An ASGI application: `POST /` with one example answers what `f(example, **shared)` returns.
 
@@ -366,7 +366,7 @@ def _body_type(request: Request) -> str:
     return _KINDS[given]
 
 
-def _answer_type(request: Request, media_type: str, value: Any) -> str:
+def _answer_type(request: Request, media_type: str, value: object) -> str:
     """The media type of an answer: the accepted one, else that of the request if it suits the result, else JSON."""
     for wanted in request.headers.get("accept", "").split(","):
         name = wanted.partition(";")[0].strip().lower()

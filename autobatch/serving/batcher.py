@@ -121,7 +121,7 @@ class Batcher:
         """
         return (await self.answer(*example)).value
 
-    async def answer(self, *example: Any) -> Answer:
+    async def answer(self, *example: object) -> Answer:
         """Like a call, but also gives the version of the shared values with which the result was computed.
 
         Args:
@@ -142,7 +142,7 @@ class Batcher:
         assert request.answer is not None
         return request.answer
 
-    def submit(self, *example: Any) -> "concurrent.futures.Future[Any]":
+    def submit(self, *example: object) -> "concurrent.futures.Future[Any]":
         """A future of the result, for callers without an event loop; it may be cancelled.
 
         Args:
@@ -215,7 +215,7 @@ class Batcher:
         """The number of waiting requests."""
         return len(self._queue)
 
-    def swap(self, value: object = _UNNAMED, /, *, version: int | None = None, **shared: Any) -> int:
+    def swap(self, value: object = _UNNAMED, /, *, version: int | None = None, **shared: object) -> int:
         """Replace shared values between requests: each answer is computed with only old or only new values.
 
         Running requests continue with the old values; no request is lost, and none waits longer than for those.

@@ -86,7 +86,7 @@ _NO_BODY = (  # what these raise for bytes that are no such body
 )  # fmt: skip
 
 
-def encode(media_type: str, value: Any) -> bytes:
+def encode(media_type: str, value: object) -> bytes:
     """A result as a body.
 
     Numbers that JSON lacks become the strings "NaN", "Infinity" and "-Infinity", as in Protocol Buffers' JSON.
@@ -129,7 +129,7 @@ def _array(value: object, path: tuple[Any, ...]) -> np.ndarray:
     return np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
 
 
-def _plain(value: Any, path: tuple[Any, ...]) -> Any:
+def _plain(value: object, path: tuple[Any, ...]) -> Any:
     """A result as None, bool, int, finite float, str, list and dict, which JSON has."""
     if value is None or isinstance(value, bool | int | str):
         return value

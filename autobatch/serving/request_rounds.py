@@ -148,7 +148,7 @@ class Model:
 
 
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    def guarded(*example: Any, **shared: Any) -> tuple[bool, Any]:
+    def guarded(*example: object, **shared: object) -> tuple[bool, Any]:
         try:
             return True, as_example(function, example, shared)
         except (greenlet.GreenletExit, OverTime):

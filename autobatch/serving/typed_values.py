@@ -370,7 +370,7 @@ def _first(value: object, schemas: list[Any], reading: Reading, args: tuple[Any,
     return BadValueError("$", " or ".join(names), _shown(value))
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     if isinstance(value, list):
         return f"a list of {len(value)}"
     if isinstance(value, dict):

@@ -110,7 +110,7 @@ def _column(data: Any, columns: Columns, place: DataPlace) -> Column:
     return _sequence(list(data), columns, place)
 
 
-def _record(data: Any, columns: Columns, place: DataPlace) -> Column:
+def _record(data: object, columns: Columns, place: DataPlace) -> Column:
     """A dict, tuple or dataclass whose parts are columns, or batches, of the same examples."""
     if isinstance(data, dict):
         names: Sequence[Any] = list(data)
@@ -377,7 +377,7 @@ def _tensor(x: Any) -> Any:
         raise DTypeError(f"a tensor of {getattr(x, 'dtype', 'a dtype')} that NumPy does not have: {error}") from None
 
 
-def _xarray(data: Any, columns: Columns, place: DataPlace) -> Column | None:
+def _xarray(data: object, columns: Columns, place: DataPlace) -> Column | None:
     """A dataset's variables, without its coordinates, which are no values of the examples."""
     if not isinstance(data, Mapping):
         return None
@@ -392,7 +392,7 @@ def _xarray(data: Any, columns: Columns, place: DataPlace) -> Column | None:
     return _record(dict(data), columns, place)
 
 
-def _zarr(data: Any, columns: Columns, place: DataPlace) -> Column | None:
+def _zarr(data: object, columns: Columns, place: DataPlace) -> Column | None:
     return _record(dict(data.arrays()), columns, place) if hasattr(data, "arrays") else None
 
 

@@ -209,11 +209,11 @@ def take_examples(tree: object, index: np.ndarray) -> Any:
     return map_tree(lambda leaf: leaf._take(index, memo) if isinstance(leaf, Batch) else leaf, tree)
 
 
-def _is_stack(leaf: Any) -> bool:
+def _is_stack(leaf: object) -> bool:
     return isinstance(leaf, MaskedBatch) and not leaf.is_ragged
 
 
-def _spread(leaf: Any, valid: np.ndarray) -> Any:
+def _spread(leaf: object, valid: np.ndarray) -> Any:
     """The elements of a leaf at the places that are valid; zeros, empty lists or None elsewhere."""
     if isinstance(leaf, ObjectBatch):
         values = iter(leaf.values)

@@ -78,7 +78,7 @@ class Examples:
         return f"Examples({self.batch!r})"
 
 
-def read_index(index: Any, count: int) -> Any:
+def read_index(index: object, count: int) -> Any:
     """An index of examples: an int, or (n,) int64, all of them from 0 and in range.
 
     Raises:

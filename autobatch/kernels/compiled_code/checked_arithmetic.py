@@ -174,7 +174,7 @@ def _call_2(typing_context, address, data, x, y, z, count, x_step, y_step, z_ste
 def _loop_of_numbers(kinds: tuple[Any, ...], like: Any) -> tuple[Any, Any]:
     def generate(context, builder, signature, args):
         byte, word, models = ir.IntType(8).as_pointer(), ir.IntType(64), context.data_model_manager
-        values = [models[kind].as_data(builder, value) for kind, value in zip(kinds, args[2:], strict=False)]
+        values = [models[number].as_data(builder, value) for number, value in zip(kinds, args[2:], strict=False)]
         places = [cgutils.alloca_once_value(builder, value) for value in values]
         places.append(cgutils.alloca_once(builder, context.get_data_type(like)))
         pointers = [builder.bitcast(place, byte) for place in places]

@@ -74,7 +74,7 @@ class UnitDone:
     columns: list[str]
 
 
-def files_of(data: Any) -> list[str]:
+def files_of(data: object) -> list[str]:
     """The Parquet files of `data`, in order: a glob, a folder, a list of paths, or a `pyarrow.dataset`.
 
     Raises:

@@ -158,7 +158,7 @@ def _columns_of(results: object, count: int) -> dict[str, Any]:
     return found
 
 
-def _parts_of(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _parts_of(tree: object, path: str) -> Iterator[tuple[str, Any]]:
     """The paths and parts of a tree; a list is one part, as its length may be another in the next row."""
     if isinstance(tree, ObjectBatch) and tree.batch_size:  # of trees whose lists differ in length, for example
         values = tree.examples()
@@ -175,7 +175,7 @@ def _parts_of(tree: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield from _parts_of(part, path + step_to(type(tree), key))
 
 
-def arrow_column(column: Any) -> Any:
+def arrow_column(column: object) -> Any:
     """A column of results as a `pyarrow.Array`, of a type that does not depend on the lengths of these rows' lists."""
     import pyarrow as pa  # noqa: PLC0415
 
