@@ -1,7 +1,8 @@
 """Reductions of rows by segment, where each row has a segment id (in any order), or segments are runs given by bounds.
 
 Rows and outputs are C-contiguous (rows, width) arrays. Position i reads row i, or row ids[i] where `ids` is not None,
-times weights[i] where `weights` is not None. Ids are not checked: 0 <= segments[i] < len(out), 0 <= ids[i] < len(x).
+times weights[i] where `weights` is not None. Ids of rows are not checked. A kernel that returns a bool reads each segment
+id once, and returns False, with `out` incomplete, if one is not in [0, number of segments); the others trust them.
 Additions run in the order of the positions, so equal input gives bit-equal output.
 
 Run k is the rows bounds[k] to bounds[k + 1], exclusive; bounds are not checked. A long run is summed in four parts,
@@ -29,22 +30,28 @@ from autobatch.kernels.simd_rows import (
 from autobatch.kernels.vector_math import load_first, reduce_sum
 
 
-@jit
 def segment_sum(x, ids, weights, segments, out):
     """out[segments[i]] += weights[i] * row i; `out` is zero on entry."""
+    if x.shape[1] == 1:  # a kernel of its own: beside the other loop it has too few registers
+        return sum_scalars(x.reshape(-1), ids, weights, segments, out.reshape(-1))
+    return sum_vectors(x, ids, weights, segments, out)
+
+
+@jit
+def sum_vectors(x, ids, weights, segments, out):
+    """`segment_sum` of rows of any width."""
     width = x.shape[1]
-    if width == 1:
-        _sum_scalars(x[:, 0], ids, weights, segments, out[:, 0])
-        return
     n = segments.shape[0]
     for i in range(n):
         if i + AHEAD < n:
             if ids is not None:
                 prefetch_source(x, ids[i + AHEAD])
             prefetch_row(out, segments[i + AHEAD])
-        row = i if ids is None else ids[i]
-        into = out[segments[i]]
-        values = x[row]
+        segment = uint64(segments[i])
+        if segment >= uint64(out.shape[0]):
+            return False
+        into = out[segment]
+        values = x[i if ids is None else ids[i]]
         if weights is None:
             for j in range(width):
                 into[j] += values[j]
@@ -52,14 +59,31 @@ def segment_sum(x, ids, weights, segments, out):
             weight = weights[i]
             for j in range(width):
                 into[j] += weight * values[j]
+    return True
 
 
 @jit
-def _sum_scalars(x, ids, weights, segments, out):
-    """`segment_sum` of rows of width 1; unsigned indices avoid the compiler's test for negative ones."""
+def sum_scalars(x, ids, weights, segments, out):
+    """`segment_sum` of numbers (n,); unsigned indices avoid the compiler's test for negative ones."""
+    count = uint64(out.shape[0])
     for i in range(uint64(segments.shape[0])):
+        segment = uint64(segments[i])
+        if segment >= count:
+            return False
         value = x[i if ids is None else uint64(ids[i])]
-        out[uint64(segments[i])] += value if weights is None else value * weights[i]
+        out[segment] += value if weights is None else value * weights[i]
+    return True
+
+
+@jit
+def segment_count(segments, out):
+    """out[segments[i]] += 1; `out` is zero on entry."""
+    for i in range(uint64(segments.shape[0])):
+        segment = uint64(segments[i])
+        if segment >= uint64(out.shape[0]):
+            return False
+        out[segment] += 1
+    return True
 
 
 @jit
@@ -67,7 +91,9 @@ def segment_extremum(x, ids, segments, least, seen, out):
     """out[k]: the maximum (minimum if `least`) of each column; NaN if it has one. `seen` is all False on entry."""
     for i in range(segments.shape[0]):
         row = i if ids is None else ids[i]
-        segment = segments[i]
+        segment = uint64(segments[i])
+        if segment >= uint64(out.shape[0]):
+            return False
         if not seen[segment]:
             seen[segment] = True
             for j in range(x.shape[1]):
@@ -77,22 +103,26 @@ def segment_extremum(x, ids, segments, least, seen, out):
                 a = x[row, j]
                 b = out[segment, j]
                 out[segment, j] = a if (a < b if least else a > b) or a != a else b
+    return True
 
 
 @jit
 def first_equal(x, ids, segments, values, out):
     """out[k, j]: the first position in segment k with values[k, j] in column j (NaN equals NaN); unchanged if none."""
     n = segments.shape[0]
-    for k in range(n):
-        i = n - 1 - k
+    for i in range(n - 1, -1, -1):
+        segment = uint64(segments[i])
+        if segment >= uint64(out.shape[0]):
+            return False
         row = x[i if ids is None else ids[i]]
-        wanted = values[segments[i]]
-        into = out[segments[i]]
+        wanted = values[segment]
+        into = out[segment]
         for j in range(x.shape[1]):
             a = row[j]
             b = wanted[j]
             if a == b or (a != a and b != b):
                 into[j] = i
+    return True
 
 
 @jit
@@ -100,9 +130,12 @@ def segment_prod(x, ids, segments, out):
     """out[segments[i]] *= row i; `out` is one on entry."""
     for i in range(segments.shape[0]):
         row = i if ids is None else ids[i]
-        segment = segments[i]
+        segment = uint64(segments[i])
+        if segment >= uint64(out.shape[0]):
+            return False
         for j in range(x.shape[1]):
             out[segment, j] *= x[row, j]
+    return True
 
 
 @jit
@@ -110,13 +143,16 @@ def segment_squares(x, ids, weights, segments, means, out):
     """out[segments[i]] += weights[i] * (row i - means[segments[i]])**2; `out` is zero on entry."""
     for i in range(segments.shape[0]):
         row = i if ids is None else ids[i]
-        segment = segments[i]
+        segment = uint64(segments[i])
+        if segment >= uint64(out.shape[0]):
+            return False
         for j in range(x.shape[1]):
             d = x[row, j] - means[segment, j]
             if weights is None:
                 out[segment, j] += d * d
             else:
                 out[segment, j] += weights[i] * d * d
+    return True
 
 
 @jit
@@ -124,11 +160,14 @@ def segment_cumsum(x, ids, segments, running, out):
     """out[i]: the sum of the rows of its segment up to i; `running` is (segments, width), zero on entry."""
     for i in range(segments.shape[0]):
         row = i if ids is None else ids[i]
-        segment = segments[i]
+        segment = uint64(segments[i])
+        if segment >= uint64(running.shape[0]):
+            return False
         for j in range(x.shape[1]):
             total = running[segment, j] + x[row, j]
             running[segment, j] = total
             out[i, j] = total
+    return True
 
 
 @jit

@@ -1,8 +1,9 @@
 """`segment_p`: one op that reduces rows by segment, or looked-up rows by bag, in every mode of `reduction_modes`.
 
 Operands: data (rows, or a table if ids are given), the description of the segments, then, each optional, ids, weights,
-the frequency of each id, and the number of segments. Plain operands are already checked; of a batch, the batching rule
-checks them and concatenates all examples' segments. The formula of each mode's gradient is in `reduction_modes`.
+the frequency of each id, and the number of segments. Plain operands are already checked, but for segment ids of a mode
+that `checks` them itself; of a batch, the batching rule checks them and concatenates all examples' segments. The formula
+of each mode's gradient is in `reduction_modes`.
 """
 
 import itertools
@@ -186,9 +187,8 @@ def _reduce_rows(
     out = out.reshape((count,) if mode == "count" else (out.shape[0], *inner, *trailing))
     if empty is None or how.rowwise:
         return out
-    return _fill_empty(
-        out, np.bincount(segments, minlength=count) == 0 if bounds is None else np.diff(bounds) == 0, empty
-    )
+    lengths = Rows(x, None, None, segments, count).lengths() if bounds is None else np.diff(bounds)
+    return _fill_empty(out, lengths == 0, empty)
 
 
 def _kernel_dtype(dtype: np.dtype) -> np.dtype:

@@ -15,6 +15,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.op import Op, is_boxed
+from autobatch.errors import BadIdError
 from autobatch.kernels import segment_reductions as kernels
 from autobatch.kernels.bags import MEAN, SQRTN, SUM
 from autobatch.ops.numpy.elementwise import share_p
@@ -52,6 +53,7 @@ class Mode(NamedTuple):
         takes_ids: `compute` reads row ids[i] of a table; else rows are gathered first.
         rowwise: the result has one row for each row of the data, not for each segment.
         positions: the result holds positions among the rows, -1 for none.
+        checks: `compute` reads segment ids by kernels that check them, or by `np.take`; else they are copied first.
         bag: `embedding_bag` accepts this mode.
     """
 
@@ -64,6 +66,7 @@ class Mode(NamedTuple):
     takes_ids: bool = False
     rowwise: bool = False
     positions: bool = False
+    checks: bool = True
     bag: bool = False
 
     @property
@@ -132,6 +135,8 @@ def as_matrix(data: object, ids: np.ndarray | None, dtype: np.dtype) -> tuple[np
 class Rows:
     """The operands of a reduction; row i is x[i], or x[ids[i]] if there are ids.
 
+    A segment id may be out of bounds, or changed by another thread: `run` checks it while a kernel reads it.
+
     Attributes:
         x: (n, width), C-contiguous. ids: (n,) or None. weights: (n,) of the dtype of x, or None.
         segments: (n,) the segment of each row. count: the number of segments. k: the k of topk.
@@ -148,15 +153,23 @@ class Rows:
         """The same segments with other rows and weights."""
         return Rows(x, None, weights, self.segments, self.count, self.k)
 
+    def run(self, kernel: Callable[..., bool], *args: Any) -> Any:
+        """`kernel(*args)`, then its last argument, which it filled; raises BadIdError for a wrong segment id."""
+        if not kernel(*args):
+            raise BadIdError("a segment id is outside the segments")
+        return args[-1]
+
     def total(self) -> np.ndarray:
         """(count, width): the weighted sum of each segment."""
-        out = np.zeros((self.count, self.x.shape[1]), self.x.dtype)
-        kernels.segment_sum(self.x, self.ids, self.weights, self.segments, out)
-        return out
+        return self.run(kernels.segment_sum, self.x, self.ids, self.weights, self.segments, self.filled(0))
+
+    def lengths(self) -> np.ndarray:
+        """(count,): the number of rows of each segment."""
+        return self.run(kernels.segment_count, self.segments, np.zeros(self.count, np.int64))
 
     def divisors(self, norm: Norm) -> np.ndarray:
         """(count, 1): the norm of each segment; that of one row for an empty one."""
-        counts, one = np.bincount(self.segments, minlength=self.count)[:, None], self.x.dtype.type(1)
+        counts, one = self.lengths()[:, None], self.x.dtype.type(1)
         if self.weights is None:
             return norm.of(np.maximum(counts, 1).astype(self.x.dtype))
         terms = self.weights * self.weights if norm.squares else self.weights
@@ -168,25 +181,22 @@ class Rows:
 
 
 def _var(rows: Rows) -> np.ndarray:
-    out, means = rows.filled(0), MODES["mean"].compute(rows)
-    kernels.segment_squares(rows.x, rows.ids, rows.weights, rows.segments, means, out)
-    return divide_ieee(out, rows.divisors(_MEAN))
+    operands = rows.x, rows.ids, rows.weights, rows.segments, MODES["mean"].compute(rows)
+    return divide_ieee(rows.run(kernels.segment_squares, *operands, rows.filled(0)), rows.divisors(_MEAN))
 
 
 def _extremum(least: bool) -> Callable[[Rows], np.ndarray]:
     def run(rows: Rows) -> np.ndarray:
-        out = rows.filled(0)
-        kernels.segment_extremum(rows.x, rows.ids, rows.segments, least, np.zeros(rows.count, np.bool_), out)
-        return out
+        seen = np.zeros(rows.count, np.bool_)
+        return rows.run(kernels.segment_extremum, rows.x, rows.ids, rows.segments, least, seen, rows.filled(0))
 
     return run
 
 
 def _extremum_position(least: bool) -> Callable[[Rows], np.ndarray]:
     def run(rows: Rows) -> np.ndarray:
-        out = rows.filled(-1, np.int64)
-        kernels.first_equal(rows.x, rows.ids, rows.segments, _extremum(least)(rows), out)
-        return out
+        operands = rows.x, rows.ids, rows.segments, _extremum(least)(rows)
+        return rows.run(kernels.first_equal, *operands, rows.filled(-1, np.int64))
 
     return run
 
@@ -205,9 +215,7 @@ def _values_at(position: Callable[[Rows], np.ndarray]) -> Callable[[Rows], np.nd
 
 
 def _prod(rows: Rows) -> np.ndarray:
-    out = rows.filled(1)
-    kernels.segment_prod(rows.x, rows.ids, rows.segments, out)
-    return out
+    return rows.run(kernels.segment_prod, rows.x, rows.ids, rows.segments, rows.filled(1))
 
 
 def _peak_and_exps(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
@@ -223,7 +231,7 @@ def _logsumexp(rows: Rows) -> np.ndarray:
     peak, exps = _peak_and_exps(rows)
     with np.errstate(divide="ignore", invalid="ignore"):
         out = peak + np.log(rows.with_values(exps, rows.weights).total())
-    out[np.bincount(rows.segments, minlength=rows.count) == 0] = 0
+    out[rows.lengths() == 0] = 0
     return out
 
 
@@ -242,13 +250,12 @@ def _softmax(rows: Rows) -> np.ndarray:
 def _log_softmax(rows: Rows) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
         scaled = rows.x if rows.weights is None else rows.x + np.log(rows.weights)[:, None]
-        return scaled - _logsumexp(rows)[rows.segments]
+        return scaled - np.take(_logsumexp(rows), rows.segments, axis=0)
 
 
 def _cumsum(rows: Rows) -> np.ndarray:
     out = np.empty((rows.segments.shape[0], rows.x.shape[1]), rows.x.dtype)
-    kernels.segment_cumsum(rows.x, rows.ids, rows.segments, rows.filled(0), out)
-    return out
+    return rows.run(kernels.segment_cumsum, rows.x, rows.ids, rows.segments, rows.filled(0), out)
 
 
 def _order(x: Any, segments: Any, descending: bool = False) -> np.ndarray:
@@ -271,7 +278,7 @@ def _sort(rows: Rows) -> np.ndarray:
 
 
 def _argtopk(rows: Rows) -> np.ndarray:
-    lengths = np.bincount(rows.segments, minlength=rows.count)
+    lengths = rows.lengths()
     starts = np.cumsum(lengths) - lengths
     out = np.full((rows.count, rows.k, rows.x.shape[1]), -1, np.int64)
     segment, rank = np.nonzero(np.arange(rows.k) < lengths[:, None])
@@ -293,7 +300,7 @@ def _end_position(last: bool) -> Callable[[Rows], np.ndarray]:
 
 def _count(rows: Rows) -> np.ndarray:
     if rows.weights is None:
-        return np.bincount(rows.segments, minlength=rows.count)
+        return rows.lengths()
     return rows.with_values(rows.weights.reshape(-1, 1)).total()
 
 
@@ -558,17 +565,17 @@ declare("logmeanexp", Mode(_logmeanexp, _logmeanexp_gradient, "float", uses_weig
 declare("softmax", Mode(_softmax, _softmax_gradient, "float", uses_weights=True, rowwise=True))
 declare("log_softmax", Mode(_log_softmax, _log_softmax_gradient, "float", uses_weights=True, rowwise=True))
 declare("cumsum", Mode(_cumsum, _scaled_gradient(_cumsum_gradient), "wide", takes_ids=True, rowwise=True))
-declare("sort", Mode(_sort, _scaled_gradient(_sort_gradient), rowwise=True))
-declare("topk", Mode(_values_at(_argtopk), _scaled_gradient(_topk_gradient)))
-declare("first", Mode(_values_at(_end_position(False)), _selection_gradient("argfirst")))
-declare("last", Mode(_values_at(_end_position(True)), _selection_gradient("arglast")))
+declare("sort", Mode(_sort, _scaled_gradient(_sort_gradient), rowwise=True, checks=False))
+declare("topk", Mode(_values_at(_argtopk), _scaled_gradient(_topk_gradient), checks=False))
+declare("first", Mode(_values_at(_end_position(False)), _selection_gradient("argfirst"), checks=False))
+declare("last", Mode(_values_at(_end_position(True)), _selection_gradient("arglast"), checks=False))
 declare("any", Mode(lambda rows: rows.with_values((rows.x != 0).astype(np.int64)).total() > 0, result="own"))
 declare("all", Mode(lambda rows: rows.with_values((rows.x == 0).astype(np.int64)).total() == 0, result="own"))
 declare("count", Mode(_count, _count_gradient, "own", uses_weights=True))
 declare("argmax", Mode(_extremum_position(False), takes_ids=True, positions=True, result="own"))
 declare("argmin", Mode(_extremum_position(True), takes_ids=True, positions=True, result="own"))
-declare("argsort", Mode(_argsort, positions=True, rowwise=True, result="own"))
-declare("argtopk", Mode(_argtopk, positions=True, result="own"))
-declare("argfirst", Mode(_end_position(False), positions=True, result="own"))
-declare("arglast", Mode(_end_position(True), positions=True, result="own"))
+declare("argsort", Mode(_argsort, positions=True, rowwise=True, result="own", checks=False))
+declare("argtopk", Mode(_argtopk, positions=True, result="own", checks=False))
+declare("argfirst", Mode(_end_position(False), positions=True, result="own", checks=False))
+declare("arglast", Mode(_end_position(True), positions=True, result="own", checks=False))
 # fmt: on

@@ -14,6 +14,7 @@ from autobatch.core.batched import Batched, Lengths
 from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError
+from autobatch.kernels.segment_reductions import segment_count
 from autobatch.ops.rules.ragged_checks import (
     as_ids,
     as_integers,
@@ -141,8 +142,11 @@ def segment_ids_to_lengths(segment_ids: Any, num_segments: int | None = None) ->
     """
     if is_boxed(segment_ids):
         return np.bincount(segment_ids, minlength=0 if num_segments is None else num_segments)
-    ids, count = own_segments(segment_ids, num_segments)
-    return np.bincount(ids, minlength=count)
+    ids, count = own_segments(segment_ids, num_segments, own=False)
+    out = np.zeros(count, np.int64)
+    if segment_count(ids, out):
+        return out
+    return np.bincount(own_segments(segment_ids, num_segments)[0], minlength=count)
 
 
 def segment_ids_to_offsets(segment_ids: object, num_segments: int | None = None) -> np.ndarray:

@@ -5,6 +5,7 @@ Each function takes the segments as an id for each row (in any order), as length
 once for all examples.
 """
 
+import contextlib
 import inspect
 from typing import Any, NamedTuple, Protocol, SupportsIndex
 
@@ -104,12 +105,18 @@ def _reduce(mode: str, data: object, how: Segments, empty: object = None, **para
             raise ShapeError(f"ids have shape {ids.shape}; expected one dimension")
         ids = own_ids(ids, id_bound(data))
         n, rest[0] = ids.shape[0], ids
-    found = segments_of(n, form, np.asarray(described), _number(how.num_segments), in_order=how.sorted)
-    segments, count, runs = found
-    params |= {"runs": True} if runs else {}
     if weights is not None and shape_of(weights) != (n,):
         raise ShapeError(f"weights have shape {shape_of(weights)}; expected one for each row, ({n},)")
-    return op(data, segments, *rest, count=count, **params)
+
+    def run(own: bool) -> Any:
+        given = np.asarray(described), _number(how.num_segments)
+        segments, count, runs = segments_of(n, form, *given, in_order=how.sorted, own=own)
+        return op(data, segments, *rest, count=count, **params, **({"runs": True} if runs else {}))
+
+    if MODES[mode].checks and not how.sorted and not any(map(is_boxed, (data, *rest))):
+        with contextlib.suppress(IndexError, ValueError, MemoryError):  # which the checks below find reasons for
+            return run(own=False)
+    return run(own=True)
 
 
 def _array(x: object, integers: str = "") -> Any:

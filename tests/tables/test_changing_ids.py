@@ -3,6 +3,7 @@
 A spy on kernels spoils the caller's arrays as soon as a check has passed, and sees that no other kernel gets them.
 """
 
+import inspect
 import subprocess
 import sys
 
@@ -12,11 +13,15 @@ import pytest
 
 import autobatch as ab
 from autobatch.core.pytree import leaves
+from autobatch.kernels import segment_reductions
 from autobatch.kernels.jit import Kernel
 from tests.law import assert_same
 
 N, ROWS, DIM = 1200, 50, 8
 CHECKING = {"copy_ids", "first_bad_id", "first_bad_offset", "pool_sum_checked", "run_bounds", "are_valid_bounds"}
+CHECKING_SEGMENTS = {
+    "sum_scalars", "sum_vectors", "segment_count", "segment_extremum", "first_equal", "segment_prod", "segment_squares", "segment_cumsum"
+}  # fmt: skip
 ANY_KEY = {"find_rows", "assign_partitions", "unique_first_seen"}  # no key is out of bounds
 
 rng = np.random.default_rng(0)
@@ -140,11 +145,13 @@ def spoiling(monkeypatch):
     trusting, run = set(), Kernel.__call__
 
     def spied(kernel, *args):
-        name = kernel.__name__
-        arrays = [x for x in leaves(args) if isinstance(x, np.ndarray)]
-        shared = [x for x in given.values() if any(np.may_share_memory(x, each) for each in arrays)]
-        if name not in CHECKING | ANY_KEY:
-            trusting.update([name] if shared else [])
+        name, shared = kernel.__name__, []
+        for parameter, arg in zip(inspect.signature(kernel.py_func).parameters, args, strict=True):
+            arrays = [x for x in leaves(arg) if isinstance(x, np.ndarray)]
+            own = [x for x in given.values() if any(np.may_share_memory(x, each) for each in arrays)]
+            checked = name in CHECKING | ANY_KEY or (name in CHECKING_SEGMENTS and parameter == "segments")
+            trusting.update([] if checked else [name for _ in own])
+            shared += own
         out = run(kernel, *args)
         for x in shared:
             x[...] = 1 << 40 if x.size % 2 else -(1 << 40)
@@ -198,3 +205,40 @@ going = False
 @pytest.mark.slow
 def test_ids_that_another_thread_writes_end_no_process():
     subprocess.run([sys.executable, "-X", "faulthandler", "-c", SOAK, "0.3"], check=True)
+
+
+KERNELS = {
+    "segment_sum": lambda of, out: (out * 0 + 1.0, None, None, of, out),
+    "segment_count": lambda of, out: (of, out),
+    "segment_extremum": lambda of, out: (out * 0 + 1.0, None, of, False, np.zeros(len(out), np.bool_), out),
+    "first_equal": lambda of, out: (out * 0 + 1.0, None, of, out * 0 + 1.0, out),
+    "segment_prod": lambda of, out: (out * 0 + 1.0, None, of, out),
+    "segment_squares": lambda of, out: (out * 0 + 1.0, None, None, of, out * 0, out),
+    "segment_cumsum": lambda of, out: (out * 0 + 1.0, None, of, out * 0, out.copy()),
+}
+
+
+@pytest.mark.parametrize("bad", [-1, 3, 1 << 40, -(1 << 40)])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_that_checks_segment_ids_neither_writes_nor_reads_beyond_them(name, bad):
+    for width in (1, 2) if name == "segment_sum" else (1,):
+        memory = np.zeros((9,) if name == "segment_count" else (9, width))
+        of, out = np.array([0, bad, 2]), memory[3:6]
+        assert not getattr(segment_reductions, name)(*KERNELS[name](of, out))
+        assert not memory[:3].any() and not memory[6:].any()
+
+
+def test_ids_that_change_between_two_passes_over_them_raise(spoiling):
+    with pytest.raises(ab.errors.BadIdError, match="segment id -1099511627776 at position 0 is negative"):
+        ab.segment_mean(DATA, spoiling[0]["ids"], num_segments=ROWS)
+
+
+def test_segment_ids_are_not_copied_for_kernels_that_check_them(monkeypatch):
+    seen, run = [], Kernel.__call__
+    monkeypatch.setattr(Kernel, "__call__", lambda kernel, *args: seen.append(kernel.__name__) or run(kernel, *args))
+    ids, x = GIVEN["ids"], DATA[:, 0].copy()
+    for mode in ("sum", "mean", "count", "max", "min", "prod", "cumsum", "std", "softmax"):
+        getattr(ab, f"segment_{mode}")(x, ids)
+    ab.segment_ids_to_lengths(ids)
+    assert numba.config.DISABLE_JIT or {"sum_scalars", "segment_count"} <= set(seen)
+    assert "copy_ids" not in seen

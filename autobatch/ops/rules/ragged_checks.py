@@ -1,9 +1,9 @@
 """Checks of ragged data (ids, offsets, lengths, segment ids), and conversions between padded and packed rows.
 
-Each value is checked once, while the caller's original values are at hand for the message; kernels do not check again.
-Since they run without the GIL, another thread may write into the caller's arrays meanwhile. So what kernels take is
-copied first, then checked: `as_ids` copies, and so do `check_offsets` and `lengths_of`; `own_ids` copies what
-`integer_ids` and `table_ids` give.
+Each value is checked once, while the caller's original values are at hand for the message. Kernels run without the GIL,
+so another thread may write into the caller's arrays meanwhile. So what kernels take is copied first, then checked:
+`as_ids` copies, and so do `check_offsets` and `lengths_of`; `own_ids` copies what `integer_ids` and `table_ids` give.
+Only kernels that check each id while they read it take the caller's own memory.
 
 The second half packs the rows of all examples without padding, and pads them again, for batching rules of ragged ops.
 """
@@ -243,8 +243,11 @@ def check_one_each(segment_ids: np.ndarray, total: int) -> None:
         raise ShapeError(f"segment_ids have shape {segment_ids.shape}; expected one for each row, ({total},)")
 
 
-def own_segments(segment_ids: Any, num_segments: int | None) -> tuple[np.ndarray, int]:
+def own_segments(segment_ids: Any, num_segments: int | None, own: bool = True) -> tuple[np.ndarray, int]:
     """A checked copy of segment ids, and the number of segments: `num_segments`, or the greatest id plus one.
+
+    Args:
+        own: False for kernels that check: ids may be the caller's memory, of any value.
 
     Raises:
         ShapeError: not 1-D. BadIdError: an id that is negative or not below `num_segments`. DTypeError: not integers.
@@ -253,6 +256,8 @@ def own_segments(segment_ids: Any, num_segments: int | None) -> tuple[np.ndarray
     if segment_ids.ndim != 1:
         raise ShapeError(f"segment_ids have shape {segment_ids.shape}; expected one dimension")
     num_segments = None if num_segments is None else whole_number(num_segments, "num_segments")
+    if not own and segment_ids.flags.carray:
+        return segment_ids, max(int(segment_ids.max(initial=-1)) + 1, 0) if num_segments is None else num_segments
     out, low, high = _copied(segment_ids)
     count = int(high) + 1 if num_segments is None else num_segments
     if low < 0 or high >= count:
@@ -263,19 +268,20 @@ def own_segments(segment_ids: Any, num_segments: int | None) -> tuple[np.ndarray
 
 
 def segments_of(
-    n: int, form: str, values: Any, num_segments: int | None = None, *, in_order: bool = False
+    n: int, form: str, values: Any, num_segments: int | None = None, *, in_order: bool = False, own: bool = True
 ) -> tuple[np.ndarray, int, bool]:
     """Check and normalise a description of the segments of n rows.
 
     Args:
         form: the meaning of `values`: segment_ids, lengths, offsets, or starts (offsets without the last).
         in_order: the caller says that the segment ids are sorted; this is checked.
+        own: as for `own_segments`.
 
     Returns:
         (segments, count, contiguous): segments are (n,) segment ids, or if contiguous, (count + 1,) offsets.
     """
     if form == "segment_ids":
-        found, count = own_segments(values, num_segments)
+        found, count = own_segments(values, num_segments, own)
         check_one_each(found, n)
         if in_order:
             check_sorted(found)
