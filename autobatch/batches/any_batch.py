@@ -299,17 +299,21 @@ def batches_in(tree: object) -> Iterator[Batch]:
         yield from batches_in((tree.start, tree.stop, tree.step))
 
 
-def lane(tree: Any, index: int) -> Any:
-    """The tree as one example sees it: each batch replaced by that example's value, other leaves unchanged."""
+def lane(tree: Any, index: int, seen: dict[int, Any] | None = None) -> Any:
+    """The tree as one example sees it: each batch replaced by that example's value, other leaves unchanged.
+
+    `seen` holds the value of each batch, since a batch that is in the tree twice is one object to the example.
+    """
+    seen = {} if seen is None else seen
     if isinstance(tree, Batch):
-        return tree._lane(index)
+        return seen[id(tree)] if id(tree) in seen else seen.setdefault(id(tree), tree._lane(index))
     cls = type(tree)
     if cls is list or cls is tuple:
-        return cls(lane(child, index) for child in tree)
+        return cls(lane(child, index, seen) for child in tree)
     if cls is slice:
-        return slice(lane(tree.start, index), lane(tree.stop, index), lane(tree.step, index))
+        return slice(*(lane(part, index, seen) for part in (tree.start, tree.stop, tree.step)))
     if is_node(tree):
-        return map_tree(lambda leaf: lane(leaf, index), tree)
+        return map_tree(lambda leaf: lane(leaf, index, seen), tree)
     return tree
 
 
@@ -338,7 +342,8 @@ def per_narrowed_lane(
     out = []
     for i in range(batch_size):
         try:
-            out.append(function(*lane(args, i), **(lane(kwargs, i) if kwargs else {})))
+            own, named = lane((args, kwargs), i)
+            out.append(function(*own, **named))
         except Exception as error:
             note_lane(error, i)
             raise

@@ -65,7 +65,15 @@ def is_in(a: Any, b: Any) -> Any:
         a, b = unwrap(a), unwrap(b)
         if any(is_changeable(leaf) for leaf in leaves((a, b)) if not isinstance(leaf, dict)):
             raise NeedsLoop("an object of the call is searched")
-        return stack_results(per_lane(lambda x, y: x in y, (a, b), {}))
+        return stack_results(per_lane(_found, (a, b), {}))
+    return a in b
+
+
+def _found(a: Any, b: Any) -> bool:
+    """`a in b` of one lane, where NaN is found if it is the same object, which narrowing may have copied."""
+    numbers = [leaf for leaf in leaves(a) if isinstance(leaf, float | complex | np.generic | np.ndarray)]
+    if a not in b and any(np.any(x != x) for x in numbers):
+        raise NeedsLoop("whether two NaN are one object")
     return a in b
 
 

@@ -439,3 +439,17 @@ def test_who_leaves_the_loop_may_change_the_dict():
         return table
 
     equals_loop(f, [3, 1, 0, 2])
+
+
+def a_number_is_found_by_identity(x):
+    both = [x]
+    return x in (0, x), x in both, (1, x) in [(1, x)], max((x, 1), (x, 2))[1], x in (x, 1) if abs(x) != 2 else None
+
+
+@pytest.mark.parametrize("number", [float, complex, np.float64, lambda value: np.array([value])])
+def test_nan_is_found_where_it_is_the_same_object(number):
+    values = [number(value) for value in (np.nan, 1.0, 2.0)]
+    if number is complex:  # which has no order
+        equals_loop(lambda x: (x in (0, x), x in [x], x in (x, 1) if x != 2 else None), values)
+        return
+    equals_loop(a_number_is_found_by_identity, values)

@@ -104,7 +104,8 @@ def _equal_items(reader: Any, a: Value, b: Value, node: Any) -> Value:
     """`a == b` of two items; two NaN, which Python takes for equal if they are one object, leave the example to it."""
     if isinstance(a.kind, types.Object) or isinstance(b.kind, types.Object):
         raise reader.refuse("a comparison of objects, which are equal if they are the same", node)
-    if isinstance(a.kind, types.Scalar) and isinstance(b.kind, types.Scalar) and a.kind.kind == b.kind.kind == "f":
+    both = isinstance(a.kind, types.Scalar) and isinstance(b.kind, types.Scalar) and a.kind.kind == b.kind.kind
+    if both and a.kind.kind in "fc":
         a, b = reader.once(a), reader.once(b)
         reader.fail_if(f"{a.text} != {a.text} and {b.text} != {b.text}")
     return reader.compared("Eq", a, b, node)
