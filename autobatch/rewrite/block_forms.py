@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from autobatch.batches.any_batch import Batch
+from autobatch.batches.any_batch import Batch, Shared, unwrap_shared
 from autobatch.blocks.block_expressions import LEAST, BlockForm, is_computed
 from autobatch.blocks.finder import FoundBlock, body_function, longest_block, scope_in, split_off_arrays
 from autobatch.core.current_region import check_time
@@ -102,17 +102,21 @@ def _decorated(forms: Forms, function: Any) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         for arg in args:
             if type(arg) not in harmless and id(arg) not in checked and _may_hold_batch(arg):
-                return function(*args, **kwargs)
+                return looked_at(args, kwargs)
         if kwargs and any(map(_may_hold_batch, kwargs.values())):
-            return function(*args, **kwargs)
+            return looked_at(args, kwargs)
         return inner(*args, **kwargs)
+
+    def looked_at(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        own, named = unwrap_shared(args, kwargs)
+        return function(*args, **kwargs) if own is args and named is kwargs else call(*own, **named)
 
     return call
 
 
 def _may_hold_batch(arg: Any) -> bool:
-    """True if an argument is a batch, or a nested dict, list or tuple that holds one; remembers negative answers."""
-    if isinstance(arg, Batch):
+    """True of `ab.shared`, a batch, or a nested dict, list or tuple that holds one; remembers negative answers."""
+    if isinstance(arg, Batch | Shared):
         return True
     if type(arg) not in _CONTAINERS:  # object trees that hold batches were made for lock-step
         _leaf_types.add(type(arg))

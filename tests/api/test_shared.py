@@ -125,6 +125,21 @@ def test_a_decorated_function_gets_what_is_marked_as_shared_itself(way):
         assert_same(Model().outer(XS[0], Y), square(XS[0], Y))
 
 
+@pytest.mark.parametrize("blocks", [True, False])
+def test_what_is_marked_inside_a_map_goes_the_way_of_the_map(blocks):
+    loss = ab.batch(square)
+
+    def by_position(x, y):
+        return loss(x, ab.shared(y)) + 1
+
+    def by_keyword(x, y):
+        return 2 * loss(x, y=ab.shared(y))
+
+    for f in (by_position, by_keyword):
+        with ab.options(blocks=blocks, strict=True):  # a loop is an error
+            assert_same(ab.map(f, list(XS), y=Y), [f(x, Y) for x in XS])
+
+
 def test_gradients_go_through_what_is_marked_as_shared():
     loss = ab.batch(square)
     want = ab.grad(lambda y: sum(square(x, y) for x in XS) / len(XS))(Y)
