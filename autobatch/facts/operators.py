@@ -185,10 +185,11 @@ def _division(out: np.ndarray, x: Any, y: Any) -> np.ndarray:
         return ~np.isfinite(np.divide(x, y, dtype=np.float16))
 
 
-def _root(out: np.ndarray, x: Any, y: Any) -> np.ndarray:
+def _infinity_or_root(out: np.ndarray, x: Any, y: Any) -> np.ndarray:
+    infinite = ~np.isfinite(out)
     if type(y) in (int, float) and y != 0.5:
-        return np.zeros(1, np.bool_)
-    return np.equal(y, 0.5) & (np.equal(x, 0) | np.equal(x, -np.inf))
+        return infinite
+    return infinite | (np.equal(y, 0.5) & (np.equal(x, 0) | np.equal(x, -np.inf)))
 
 
 _ordered = ScalarDifference(_COMPLEX, _imaginary_nan, values=True, quiet=("invalid",))
@@ -198,6 +199,6 @@ DIFFERENCES: dict[Any, ScalarDifference] = {
     **dict.fromkeys((np.less, np.less_equal, np.greater, np.greater_equal), _ordered),
     np.floor_divide: ScalarDifference("e", _division),
     np.remainder: ScalarDifference("e", _division),
-    np.power: ScalarDifference(_REAL, _root, values=True),
+    np.power: ScalarDifference(_REAL, _infinity_or_root, values=True, quiet=("over", "divide", "invalid")),
 }
 """The ufuncs whose operator differs for scalars; for all other ufuncs and dtypes the two are the same."""

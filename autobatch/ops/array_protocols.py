@@ -14,7 +14,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.diagnostics import hide_frames, hiding_frames
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
-from autobatch.core.recorded_array import RecordedArray
+from autobatch.core.recorded_array import AbstractArray, RecordedArray
 from autobatch.errors import OWN_LENGTHS, NeedsLoop, Unsupported
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, DIFFERENCES, UNARY, Binary
 from autobatch.ops.numpy.cumulative_and_sorting import accumulate
@@ -177,6 +177,8 @@ def _binary(which: Binary) -> tuple[Callable[..., Any], Callable[..., Any], Call
     def reflected(self: Any, other: Any) -> Any:
         if _is_of_values(ufunc, self, other):
             return _of_values(native, other, self)
+        if type(other) is complex and isinstance(self, AbstractArray) and is_scalar(self) and self.dtype == np.float64:
+            return native(other, self._ab_read(native.__name__))  # of np.float64, a Python float, by Python
         try:
             if ufunc is np.multiply and isinstance(other, list | tuple) and is_scalar(self):
                 return _repeat_list(self, other)

@@ -2,14 +2,16 @@
 
 import itertools
 import operator
+import warnings
 
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch.facts.operators import BINARY, DIFFERENCES, UNARY
 
 DTYPES = "?bBhHiIqQefdFD"
-_SAID = {"over": "overflow", "invalid": "invalid value"}
+_SAID = {"divide": "divide by zero", "over": "overflow", "invalid": "invalid value"}
 
 
 def numbers(char, step=1):
@@ -64,7 +66,7 @@ def differs(ufunc, function, operands):
         theirs_said -= {_SAID[each] for each in known.quiet}
     if not same(ours, theirs):
         return "a value"
-    more = ours_said - theirs_said if ufunc is np.power else ours_said ^ theirs_said  # np.power says more of infinities
+    more = ours_said ^ theirs_said
     return f"reports {more}" if more - {"underflow"} else None
 
 
@@ -101,3 +103,36 @@ def test_what_is_suspected_of_integers_is_reported():
                 out = ufunc(np.array([x]), np.array([y]))
                 suspected = bool(DIFFERENCES[ufunc].suspects(out, np.array([x]), np.array([y]))[0])
                 assert suspected == bool(reported(getattr(operator, name), x, y)[1]), (ufunc, x, y)
+
+
+NUMBERS = [np.array(pair) for pair in ([1e300, np.inf], [0.0, -np.inf], [2.0, 0.5], [-1.5, 3.0])]
+
+
+def a_complex_number_first(x):
+    return 1j + x.sum(), 1j * x[0], x[0] == 1j, x[1] != 1j, x[0] == 1j, complex(2) == x[0]
+
+
+def a_division_of_a_complex_number(x):
+    return 1j / x[:1].mean()
+
+
+def powers(x):
+    return x[0] ** x[1], x[0] ** np.inf, x[0] ** -np.inf, x[0] ** 0.5
+
+
+@pytest.mark.parametrize("f", [a_complex_number_first, a_division_of_a_complex_number, powers])
+@pytest.mark.parametrize("xs", [NUMBERS[:1] * 2, NUMBERS[1:2] * 2, NUMBERS[2:]])
+def test_every_way_has_the_operators_of_scalars(f, xs):
+    def outcome(call):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            try:
+                found = call()
+            except ZeroDivisionError as error:
+                found = str(error)
+        return repr(found), bool(caught)
+
+    wanted = outcome(lambda: [f(x) for x in xs])
+    with ab.options(way="lockstep", warn=False):
+        assert outcome(lambda: ab.examples(ab.batch(f)(ab.MaskedBatch.from_examples(xs)))) == wanted
+        assert outcome(lambda: ab.map(f, xs)) == wanted

@@ -15,6 +15,7 @@ import numpy as np
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.scalars import is_pythons
 from autobatch.batches.stacking import map_lanes
 from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
@@ -102,8 +103,8 @@ def _binary(operator: operators.Binary) -> Callable[[Any, Any], Any]:
             refuse_foreign(a, b)
         if compares and (_is_nested(a) or _is_nested(b)) and (is_lane_dependent(a) or is_lane_dependent(b)):
             raise NeedsLoop("containers of values that differ by example are compared")
-        if compares and kind is ObjectBatch and not is_boxed(a):  # not the mirrored comparison, which may be NumPy's
-            return map_lanes(native, a, b)
+        if compares and ((type(a) is complex and is_pythons(a, b)) or (kind is ObjectBatch and not is_boxed(a))):
+            return map_lanes(native, a, b)  # not the mirrored comparison, which may be NumPy's
         return native(a, b)
 
     call.__name__ = operator.name
