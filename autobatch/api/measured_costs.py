@@ -160,7 +160,7 @@ def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
     """A way's expected cost: estimates from timing many functions on one machine, relative to the loop's cost."""
     price = _price(way, known.size) * (0.5 if way in known.learned else 1.0)  # for inputs of another kind, half is done
     if known.array_code is None:
-        known.array_code = isinstance(known.code, CodeType) and _is_array_code(known.code)
+        known.array_code = isinstance(known.code, CodeType) and is_array_code(known.code)
     if way == COMPILED:  # the price of reading the code; compiling it, or loading it from disk, is in the background
         share = 0.3 if known.array_code else 0.02
         loading = _price(_LOADING, known.size)
@@ -177,7 +177,7 @@ def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
     return Expectation(price, call=1e-3, example=1e-4, share=0.5 if known.array_code else 5.0, divides=True)
 
 
-def _is_array_code(code: CodeType) -> bool:
+def is_array_code(code: CodeType) -> bool:
     """True if a function mostly does calls, products and slices, not arithmetic on numbers; loops count eightfold."""
     found = list(dis.get_instructions(code))
     back = [(each.argval, each.offset) for each in found if "JUMP_BACKWARD" in each.opname]
@@ -191,7 +191,7 @@ def _is_array_code(code: CodeType) -> bool:
             if each.argrepr in ("@", "@="):
                 calls += 2 * times
     inner = [const for const in code.co_consts if isinstance(const, CodeType)]
-    return 3 * calls >= numbers and not (back and any(not _is_array_code(each) for each in inner))
+    return 3 * calls >= numbers and not (back and any(not is_array_code(each) for each in inner))
 
 
 def gradient_of(function: Any) -> Gradient | None:

@@ -13,6 +13,7 @@ from autobatch.report.source_lines import Source, enclosing_loops, names_read, n
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line from which on advice is given
 _FEW = 16  # examples below which running them together gains little
+_COMPILED = 'try ab.options(way="compiled"): compiled code has no overhead between operations'
 _ENOUGH = 128  # examples from which on the work of a step exceeds its overhead
 
 
@@ -26,7 +27,7 @@ class Facts:
         batched: it was given batches; mend: what keeps lock-step from running it, and what to write, "" for nothing.
         slower: the modes that have cost more than the one that ran; untried: those that may yet run.
         calls, launches: of all recorded or batched operations.
-        mapped: False if examples were run by the user's own loop.
+        mapped: False if examples were run by the user's own loop; numeric: steps on single numbers, better compiled.
     """
 
     way: str
@@ -39,6 +40,7 @@ class Facts:
     calls: int = 0
     launches: int = 0
     mapped: bool = True
+    numeric: bool = False
 
     @property
     def lock_step(self) -> str:
@@ -47,16 +49,15 @@ class Facts:
             return self.mend
         if not self.mapped:
             return "give all examples to one call, ab.map(model, examples, params=params): it runs equal ones together"
-        if self.batched or self.way == "lock-step" or self.refusals.get("lock-step") or "lock-step" in self.slower:
+        refused = self.refusals.get("lock-step") or "lock-step" in self.slower
+        if self.batched or self.numeric or self.way == "lock-step" or refused:
             return ""
         return "give a batch, f(ab.collate(examples), …): lock-step runs each step once for all examples, of any length"
 
     def other_mode(self) -> str:
         """Advice for overhead that is the mode's own, not a line's; "" if no other mode may have less."""
-        compiled = ""
-        if self.mapped and "compiled" in self.untried and not self.refusals.get("compiled"):
-            compiled = 'try ab.options(way="compiled"): compiled code has no overhead between operations'
-        return "; or ".join(filter(None, (self.lock_step, compiled)))
+        compiled = self.mapped and "compiled" in self.untried and not self.refusals.get("compiled")
+        return "; or ".join(filter(None, (self.lock_step, compiled and _COMPILED)))
 
 
 def advice(
@@ -174,6 +175,8 @@ def _lockstep_advice(node: ast.stmt, loops: list[ast.For | ast.While], figures: 
     times = f"{figures.launches} launches" if figures.launches > 1 else f"{figures.runs} times"
     each = f", {rows:.0f} rows each" if rows else ""
     why = f"runs once for each step: {times}{each}" if loops else ""
+    if facts.numeric:
+        return why or "a step on one number costs as much as one on an array", _COMPILED
     if loops and max(figures.launches, figures.runs) >= _MANY_STEPS:
         before = _loop_carried_names(loops[0])
         if not figures.last:  # a block computes what does not depend on the previous step ahead

@@ -22,7 +22,7 @@ def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: boo
     cannot run batched, and the examples fall back to tracing; the reason and what to write instead are below.
 
     Args:
-        function: the function, decorated with `ab.batch` or not.
+        function: the function, decorated with `ab.batch` or not, or an object with a method `__call__`.
         rewritten: the code that runs in lock-step instead, to read: what it calls is named as in `autobatch.rewrite`
             and its runtime. A condition is an object that gives each of its branches the examples that take it; what
             they bind is joined at its end.
@@ -57,11 +57,8 @@ def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: boo
             x, = _ab_if_1.join()
         return x
     """
-    if blocks:
-        return block_source(function)
-    if rewritten:
-        return lock_step_source(function)
-    return "\n".join(_marked(_plain(function)))
+    plain = _plain(function)
+    return block_source(plain) if blocks else lock_step_source(plain) if rewritten else "\n".join(_marked(plain))
 
 
 def _plain(function: object) -> FunctionType:
@@ -73,6 +70,10 @@ def _plain(function: object) -> FunctionType:
         elif hasattr(function, "__wrapped__"):
             function = function.__wrapped__
         else:
+            call = getattr(type(function), "__call__", None)  # noqa: B004 - its value is needed
+            if isinstance(call, FunctionType) or hasattr(call, "__wrapped__"):
+                function = call
+                continue
             raise UnsupportedError(f"{function!r} is no function written in Python")
     return function
 

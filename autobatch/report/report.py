@@ -217,6 +217,15 @@ class Report:
         """The seconds of a line's share of a call: of one after warm-up, or else of the watched one."""
         return line.share * self.warm if self.warm else line.seconds
 
+    @property
+    def unit(self) -> str:
+        """In which the times of lines are shown: "µs" for a call of less than a millisecond, else "ms"."""
+        return "µs" if (self.warm or self.seconds) < 1e-3 else "ms"
+
+    def figure(self, line: Line) -> str:
+        """`time_of(line)` in that unit, without it."""
+        return f"{self.time_of(line) * (1e6 if self.unit == 'µs' else 1e3):.2f}"
+
     def modes(self) -> list[tuple[str, str]]:
         """(execution mode, what it costs or why it did not run), the one that ran first."""
         costs = {way: f"{seconds * 1e6:,.1f} µs an example" for way, seconds in self.costs.items()}
@@ -259,9 +268,10 @@ class Report:
         for line in self.lines:
             if (line.file, line.function) != before:
                 before = line.file, line.function
-                out += ["", f"{line.function}  ({_location(line.file, line.line, columns() - len(line.function) - 4)})"]
-                out.append("   line       ms    %  times  how")
-            time = f"{self.time_of(line) * 1e3:8.2f} {line.share:4.0%}" if line.how else " " * 13
+                room = columns() - len(line.function) - 4
+                out += ["", f"{line.function}  ({_location(shown_file(line.file), line.line, room)})"]
+                out.append(f"   line       {self.unit}    %  times  how")
+            time = f"{self.figure(line):>8} {line.share:4.0%}" if line.how else " " * 13
             times = f"{line.times:6d}" if line.times else " " * 6
             out.append(_cut(f"{line.line:7d} {time} {times}  {line.how:<12}  {line.text}".rstrip()))
             if line.reason and line.remedy not in said:
@@ -269,7 +279,7 @@ class Report:
                 says = f"{line.reason} → {line.remedy}" if line.remedy else line.reason
                 out += wrapped(f"{' ' * 24}^ {says}", " " * 26)
         for each in self.overheads if self.lines else ():
-            out += ["", f"{self.time_of(each) * 1e3:16.2f} {each.share:4.0%}  {each.text}"]
+            out += ["", f"{self.figure(each):>16} {each.share:4.0%}  {each.text}"]
         return out
 
     def _operations(self) -> list[str]:
@@ -289,7 +299,7 @@ class Report:
         out: list[str] = []
         if self.forced:
             out += ["", "values needed at once (each wait ends a round):"]
-            rows = [(str(f.times), _location(f.file, f.line, columns() - 7)) for f in self.forced]
+            rows = [(str(f.times), _location(shown_file(f.file), f.line, columns() - 7)) for f in self.forced]
             out += _table(("times", "where"), rows)
         if self.fallbacks:
             out += ["", "not batched:"]

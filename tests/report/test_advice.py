@@ -11,7 +11,7 @@ import pytest
 import autobatch as ab
 from autobatch.report import explain, line_profile
 from autobatch.report.advice import Facts, general_advice, overhead
-from autobatch.report.line_profile import Figures, LineProfile
+from autobatch.report.line_profile import LIBRARY, Figures, LineProfile
 from tests.law import normal, vectors
 
 W = normal(4, 4)
@@ -123,9 +123,15 @@ def test_a_call_is_warmed_up_and_the_first_one_is_told_apart():
     assert times == [1, 1]
 
 
-@pytest.mark.parametrize(("seconds", "calls"), [([0.002] * 20, 3), ([0.3] + [0.1] * 20, 4), ([1.0] + [0.01] * 20, 10)])
-def test_a_report_of_a_warm_call_takes_few_calls_and_waits_no_longer_than_some(seconds, calls, monkeypatch):
-    """By a clock of its own: what is warm is called three times, what is cold until it has run as long again."""
+@pytest.mark.parametrize(
+    ("seconds", "calls", "watched"),
+    [([0.002] * 20, 3, 3), ([0.3] + [0.1] * 20, 4, 1), ([1.0] + [0.01] * 20, 10, 1)],
+)
+def test_a_report_of_a_warm_call_takes_few_calls_and_waits_no_longer_than_some(seconds, calls, watched, monkeypatch):
+    """By a clock of its own: what is warm is called three times, what is cold until it has run as long again.
+
+    A short call is watched three times, since whatever else the machine does would be a large share of it.
+    """
     clock, waited = [0.0], []
 
     def called(*args, **shared):
@@ -142,7 +148,7 @@ def test_a_report_of_a_warm_call_takes_few_calls_and_waits_no_longer_than_some(s
     monkeypatch.setattr(explain, "wait_for_kernels", waits)
     left = len(seconds)
     ab.explain(recurrent, SEQUENCES, w=W)
-    assert left - len(seconds) == calls + 1  # and the one that is watched
+    assert left - len(seconds) == calls + watched
     assert 0 < sum(waited) <= min(4 * first, 2.0) + 1e-9
 
 
@@ -168,15 +174,46 @@ def test_items_written_in_a_loop_are_carried_by_it(monkeypatch):
     monkeypatch.setattr(explain, "_WORTH", 0.0)
 
     def filled(a):
-        cost = np.zeros(len(a) + 1)
+        cost = np.zeros((len(a) + 1, 3))
         for i in range(len(a)):
-            cost[i + 1] = np.sin(a[i] + cost[i])
+            cost[i + 1] = np.sin(np.dot(a[i], np.eye(3)) + cost[i])
         return cost[-1]
 
     with ab.options(way="lockstep", blocks=False):
-        report = ab.explain(filled, ab.collate([normal(n) for n in (9, 12, 10)]))
+        report = ab.explain(filled, ab.collate([normal(n, 3) for n in (9, 12, 10)]))
     said = [line.remedy for line in report.lines if "np.sin" in line.text]
     assert said == ["only cost comes from the step before; compute the rest for all steps at once, before the loop"]
+
+
+@pytest.mark.parametrize("way", ["loop", "lockstep"])
+def test_numeric_code_is_advised_to_be_compiled(way, monkeypatch):
+    """Lock-step would be slower than the loop: a step on one number costs as much as one on an array."""
+    monkeypatch.setattr(explain, "_WORTH", 0.0)
+
+    def filled(a):
+        cost = np.zeros(len(a) + 1)
+        for i in range(len(a)):
+            cost[i + 1] = min(a[i] + cost[i], 3 * cost[i])
+        return cost[-1]
+
+    xs = [normal(n) for n in range(9, 40)]
+    with ab.options(way=way, blocks=False):
+        report = ab.explain(filled, *([xs] if way == "loop" else [ab.collate(xs)]))
+    assert not re.search("give a batch|more examples|for all steps at once", str(report))
+    if way == "lockstep":
+        assert 'try ab.options(way="compiled")' in report.shares[0].remedy
+
+
+def test_overhead_of_the_loop_is_what_its_lines_leave_of_an_unwatched_call():
+    """Watching slows the library's own Python code, not the user's lines."""
+    profile = LineProfile()
+    profile.figures_of((__file__, 1)).seconds, profile.figures_of(LIBRARY).seconds = 7e-3, 9e-3
+    profile.seconds = 16e-3
+    watched = explain.WatchedCalls([], [], profile)
+    watched.times = [20e-3, 8e-3, 9e-3]
+    report = watched.report(lambda x: x)
+    assert report.library == pytest.approx(1e-3)
+    assert report.seconds == pytest.approx(8e-3)
 
 
 def test_each_mode_is_listed_once():

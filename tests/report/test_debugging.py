@@ -400,6 +400,17 @@ def test_source_marks_the_lines_of_the_user():
     assert "_ab_if" in ab.source(model, rewritten=True)
 
 
+def test_source_of_an_object_is_that_of_its_call():
+    class Scaled:
+        def __call__(self, x):
+            return np.tanh(x * 2.0)
+
+    assert ab.source(Scaled()) == ab.source(Scaled.__call__)
+    assert "_ab_block_1(x)" in ab.source(Scaled(), rewritten=True)
+    assert "_ab_record" in ab.source(Scaled(), blocks=True)
+    assert "y = x @ self.weight" in ab.source(ab.nn.Linear(2, 3))
+
+
 def test_source_says_what_is_refused_and_what_to_write():
     shown = ab.source(handles).splitlines()
     (at,) = [at for at, line in enumerate(shown) if line[6:13] == "refused"]
