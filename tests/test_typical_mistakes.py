@@ -66,7 +66,20 @@ MISTAKES = {
     "a layer's state": (lambda: linear.state_dict(), AttributeError, r"ab\.save\(path, layer\)"),
     "a layer's device": (lambda: linear.to("cuda"), AttributeError, "runs on the processor"),
     "a layer's forward": (lambda: linear.forward(np.ones(4)), AttributeError, r"layer\(x\)"),
-    "torch's rate of dropout": (lambda: ab.nn.Dropout(p=0.1), TypeError, r"'p'; it takes rate$"),
+    "torch's rate of dropout": (lambda: ab.nn.Dropout(p=0.1), TypeError, r"'p'; it takes rate; for p write rate$"),
+    "torch's dim of a function": (lambda: ab.nn.softmax(np.ones(3), dim=0), TypeError, "axis; for dim write axis"),
+    "a reduction of a loss": (
+        lambda: ab.nn.cross_entropy(np.ones(3), 1, reduction="sum"), TypeError, r"reduction: .*ab\.sum\(losses\)"
+    ),
+    "an axis of all": (lambda: ab.mean(masked, axis=0), TypeError, r"without axis: .*np\.mean\(batch, axis\)"),
+    "torch's dim of all": (lambda: ab.sum(masked, dim=0), TypeError, r"without dim: .*np\.mean\(batch, axis\)"),
+    "a generator": (lambda: ab.nn.Embedding(9, 2, rng=1), TypeError, "for rng write seed"),
+    "labels that all examples share": (
+        lambda: ab.nn.cross_entropy(masked, np.array([0, 1])), ValueError, r"is a batch, ab\.collate\(labels\)"
+    ),
+    "lists of different lengths": (
+        lambda: ab.batch(lambda ids: np.ones(9)[ids])([[1, 2], [3]]), ValueError, r"write f\(ab\.collate\(lists\)\)"
+    ),
     "torch's sizes": (lambda: ab.nn.Linear(in_features=4, out_features=3), TypeError, "it takes inputs, outputs, bias"),
     "batch_first": (lambda: ab.nn.LSTM(3, 4, batch_first=True), TypeError, "'batch_first'; it takes inputs, size"),
     "a size that is missing": (lambda: ab.nn.Linear(3), TypeError, r"'outputs'; it takes inputs, outputs"),

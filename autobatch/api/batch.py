@@ -367,6 +367,7 @@ def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None
         ("arrays", lambda x: isinstance(x, np.ndarray), "ab.MaskedBatch.from_examples(arrays)"),
         ("dicts", lambda x: isinstance(x, dict), "ab.collate(dicts)"),
         ("records", dataclasses.is_dataclass, "ab.collate(records)"),
+        ("lists", lambda x: isinstance(x, list | tuple), "ab.collate(lists)"),
     )
     for what, is_one, made in kinds:
         size = next((len(arg) for arg in given if type(arg) is list and arg and all(map(is_one, arg))), None)

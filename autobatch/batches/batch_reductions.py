@@ -18,7 +18,7 @@ from autobatch.batches.any_batch import FORMS, Batch
 from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.current_region import current_region
-from autobatch.core.diagnostics import warn_user
+from autobatch.core.diagnostics import hiding_frames, warn_user
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.ops.array_protocols import StandIn
@@ -28,6 +28,7 @@ from autobatch.ops.rules.row_gather import rows_p
 _NAMES = {op.ufunc: op.name for op in REDUCTIONS.values()}
 
 
+@hiding_frames
 def sum(x: object, by: str = "element") -> Any:  # called as ab.sum
     """The sum of all elements of all examples, as a number; padding is not counted.
 
@@ -49,6 +50,7 @@ def sum(x: object, by: str = "element") -> Any:  # called as ab.sum
     return _reduced(np.sum, x, by)
 
 
+@hiding_frames
 def mean(x: object, by: str = "element") -> Any:
     """The mean of all elements of all examples, or of the examples' means; the usual loss over a batch.
 
@@ -70,6 +72,7 @@ def mean(x: object, by: str = "element") -> Any:
     return _reduced(np.mean, x, by)
 
 
+@hiding_frames
 def max(x: object, by: str = "element") -> Any:
     """The largest element of all examples.
 
@@ -90,6 +93,7 @@ def max(x: object, by: str = "element") -> Any:
     return _reduced(np.max, x, by)
 
 
+@hiding_frames
 def min(x: object, by: str = "element") -> Any:
     """The smallest element of all examples.
 
@@ -110,6 +114,7 @@ def min(x: object, by: str = "element") -> Any:
     return _reduced(np.min, x, by)
 
 
+@hiding_frames
 def count(x: Any, by: str = "element") -> Any:
     """The number of elements, or of examples, of a batch: the divisor of `mean`.
 

@@ -26,6 +26,8 @@ from autobatch.checkpoint.streams import ROWS_AT_ONCE, Stream, array_stream, tab
 from autobatch.checkpoint.tensor_files import TensorWriter
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.core.config import config
+from autobatch.core.formatting import few_rows
+from autobatch.core.pytree import leaves
 from autobatch.errors import CheckpointError, CheckpointWarning
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.stored import StoredTable
@@ -48,6 +50,9 @@ class Restored(_Restored):
 
     extra: Any = None
     initialised: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return few_rows(tuple(self), *leaves(tuple(self)))
 
 
 @dataclasses.dataclass(slots=True)

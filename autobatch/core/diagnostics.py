@@ -22,7 +22,7 @@ import sys
 import sysconfig
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, TypeVar, cast
 
@@ -319,10 +319,32 @@ def _note_what_is_taken(error: BaseException) -> None:
                 note += f"; got {_OF_WORDS if words else f'{array.dtype} of shape {array.shape}'}"
         wrapped = code.co_name == "call" and code.co_filename == __file__  # that of `hiding_frames`
         if wrapped and trace.tb_next is None and type(error) is TypeError:
-            note = f"{names['function'].__name__} takes {', '.join(inspect.signature(names['function']).parameters)}"
+            function = names["function"]
+            note = f"{function.__name__} takes {what_is_taken(inspect.signature(function).parameters, names['kwargs'])}"
         trace = trace.tb_next
     if note and note not in getattr(error, "__notes__", ()):
         error.add_note(note)
+
+
+KEYWORDS: dict[str, str] = {}
+"""{argument of another library: the name of ours, or what to write}; filled by `facts/other_libraries.py`."""
+
+
+def what_is_taken(parameters: Collection[str], given: Iterable[str]) -> str:
+    """The names of a function's arguments, and what to write for those that it does not have.
+
+    >>> import autobatch as ab
+    >>> what_is_taken(inspect.signature(ab.nn.softmax).parameters, ["dim"])
+    'x, axis; for dim write axis'
+    """
+    out = ", ".join(parameters)
+    for name in given:
+        hint = KEYWORDS.get(name, "")
+        if name not in parameters and hint in parameters:
+            out += f"; for {name} write {hint}"
+        elif name not in parameters and " " in (hint := KEYWORDS.get(hint, hint)):
+            out += f"; without {name}: {hint}"
+    return out
 
 
 _OF_WORDS = "words, of which ab.Vocabulary or ab.hash_keys makes numbers"

@@ -16,7 +16,7 @@ import numpy as np
 from autobatch.api.transforms import undecorated
 from autobatch.batches.any_batch import unwrap_shared
 from autobatch.core.config import seeded
-from autobatch.core.diagnostics import noted_fallbacks
+from autobatch.core.diagnostics import hiding_frames, noted_fallbacks
 from autobatch.core.foreign_arrays import advice, library_of
 from autobatch.core.formatting import html_table
 from autobatch.core.pytree import leaves
@@ -447,6 +447,7 @@ def _reported(errors: str | None) -> Iterator[None]:
         yield
 
 
+@hiding_frames
 def assert_equivalent(
     f: Callable[..., Any],
     *example_sequences: object,

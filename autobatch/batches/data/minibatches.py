@@ -35,6 +35,9 @@ class Minibatches:
     def __len__(self) -> int:
         return len(self.ids)
 
+    def __repr__(self) -> str:
+        return f"<{len(self.ids)} mini-batches of {sum(map(len, self.ids))} examples>"
+
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return Minibatches(self._batch, self.ids[index])
@@ -70,7 +73,8 @@ def minibatches(
 
     Returns:
         An iterable with a length, whose items have the structure of `ab.collate(data)`; its `ids` are the numbers of
-        the examples. Each iteration gives the same: `seed=epoch` gives another order.
+        the examples. Each iteration gives the same: `seed=epoch` gives another order. For objects, which `ab.map`
+        takes, `[objects[i] for i in ids]` for each of `minibatches(range(len(objects)), size).ids`.
 
     Raises:
         OptionError: a size or bucket that is no positive integer. And what `ab.collate` raises.

@@ -16,6 +16,7 @@ from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.core.config import config
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.current_region import current_example
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
@@ -64,6 +65,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
 random_uniform = Op("random_uniform", _uniform, rule=_rule, kind="random")
 
 
+@hiding_frames
 def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, training: bool = True) -> NDArray[Any]:
     """x with a fraction `rate` of its elements set to 0 and the others divided by 1 - rate.
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike, DTypeLike
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import BadIdError, DTypeError
@@ -90,7 +91,10 @@ def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any])
     lanes = lane_count(operands)
     logits, labels = (as_batched(x, lanes) for x in operands)
     if labels.rank != logits.rank - 1:
-        raise ValueError(f"cross_entropy: labels of rank {labels.rank} for logits of rank {logits.rank}")
+        raise ValueError(
+            f"cross_entropy: labels of {labels.rank} dimensions for an example's logits of {logits.rank}; expected class "
+            f"ids of {logits.rank - 1}; a label for each example is a batch, ab.collate(labels)"
+        )
     for a, b in zip(logits.sizes, labels.sizes, strict=False):
         check_same(a, b, "cross_entropy")
     is_plain = logits.rank == 1 and not has_lengths(logits.sizes)
@@ -126,6 +130,7 @@ def _one_hot_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
 one_hot_p = Op("one_hot", _one_hot, rule=_one_hot_rule, kind="loss")
 
 
+@hiding_frames
 def one_hot(ids: ArrayLike, num_classes: int, dtype: DTypeLike = np.float64) -> NDArray[Any]:
     """Ids as one-hot vectors: 1 at the position of the id, 0 elsewhere.
 
@@ -150,6 +155,7 @@ def one_hot(ids: ArrayLike, num_classes: int, dtype: DTypeLike = np.float64) -> 
     return one_hot_p(ids, classes=whole_number(num_classes, "num_classes"), dtype=np.dtype(dtype))
 
 
+@hiding_frames
 def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
     """Minus the log-probability of the label under softmax(logits); for several rows, their mean.
 

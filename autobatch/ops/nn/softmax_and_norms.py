@@ -15,7 +15,7 @@ from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_o
 from autobatch.core.batched import Batched, Lengths, padding_mask, prefix_mask
 from autobatch.core.config import config
 from autobatch.core.cotangent import unbroadcast
-from autobatch.core.diagnostics import underflow_is_ignored
+from autobatch.core.diagnostics import hiding_frames, underflow_is_ignored
 from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import Op
 from autobatch.core.threads import run_together, split_work
@@ -280,6 +280,7 @@ def _normalised(op: Op, x: Batched, axes: tuple[int, ...], params: dict[str, Any
 layer_norm_p = Op("layer_norm", _layer_norm, rule=_rule, vjp=_vjp, kind="normalisation")
 
 
+@hiding_frames
 def softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     """exp(x) / sum(exp(x)) along an axis; the maximum is subtracted first, so exp does not overflow.
 
@@ -300,6 +301,7 @@ def softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     return softmax_p(x, axis=normalise_axis(axis, ndim_of(x)))
 
 
+@hiding_frames
 def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     """log(softmax(x)) along an axis, computed without the softmax itself, so small probabilities do not give -inf.
 
@@ -343,6 +345,7 @@ def _log_softmax_of_one(x):
     return y - np.log(np.exp(y).sum()) if len(y) else y
 
 
+@hiding_frames
 def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: bool = False) -> NDArray[Any]:
     """log(sum(exp(x))) over axes; -inf for an empty sum, as `torch.logsumexp`.
 
@@ -364,6 +367,7 @@ def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: b
     return logsumexp_p(x, axis=normal_axes(axis, ndim_of(x)), keepdims=bool(keepdims))
 
 
+@hiding_frames
 def layer_norm(
     x: ArrayLike,
     weight: ArrayLike | None = None,
