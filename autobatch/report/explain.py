@@ -44,7 +44,7 @@ _LEAST_BUDGET = 0.01  # seconds for which each line is watched, even if a call i
 _BUDGET = 3.0  # times the seconds of a call, for which each line is watched
 _WARM_CALLS, _MOST_WARM_CALLS = 3, 10  # before the one that is watched: at least, and if the first one was slower
 _COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
-_SHORT, _LOOKS = 0.005, 3  # seconds of a call that is watched several times; the shortest one is shown
+_SHORT, _LOOKS = 0.005, 5  # seconds of a call that is watched several times; the shortest one is shown
 _TRIED = 8  # examples that are collated to see whether a batch can be made of them
 
 _USAGE = "ab.explain(f, examples, name=shared), or ab.explain(f, batch, …)"
