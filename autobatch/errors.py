@@ -142,7 +142,7 @@ class Reason(str):
 
 
 class Unsupported(Exception):  # noqa: N818  # a signal, not a failure
-    """Signals that code, a call or a value has no form in some mode; what runs it then is for the catcher to say.
+    """Signals that code, a call or a value is not supported by some mode; what runs it then is for the catcher to say.
 
     It is raised before anything outside the run was changed.
 

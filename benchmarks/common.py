@@ -62,7 +62,7 @@ class Model:
         return lambda: step(params), training
 
     def on_the_fly(self, case: Case) -> Runner:
-        """`ab.map` over the examples, on the fly."""
+        """`ab.map` over the examples, traced."""
         run, form = self._mapped(case)
         return Runner(pinned("fly", run), form)
 

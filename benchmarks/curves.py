@@ -29,7 +29,7 @@ PICTURES = Path(__file__).resolve().parent.parent / "docs" / "assets"
 BATCHES, CELLS = (1, 4, 16, 64, 256, 1024), (8, 16, 32, 64, 128, 256)
 BATCH, CELL = 64, 64  # what stays while the other one varies
 COLOURS = {"loop": "#777777", "lockstep": "#1565c0", "fly": "#2e7d32", "compiled": "#c62828"}
-NAMES = {"loop": "the loop", "lockstep": "lock-step", "fly": "on the fly", "compiled": "compiled"}
+NAMES = {"loop": "the loop", "lockstep": "lock-step", "fly": "tracing", "compiled": "compiled"}
 _TURNS, _LONG = 5, 2.0  # turns of each way; seconds after which a way has no more of them
 
 

@@ -3,7 +3,7 @@
     python -m benchmarks.layers [WAY ...]
 
 Each model looks words up, runs one layer over their rows, and multiplies the sum of what that gives by a matrix: 64
-sentences of 3 to 30 words, 32 wide. Ways: `batch`, a call on a batch; `map`, on the fly; `choice`, a map by whichever
+sentences of 3 to 30 words, 32 wide. Ways: `batch`, a call on a batch; `map`, traced; `choice`, a map by whichever
 way the library takes. Printed are milliseconds of processor time of the layer's model, and over those of the lines by
 hand, forward and with the gradient of all parameters. The results are compared first.
 """

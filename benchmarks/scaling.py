@@ -1,4 +1,4 @@
-"""How code of numbers scales with examples and with cores: beside the loop and an `@njit` loop over the same data.
+"""How numeric code scales with examples and with cores: beside the loop and an `@njit` loop over the same data.
 
 `python -m benchmarks.scaling [NAME ...] --plot scaling.svg` runs the programs of the workload `numeric` over 100 to
 1,000,000 examples, compiled in one thread and in one for each core, prints what an example takes, and draws it. Results

@@ -31,7 +31,7 @@ class Model:
         inputs: the model's view of an example.
         batch_size, epochs, lr: of training; chosen, as `dropout` was, on validation files (`load(validation=...)`).
         target: how many times faster than the loop batched training should be.
-        dropout: the share of words that are left out of an input, anew in each epoch.
+        dropout: the share of words that are left out of an input, drawn again in each epoch.
     """
 
     name: str

@@ -61,7 +61,7 @@ MISTAKES = {
     "torch's RMSprop": (lambda: ab.optim.RMSprop, AttributeError, r"did you mean RMSProp\?"),
     "optax's adam": (lambda: ab.optim.adam, AttributeError, r"did you mean Adam\?"),
     "a schedule": (lambda: ab.optim.lr_scheduler, AttributeError, "lr may be a function of the step"),
-    "an update without a state": (lambda: opt.update(params, grads), TypeError, "update takes self, params, grads"),
+    "an update without a state": (lambda: opt.update(params, grads), TypeError, "update takes params, grads"),
     "a layer's mode": (lambda: linear.eval(), AttributeError, r"dropout\.training = False"),
     "a layer's state": (lambda: linear.state_dict(), AttributeError, r"ab\.save\(path, layer\)"),
     "a layer's device": (lambda: linear.to("cuda"), AttributeError, "runs on the processor"),

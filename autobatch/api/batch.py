@@ -309,8 +309,8 @@ class BatchFunction(Generic[P, R_co]):
                 raise
         if current_region() is not None and not _outside(args, kwargs):
             return engines().call(function, *args, **kwargs)
-        refuse_foreign(args, kwargs)
         try:
+            refuse_foreign(args, kwargs)
             if self.strict or self.way is not None:
                 return with_options(lambda: engines().run_batch(function, args, kwargs, given), **pins(self))
             begun = _small_call(function, args, kwargs, given)

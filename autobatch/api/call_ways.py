@@ -1,10 +1,10 @@
-"""Runs a call by the way that `api.chooser` picks, and by the next way if that one refuses.
+"""Runs a call in the mode that `api.chooser` picks, and falls back to the next one if that mode does not support it.
 
 A call of a `@ab.batch` function with batches (`run_batch`) and an `ab.map` (`run_map`) come here. If `way` is pinned,
-under `strict`, and inside other runs of the library, they run by the option, or by the way that the call names: a
-batched call names lock-step, a map on the fly. Otherwise the costs of the function on inputs of this kind decide. By
-the law all ways give equal results, and a way that is stopped or refuses leaves no effects behind. So the examples of
-one call may be divided between ways, in their order, and no example's effects happen twice.
+under `strict`, and inside other runs of the library, they run in the mode that the option pins or the call names: a
+batched call names lock-step, a map tracing. Otherwise the costs of the function on inputs of this kind decide. By
+the law all modes give equal results, and one that is stopped or refuses leaves no effects behind. So the examples of
+one call may be divided between modes, in their order, and no example's effects happen twice.
 """
 
 import contextlib
@@ -68,7 +68,7 @@ from autobatch.rewrite.lockstep_forms import convert
 from autobatch.rewrite.recorders.generated_recorders import recorders_of
 from autobatch.rewrite.taped_forms import call_form, per_example_form, taped_form
 
-_NOTHING = Stats()  # of calls that launched nothing on the fly
+_NOTHING = Stats()  # of calls that traced nothing
 NOT_NEEDED = "lock-step supports it"  # the reason that tracing is refused for a batched call
 
 
@@ -176,7 +176,7 @@ def _time_backward(tape: Tape, first: int, kind: History, way: str, count: int) 
 
 
 def _settle_next_way(kind: History) -> None:
-    """Refuse on the fly for batched calls while lock-step is not refused."""
+    """Refuse tracing for batched calls while lock-step is not refused."""
     fly = kind.costs[FLY]
     if not kind.costs[LOCKSTEP].refused:
         fly.refused = NOT_NEEDED
@@ -227,7 +227,7 @@ def _compiled(
 
 
 def _lockstep(function: Any, args: Any, kwargs: Any, why: str = "the call asks for it") -> Any:
-    """Run the call in lock-step; on the fly or by the loop where lock-step has no form for it."""
+    """Run the call in lock-step; traced or as the loop where lock-step does not support it."""
     ran: list[Any] = []
 
     def map_columns(*given: Any) -> tuple[list[Any], bool]:
@@ -265,7 +265,7 @@ class _BatchCall:
     """One call on batches, whose examples may be divided between ways.
 
     Attributes:
-        function: the function of one example; stats: launches of the last run on the fly.
+        function: the function of one example; stats: launches of the last traced run.
     """
 
     __slots__ = ("_args", "_batches", "_columns", "_kwargs", "_size", "function", "stats")
@@ -349,7 +349,7 @@ def run_map(
     Args:
         function: of one example; sequences: of its arguments, one each; shared: keyword arguments for all examples.
         fixed: by position, arguments that are the same for all examples; `sequences` fill the other positions.
-        joining: gives more examples while these run on the fly, as for `map_with_stats`; their results come last.
+        joining: gives more examples while these are traced, as for `map_with_stats`; their results come last.
         begun: the first examples, which have run.
     """
     numbering = current().numbering
@@ -415,7 +415,7 @@ class _MapCall:
     """One map, whose examples may be divided between ways.
 
     Attributes:
-        function: the function of one example; stats: launches of the last run on the fly.
+        function: the function of one example; stats: launches of the last traced run.
     """
 
     __slots__ = ("_arguments_of", "_columns", "_fixed", "_given", "_joining", "_shared", "function", "stats")
@@ -444,7 +444,7 @@ class _MapCall:
         return columns, self._given, self._arguments_of
 
     def named(self, why: str = "") -> list[Any]:
-        """The results on the fly."""
+        """The results of tracing."""
         given = self._columns, self._given, self._arguments_of, 0, None, self._joining
         results, self.stats = _on_the_fly(self.function, *given)
         looped = self.stats.looped
@@ -490,7 +490,7 @@ class _MapCall:
             out = in_lock_step(function, tuple(args), kwargs, portion.count, _convert, is_pure, start)
         arrays = [leaf.data if type(leaf) is MaskedBatch else leaf for leaf in leaves(out)]
         if any(_share_memory(each, batch.unguarded()) for each in arrays for batch in stacked):
-            raise Unsupported("an example gives back what it was given", where=where)
+            raise Unsupported("an example returns memory of its argument", where=where)
         return lanes_of(out, portion.count)
 
 

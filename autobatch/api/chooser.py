@@ -41,7 +41,7 @@ _CALLS, _PART = 30, 0.18  # after so many calls, at most this share of the loop'
 _RUNS = 3  # tries of a way, and runs whose median counts: the second and third run of 54 functions differ by a half in
 # lock-step, where code for blocks is still made, later ones by a tenth
 _FAR = 8.0  # a way is not tried if it is expected to cost this many times the way in use, and stopped after this many
-# times the loop's time; on the fly and in lock-step, the runs of functions on numbers spread from 2 to 50 times
+# times the loop's time; traced and in lock-step, the runs of functions on numbers spread from 2 to 50 times
 FEW = 8  # the loop runs so many examples of a kind first, in at most two calls, to know its cost: the first example
 # takes two to three times as long, on cold caches; a part of a call has at least so many
 
@@ -143,7 +143,7 @@ class History:
     """The costs of one function on inputs of one kind.
 
     Args:
-        ways: the ways to choose from, beside the loop.
+        ways: the modes to choose from, besides the loop.
         expected: gives a way's expected cost; called when that is needed.
         learned: is told (way, seconds, whether it was loaded only) when a way was set up.
         spent: counts calls that are left to the loop without a turn; None if there are none.
@@ -242,7 +242,7 @@ class History:
 
     def compilation_ended(self) -> None:
         """Background compilation has ended: a way that waited for it is asked again, and a way that ran without its
-        kernels, and is not in use, is tried anew."""
+        kernels, and is not in use, is tried again."""
         self.sleeps = 0.0 if self.is_compiling else self.sleeps
         for way, cost in self.costs.items():
             cost.waits = 0.0 if cost.pending and self.is_compiling else cost.waits

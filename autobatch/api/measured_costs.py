@@ -50,7 +50,7 @@ class FunctionCosts:
         self.has_compiled_gradient = True  # until two kinds of input were refused
 
 
-WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, beside the loop
+WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, besides the loop
 _MOST_KINDS = 64
 _FEW = 63  # inputs of at most so many elements are of one kind
 functions: BoundedDict[int, FunctionCosts] = BoundedDict(MOST_FUNCTIONS)
@@ -58,7 +58,7 @@ _EACH = 50  # instructions whose price every function pays, however short
 _LOADING = "loading"
 # Seconds that it took to set ways up, for each instruction of a function's code: those of the last nine functions. At
 # first the median of the 54 functions of `benchmarks.new_functions`, of 14 to 230 instructions: reading and typing took
-# 2.6-10 ms, lock-step 3-24, on the fly 3-40; loading what was compiled 0.3-1.5 ms, whatever the length.
+# 2.6-10 ms, lock-step 3-24, tracing 3-40; loading what was compiled 0.3-1.5 ms, whatever the length.
 _rates = {
     way: collections.deque([each], maxlen=9)
     for way, each in {LOCKSTEP: 8e-5, FLY: 8e-5, COMPILED: 4e-5, _LOADING: 1e-5}.items()

@@ -191,7 +191,7 @@ class Batch(Exports):
 
     def _no_iteration(self) -> UnsupportedError:
         return refusal(
-            "iteration over a batch, outside converted code (@ab.batch); .examples() lists the examples",
+            "iteration over a batch: decorate the function of one example with @ab.batch; .examples() lists them",
             f"iteration over {self._varies}",
         )
 
@@ -348,7 +348,7 @@ def per_narrowed_lane(
             note_lane(error, i)
             raise
     if out and leaves_of_kind(out[0], Batch):
-        raise NeedsLoop("what is called for each example holds the values of all")
+        raise NeedsLoop("the function called for each example holds the values of all")
     return out
 
 

@@ -93,7 +93,7 @@ class ObjectBatch(Batch):
 
     def _ab_rebind(self, new: Any) -> None:
         if new.region is not self.region:
-            raise refusal("a batch of objects that more examples have is written for some of them")
+            raise refusal("a batch of objects that several examples share is written for some of them")
         self.values = new.examples()
 
     def __array_ufunc__(self, ufunc: object, method: str, *inputs: object, **kwargs: object) -> Any:

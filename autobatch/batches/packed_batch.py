@@ -424,7 +424,7 @@ class PackedBatch(Packed, ArrayBatch):
         if not isinstance(new, Batch):
             new = MaskedBatch.of(Batched(np.broadcast_to(new, (self.batch_size, *new.shape)), new.shape))
         if new.region is not self.region:
-            raise refusal("a packed batch that more examples have is written for some of them")
+            raise refusal("a packed batch that several examples share is written for some of them")
         packed = new if isinstance(new, PackedBatch) else PackedBatch.from_masked(new)
         self.values, self.offsets, self._size = packed.values, packed.offsets, packed._size
 

@@ -346,7 +346,7 @@ class MaskedBatch(Batched, ArrayBatch):
         if new.region is not self.region:
             merge = getattr(new.region, "merged", None)
             if merge is None:
-                raise refusal("an array that more examples have is written for some of them")
+                raise refusal("an array that several examples share is written for some of them")
             new = merge(self, new)
         self.data, self.sizes, self.scalar = new.data, new.sizes, new.scalar
         self.guard_data()

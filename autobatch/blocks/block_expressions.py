@@ -67,7 +67,7 @@ class BlockForm:
     """A block under construction: its body, its inputs, and its guards.
 
     Args:
-        scope: the meaning of names at its place; recorded: True on the fly, False in lock-step.
+        scope: the meaning of names at its place; recorded: True for tracing, False in lock-step.
         fresh: makes names for values evaluated before the block.
         lists: whether it may iterate over lists of arrays, if it is recorded.
         updatable: local names that `+=` may rebind, if they turn out to be numbers.

@@ -23,7 +23,7 @@ Then array statements that follow an `if` move to the ends of its arms, so that 
                                             h = np.tanh(z)
 
 Both run before liveness. Only the expression that a statement evaluates first is split off: before it, at most `append`
-is read, of a known list. The test of a `while` stays, because it is evaluated anew each time. An arm that ends in a
+is read, of a known list. The test of a `while` stays, because it is evaluated again each time. An arm that ends in a
 jump gets no copy, since nothing follows it. A statement moves only if it reads what an arm assigns last.
 """
 
@@ -283,10 +283,10 @@ _CONVERSIONS = (bool, float, int)
 def split_off_arrays(function: nf.Closure, scope: Scope, recorded: bool = True) -> nf.Closure:
     """A function in whose body array expressions are split off, so that they can join the block before them.
 
-    Its statements are new ones, so liveness is to be found anew; functions inside of it stay as they are.
+    Its statements are new ones, so liveness has to be computed again; functions inside of it stay as they are.
 
     Args:
-        recorded: True on the fly; in lock-step, only what is appended to a list or stored in an array is split off.
+        recorded: True for tracing; in lock-step, only what is appended to a list or stored in an array is split off.
     """
     own = frozenset(function.parameters.names) | bound_names(function.body) | scope.local
     splitter = _ArraySplitter(scope, own, _lists(function), recorded)

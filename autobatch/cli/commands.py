@@ -74,7 +74,7 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="autobatch",
-        description="Prove, time and look at functions of one example; care for what is installed.",
+        description="Prove, time and inspect functions of one example; check the installation.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

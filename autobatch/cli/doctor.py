@@ -119,11 +119,11 @@ def _cache() -> Iterator[Finding]:
     found = f"{folder}: {len(kept)} kernels, {shown_bytes(sum(each.size for each in kept))}"
     usable = kernel_cache.usable_folder()
     if usable is None or not os.access(usable, os.W_OK):
-        advice = "every process compiles anew: name a folder that only you can write to in AUTOBATCH_CACHE_DIR"
+        advice = "every process compiles again: name a folder that only you can write to in AUTOBATCH_CACHE_DIR"
         yield Finding("cache", found, "wrong", advice)
         return
     free = shutil.disk_usage(usable).free
-    advice = "the disk is full: kernels are not kept, and every process compiles anew"
+    advice = "the disk is full: kernels are not kept, and every process compiles again"
     yield _judged("cache", f"{found}, {shown_bytes(free)} free", free < 1 << 26, advice, "wrong")
 
 

@@ -96,7 +96,7 @@ def _places(
     signature = inspect.signature(function)
     parameters = sorted(signature.parameters.values(), key=lambda each: each.kind == each.KEYWORD_ONLY)
     if {each.kind for each in parameters} & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}:
-        raise Unsupported(f"{function.__qualname__} takes any number of arguments")
+        raise Unsupported(f"{function.__qualname__} takes *args or **kwargs")
     try:
         bound = signature.bind(*(("given", k) for k in range(given)), **{name: ("named", name) for name in named})
     except TypeError as error:
@@ -136,7 +136,7 @@ def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where:
         if type(value) is dict and all(isinstance(name, str) for name in value):
             items = [kind_of_value(program, call, each, f"{where}[{name!r}]") for name, each in value.items()]
             return types.Struct(tuple(items), dict, tuple(value), True)
-        raise Unsupported(f"a {type(value).__name__} of what is each example's own and what is shared")
+        raise Unsupported(f"a {type(value).__name__} that holds both an example's own values and shared ones")
     return type_of(program, [value], where, types.FIXED)
 
 

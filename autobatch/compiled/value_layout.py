@@ -70,7 +70,7 @@ def type_of(
             out = types.join(out, types.LookedUp(inner))
         elif cls is np.random.Generator:
             if any(type(value.bit_generator) is not np.random.PCG64 for value in own):
-                raise Unsupported("a generator of other bits than PCG64's")
+                raise Unsupported("a random generator other than PCG64")
             out = types.join(out, types.RandomStream(given))
         elif cls is tuple:
             if len({len(value) for value in own}) > 1:

@@ -320,7 +320,8 @@ def _note_what_is_taken(error: BaseException) -> None:
         wrapped = code.co_name == "call" and code.co_filename == __file__  # that of `hiding_frames`
         if wrapped and trace.tb_next is None and type(error) is TypeError:
             function = names["function"]
-            note = f"{function.__name__} takes {what_is_taken(inspect.signature(function).parameters, names['kwargs'])}"
+            own = [name for name in inspect.signature(function).parameters if name != "self"]
+            note = f"{function.__name__} takes {what_is_taken(own, names['kwargs'])}"
         trace = trace.tb_next
     if note and note not in getattr(error, "__notes__", ()):
         error.add_note(note)
@@ -372,7 +373,7 @@ def _user_frames(trace: TracebackType | None) -> TracebackType | None:
     kept: list[TracebackType] = []
     hidden = False
     while trace is not None:
-        if is_own_file(trace.tb_frame.f_code.co_filename):
+        if is_own_file(trace.tb_frame.f_code.co_filename) or trace.tb_frame.f_code.co_filename == contextlib.__file__:
             hidden = True
         else:
             kept.append(trace)

@@ -22,7 +22,7 @@ else:  # what signatures show: NumPy's are unions, which `help` and `?` write ou
 
     ArrayLike.__module__ = DTypeLike.__module__ = "numpy.typing"
 
-_CELL = "padding:1px 10px;text-align:left;vertical-align:top;font-family:monospace;white-space:pre"
+_CELL = "padding:1px 10px;text-align:left;vertical-align:top;font-family:monospace;white-space:pre-wrap"
 SHOWN_ROWS = 8  # in a notebook, where each value has a few lines
 
 

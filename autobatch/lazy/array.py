@@ -275,7 +275,7 @@ class LazyArray(AbstractArray, ArrayMixin):
         if self.aval.scalar and not _fits_everywhere(value) and _is_stored_by(sys._getframe(1)):
             self._ab_refuse(NeedsLoop("a number is written into a part of an array, whose dtype may not hold it"))
         if self.aval.non_c_order and self.aval.ndim > 1 and self.row != -1:
-            self._ab_refuse(NeedsLoop("np.asarray of an array that may lie in other than C order"))
+            self._ab_refuse(NeedsLoop("np.asarray of an array that may not be in C order"))
         if dtype is not None and not np.can_cast(value.dtype, dtype, "safe"):
             dtype = None  # NumPy casts what it gets, or raises, by the rule of whoever asked
         if copy or not isinstance(value, np.ndarray):

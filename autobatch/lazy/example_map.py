@@ -1,4 +1,4 @@
-"""`ab.map`: run the examples together on the fly; if that fails, restore changed state and run them as a loop."""
+"""`ab.map`: trace the examples and run them together; if that fails, restore changed state and run them as a loop."""
 
 import dataclasses
 import functools

@@ -1,4 +1,4 @@
-"""Side effects of examples that run on the fly: changed state, observable order, observable identity, argument writes.
+"""Side effects of examples that are traced: changed state, observable order, observable identity, argument writes.
 
 State (`ExampleState`): a run that is abandoned is undone, or the loop after it would find already modified examples. If
 several examples share an object and one of them waits, changes to it may happen in another order than in the loop; then
@@ -343,7 +343,7 @@ def _compares_objects(code: CodeType) -> bool:
 def shows_classes(state: Snapshot, kinds: Collection[type]) -> bool:
     """True if code that runs as it is written asks for a value's class, or gives values to what reads them.
 
-    Such code is what has no form: functions without source, and methods that Python calls by itself (`__add__`).
+    Such code cannot be rewritten: functions without source, and methods that Python calls by itself (`__add__`).
 
     Args:
         state, kinds: as in `shows_order`.

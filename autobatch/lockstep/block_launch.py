@@ -171,7 +171,7 @@ class LaneBlock:
         static: for each input, True if a number there is a constant of the program (an index, an axis).
         guards: the global names whose meaning the block relies on.
         containers: the inputs that may be containers, since helpers get them.
-        updates: the inputs that `+=` binds anew, and thus have to be numbers: it would write into an array.
+        updates: the inputs that `+=` binds again, and thus have to be numbers: it would write into an array.
         programs: {signature of the inputs: program, None if there is none}; places: the inputs that each program reads.
         seen: the signature of the last call.
     """

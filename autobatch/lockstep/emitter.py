@@ -1,7 +1,7 @@
 """Writes a function's lock-step form from its normal form: one method for each node that lanes may run differently.
 
 What lanes may do differently asks the runtime (`lockstep.runtime`): operators, calls, reads and writes of items and
-attributes, branches and loops. Operands that only some lanes evaluate become lambdas. What has no form in lock-step
+attributes, branches and loops. Operands that only some lanes evaluate become lambdas. What lock-step does not support
 raises Unsupported. Every line that is written has the place of the user's line that it is made from.
 """
 
@@ -194,11 +194,11 @@ class LockStepWriter(Writer):
         return statements("_ab_setitem(VALUE, X, KEY)", _syntax(node.at), **parts, KEY=self.value(node.key))
 
     def match(self, node: nf.Match) -> list[ast.stmt]:
-        """`match` goes to the next way."""
+        """`match` falls back to the next mode."""
         return self.refuse("a match statement", node, "write the cases as if / elif")
 
     def raised(self, node: nf.Raise) -> list[ast.stmt]:
-        """A `raise` only signals that some example raises; the next way to run finds the exact exception."""
+        """A `raise` only signals that some example raises; the next mode finds the exact exception."""
         (made,) = super().statement(node)
         if isinstance(made, ast.Raise) and made.exc is not None:
             made.exc = expression("_ab_raised(lambda: ERROR)", made.exc, ERROR=made.exc)

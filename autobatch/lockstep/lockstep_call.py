@@ -1,4 +1,4 @@
-"""A lock-step call runs a function on all lanes at once; where that is impossible, the examples run on the fly."""
+"""A lock-step call runs a function on all lanes at once; where that is impossible, the examples are traced."""
 
 import contextvars
 import copy
@@ -60,11 +60,11 @@ def run(
     is_pure: Any,
     map_columns: MapColumns,
 ) -> Any:
-    """Call a per-example function on batches in lock-step; fall back to running it on the fly.
+    """Call a per-example function on batches in lock-step; fall back to tracing it.
 
     Args:
         function, args, kwargs, convert, is_pure: as for `in_lock_step`.
-        map_columns: runs examples on the fly from columns of arguments; returns (results, True if run together).
+        map_columns: traces examples from columns of arguments; returns (results, True if run together).
 
     Raises:
         ShapeError: arguments have different batch sizes.
@@ -124,7 +124,7 @@ def in_lock_step(
 
 
 def fallback(function: Any, args: Any, kwargs: Any, size: int, refused: Unsupported, map_columns: MapColumns) -> Any:
-    """Run a call that lock-step refused example by example on the fly, and report the fallback once."""
+    """Run a call that lock-step refused by tracing, and report the fallback once."""
     reason = refused.reason
     if config.strict and not refused.passing:
         warn_fallback(reason, way=_NEXT_WAY)  # raises under `strict`
@@ -350,7 +350,7 @@ def _write(given: Any, inside: Any) -> tuple[Any, Any, Any] | None:
     if is_boxed(new) and not is_boxed(old):
         return None  # an array cannot hold a gradient
     if np.shape(new) != np.shape(old) or isinstance(new, Batch):
-        raise NeedsLoop("a write into an argument whose data lies in another way", instead=COPY_FIRST)
+        raise NeedsLoop("a write into an argument of another memory layout", instead=COPY_FIRST)
     if isinstance(given, MaskedBatch) and any(given.dims):
         new = np.where(given.mask, new, old)
     return old, ..., new

@@ -27,7 +27,7 @@ _OF_CLASSES = frozenset({"super", "__class__"})
 
 
 def folded(function: nf.Closure, in_lanes: bool = False) -> nf.Closure:
-    """A function with its sugar folded; its statements are new ones, and liveness is to be found anew.
+    """A function with its sugar folded; its statements are new ones, and liveness has to be computed again.
 
     Args:
         in_lanes: operands that only some lanes evaluate will be functions of their own, and an update a read and a

@@ -2,7 +2,7 @@
 
 All sugar is gone (`program.lowering` removes it): what is left of `and`, `or`, ternaries and chained comparisons are
 branches, of comprehensions loops, of augmented assignment an operator and a write. It is structured, not a flat graph,
-so that it can be written back as Python (`program.python_text`). What has no form here is `Opaque` and stays Python:
+so that it can be written back as Python (`program.python_text`). What is none of them is `Opaque` and stays Python:
 nothing is refused at this level, and a consumer decides whether the rest still serves.
 
 A *value* is an expression that evaluates its parts from left to right and binds no name; whatever needs a statement

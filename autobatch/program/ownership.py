@@ -229,7 +229,7 @@ def is_maker(call: nf.Value) -> bool:
 
 
 def is_fresh(value: nf.Value) -> bool:
-    """True if a value is made anew, so that nothing else refers to it."""
+    """True if a value is new, so that nothing else refers to it."""
     if isinstance(value, nf.Call) and isinstance(value.function, nf.Read):
         key, module = value.function.key, value.function.base
         if _may_not_copy(value):

@@ -94,7 +94,7 @@ class ShardActor:
 
 
 def _stale_attempt(attempt: int) -> ConnectionError:
-    return ConnectionError(f"start {attempt} of the training is over: processes were lost, and all begin anew")
+    return ConnectionError(f"start {attempt} of the training is over: processes were lost, and all begin again")
 
 
 class WorkerActor:

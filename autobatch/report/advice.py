@@ -57,7 +57,7 @@ class Facts:
     def other_mode(self) -> str:
         """Advice for overhead that is the mode's own, not a line's; "" if no other mode may have less."""
         compiled = self.mapped and "compiled" in self.untried and not self.refusals.get("compiled")
-        return "; or ".join(filter(None, (self.lock_step, compiled and _COMPILED)))
+        return "; or ".join(filter(None, (self.lock_step, _COMPILED if compiled else "")))
 
 
 def advice(

@@ -19,7 +19,7 @@ from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.batches.data.collate import collate
 from autobatch.batches.objects import ObjectBatch
 from autobatch.blocks.kernel_cache import wait_for_kernels
-from autobatch.core.diagnostics import hide_frames, noted_fallbacks
+from autobatch.core.diagnostics import hiding_frames, noted_fallbacks
 from autobatch.core.pytree import children_of, is_node, leaves
 from autobatch.core.snapshot import Snapshot
 from autobatch.errors import Reason, UnsupportedError
@@ -50,6 +50,7 @@ _TRIED = 8  # examples that are collated to see whether a batch can be made of t
 _USAGE = "ab.explain(f, examples, name=shared), or ab.explain(f, batch, …)"
 
 
+@hiding_frames
 def explain(f: Callable[..., Any], *args: object, **shared: object) -> Report:
     """Run `ab.map(f, *args, **shared)` and report how each line of `f` ran; `print` the report to read it.
 
@@ -96,18 +97,14 @@ def explain(f: Callable[..., Any], *args: object, **shared: object) -> Report:
             return (f if isinstance(f, BatchFunction) else batch(f))(*args, **shared)
         return map_with_stats(f, *args, **shared)[0]
 
-    try:
-        times, restore = _warm_up(f, args, shared, call)
-        looks: list[WatchedCalls] = []
-        for look in range(_LOOKS if times and min(times[1:]) < _SHORT else 1):
-            if look:
-                restore()
-            with watching(max(_BUDGET * min(times[1:]), _LEAST_BUDGET) if times else math.inf) as watched:
-                results = call()
-            looks.append(watched)
-    except Exception as error:
-        hide_frames(error)
-        raise
+    times, restore = _warm_up(f, args, shared, call)
+    looks: list[WatchedCalls] = []
+    for look in range(_LOOKS if times and min(times[1:]) < _SHORT else 1):
+        if look:
+            restore()
+        with watching(max(_BUDGET * min(times[1:]), _LEAST_BUDGET) if times else math.inf) as watched:
+            results = call()
+        looks.append(watched)
     watched = min(looks, key=lambda each: each.profile.seconds)  # what the machine did meanwhile is not the call's
     watched.times = times
     watched.batched = batched

@@ -140,7 +140,7 @@ class Report:
         return sum(row.calls for row in self.rows) if self.rows else sum(line.calls for line in self.lines)
 
     @property
-    def dearest(self) -> tuple[Line, ...]:
+    def slowest(self) -> tuple[Line, ...]:
         """The lines that took time, the most expensive first."""
         lines = [line for line in self.lines if line.seconds > 0.0]
         return tuple(sorted(lines, key=lambda line: -line.seconds))
@@ -148,7 +148,7 @@ class Report:
     @property
     def shares(self) -> tuple[Line, ...]:
         """The lines and overheads with the largest shares of the time, the largest first."""
-        found = [*self.overheads, *self.dearest]
+        found = [*self.overheads, *self.slowest]
         return tuple(sorted((each for each in found if each.share >= _LEAST_SHARE), key=lambda each: -each.share))
 
     def __repr__(self) -> str:

@@ -170,7 +170,7 @@ def _make(function: FunctionType) -> _BlockForm:
     try:
         check_time()
         marks = mark(normal_form(function))
-        marks.made.clear()  # on the fly, adding to an array needs no other array
+        marks.made.clear()  # when traced, adding to an array needs no other array
         form = folded(normal_form(function))
         around = frozenset(code.co_freevars)
         scope = Scope(function.__globals__, around, around, around, helper)
@@ -206,7 +206,7 @@ def block_tree(function: FunctionType) -> tuple[Any, dict[str, Block]]:
     """
     made = _form_of(function)
     if made is None or function.__code__.co_flags & (_PLAIN_CODE | _GENERATOR):
-        raise Unsupported(f"{function.__qualname__} is no plain function of the user's")
+        raise Unsupported(f"{function.__qualname__} is not a function of your code")
     if made.tree is None:
         made.tree = Writer().definition(folded(normal_form(function)))
     return made.tree, made.blocks

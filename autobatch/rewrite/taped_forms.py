@@ -126,7 +126,7 @@ def maker(function: Any) -> Callable[..., Any]:
 
 @functools.cache
 def total_maker(function: Any) -> Callable[..., Any]:
-    """Wrap a function that makes an array which will be added to; on the fly, adding to it waits for no launch."""
+    """Wrap a function that makes an array which will be added to; when traced, adding to it waits for no launch."""
     called = maker(function)
 
     def make(*args: Any, **kwargs: Any) -> Any:

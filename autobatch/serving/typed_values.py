@@ -1,6 +1,6 @@
 """Reads values in a request as the types with which a function's parameters are annotated, in linear time.
 
-msgspec converts numbers, texts, lists and dicts. What it has no form for is a `_Form`, which its hook reads: arrays,
+msgspec converts numbers, texts, lists and dicts. What it does not support is a `_Form`, which its hook reads: arrays,
 literals, records (dataclasses, named tuples, typed dicts: with just the names that they have) and unions of these.
 Of the records in a union, those that a `Literal` field or the names rule out are not read. If several are left, each
 list or object is read once as a union, whatever the number of records above it: so the time is linear in the request.

@@ -18,7 +18,7 @@ from autobatch.batches.any_batch import unwrap_shared
 from autobatch.core.config import seeded
 from autobatch.core.diagnostics import hiding_frames, noted_fallbacks
 from autobatch.core.foreign_arrays import advice, library_of
-from autobatch.core.formatting import html_table
+from autobatch.core.formatting import html_table, wrapped
 from autobatch.core.pytree import leaves
 from autobatch.errors import ForcedValueError, OptionError, ShapeError, UnsupportedError
 from autobatch.lazy.example_map import examples_in
@@ -190,7 +190,8 @@ class EquivalenceReport:
     directions: int = 0
 
     def __repr__(self) -> str:
-        return "\n".join([self._head(), *(f"  {what}: {outcome}" for what, outcome in self._rows())])
+        rows = (line for what, outcome in self._rows() for line in wrapped(f"  {what}: {outcome}", "    "))
+        return "\n".join([self._head(), *rows])
 
     def _repr_html_(self) -> str:
         return html_table(self._head(), ("compared", "outcome"), self._rows())

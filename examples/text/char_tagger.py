@@ -1,6 +1,6 @@
 """A tagger that reads words letter by letter (Ling et al. 2015): a GRU over letters within an LSTM over words.
 
-Words are made up anew in each sentence; the ending says the tag, or the word before does. Held-out accuracy: at least
+Words are made up again in each sentence; the ending says the tag, or the word before does. Held-out accuracy: at least
 0.9.
 """
 

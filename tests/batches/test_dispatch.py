@@ -243,9 +243,24 @@ def test_a_write_for_some_of_the_lanes_asks_for_the_loop():
             r"decorated with ab\.batch, bool\(\) is one",
             r"^bool\(\) of a value that differs by",
         ),
-        (iter, masked(arrays([2, 1])), "outside converted code", "^iteration over .* differs by example$"),
-        (iter, packed(arrays([2, 1])), "outside converted code", "^iteration over .* differs by example$"),
-        (iter, ObjectBatch(["", "a"]), "outside converted code", "^iteration over .* differ by example$"),
+        (
+            iter,
+            masked(arrays([2, 1])),
+            r"decorate the function .* with @ab\.batch",
+            "^iteration over .* differs by example$",
+        ),
+        (
+            iter,
+            packed(arrays([2, 1])),
+            r"decorate the function .* with @ab\.batch",
+            "^iteration over .* differs by example$",
+        ),
+        (
+            iter,
+            ObjectBatch(["", "a"]),
+            r"decorate the function .* with @ab\.batch",
+            "^iteration over .* differ by example$",
+        ),
         (
             np.asarray,
             masked(arrays([2, 1])),

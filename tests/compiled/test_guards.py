@@ -241,7 +241,7 @@ def test_what_python_remembers_of_an_older_global_is_pythons(monkeypatch):
         monkeypatch.setitem(globals(), "SCALE", 3)
         with pytest.raises(Unsupported, match="memoised function has read"):
             compiled_map(reads_a_memo, [[1, 2]], {})
-        with pytest.raises(Unsupported, match="beside arrays from outside"):
+        with pytest.raises(Unsupported, match="together with arrays from outside"):
             compiled_map(reads_a_memo_of_weights, [[1, 0]], {})
 
 
@@ -374,8 +374,8 @@ def test_what_binds_a_variable_around_it_is_never_tried(make):
     ("function", "value", "line", "why"),
     [
         (prints, 1.0, "print(y)", "print is not compiled"),
-        (imports, 1.0, "import cmath", "Import"),
-        (changes_what_is_shared, 1.0, "shared[0]", "it writes into what examples share"),
+        (imports, 1.0, "import cmath", "an import"),
+        (changes_what_is_shared, 1.0, "shared[0]", "it writes into a value that examples share"),
         (calls_another_library, np.ones(2), "np.fft.fft(x)", "fft"),
         (loops_over_a_set, np.ones(2), "int(u) for u in x", "a loop over a set"),
         (rounds, np.int32(5), "round(x)", "round of a np.int32"),  # which stays one
@@ -457,7 +457,7 @@ def pairs_of_pairs(n):
 @pytest.mark.parametrize("function", [linked_list, chain_of_objects, pairs_of_pairs])
 def test_what_holds_itself_a_level_deeper_in_each_step_is_soon_refused(function):
     # read level by level without an end, the type of the last one doubles in each step
-    with pytest.raises(Unsupported, match=r"`.*`: (tuples|structs) within each other without an end"):
+    with pytest.raises(Unsupported, match=r"`.*`: (tuples|structs) nested without end"):
         compiled_map(function, [[3, 1, 4, 0]], {})
     with ab.options(way="compiled", warn=False):
         assert ab.map(function, [3, 1, 4, 0]) == [function(n) for n in (3, 1, 4, 0)]

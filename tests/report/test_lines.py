@@ -191,11 +191,11 @@ def test_the_most_expensive_line_and_a_remedy_are_on_the_first_screen(way):
             report = ab.explain(tagger.loss, *given, p=tagger.parameters())
     text = str(report).splitlines()
     assert report.way == {"fly": "tracing", "lockstep": "lock-step", "loop": "the loop"}[way]
-    dearest = report.dearest[0]
+    slowest = report.slowest[0]
     top = "\n".join(text[:FIRST_SCREEN])
-    assert f"tagger.py:{dearest.line}" in top
+    assert f"tagger.py:{slowest.line}" in top
     if way != "loop":
-        remedies = [" ".join(line.remedy.split()[:4]) for line in report.dearest if line.remedy]
+        remedies = [" ".join(line.remedy.split()[:4]) for line in report.slowest if line.remedy]
         assert any(remedy in top for remedy in remedies)  # which line is the most expensive one depends on the machine
     assert max(map(len, text)) <= 80
     assert sum(line.share for line in report.lines) <= 1.0 + 1e-9

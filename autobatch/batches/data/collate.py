@@ -98,13 +98,13 @@ def _column(data: Any, columns: Columns, place: DataPlace) -> Column:
     if hasattr(data, "__dlpack__"):
         return columns.numbers(_tensor(data), None, place)
     if isinstance(data, set | frozenset):
-        raise UnsupportedError(f"data that is a {type(data).__name__}{place}, which has no order; write sorted(data)")
+        raise UnsupportedError(f"a {type(data).__name__}{place} has no order; write sorted(data)")
     if isinstance(data, str | bytes) or not isinstance(data, Iterable):
         if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, str | bytes):
             return _sequence([data[i] for i in range(len(data))], columns, place)
         advice = next((f": write .{name}() first" for name in ("collect", "compute") if hasattr(data, name)), "")
         raise UnsupportedError(
-            f"data that is a {type(data).__module__}.{type(data).__qualname__}{place}; expected a sequence of "
+            f"got {type(data).__qualname__}{place}; expected a sequence of "
             f"examples, a dict of columns, or data of Arrow, awkward, a frame, SciPy, torch or JAX{advice}"
         )
     return _sequence(list(data), columns, place)

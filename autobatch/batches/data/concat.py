@@ -41,7 +41,7 @@ def concat(batches: Sequence[Any]) -> Any:
     if isinstance(batches, Batch):
         raise UnsupportedError(f"one {type(batches).__name__}; expected a list of batches: write ab.concat([a, b])")
     if current_region() is not None:
-        raise NeedsLoop("ab.concat inside of converted code")
+        raise NeedsLoop("ab.concat inside of a decorated function")
     trees = [each.batch if isinstance(each, FORMS["examples"]) else each for each in batches]
     if not trees:
         raise ShapeError("no batches; expected at least one")

@@ -168,7 +168,7 @@ def isinstance_(reader: Any, node: Any, value: Value, classes: Value) -> Value:
     found = classes.constant
     wanted = found if isinstance(found, tuple) else (found,)
     if not all(isinstance(each, type) for each in wanted) or isinstance(value.kind, types.Static):
-        raise reader.refuse("isinstance of these", node)
+        raise reader.refuse("isinstance with these arguments", node)
 
     def one(x: Value) -> Value:
         own = try_and_match.class_of(x.kind)
@@ -354,7 +354,7 @@ def _extreme(
     if len(node.args) == 1:
         other = None if default is None else reader.once(reader.expr(default))
         if called is not None and default is not None:
-            raise reader.refuse("a key beside a default", node)
+            raise reader.refuse("a key together with a default", node)
         out = _finished(reader, reduced(reader, node, node.args[0], step, None, paired), node, other)
     else:
         values = [paired(reader.expr(arg)) for arg in node.args]
@@ -423,7 +423,7 @@ def counter(reader: Any, node: nf.Call) -> Value:
 def defaultdict(reader: Any, node: Any, factory: Value) -> Value:
     """`collections.defaultdict` of numbers or lists."""
     if factory.constant not in (int, float, list):
-        raise reader.refuse("a defaultdict of other than int, float or list", node)
+        raise reader.refuse("a defaultdict of anything but int, float or list", node)
     out = containers.new(reader, node, types.DefaultDict)
     out.kind.site.factory = factory.constant
     return out
@@ -492,7 +492,7 @@ def _called_with(reader: Any, key: nf.Value, node: Any) -> Callable[[Value], Val
     if isinstance(key, nf.Closure):
         given = key.parameters
         if len(given.names) != 1 or given.positional != given.names or given.defaults:
-            raise reader.refuse("a key of other than one argument", node)
+            raise reader.refuse("a key function that does not take one argument", node)
 
         def call(value: Value) -> Value:
             body, names = iteration.in_place(reader, key)

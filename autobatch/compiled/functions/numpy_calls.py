@@ -106,10 +106,10 @@ calls(np.full_like)(CALLS[np.empty_like])
 def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> Value:
     """`np.arange`."""
     if not 1 <= len(args) <= 3 or not all(isinstance(arg.kind, types.Scalar) and arg.kind != NONE for arg in args):
-        raise reader.refuse("np.arange of these", node)
+        raise reader.refuse("np.arange with these arguments", node)
     if any(arg.kind.kind == "f" for arg in args):
         if dtype is not None or any(arg.kind.name == "float32" for arg in args):
-            raise reader.refuse("np.arange of these", node)
+            raise reader.refuse("np.arange with these arguments", node)
         start, stop = (reader.constant(0.0, node), args[0]) if len(args) == 1 else args[:2]
         step = args[2] if len(args) == 3 else reader.constant(1.0, node)
         texts = [reader.temp(as_float(each), FLOAT).text for each in (start, stop, step)]
@@ -228,10 +228,10 @@ def _nested(reader: Any, value: Value, wanted: Value | None, node: Any) -> Value
 def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, flat: bool = False) -> Value:
     numbers = [reader.once(part) for row in rows for part in (row.parts or [])]
     if not numbers or len({len(row.parts or []) for row in rows}) > 1:
-        raise reader.refuse("an array of these", node)
+        raise reader.refuse("an array of such values", node)
     kinds = [number.kind for number in numbers]
     if not all(isinstance(kind, types.Scalar | types.Union) and kind != NONE for kind in kinds):
-        raise reader.refuse("an array of these", node)
+        raise reader.refuse("an array of such values", node)
     if wanted is None and any(isinstance(kind, types.Union) for kind in kinds):
         raise reader.refuse("an array of a dtype that is known only when it runs", node)
     samples = [np.ones((), kind.name).dtype for kind in kinds if isinstance(kind, types.Scalar)]
@@ -257,7 +257,7 @@ def concatenate(reader: Any, node: nf.Call, axis: nf.Value | None = None) -> Val
     if isinstance(value.kind, types.List) and isinstance(value.kind.elem, types.Array) and value.kind.elem.ndim == 1:
         return user_function(reader, node, joined_of_one, [value], {})
     if not value.parts:
-        raise reader.refuse("what is joined has to be written out", node)
+        raise reader.refuse("the arrays to join are not written out as a list or tuple", node)
     parts = [arrays.as_array(reader, part, node) for part in value.parts]
     if all(part.kind.ndim == 2 for part in parts) and along in (0, 1, -1, -2):
         turned = [part if along % 2 else arrays.attribute(reader, part, "T", node) for part in parts]
@@ -335,7 +335,7 @@ def _axis(reader: Any, axis: Value | None, value: Value, node: Any) -> tuple[int
         reader.stop()
     axes = sorted(each % rank for each in several)
     if axes != list(range(axes[0], axes[0] + len(axes))):
-        raise reader.refuse("axes that do not stand beside each other", node)
+        raise reader.refuse("axes that are not adjacent", node)
     return None if len(axes) == rank else (axes[0], axes[-1] + 1)
 
 

@@ -171,7 +171,7 @@ def two_of(items):
 def combinations(reader: Any, node: Any, items: Value, r: Value) -> Value:
     """`itertools.combinations` of two."""
     if r.constant != 2:
-        raise reader.refuse("combinations of other than two", node)
+        raise reader.refuse("combinations of anything but two", node)
     return user_function(reader, node, two_of, [items], {})
 
 

@@ -21,7 +21,7 @@ def default_rng(reader: Any, node: Any, seed: Value | None = None) -> Value:
     if seed is None or not isinstance(seed.kind, Scalar) or seed.kind.kind not in "iu":
         if seed is not None and isinstance(seed.kind, RandomStream):
             return seed
-        raise reader.refuse("a generator without a seed that is one int", node)
+        raise reader.refuse("a random generator whose seed is not one int", node)
     text = reader.temp(reader.index(seed, node), INT).text
     reader.fail_if(f"{text} < 0")
     return reader.temp(f"new_stream({text})", RandomStream())
@@ -30,7 +30,7 @@ def default_rng(reader: Any, node: Any, seed: Value | None = None) -> Value:
 def _used(reader: Any, stream: Value, node: Any) -> None:
     """Record that a generator advances; refuse a shared one, which each example finds where the last one left it."""
     if stream.kind.given & FIXED:
-        raise reader.refuse("a generator that examples share, which they use in their order", node, instead=DRAW_BEFORE)
+        raise reader.refuse("a random generator that examples share, and use in their order", node, instead=DRAW_BEFORE)
     if stream.kind.given & OWN:
         reader.program.note_write(stream.kind)
 
@@ -91,7 +91,7 @@ def integers(
 ) -> Value:  # fmt: skip
     """`Generator.integers`."""
     if endpoint is not None and endpoint.constant is NO_CONSTANT:
-        raise reader.refuse("an end that is included or not", node)
+        raise reader.refuse("endpoint= that is not a constant", node)
     more = "0" if endpoint is not None and endpoint.constant else "1"
     first = reader.temp(reader.index(low, node), INT).text
     if high is None or high.kind == NONE:

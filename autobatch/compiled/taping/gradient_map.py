@@ -30,7 +30,7 @@ def prepared_gradient(
         raise Unsupported(form.reason)
     kinds = form.module.root.kinds
     if not all(0 <= position < len(kinds) for position in gradient.positions):
-        raise Unsupported("an argument that is not there is differentiated")
+        raise Unsupported("argnums names an argument that was not given")
     wrong = next(
         (kinds[position] for position in gradient.positions if not backward.differentiable(kinds[position])), None
     )

@@ -2,7 +2,7 @@
 
 Each number of an argument that is differentiated is a leaf. Its place on the tape follows from where it lies in the
 packed arrays, those of shared arguments first. For each example the function runs and records, then the cotangents of
-its result go in and the tape is walked back. The tape is then used anew, so it never holds more than one example.
+its result go in and the tape is walked back. The tape is then used again, so it never holds more than one example.
 """
 
 import dataclasses

@@ -127,7 +127,7 @@ def _index(reader: Any, holder: Value, index: nf.Value, node: Any) -> ArrayIndex
             out.slices.append(False)
         else:
             if isinstance(part.kind, types.Scalar) and part.kind.kind == "b":
-                raise reader.refuse("a truth value as an index", node)
+                raise reader.refuse("a bool as an index", node)
             out.parts.append(in_range(reader, reader.index(part, node), length, part, signed=False))
             out.slices.append(False)
     for _ in range(kind.ndim - len(out.parts)):
@@ -242,10 +242,10 @@ def looked_up(reader: Any, table: Value, index: nf.Value, node: Any) -> Value:
             reader.fail_if(f"{ids.text} < 0")
         return reader.temp(code(".copy", item_text(table.text, k)), types.Array(holder.kind.dtype, 1))
     if ids is None or not isinstance(ids.kind, types.Array | types.List):
-        raise reader.refuse("another index of a table than ids", node)
+        raise reader.refuse("an index of a table that is not ids", node)
     ids = as_array(reader, ids, node)
     if ids.kind.dtype == "bool":
-        raise reader.refuse("another index of a table than ids", node)
+        raise reader.refuse("an index of a table that is not ids", node)
     found = ArrayIndex(["", ":"], [False, True], [], [])
     _together(reader, holder, found, [(0, ids)], node)
     reader.fail_if(f"not all_within({ids.text}, 0.0, 9.2e18)")
@@ -263,7 +263,7 @@ def taken(reader: Any, holder: Value, index: ArrayIndex) -> Value:
         if not rank:
             return reader.temp(item_text(holder.text, where or "()"), scalar_of(kind))
         if not any(index.slices):
-            raise reader.refuse("an axis that is put into a number")
+            raise reader.refuse("a new axis of a number")
         return reader.temp(item_text(holder.text, where), kind.view(rank))
     out, view = _gathered(reader, holder, index)
     source = item_text(holder.text, ", ".join(index.parts).replace("@", index_name(out)))
@@ -363,7 +363,9 @@ def writable(reader: Any, holder: Value, node: Any) -> None:
     """Record that an array is written into; refuse a shared one, and a copy where NumPy has a view."""
     given = holder.kind.given
     if given & types.FIXED:
-        raise reader.refuse("it writes into what examples share, or into a view that compiled code has not", node)
+        raise reader.refuse(
+            "it writes into a value that examples share, or into a view that compiled code does not support", node
+        )
     if given & types.OWN:
         reader.program.note_write(holder.kind)
 
@@ -412,14 +414,14 @@ def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node
         return
     rank = 1 + sum(index.slices)
     if index.rank != 1 or any(index.slices[: index.fancy[0]]) or value.kind.dtype not in safe_sources(kind.dtype):
-        raise reader.refuse("an assignment to places that arrays name", node)
+        raise reader.refuse("an assignment with arrays as index", node)
     if value.kind.ndim == rank:
         reader.fail_if(f"{value.text}.shape[0] != {index.count}")
         source: str = item_text(value.text, k)
     elif value.kind.ndim == rank - 1:
         source = value.text
     else:
-        raise reader.refuse("an assignment to places that arrays name", node)
+        raise reader.refuse("an assignment with arrays as index", node)
     if rank == 1:
         reader.emit(f"for {k} in range({index.count}):", [assigned(where, source)])
         return
@@ -634,7 +636,7 @@ def _with_union(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
             kinds = [scalar if i == place else value.kind for i, value in enumerate(values)]
             loops.add(tuple(loop_of(reader, ufunc, kinds, node)[1]))
     if len(loops) != 1:
-        raise reader.refuse(f"an array beside a number that is {values[place].kind}", node)
+        raise reader.refuse(f"an array together with a number that is {values[place].kind}", node)
     (wanted,) = loops
     number = types.Scalar(wanted[place].name, False)
     text = lift(
@@ -656,7 +658,7 @@ def matmul(reader: Any, a: Value, b: Value, node: Any) -> Value:
     except Exception as error:
         raise reader.refuse(str(error), node) from None
     if out.kind == "b":
-        raise reader.refuse("a product of truth values", node)
+        raise reader.refuse("a product of bools", node)
     a, b = reader.once(a), reader.once(b)
     reader.fail_if(f"{a.text}.shape[{a.kind.ndim - 1}] != {b.text}.shape[0]")
     reader.program.approximate = True

@@ -354,7 +354,7 @@ def bound_arguments(
     positional = [*form.positional_only, *form.positional]
     only_named = form.keyword_only
     if form.named_rest:
-        raise reader.refuse("a function of any number of arguments", node)
+        raise reader.refuse("a function with *args or **kwargs", node)
     values = dict(zip(positional, args, strict=False))
     if (
         (len(args) > len(positional) and not form.rest)

@@ -64,7 +64,7 @@ def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0)
         if type(to) is not types.List or not all(
             isinstance(each, types.Scalar | types.Union | types.Tuple | None) for each in inner.items
         ):
-            raise reader.refuse(f"a dict of what is a {to}", node)
+            raise reader.refuse(f"a dict of {to}s", node)
         if not inner.boxed:
             inner.boxed = True
             inner.changes[0] += 1
@@ -593,7 +593,7 @@ def remove(reader: Any, node: Any, holder: Value, value: Value) -> Value:
 def changed(reader: Any, holder: Value, node: Any) -> None:
     """Record that a container is changed; refuse it if all examples share the container."""
     if holder.kind.given & types.FIXED:
-        raise reader.refuse("it changes what examples share", node)
+        raise reader.refuse("it changes a value that examples share", node)
     if holder.kind.given & types.OWN:
         reader.program.note_write(holder.kind)
 

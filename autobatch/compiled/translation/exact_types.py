@@ -102,7 +102,7 @@ class _Nested:
         inside = [item.inner if isinstance(item, Maybe) else item for item in self.items]
         parts = len(inside) + 2 * sum(item.parts for item in inside if isinstance(item, _Nested))
         if parts > _MOST_PARTS:
-            raise Unsupported(f"{type(self).__name__.lower()}s within each other without an end")
+            raise Unsupported(f"{type(self).__name__.lower()}s nested without end")
         object.__setattr__(self, "parts", parts)
 
 

@@ -80,7 +80,7 @@ class ExpressionReader(StatementReader):
                 return self.constant(node, node)  # read in place where it is called
             case nf.Closure():
                 return self.define(node)
-        raise self.refuse("it stays Python", node)
+        raise self.refuse("this syntax is not supported", node)
 
     def operation(self, node: nf.Call) -> Value:
         """What syntax calls."""

@@ -174,7 +174,7 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
         return _guarded(reader, op, kind, a, b)
     if kind.kind == "b":
         if op not in ("BitAnd", "BitOr", "BitXor", "Add", "Mult"):
-            raise reader.refuse(f"{op} of truth values")
+            raise reader.refuse(f"{op} of bools")
         sign = {"Add": "|", "Mult": "&"}.get(op, _PLAIN.get(op))
         return reader.temp(f"boolean({a.text} {sign} {b.text})", kind)
     if kind.kind in "iu":

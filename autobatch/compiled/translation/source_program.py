@@ -153,7 +153,7 @@ class SourceProgram:
             instance = self._open_call(function, (*kinds, *(kind for _, kind in outer)), jitted)
         if instance is None:
             if len(self.instances) >= _INSTANCES:
-                raise Unsupported(f"{function.__qualname__} is called with ever other types")
+                raise Unsupported(f"{function.__qualname__} is called with new types again and again")
             name = f"f{len(self.instances)}_{_plain(function.__name__)}"
             instance = Instance(name, function, kinds, jitted, local, outer, binds)
             self.instances[key] = instance
@@ -202,7 +202,7 @@ class SourceProgram:
                     if any(each == kind for item in kind.site.find().items for each in types.within(item)):
                         raise Unsupported(f"a {kind} that holds another without an end")
                 return root
-        raise Unsupported(f"the types of {function.__qualname__} do not settle")
+        raise Unsupported(f"the types of {function.__qualname__} keep changing")
 
     def ufunc(self, ufunc: Any, loop: str) -> int:
         """The index of a ufunc's loop in the table of addresses."""

@@ -690,7 +690,7 @@ class StatementReader:
         instance, form = self.instance, self.form
         names = form.parameters.names
         if form.parameters.named_rest:
-            raise self.refuse("a function of any number of arguments", form)
+            raise self.refuse("a function with *args or **kwargs", form)
         if self.function.__code__.co_flags & _OF_STEPS:
             raise self.refuse("a generator or a coroutine", form)
         if form.shared:

@@ -26,7 +26,7 @@ def try_statement(reader: Any, node: nf.Try) -> None:
     """`try`, with its handlers, `else` and `finally`."""
     guarded = [each for body in nf.bodies_of(node) if body is not node.final for each in body]
     if node.final and any(isinstance(x, _LEAVES) for x in nf.walk(guarded)):
-        raise reader.refuse("a `finally` that is reached from elsewhere than the end", node)
+        raise reader.refuse("a `finally` that is reached by a jump", node)
     first = 10 + reader.count
     reader.count += len(node.handlers)
     handlers = Handlers([_caught_classes(reader, each) for each in node.handlers], len(reader.loops), first)

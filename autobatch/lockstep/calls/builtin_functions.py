@@ -127,7 +127,7 @@ def _narrowed_array(batch: Any) -> Any:
 
 def _concatenate(arrays: Any, *args: Any, **kwargs: Any) -> Any:
     if is_spread(arrays):
-        raise NeedsLoop("arrays of a list that differs by example are put together", instead=OWN_LENGTHS)
+        raise NeedsLoop("arrays of a list that differs by example are stacked", instead=OWN_LENGTHS)
     return np.concatenate(unwrap(arrays), *args, **kwargs)
 
 
@@ -348,7 +348,7 @@ def _replaced(old: Any, /, **changes: Any) -> Any:
     """`dataclasses.replace`."""
     if current_region() is not None and not (dataclasses.is_dataclass(old) and keeps_fields(type(old))):
         raise NeedsLoop(
-            "dataclasses.replace of what is more than its fields, or differs by example", instead=OWN_LENGTHS
+            "dataclasses.replace of an object that has more than its fields, or differs by example", instead=OWN_LENGTHS
         )
     return dataclasses.replace(old, **changes)
 

@@ -223,7 +223,7 @@ def _call_builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             require_made_here(target, f".{f.__name__}()")
     if effect is not None and "self" in effect.writes:
         if isinstance(holder, np.ndarray | set) and is_batched_tree(args):
-            raise NeedsLoop(f".{f.__name__}() of a value per example")
+            raise NeedsLoop(f".{f.__name__}() of a value that differs by example")
         if isinstance(holder, dict) and args and (is_per_lane(args[0]) or type(args[0]) is LaneList):
             raise NeedsLoop("a key that differs by example", instead=OWN_LENGTHS)
         return f(*args, **kwargs)
@@ -234,7 +234,7 @@ def _call_builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return f(*plain_arguments(args), **kwargs)
     function = getattr(np, f.__name__, None) if isinstance(holder, np.ndarray) else None
     if function is None:
-        raise NeedsLoop(f".{f.__name__}() of a value per example")
+        raise NeedsLoop(f".{f.__name__}() of a value that differs by example")
     return call(function, holder, *args, **kwargs)
 
 
@@ -324,9 +324,11 @@ def call_plain(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if module.strip("_") in _OF_LISTS:
         raise NeedsLoop(f"a call of {name}")
     if module.strip("_").split(".")[0] in ACTING_MODULES:
-        raise NeedsLoop(f"{module}.{name} acts outside the call", instead=SHOW_AFTER)
+        raise NeedsLoop(f"{module}.{name} has effects outside the call", instead=SHOW_AFTER)
     if may_act(f):
-        raise NeedsLoop(f"{name} of {module or 'a library'} may act outside the call, which nobody knows of a library")
+        raise NeedsLoop(
+            f"{name} of {module or 'a library'} may have effects outside the call; nothing is known of such a library"
+        )
     if captures_lanes(f):  # what it keeps or compares differs between lanes
         raise NeedsLoop(f"{name} has captured values that differ by example")
     for value in (*args, *kwargs.values()):

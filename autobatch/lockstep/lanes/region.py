@@ -300,7 +300,7 @@ def merge_write(region: Any, batch: Any, new: Any) -> Any:
     """The batch with the lanes of the smaller `region` replaced by `new`; the result is in the batch's own region."""
     index = lanes_within(region, batch.region)
     if index is None or type(new) is not MaskedBatch or type(batch) is not MaskedBatch or new.batch_size != len(index):
-        raise NeedsLoop("an array that other examples have is written for some of them")
+        raise NeedsLoop("an array that examples share is written for some of them")
     if not stackable([batch, new]):
         raise NeedsLoop("a write changes the dtype or rank of an array for some examples")
     order = np.arange(batch.batch_size)

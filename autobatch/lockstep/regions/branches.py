@@ -30,7 +30,7 @@ def truth(test: Any) -> Any:
     if isinstance(test, LaneList):
         test = test.count_here()
     if isinstance(test, LaneSequence):
-        raise NeedsLoop("the truth of items per example")
+        raise NeedsLoop("the truth of items that differ by example")
     region: Any = current_region()
     refuse_hooks(test, "__bool__", "__len__")
     if not isinstance(test, Batch) or region is None:
@@ -230,7 +230,7 @@ def chained_comparison(left: Any, compare: tuple[Any, ...], *rest: Callable[[], 
 
 
 class RaisedError(Exception):
-    """Some example raises; the next way to run finds out which one, and what it raises."""
+    """Some example raises; the next mode finds out which one, and what it raises."""
 
 
 def raised_exception(error: Callable[[], Any]) -> Any:

@@ -206,7 +206,7 @@ class RaggedLoop:
         columns = list(map(list, zip(values, *(piece for _, piece in reversed(self.pieces)), strict=True)))
         counts = [home.count for home in homes]
         if sum(counts) != self.order.size:
-            raise NeedsLoop("lanes left a loop before its variables were known")
+            raise NeedsLoop("examples left a loop before its variables were known")
         self.pieces.clear()  # what nobody else holds must not forbid writes
         out = tuple(self._merged(column, counts, homes) for column in columns)
         for place, (new, old, column) in enumerate(zip(out, kept, columns, strict=True)):

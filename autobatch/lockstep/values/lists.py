@@ -276,7 +276,7 @@ class LaneList:
         if not isinstance(other, LaneList | list):
             return NotImplemented
         if self.is_spread or (isinstance(other, LaneList) and other.is_spread):
-            raise NeedsLoop("lists that differ by example are put together", instead=BUILD_ARRAYS)
+            raise NeedsLoop("lists that differ by example are concatenated", instead=BUILD_ARRAYS)
         return LaneList([*self.items, *other])
 
     def __radd__(self, other: Any) -> Any:
@@ -284,7 +284,7 @@ class LaneList:
 
     def __mul__(self, count: Any) -> Any:
         if self.is_spread or is_lane_dependent(count):
-            raise NeedsLoop("a list is repeated as often as differs by example", instead=OWN_LENGTHS)
+            raise NeedsLoop("a list is repeated a number of times that differs by example", instead=OWN_LENGTHS)
         return LaneList(self.items * count)
 
     __rmul__ = __mul__
@@ -330,7 +330,7 @@ def to_lists(value: Any) -> Any:
         return {key: to_lists(item) for key, item in value.items()}
     if is_node(value) and any(isinstance(leaf, LaneList) for leaf in leaves(value)):
         raise NeedsLoop(
-            f"a {type(value).__name__} that holds lists is given to code that is not converted", instead=BUILD_ARRAYS
+            f"a {type(value).__name__} that holds lists is given to code that cannot run batched", instead=BUILD_ARRAYS
         )
     return value
 

@@ -55,7 +55,7 @@ class LaneSequence:
     def open(self, order: Any) -> None:
         """Prepare for a loop that runs the lanes in `order` (an `Order`; None: the region's own order)."""
         if self.once and self.used:
-            raise NeedsLoop("an iterator of items per example is read twice", instead=MAKE_A_LIST)
+            raise NeedsLoop("an iterator of items that differ by example is read twice", instead=MAKE_A_LIST)
         self.used = True
 
     def at(self, step: int, region: Any) -> Any:
@@ -66,7 +66,7 @@ class LaneSequence:
         """Called when the lanes of a region have run out of items."""
 
     def __iter__(self) -> Any:
-        raise NeedsLoop("items per example are iterated outside converted code")
+        raise NeedsLoop("items that differ by example are iterated outside of decorated code")
 
 
 class RowSequence(LaneSequence):
@@ -349,7 +349,7 @@ def _sequence_or_shared(iterable: Any) -> LaneSequence:
     if isinstance(iterable, LaneList):
         return SharedSequence(iterable.items)
     if hasattr(iterable, "__next__"):
-        raise NeedsLoop("an iterator beside data of different lengths", instead=MAKE_A_LIST)
+        raise NeedsLoop("an iterator together with data of different lengths", instead=MAKE_A_LIST)
     return SharedSequence(list(iterable))
 
 

@@ -92,8 +92,8 @@ def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any])
     logits, labels = (as_batched(x, lanes) for x in operands)
     if labels.rank != logits.rank - 1:
         raise ValueError(
-            f"cross_entropy: labels of {labels.rank} dimensions for an example's logits of {logits.rank}; expected class "
-            f"ids of {logits.rank - 1}; a label for each example is a batch, ab.collate(labels)"
+            f"cross_entropy: labels of {labels.rank} dimensions for an example's logits of {logits.rank}; expected "
+            f"class ids of {logits.rank - 1}; a label for each example is a batch, ab.collate(labels)"
         )
     for a, b in zip(logits.sizes, labels.sizes, strict=False):
         check_same(a, b, "cross_entropy")

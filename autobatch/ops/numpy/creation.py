@@ -189,7 +189,7 @@ def _known(bound: Any) -> Any:
 def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: Any = "C") -> Any:  # noqa: N803
     """np.eye; the sizes may differ between examples."""
     if any(is_boxed(size) and dtype_of(size).kind not in "iu" for size in (N, M)):
-        raise Unsupported("np.eye of a size that is no int")
+        raise Unsupported("np.eye of a size that is not an int")
     rows = arange(N)
     columns = rows if M is None else arange(M)
     return (rows[:, None] + k == columns).astype(dtype)
@@ -209,7 +209,9 @@ def linspace(
     if not is_boxed(num):
         num = len(np.linspace(0.0, 1.0, num))  # an index, and not negative
     elif retstep or dtype_of(num).kind not in "iu" or any_true(num < 0):
-        raise Unsupported("np.linspace with its step, or no int or a negative one, where the number differs by example")
+        raise Unsupported(
+            "np.linspace with retstep=, or with a number that differs by example and is negative or not an int"
+        )
     float_dtype = dtype_of(np.add(start, stop) * 1.0)
     start, stop = start * 1.0, stop * 1.0  # unsigned integers would wrap
     steps = arange(num).astype(float_dtype)

@@ -411,7 +411,7 @@ def round_(a: Any, decimals: int = 0) -> Any:
     np.zeros(()).round(decimals)  # raises what NumPy raises
     kind = dtype_of(a).kind
     if kind == "b" and decimals:
-        raise Unsupported("np.round of bools to other than integers")
+        raise Unsupported("np.round of bools to a dtype that is not an integer's")
     if kind in "biu" and decimals >= 0:
         out = np.copy(a).astype(np.float16) if kind == "b" else np.copy(a)
         return out if ndim_of(out) else out[()]

@@ -481,10 +481,10 @@ def lstsq(a: Any, b: Any, rcond: Any = None) -> Any:
 def _least_squares(a: Any, b: Any, what: str) -> tuple[Any, Any]:
     """(the least-squares solution, the singular values); Unsupported unless the rank is certainly full."""
     if any_shorter(a, 1) or any_true(np.not_equal(shape_of(a)[0], shape_of(b)[0])):
-        raise Unsupported(f"{what} of sides that do not fit")
+        raise Unsupported(f"{what} of right-hand sides that do not fit")
     s = svdvals_p(a)
     if any_true(~(s[-1] > _CLEAR * s[0])):
-        raise Unsupported(f"{what} of equations of a rank in doubt")
+        raise Unsupported(f"{what} of equations of uncertain rank")
     return np.matmul(pinv_p(a), b), s
 
 
@@ -492,7 +492,7 @@ def _least_squares(a: Any, b: Any, what: str) -> tuple[Any, Any]:
 def polyfit(x: Any, y: Any, deg: Any) -> Any:
     """np.polyfit without weights: least squares on the Vandermonde matrix, its columns scaled to norm 1 as in NumPy."""
     if not isinstance(deg, int) or deg < 0:
-        raise Unsupported("np.polyfit of a degree that is no number of its own")
+        raise Unsupported("np.polyfit of a degree that is not a single number")
     expect(x, "np.polyfit", rank=1, kinds="iuf")
     expect(y, "np.polyfit", kinds="iuf")
     x, y = x + 0.0, y + 0.0
@@ -502,7 +502,7 @@ def polyfit(x: Any, y: Any, deg: Any) -> Any:
     columns = np.stack(powers[::-1], axis=-1)
     scale = np.sqrt((columns * columns).sum(axis=0))
     if any_true(scale == 0):
-        raise Unsupported("np.polyfit at points of a rank in doubt")
+        raise Unsupported("np.polyfit at points of uncertain rank")
     if any_shorter(x, deg + 1):
         raise Unsupported("np.polyfit of fewer points than coefficients")
     solution, _ = _least_squares(columns / scale, y, "np.polyfit")

@@ -273,7 +273,7 @@ def _chosen(op: Op, a: Any, where: Any, initial: Any) -> Any:
     mask = as_array(where)
     dtype = dtype_of(a)
     if dtype_of(mask).kind != "b" or dtype.kind not in "biufc":
-        raise Unsupported("a reduction with where= that is no array of truth values")
+        raise Unsupported("a reduction with where= that is not an array of bools")
     out = np.where(mask, a, np.asarray(identity(dtype), dtype))  # type: ignore[misc]
     if ndim_of(out) != ndim_of(a) or any(map(differ_somewhere, shape_of(out), shape_of(a))):
         raise Unsupported("a reduction with where= of a shape that does not broadcast to the array's")

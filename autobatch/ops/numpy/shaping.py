@@ -289,7 +289,7 @@ def _in_memory(a: Any) -> np.ndarray | None:
     """
     plain = stand_in(a) if rank_of(a) < BATCH_RANK else None
     if plain is None and is_non_c_order(a):
-        raise report_error(a, NeedsLoop("the order of elements of an array that may lie in other than C order"))
+        raise report_error(a, NeedsLoop("the order of elements of an array that may not be in C order"))
     return plain
 
 

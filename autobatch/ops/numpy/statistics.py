@@ -253,7 +253,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None) ->
         raise Unsupported("np.histogram with bins that are estimated, or that differ by example")
     if ndim_of(bins) == 0 and range is None:  # the edges depend on the data
         if not isinstance(bins, int):
-            raise Unsupported("np.histogram of a number of bins that is no int")
+            raise Unsupported("np.histogram of a number of bins that is not an int")
         counts, edges = _own_histogram_p(a, bins=bins), _own_edges_p(a, bins=bins)
     else:
         one = ndim_of(bins) == 0

@@ -62,7 +62,7 @@ class CallWriter(ValueWriter):
             case ast.Call(func=ast.Name(id="_ab_listed"), args=[called]):
                 return self.call(called, node, of_lists=True)
             case ast.Call(func=ast.Name(id="_ab_maker" | "_ab_total")):
-                raise Unsupported("an array that is made to be written to")
+                raise Unsupported("an array that is created to be written into")
         return self.call(function, node)
 
     def _arguments(self, node: ast.Call) -> tuple[list[Term], dict[str, Term]]:
@@ -100,7 +100,7 @@ class CallWriter(ValueWriter):
         if isinstance(function.kind, ClosureKind):
             return self._closure_call(function.kind, args, named)
         if not isinstance(function.kind, Const):
-            raise Unsupported("a call of what only the example knows")
+            raise Unsupported("a call of a function that differs by example")
         return self.call_constant(function.kind, args, named, of_lists)
 
     def _of_element(self, function: Const, node: ast.Call) -> Term | None:
@@ -126,7 +126,7 @@ class CallWriter(ValueWriter):
             return None
         over = self.let(self.expr(node.args[0]))
         if not isinstance(over.kind, ListKind) or type(over.kind) is DictKind or (reverse and value is not sorted):
-            raise Unsupported(f"{value.__name__} of what is no list")
+            raise Unsupported(f"{value.__name__} of a value that is not a list")
         order = self._order(over, key, self.written.named(function.number), reverse)
         if value is not sorted:
             return self.let(Term(over.kind.item, f"{over.text}[{order}]"))
@@ -171,10 +171,10 @@ class CallWriter(ValueWriter):
         if found.parts is not None:
             parts = [self.check(each) for each in found.parts]
             if not self.are_plain(*parts):
-                raise Unsupported("a key that is no number")
+                raise Unsupported("a key that is not a number")
             found = Term(PLAIN, f"({', '.join(map(self.text, parts))},)", simple=True)
         if not self.are_plain(found):
-            raise Unsupported("a key that is no number")
+            raise Unsupported("a key that is not a number")
         self.emit(f"{keys}.append({self.text(self.check(found))})")
         self.depth -= 1
         self.env = before
@@ -242,10 +242,10 @@ class CallWriter(ValueWriter):
             for each in fields:
                 if each.name not in given:
                     if type(each.default) not in (int, float, str, bool, type(None)):
-                        raise Unsupported("a default that is no number")
+                        raise Unsupported("a default that is not a number")
                     given[each.name] = self.literal(each.default)
             if set(given) != set(names):
-                raise Unsupported("an argument that is no field")
+                raise Unsupported("an argument that is not a field")
             self.written.constants.literal(cls)
             return self.parts([given[name] for name in names], cls, names)
         if isinstance(cls, type) and issubclass(cls, tuple) and cls.__base__ is tuple and hasattr(cls, "_fields"):
@@ -298,7 +298,7 @@ class CallWriter(ValueWriter):
     def _isinstance(self, function: Const, value: Term, classes: Const) -> Term:
         each = classes.value if type(classes.value) is tuple else (classes.value,)
         if not all(isinstance(one, type) and type(one).__instancecheck__ is type.__instancecheck__ for one in each):
-            raise Unsupported("isinstance by a class of its own kind")
+            raise Unsupported("isinstance with a class that decides it itself")
         if value.kind is PLAIN:
             value = self.check(value)
             text = f"{self.written.named(function.number)}({value.text}, {self.written.named(classes.number)})"
@@ -338,7 +338,7 @@ class CallWriter(ValueWriter):
     def _closure_call(self, closure: ClosureKind, args: list[Term], named: dict[str, Term]) -> Term:
         owner: Version = closure.owner
         if not (self.version is owner or self.version.owner is owner):
-            raise Unsupported("a call of a function from elsewhere than where it is defined")
+            raise Unsupported("a call of an inner function outside of the function that defines it")
         env = self._bound_arguments(closure.tree, None, None, args, named)
         own = set(env)
         for name in sorted(owner.captured - own):
@@ -358,7 +358,7 @@ class CallWriter(ValueWriter):
     ) -> dict[str, Term]:
         """The value given to each parameter."""
         if tree.args.vararg or tree.args.kwarg:
-            raise Unsupported("a function of any number of arguments")
+            raise Unsupported("a function with *args or **kwargs")
         positional = [each.arg for each in (*tree.args.posonlyargs, *tree.args.args)]
         only = {each.arg for each in tree.args.posonlyargs}
         if len(args) > len(positional) or only & set(named):

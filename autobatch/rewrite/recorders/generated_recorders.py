@@ -91,7 +91,7 @@ def _recorders_of(function: Any) -> "FunctionRecorders | None":
 def why_not_recorded(function: Any) -> Reason:
     """Why the last attempt to generate a recorder for a user's function failed; "" if none did."""
     found = _recorders_of(function)
-    return Reason(f"{type(function).__name__} is no plain function" if found is None else found.reason)
+    return Reason(f"{type(function).__name__} is not a plain Python function" if found is None else found.reason)
 
 
 def forget_recorders() -> None:
@@ -268,7 +268,7 @@ def _form_of(
     written = Written(trace, constants, _classes_in([column[i] for column in columns for i in range(index + 1)]))
     args = tree.args
     if args.vararg or args.kwarg:
-        raise Unsupported("a function of any number of arguments")
+        raise Unsupported("a function with *args or **kwargs")
     positional = [each.arg for each in (*args.posonlyargs, *args.args)]
     kinds: dict[str, RecorderKind] = {}
     own: dict[str, int] = {}  # {name of an argument that differs by example: position}
@@ -295,9 +295,9 @@ def _form_of(
     root.seen = {name: Seen(columns[at][index], (name,)) for name, at in own.items()}
     written.settle(write_version)
     if written.waits and written.lengths:
-        raise Unsupported("arrays of any length, and a value that is waited for")
+        raise Unsupported("arrays of any length, where an example waits for a value")
     if root.result is NOTHING:
-        raise Unsupported("a function that gives nothing as far as is known")
+        raise Unsupported("a function that returns nothing, as far as is known")
     _check_result(root.result)
     columns_order = [name for name, _ in sorted(own.items(), key=lambda each: each[1])]
     used = sorted(written.used)

@@ -211,7 +211,7 @@ class LineWriter:
             or (kind.aval.shape and not shapes)
             or kind.aval.dtype.char not in _NUMBERS
         ):
-            raise Unsupported("a value of an array that is waited for")
+            raise Unsupported("a value of an array that the example waits for")
         number = self.written.wait(self.version, self.line, exact)
         name = self.fresh()
         self.emit(f"{name} = yield {self.text(value)}, {number}")
@@ -297,7 +297,7 @@ class LineWriter:
                 )
         values = [*args, *named.values()]
         if self.are_plain(*values) and any(each.kind is PLAIN for each in values):
-            raise Unsupported("an operation on numbers of the example's alone")
+            raise Unsupported("an operation on numbers of the example only")
         if any(is_empty(each.kind) for each in values):
             raise Unreachable
         called = functools.partial(_called, function, len(args), tuple(named))
@@ -328,7 +328,7 @@ class LineWriter:
         """
         tables = [k.value.source for k in kinds if isinstance(k, Const) and type(k.value) is LazyArray]
         if any(getattr(table, "_ab_ids", None) is not None for table in tables):
-            raise Unsupported("a look-up by a key: it counts, and may insert the key")
+            raise Unsupported("a look-up in a table of keys, which counts it and may insert the key")
         trace, lengths = self.written.trace, itertools.repeat(2)
         segment = trace.segment
         nodes, refs = len(segment.sigs), len(segment.refs)
@@ -395,7 +395,7 @@ class LineWriter:
             return RecordedNode(found.aval)
         if type(found) is tuple and found:
             return Parts(tuple(map(self._kind_of, found)))
-        raise Unsupported("an operation whose result is no array")
+        raise Unsupported("an operation whose result is not an array")
 
     def boxed(self, value: Term) -> str:
         """A value as Python sees it."""

@@ -411,7 +411,7 @@ class Written:
         found = self.versions.get(key)
         if found is None:
             if len(self.versions) >= _MOST_VERSIONS:
-                raise Unsupported("a function for more kinds of arguments than a recorder has versions of")
+                raise Unsupported("a function that is called with too many kinds of arguments")
             self._alive.append(tree)
             name = f"_ab_f{len(self.versions)}_{tree.name}"
             found = self.versions[key] = Version(name, of, env)
@@ -434,7 +434,7 @@ class Written:
                 done += 1
             if not self.changed:
                 return
-        raise Unsupported("a recursion whose values do not settle")
+        raise Unsupported("a recursion whose types keep changing")
 
     @property
     def is_waiting(self) -> bool:

@@ -157,9 +157,9 @@ class StatementWriter(CallWriter):
                 if any(
                     isinstance(each, ast.Nonlocal | ast.Global | ast.Yield | ast.YieldFrom) for each in ast.walk(node)
                 ):
-                    raise Unsupported("a generator, or a function that binds names of others")
+                    raise Unsupported("a generator, or a function with `nonlocal`")
                 if self.version.owner is not None:
-                    raise Unsupported("a function in a function in a function")
+                    raise Unsupported("functions nested three deep")
                 self.env.names[node.name] = Term(ClosureKind(node, self.version), "None")
                 return True
         raise Unsupported(f"the syntax `{type(node).__name__}`", node)
@@ -264,17 +264,17 @@ class StatementWriter(CallWriter):
                 self.lines += self._conversions(before, _only(before, head), 0)
                 for each in again:
                     if self._conversions(each, _only(each, head)):
-                        raise Unsupported("`continue` where a number may be an array by then")
+                        raise Unsupported("`continue` where a variable may be a number or an array")
                 for each in ends:
                     joined = self._joined(joined, each)
                     if self._conversions(each, _only(each, joined)):
-                        raise Unsupported("`break` where a number may be an array by then")
+                        raise Unsupported("`break` where a variable may be a number or an array")
                 if self._conversions(head, _only(head, joined)):
-                    raise Unsupported("`break` where a number may be an array by then")
+                    raise Unsupported("`break` where a variable may be a number or an array")
                 self.env = joined
                 return lines
             head = joined
-        raise Unsupported("a loop whose values do not settle")
+        raise Unsupported("a loop whose types keep changing")
 
     def _at_head(self, head: Env, after: Env) -> Env:
         names = {}
@@ -313,7 +313,7 @@ class StatementWriter(CallWriter):
         if len(over.value) > _MOST_UNROLLED:
             raise Unsupported("a loop over many shared values")
         if any(isinstance(each, ast.Break | ast.Continue) for each in ast.walk(node)):
-            raise Unsupported("a loop over shared values that is left")
+            raise Unsupported("a loop over shared values with `break` or `return`")
         for at in range(len(over.value)):
             self.bind(node.target, self.read(self.written.constants.item, over.number, at))
             if not self.body(node.body):
@@ -410,7 +410,7 @@ class StatementWriter(CallWriter):
                 return Term(PLAIN, f"({left.text} {sign} {self.written.named(right.kind.number)})", simple=True)
             if left.kind is PLAIN and (right.kind is PLAIN or self._is_singleton(right.kind)):  # `is` runs no code
                 return Term(PLAIN, f"({self.text(left)} {sign} {self.text(right)})", simple=True)
-            raise Unsupported(f"`{sign}` of what is no object of an example's")
+            raise Unsupported(f"`{sign}` of a value that is not an object of the example")
         folded = self._folded(sign, function, left, right)
         if folded is not None:
             return folded
@@ -476,7 +476,7 @@ class StatementWriter(CallWriter):
                 return bool(kind.value), ""
             if isinstance(kind.value, type | types.FunctionType):
                 return True, ""
-            raise Unsupported("a decision by a shared value")
+            raise Unsupported("a branch on a shared value")
         if kind is PLAIN:
             return None, self.check(value).text
         if isinstance(kind, ListKind):
@@ -523,7 +523,7 @@ class StatementWriter(CallWriter):
     def _boolop(self, node: ast.BoolOp) -> Term:
         values = [self.expr(node.values[0]), *[self.inline(each) for each in node.values[1:]]]
         if not self.are_plain(*values):
-            raise Unsupported("`or`, `and` of what is no number")
+            raise Unsupported("`or` or `and` of values that are not numbers")
         sign = " or " if isinstance(node.op, ast.Or) else " and "
         return Term(PLAIN, f"({sign.join(self.text(self.check(each)) for each in values)})")
 
@@ -562,11 +562,11 @@ class StatementWriter(CallWriter):
             elif isinstance(each, ast.FormattedValue) and each.format_spec is None and each.conversion == -1:
                 value = self.expr(each.value)
                 if not self.are_plain(value):
-                    raise Unsupported("text of what is no number")
+                    raise Unsupported("a string made of a value that is not a number")
                 value = self.check(value)
                 texts.append(f"_ab_shown({self.text(value)})")
             else:
-                raise Unsupported("text in a format")
+                raise Unsupported("a format specification in an f-string")
         return Term(PLAIN, f"({' + '.join(texts) or repr('')})")
 
     def _listcomp(self, node: ast.ListComp | ast.GeneratorExp) -> Term:
@@ -608,7 +608,7 @@ class StatementWriter(CallWriter):
 
     def _generatorexp(self, node: ast.GeneratorExp) -> Term:
         if id(node) not in self.exhausted:  # variables may be rebound before its items are read
-            raise Unsupported("a generator whose items are not asked for at once")
+            raise Unsupported("a generator that is not used up at once")
         return self._listcomp(node)
 
     def go_through(self, target: ast.expr, over: Term, body: Callable[[], None], mark: str = "") -> None:

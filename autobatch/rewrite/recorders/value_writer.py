@@ -115,7 +115,7 @@ class ValueWriter(LineWriter):
         kind = value.kind
         if isinstance(kind, Const):
             if type(kind.value) not in (tuple, list) or len(kind.value) != len(target.elts):
-                raise Unsupported("unpacking of a shared value")
+                raise Unsupported("unpacking a shared value")
             parts = [self.read(self.written.constants.item, kind.number, i) for i in range(len(kind.value))]
             for each, part in zip(target.elts, parts, strict=True):
                 self.bind(each, part)
@@ -130,7 +130,7 @@ class ValueWriter(LineWriter):
             self.emit(f"{names} = {self.text(value)}")
             self._stored(stores)
             return
-        raise Unsupported("unpacking of what is no tuple")
+        raise Unsupported("unpacking a value that is not a tuple")
 
     def _store_item(self, target: ast.Subscript, value: Term) -> None:
         value = self.let(value)
@@ -147,7 +147,7 @@ class ValueWriter(LineWriter):
             parts = [self.part(value, at) for at in range(len(value.kind.parts))]
             return f"({', '.join(map(self._key, parts))},)"
         if not self.are_plain(value):
-            raise Unsupported("a key that is no number and no text")
+            raise Unsupported("a key that is neither a number nor a string")
         value = self.check(value)
         return self.text(value)
 
@@ -192,7 +192,7 @@ class ValueWriter(LineWriter):
         elif isinstance(kind, Parts) and kind.is_tuple and len(kind.parts) == len(target.elts):
             kinds = kind.parts
         else:
-            raise Unsupported("unpacking of what is no tuple of that length")
+            raise Unsupported("unpacking a value that is not a tuple of that length")
         if NOTHING in kinds:
             raise Unreachable
         parts = [self._targets(each, part, mark) for each, part in zip(target.elts, kinds, strict=True)]
@@ -248,7 +248,7 @@ class ValueWriter(LineWriter):
             return out
         if isinstance(kind, Const) and type(kind.value) in (range, str):
             return PLAIN
-        raise Unsupported("going through what is no list")
+        raise Unsupported("a loop over a value that is not a list")
 
     def _attribute(self, node: ast.Attribute) -> Term:
         base = self.expr(node.value)
@@ -352,12 +352,12 @@ class ValueWriter(LineWriter):
                 raise Unreachable
             return self.let(Term(kind.item, f"{base.text}[{self._key(index)}]"))
         if at is not PLAIN and not (isinstance(at, Const) and at.is_scalar):
-            raise Unsupported("an item by what is no number or text")
+            raise Unsupported("an item by a key that is neither a number nor a string")
         if kind is PLAIN or (isinstance(kind, Const) and type(kind.value) in (tuple, list, dict, str)):
             if isinstance(kind, Const):
                 parts = kind.value.values() if type(kind.value) is dict else kind.value
                 if not all(type(part) in (int, float, str, bool, type(None)) for part in parts):
-                    raise Unsupported("one of several shared values")
+                    raise Unsupported("a choice of several shared values")
                 base = Term(kind, self.written.named(kind.number))
             base, index = self.check(base), self.check(index)
             return Term(PLAIN, f"{base.text}[{self.text(index)}]", seen=_item_seen(base.seen, at))
@@ -370,7 +370,7 @@ class ValueWriter(LineWriter):
                 raise Unreachable
             index = self.check(index)
             return self.let(Term(kind.item, f"{base.text}[{self.text(index)}]"))
-        raise Unsupported("an item of what is no list")
+        raise Unsupported("an item of a value that is not a list")
 
     def _gone_through(self, over: Term) -> str:
         if isinstance(over.kind, Const):
@@ -408,12 +408,12 @@ class ValueWriter(LineWriter):
             return function(*operands)
 
         if any(each.kind is PLAIN for each in values):
-            raise Unsupported("an operation on arrays of any length and what only the example knows")
+            raise Unsupported("an operation on arrays of any length and values that differ by example")
         where = self.version.filename, self.line, self.line
         slots = [Slot(at, (), None, False) for at in range(len(values))]
         found = self.block(Block(where, slots, (), body, self.version.scope), values)
         if isinstance(found.kind, Const) and found.kind.value is None:
-            raise Unsupported("an operation on arrays of any length that is no block")
+            raise Unsupported("an operation on arrays of any length, outside of a block")
         return found
 
     def _shared(self, site: BlockSite) -> Term:
@@ -446,7 +446,7 @@ class ValueWriter(LineWriter):
                 texts = [self.text(self.check(part)) for part in parts]
                 index = Term(PLAIN, f"{function}({', '.join(texts)})")
             else:
-                raise Unsupported("a key that is computed of arrays")
+                raise Unsupported("a key that is computed from arrays")
         else:
             root, steps = slot.index
             index = self._follow(root, steps, args, block.scope)
@@ -472,7 +472,7 @@ class ValueWriter(LineWriter):
         if is_empty(kind) and type(kind) is not ListKind:  # except for lists, which may stay empty
             raise Unreachable
         if isinstance(kind, IterKind | ClosureKind) or (isinstance(kind, ListKind) and _has_lists(kind.item)):
-            raise Unsupported("an input that is no array and no list of arrays")
+            raise Unsupported("an input that is neither an array nor a list of arrays")
         return "built", kind, value
 
     def _call_of(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> Any:
@@ -549,7 +549,7 @@ class ValueWriter(LineWriter):
             ):
                 found.append((entry, outs))
         if not found and block.has_refused:
-            raise Unsupported("a block that is none with such inputs")
+            raise Unsupported("a block that cannot run as one with these inputs")
         if not found:
             raise Unreachable
         return found
@@ -569,7 +569,7 @@ class ValueWriter(LineWriter):
                 elif slot == "constant":
                     aval = self.written.trace.constant(kind.value)[0]
                     if aval is None:
-                        raise Unsupported("a constant of no known kind")
+                        raise Unsupported("a constant of an unsupported type")
                     self.written.operands[kind.number] = aval
                     refs.append(f"_ab_d{kind.number}")
                 continue
@@ -583,7 +583,7 @@ class ValueWriter(LineWriter):
                 self.emit(f"if _ab_type({value.text}) not in _ab_keys: raise _ab_misfit")
                 key.append(value.text)
                 if slot in ("number", "constant", "shared constant"):
-                    raise Unsupported("one of several shared numbers or arrays")
+                    raise Unsupported("a choice of several shared numbers or arrays")
             elif how == "plain" and spec[0] in ("number", "static"):
                 of = self.written.named(self.written.constants.literal(spec[1]))
                 self.emit(f"if _ab_type({value.text}) is not {of}: raise _ab_misfit")
@@ -645,19 +645,19 @@ class ValueWriter(LineWriter):
         """
         sources, key = self.written.lengths, (value.seen.origin, axis)
         if value.seen.origin is None or self.written.is_waiting:  # several objects: no single source
-            raise Unsupported("arrays of any length, of no one source")
+            raise Unsupported("arrays of any length, of no common source")
         return sources.setdefault(key, len(sources))
 
     def rows(self, table: Const, index: Term) -> Term:
         """Rows of a shared table, by an array of any number of ids that only the example knows."""
         if table.value.aval.ndim != 2:
-            raise Unsupported("rows by any number of ids")
+            raise Unsupported("a look-up of any number of rows")
         index = self.let(index)
         source = self._source(index, 0)
         try:
             site = RowsSite(table.number, source, self.written.trace, self.written.constants.values)
         except NeedsLoop:
-            raise Unsupported("rows by any number of ids") from None
+            raise Unsupported("a look-up of any number of rows") from None
         self.written.operands[table.number] = table.value.aval.key
         name = self.fresh()
         self.emit(f"{name} = _ab_ids({index.text}, {table.value.aval.shape[0]})")
@@ -744,4 +744,4 @@ def _flat(kind: RecorderKind, text: str) -> str:
         return f"*[_ab_r for _ab_e in {text} for _ab_r in ({_flat(kind.item, '_ab_e')},)]"
     if isinstance(kind, Parts) and kind.make is None:
         return ", ".join(_flat(part, f"{text}[{i}]") for i, part in enumerate(kind.parts))
-    raise Unsupported("an input that is no array and no list of arrays")
+    raise Unsupported("an input that is neither an array nor a list of arrays")
