@@ -372,8 +372,7 @@ def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None
     for what, is_one, made in kinds:
         size = next((len(arg) for arg in given if type(arg) is list and arg and all(map(is_one, arg))), None)
         if size is not None:
-            name = getattr(function, "__name__", "")
-            name = name if name.isidentifier() else "f"
+            name = name if (name := getattr(function, "__name__", "")).isidentifier() else "f"
             error.add_note(
                 f"a list of {size} {what} {_ONE_EXAMPLE}; for a batch of {size} write {name}({made}), or "
                 f"ab.map({name}, {what}) for a list of results"

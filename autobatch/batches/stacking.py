@@ -6,14 +6,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from autobatch.batches.any_batch import (
-    FORMS,
-    Batch,
-    batch_size_of,
-    narrow_tree,
-    per_lane,
-    per_narrowed_lane,
-)
+from autobatch.batches.any_batch import FORMS, Batch, batch_size_of, narrow_tree, per_lane, per_narrowed_lane
 from autobatch.batches.packing import KINDS, SCALAR_DTYPES
 from autobatch.core.abstract_eval import is_non_c_order, is_subclass
 from autobatch.core.batched import Batched

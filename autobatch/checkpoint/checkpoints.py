@@ -135,13 +135,7 @@ class Checkpoints:
     """
 
     def __init__(
-        self,
-        folder: Any,
-        *,
-        keep: int = 3,
-        full_every: int = 10,
-        background: bool = False,
-        files: Files | None = None,
+        self, folder: Any, *, keep: int = 3, full_every: int = 10, background: bool = False, files: Files | None = None
     ) -> None:
         for name, value in (("keep", keep), ("full_every", full_every)):
             whole_option(value, name)

@@ -83,10 +83,7 @@ def changes_stream(name: str, array: np.ndarray, changed: np.ndarray) -> tuple[S
     """
     unit = unit_of(array)
     index, units = f"{name}#index", f"{name}#units"
-    tensors = [
-        Tensor(index, np.dtype(np.int64), (len(changed),)),
-        Tensor(units, array.dtype, (len(changed), unit)),
-    ]
+    tensors = [Tensor(index, np.dtype(np.int64), (len(changed),)), Tensor(units, array.dtype, (len(changed), unit))]
 
     def stream() -> Iterator[Piece]:
         yield index, changed.astype(np.int64)

@@ -65,12 +65,7 @@ declare(
     lambda table: ({}, {str(i): chunk for i, chunk in enumerate(table.chunks)}),
     lambda settings, arrays: SplitTable([arrays[str(i)] for i in range(len(arrays))]),
 )
-declare(
-    "QuantizedTable",
-    QuantizedTable,
-    lambda table: ({}, {"packed": table.packed}),
-    _quantized,
-)
+declare("QuantizedTable", QuantizedTable, lambda table: ({}, {"packed": table.packed}), _quantized)
 declare(
     "SparseRows",
     SparseRows,

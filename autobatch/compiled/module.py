@@ -221,9 +221,7 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
     if root.result is None:
         raise root.refusal(f"{function.__qualname__}: compiled code would leave each example to Python")
     if program.memos and program.captured:  # the arrays may have changed since Python filled its memo
-        raise root.refusal(
-            f"{function.__qualname__}: a memoised function of a module, together with arrays from outside"
-        )
+        raise root.refusal(f"{function.__qualname__}: a memoised function of a module, with arrays from outside")
     kernel = KernelLoop.of(program, root, varying)
     loop: Lines = [
         *kernel.loop,

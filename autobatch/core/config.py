@@ -73,11 +73,7 @@ class OptionValues(TypedDict, total=False):
 
 _current: contextvars.ContextVar[Config] = contextvars.ContextVar("autobatch_config", default=Config())  # noqa: B039
 _NAMES = tuple(field.name for field in dataclasses.fields(Config))
-_CHOICES = {
-    "scheduler": get_args(Scheduler),
-    "traceback": get_args(Traceback),
-    "way": get_args(WayName),
-}
+_CHOICES = {"scheduler": get_args(Scheduler), "traceback": get_args(Traceback), "way": get_args(WayName)}
 
 
 class _ConfigView:

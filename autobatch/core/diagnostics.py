@@ -21,9 +21,10 @@ import signal
 import sys
 import sysconfig
 import threading
+import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator
-from types import FrameType, TracebackType
+from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -65,7 +66,6 @@ def noted_fallbacks() -> Iterator[list[Reason]]:
         _noted.reset(token)
 
 
-@functools.lru_cache(maxsize=4096)
 def is_own_file(filename: str) -> bool:
     """True if the file belongs to this library."""
     return filename.startswith(_PACKAGE)
@@ -94,12 +94,9 @@ def is_library(filename: str) -> bool:
 
 def user_line() -> tuple[str, int]:
     """(file, line) of the innermost stack frame that is in neither this library nor NumPy."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        filename = frame.f_code.co_filename
-        if not is_library_file(filename):
-            return filename, frame.f_lineno
-        frame = frame.f_back
+    for frame, line in traceback.walk_stack(sys._getframe(1)):
+        if not is_library_file(frame.f_code.co_filename):
+            return frame.f_code.co_filename, line
     return "<unknown>", 0
 
 
@@ -110,11 +107,10 @@ def warn_user(message: str, reason: str = "") -> None:
 
 def raised_at(error: BaseException) -> tuple[str, int] | None:
     """(file, line) of the innermost user frame in an error's traceback; None if it has none."""
-    found, trace = None, error.__traceback__
-    while trace is not None:
-        if not is_library_file(trace.tb_frame.f_code.co_filename):
-            found = trace.tb_frame.f_code.co_filename, trace.tb_lineno
-        trace = trace.tb_next
+    found = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if not is_library_file(frame.f_code.co_filename):
+            found = frame.f_code.co_filename, line
     return found
 
 
@@ -198,12 +194,8 @@ def _always(filters: Any, message: str, warning: type[Warning], filename: str, l
     """True if the first filter that matches this warning says "always"."""
     module = filename.removesuffix(".py")  # as `warn_explicit` derives it
     for action, text, category, where, at in filters:
-        if (
-            issubclass(warning, category)
-            and (text is None or text.match(message))
-            and (where is None or where.match(module))
-            and at in (0, line)
-        ):
+        fits = (text is None or text.match(message)) and (where is None or where.match(module))
+        if fits and issubclass(warning, category) and at in (0, line):
             return action in ("always", "all")
     return False
 
@@ -317,37 +309,30 @@ def _note_what_is_taken(error: BaseException) -> None:
                 array = np.asarray(given)
                 words = array.dtype.kind in "USO"
                 note += f"; got {_OF_WORDS if words else f'{array.dtype} of shape {array.shape}'}"
-        wrapped = code.co_name == "call" and code.co_filename == __file__  # that of `hiding_frames`
-        if wrapped and trace.tb_next is None and type(error) is TypeError:
-            function = names["function"]
-            own = [name for name in inspect.signature(function).parameters if name != "self"]
-            note = f"{function.__name__} takes {what_is_taken(own, names['kwargs'])}"
+        if type(error) is TypeError and code.co_name == "call" and code.co_filename == __file__:  # in `hiding_frames`
+            note = _what_would_fit(names["function"], names["args"], names["kwargs"]) or note
         trace = trace.tb_next
     if note and note not in getattr(error, "__notes__", ()):
         error.add_note(note)
 
 
-KEYWORDS: dict[str, str] = {}
-"""{argument of another library: the name of ours, or what to write}; filled by `facts/other_libraries.py`."""
+def _what_would_fit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """What a function or class takes, and what to write for other libraries' names, if a call does not fit; else ""."""
+    if function.__name__ == "__call__" and isinstance(args[0], type):
+        function, args = args[0], args[1:]
+    names = inspect.signature(function).parameters
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except TypeError:
+        says = [f"{function.__name__} takes {', '.join(name for name in names if name != 'self')}"]
+        for name, hint in [(each, KEYWORDS[each]) for each in kwargs if each not in names and each in KEYWORDS]:
+            hint = f"write {hint}" if hint in names else KEYWORDS.get(hint, hint)
+            says += [f"for {name}: {hint}"] if " " in hint else []
+        return "; ".join([*says, *getattr(function, "_ab_advice", ())])
+    return ""
 
 
-def what_is_taken(parameters: Collection[str], given: Iterable[str]) -> str:
-    """The names of a function's arguments, and what to write for those that it does not have.
-
-    >>> import autobatch as ab
-    >>> what_is_taken(inspect.signature(ab.nn.softmax).parameters, ["dim"])
-    'x, axis; for dim write axis'
-    """
-    out = ", ".join(parameters)
-    for name in given:
-        hint = KEYWORDS.get(name, "")
-        if name not in parameters and hint in parameters:
-            out += f"; for {name} write {hint}"
-        elif name not in parameters and " " in (hint := KEYWORDS.get(hint, hint)):
-            out += f"; without {name}: {hint}"
-    return out
-
-
+KEYWORDS: dict[str, str] = {}  # filled by `facts.other_libraries`
 _OF_WORDS = "words, of which ab.Vocabulary or ab.hash_keys makes numbers"
 
 
@@ -371,15 +356,11 @@ def hiding_frames(function: F) -> F:
 
 def _user_frames(trace: TracebackType | None) -> TracebackType | None:
     kept: list[TracebackType] = []
-    hidden = False
     while trace is not None:
-        if is_own_file(trace.tb_frame.f_code.co_filename) or trace.tb_frame.f_code.co_filename == contextlib.__file__:
-            hidden = True
-        else:
+        file = trace.tb_frame.f_code.co_filename
+        if not is_own_file(file) and file != contextlib.__file__:  # where a decorator of ours may be
             kept.append(trace)
         trace = trace.tb_next
-    if not hidden:
-        return kept[0] if kept else None
     out: TracebackType | None = None
     for each in reversed(kept):
         out = TracebackType(out, each.tb_frame, each.tb_lasti, each.tb_lineno)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.diagnostics import KEYWORDS, hiding_frames, what_is_taken
+from autobatch.core.diagnostics import KEYWORDS, hiding_frames
 
 MODULE = {
     "vmap vectorize function": "decorate the function of one example with @ab.batch, or call ab.map(f, examples)",
@@ -98,19 +98,15 @@ LAYER = {
 }  # fmt: skip
 """Attributes of a layer."""
 
-
 KEYWORDS.update({  # an argument of ours, or where that is not taken what to write
     "dim": "axis", "dims": "axis", "normalized_shape": "axis", "target": "label", "labels": "label",
     "rng": "seed", "key": "seed", "generator": "seed", "keepdim": "keepdims", "p": "rate", "input": "x",
-    "depth": "num_classes", "train": "training", "batch_size": "size", "learning_rate": "lr",
-    "num_embeddings": "rows", "embedding_dim": "dim",
-    "in_features": "inputs", "out_features": "outputs",
+    "depth": "num_classes", "train": "training", "batch_size": "size", "learning_rate": "lr", "embedding_dim": "dim",
+    "num_embeddings": "rows", "in_features": "inputs", "out_features": "outputs",
     "axis": "all elements of all examples count; np.mean(batch, axis) and the like are of each example",
     "reduction": "it is of one example; ab.mean(losses) and ab.sum(losses) are of a batch's",
     "ignore_index": "choose the rows that count, logits[label >= 0]", "device": "everything runs on the processor",
-    "label_smoothing": "give probabilities as the label: (1 - s) * ab.nn.one_hot(label, n) + s / n",
 })  # fmt: skip
-
 
 _BY_NAME = {
     id(table): {name: text for names, text in table.items() for name in names.split()}
@@ -132,20 +128,7 @@ class Spelled(abc.ABCMeta):
 
     @hiding_frames
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return super().__call__(*args, **kwargs)
-        except TypeError:
-            signature = inspect.signature(cls)
-            try:
-                signature.bind(*args, **kwargs)
-            except TypeError as error:
-                advice = [
-                    str(error),
-                    f"it takes {what_is_taken(signature.parameters, kwargs)}",
-                    *getattr(cls, "_ab_advice", ()),
-                ]
-                raise TypeError(f"{cls.__name__}: {'; '.join(advice)}") from None
-            raise
+        return super().__call__(*args, **kwargs)
 
 
 def missing(owner: str, name: str, table: dict[str, str], names: Iterable[str] = ()) -> AttributeError:

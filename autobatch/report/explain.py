@@ -200,7 +200,8 @@ class WatchedCalls:
             library.seconds = min(library.seconds, max(min(self.times[1:]) - lines, 0.0))
             profile.seconds = lines + library.seconds
         costs = {NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None}
-        refusals = _refusals(last)
+        refusals = {NAMES[each]: Reason(cost.refused) for each, cost in last.costs.items() if cost.refused}
+        refusals = {way: why for way, why in refusals.items() if why != NOT_NEEDED}
         known = {way, *costs, *(NAMES[each] for each, cost in last.costs.items() if cost.runs or cost.refused)}
         untried = tuple(NAMES[each] for each in last.costs if NAMES[each] not in known)
         function = last.function if f is None or hasattr(f, "_ab_differentiated") else f
@@ -238,7 +239,7 @@ class WatchedCalls:
             preparing=profile.figures_of(PREPARING).seconds,
             library=profile.figures_of(LIBRARY).seconds,
             backward=profile.figures_of(BACKWARD).seconds,
-            nbytes=0 if way == _LOOP else profile.nbytes,
+            nbytes=0 if way == _LOOP else sum(each.nbytes for each in profile.lines.values()),
             spans=tuple(profile.spans),
             nodes=tuple(profile.nodes),
         )
@@ -269,11 +270,6 @@ def watching(budget: float = math.inf) -> Iterator[WatchedCalls]:
         watched = WatchedCalls(ran, notes, profile)
         with profile:
             yield watched
-
-
-def _refusals(ran: Ran) -> dict[str, Reason]:
-    found = {NAMES[each]: Reason(cost.refused) for each, cost in ran.costs.items() if cost.refused}
-    return {way: why for way, why in found.items() if why != NOT_NEEDED}
 
 
 def _summed_stats(found: Sequence[Stats]) -> Stats:
@@ -318,8 +314,7 @@ def _sections(watched: WatchedCalls, code: Any) -> list[Section]:
         own = _section(code)
     sections = list(map(_section, found))
     sections = [each for each in sections if source_of(each.file).lines]
-    outer = [each for each in sections if not any(other is not each and _is_inside(each, other) for other in sections)]
-
+    outer = [each for each in sections if not any(other is not each and each.is_inside(other) for other in sections)]
     outer = list({(each.file, each.first, each.last): each for each in outer}.values())
 
     def rank(section: Section) -> tuple[bool, float]:
@@ -331,11 +326,6 @@ def _sections(watched: WatchedCalls, code: Any) -> list[Section]:
 
 def _section(code: CodeType) -> Section:
     return source_of(code.co_filename, code).section(code.co_firstlineno, code.co_name)
-
-
-def _is_inside(section: Section, other: Section) -> bool:
-    within = section.file == other.file and other.first <= section.first and section.last <= other.last
-    return within and (section.first, section.last) != (other.first, other.last)
 
 
 def _shares(watched: WatchedCalls, facts: Facts, code: object, stats: Stats) -> dict[str, tuple[Line, ...]]:

@@ -119,7 +119,7 @@ class LineProfile:
         lines: the figures of each line, and of what belongs to none.
         spans: the timeline; nodes: the traced launches and what they read, in order.
         codes: of the user's functions that ran.
-        seconds: all of the time; nbytes, launches: all of them.
+        seconds: all of the time.
         complete: False if the budget ended before the block: `runs` are of the part before.
     """
 
@@ -157,14 +157,6 @@ class LineProfile:
         else:
             self._spread(time.perf_counter())
         self.seconds = sum(each.seconds for each in self.lines.values())
-
-    @property
-    def launches(self) -> int:
-        return sum(each.launches for each in self.lines.values())
-
-    @property
-    def nbytes(self) -> int:
-        return sum(each.nbytes for each in self.lines.values())
 
     def figures_of(self, place: Place) -> Figures:
         """The figures of a line, to be updated; created if missing."""
@@ -345,7 +337,7 @@ def _launch(profile: LineProfile, frame: FrameType) -> Any:
         lines = _LINES.search(sig.op.name) if sig.block is not None else None
         if lines is not None:
             figures.last = max(figures.last, int(lines[2] or lines[1]))
-        profile._charge(now, "launch", f"{sig.op.name}, {_calls(count)}")
+        profile._charge(now, "launch", f"{sig.op.name}, {count} call{'s'[: count != 1]}")
         if len(profile.nodes) < _MOST_NODES and profile.complete:
             makers = profile._makers
             reads = {makers[buffer] for buffer in np.unique(launches._which[at : launches._at]) if buffer in makers}
@@ -353,10 +345,6 @@ def _launch(profile: LineProfile, frame: FrameType) -> Any:
             profile.nodes.append(LaunchNode(sig.op.name, place, count, seconds, tuple(sorted(reads))))
 
     return profile._until_return(then, place)
-
-
-def _calls(count: int) -> str:
-    return "1 call" if count == 1 else f"{count} calls"
 
 
 def _segment(profile: LineProfile, frame: FrameType) -> Any:

@@ -3,7 +3,7 @@
 import ast
 import functools
 from collections.abc import Callable
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, WrapperDescriptorType
 from typing import Any
 
 from autobatch.core.formatting import wrapped
@@ -69,11 +69,9 @@ def _plain(function: object) -> FunctionType:
             function = function.func
         elif hasattr(function, "__wrapped__"):
             function = function.__wrapped__
+        elif callable(function) and not isinstance(type(function).__call__, WrapperDescriptorType):  # not C code's
+            function = type(function).__call__
         else:
-            call = getattr(type(function), "__call__", None)  # noqa: B004 - its value is needed
-            if isinstance(call, FunctionType) or hasattr(call, "__wrapped__"):
-                function = call
-                continue
             raise UnsupportedError(f"{function!r} is no function written in Python")
     return function
 

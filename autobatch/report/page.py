@@ -105,7 +105,7 @@ def _source(report: "Report") -> str:
         if line.function != function:
             function = line.function
             rows.append(f'<tr class="of"><td colspan="5"></td><td class="code">{html.escape(function)}</td></tr>')
-        ms, share = (report.figure(line), f"{line.share:.0%}") if line.how else ("", "")
+        ms, share = (report.time_of(line), f"{line.share:.0%}") if line.how else ("", "")
         rows.append(
             f'<tr><td>{line.line}</td><td class="heat" style="--share:{100 * line.share / most:.0f}%">{ms}</td>'
             f"<td>{share}</td><td>{line.times or ''}</td><td>{_how(line)}</td>"
@@ -116,7 +116,7 @@ def _source(report: "Report") -> str:
             rows.append(f'<tr><td colspan="5"></td><td class="says">{html.escape(says)}</td></tr>')
     if not rows:
         return ""
-    head = f"<tr><td>line</td><td>{report.unit}</td><td>%</td><td>times</td><td></td><td></td></tr>"
+    head = "<tr><td>line</td><td>time</td><td>%</td><td>times</td><td></td><td></td></tr>"
     legend = "".join(f'<span><span class="how {tone}">&nbsp;</span>{says}</span>' for tone, says in _MEANINGS.items())
     legend += "<span>bar: share of the time</span>"
     table = f'<div class="scroll"><table class="source">{head}{"".join(rows)}</table></div>'

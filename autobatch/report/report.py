@@ -213,18 +213,9 @@ class Report:
             text += f"; {_plural(self.launches, 'launch')}"
         return text + (f"; {shown_bytes(self.nbytes)}" if self.nbytes else "")
 
-    def time_of(self, line: Line) -> float:
-        """The seconds of a line's share of a call: of one after warm-up, or else of the watched one."""
-        return line.share * self.warm if self.warm else line.seconds
-
-    @property
-    def unit(self) -> str:
-        """In which the times of lines are shown: "µs" for a call of less than a millisecond, else "ms"."""
-        return "µs" if (self.warm or self.seconds) < 1e-3 else "ms"
-
-    def figure(self, line: Line) -> str:
-        """`time_of(line)` in that unit, without it."""
-        return f"{self.time_of(line) * (1e6 if self.unit == 'µs' else 1e3):.2f}"
+    def time_of(self, line: Line) -> str:
+        """A line's share of the time of a call, with its unit: of one after warm-up, or else of the watched one."""
+        return _time(line.share * self.warm if self.warm else line.seconds)
 
     def modes(self) -> list[tuple[str, str]]:
         """(execution mode, what it costs or why it did not run), the one that ran first."""
@@ -250,7 +241,7 @@ class Report:
         said: set[str] = set()
         for line in self.shares[:_FIRST]:
             where = f"{os.path.basename(shown_file(line.file))}:{line.line}  " if line.file else ""
-            out.append(_cut(f"  {line.share:4.0%}  {_time(self.time_of(line)):>8}  {where}{line.text.strip()}"))
+            out.append(_cut(f"  {line.share:4.0%}  {self.time_of(line):>8}  {where}{line.text.strip()}"))
             times = f"{line.how}, {line.times} times" if line.times > 1 else line.how
             says = "; ".join(each for each in (times, line.reason) if each)
             out += wrapped(f"        {says}", "        ") if says else []
@@ -270,8 +261,8 @@ class Report:
                 before = line.file, line.function
                 room = columns() - len(line.function) - 4
                 out += ["", f"{line.function}  ({_location(shown_file(line.file), line.line, room)})"]
-                out.append(f"   line       {self.unit}    %  times  how")
-            time = f"{self.figure(line):>8} {line.share:4.0%}" if line.how else " " * 13
+                out.append("   line     time    %  times  how")
+            time = f"{self.time_of(line):>8} {line.share:4.0%}" if line.how else " " * 13
             times = f"{line.times:6d}" if line.times else " " * 6
             out.append(_cut(f"{line.line:7d} {time} {times}  {line.how:<12}  {line.text}".rstrip()))
             if line.reason and line.remedy not in said:
@@ -279,7 +270,7 @@ class Report:
                 says = f"{line.reason} → {line.remedy}" if line.remedy else line.reason
                 out += wrapped(f"{' ' * 24}^ {says}", " " * 26)
         for each in self.overheads if self.lines else ():
-            out += ["", f"{self.figure(each):>16} {each.share:4.0%}  {each.text}"]
+            out += ["", f"{self.time_of(each):>16} {each.share:4.0%}  {each.text}"]
         return out
 
     def _operations(self) -> list[str]:

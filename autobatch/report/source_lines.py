@@ -24,6 +24,10 @@ class Section:
     def __contains__(self, place: Place) -> bool:
         return place[0] == self.file and self.first <= place[1] <= self.last
 
+    def is_inside(self, other: "Section") -> bool:
+        begins_within = (other.first, -other.last) < (self.first, -self.last)
+        return self.file == other.file and begins_within and self.last <= other.last
+
 
 class Source:
     """A file as it is read: its lines, and the statement at each line.

@@ -190,8 +190,7 @@ class EquivalenceReport:
     directions: int = 0
 
     def __repr__(self) -> str:
-        rows = (line for what, outcome in self._rows() for line in wrapped(f"  {what}: {outcome}", "    "))
-        return "\n".join([self._head(), *rows])
+        return "\n".join([self._head(), *(x for row in self._rows() for x in wrapped("  " + ": ".join(row), "    "))])
 
     def _repr_html_(self) -> str:
         return html_table(self._head(), ("compared", "outcome"), self._rows())
@@ -202,16 +201,15 @@ class EquivalenceReport:
     def _rows(self) -> list[tuple[str, str]]:
         """(what was compared, outcome)."""
         rows = [(way, "equal") for way in self.ways]
-        of_reason: dict[str, list[str]] = {}
-        for way, reasons in self.fallbacks.items():
-            for reason in reasons:
-                of_reason.setdefault(reason, []).append(way)
-        for reason, ways in of_reason.items():
-            more = f" and {len(ways) - 1} more" if len(ways) > 1 else ""
-            rows.append((f"{ways[0]}{more}", f"fell back to the loop: {reason}"))
         rows += [("central differences", f"equal along {self.directions} directions")] if self.directions else []
-        rows += [(what, f"not compared ({why})") for what, why in self.skipped.items()]
-        return rows + ([("compiled", f"not compared ({self.not_compiled})")] if self.not_compiled else [])
+        found = [(f"fell back to the loop: {why}", way) for way, reasons in self.fallbacks.items() for why in reasons]
+        skipped = [*self.skipped.items(), ("compiled", self.not_compiled)]
+        found += [(f"not compared ({why})", what) for what, why in skipped if why]
+        alike: dict[str, list[str]] = {}
+        for outcome, what in found:
+            alike.setdefault(outcome, []).append(what)
+        more = {why: f" and {len(ways) - 1} more" if ways[1:] else "" for why, ways in alike.items()}
+        return rows + [(ways[0] + more[why], why) for why, ways in alike.items()]
 
 
 @seeded()

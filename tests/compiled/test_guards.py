@@ -241,7 +241,7 @@ def test_what_python_remembers_of_an_older_global_is_pythons(monkeypatch):
         monkeypatch.setitem(globals(), "SCALE", 3)
         with pytest.raises(Unsupported, match="memoised function has read"):
             compiled_map(reads_a_memo, [[1, 2]], {})
-        with pytest.raises(Unsupported, match="together with arrays from outside"):
+        with pytest.raises(Unsupported, match="with arrays from outside"):
             compiled_map(reads_a_memo_of_weights, [[1, 0]], {})
 
 

@@ -69,8 +69,8 @@ def test_an_error_of_the_users_is_no_lack_of_a_form():
 def test_what_is_no_function_of_the_users():
     found = forms(np.sum, XS)
     assert found["lockstep"] == ""
-    assert "no plain function" in found["fly"]
-    assert "no plain function" in found["compiled"]
+    assert "not a plain Python function" in found["fly"]
+    assert "not a plain Python function" in found["compiled"]
 
 
 def test_nothing_is_changed_and_nothing_is_compiled():

@@ -106,12 +106,7 @@ class _Memory:
 
     def __init__(self, address: int, count: int, dtype: np.dtype, owner: object) -> None:
         self.owner = owner
-        self.__array_interface__ = {
-            "data": (address, True),
-            "shape": (count,),
-            "typestr": dtype.str,
-            "version": 3,
-        }
+        self.__array_interface__ = {"data": (address, True), "shape": (count,), "typestr": dtype.str, "version": 3}
 
 
 def read_arrow(data: Any, columns: Columns) -> Column:

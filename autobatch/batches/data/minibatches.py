@@ -49,13 +49,7 @@ class Minibatches:
 
 @hiding_frames
 def minibatches(
-    data: object,
-    size: int,
-    *,
-    shuffle: bool = False,
-    seed: Any = 0,
-    bucket: int | None = None,
-    drop_last: bool = False,
+    data: object, size: int, *, shuffle: bool = False, seed: Any = 0, bucket: int | None = None, drop_last: bool = False
 ) -> Minibatches:
     """The examples in mini-batches: every example once, in batches of `size`, of which the last may be smaller.
 

@@ -363,9 +363,7 @@ def writable(reader: Any, holder: Value, node: Any) -> None:
     """Record that an array is written into; refuse a shared one, and a copy where NumPy has a view."""
     given = holder.kind.given
     if given & types.FIXED:
-        raise reader.refuse(
-            "it writes into a value that examples share, or into a view that compiled code does not support", node
-        )
+        raise reader.refuse("it writes into a value that examples share, or into an unsupported view", node)
     if given & types.OWN:
         reader.program.note_write(holder.kind)
 

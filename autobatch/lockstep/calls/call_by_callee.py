@@ -326,9 +326,7 @@ def call_plain(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if module.strip("_").split(".")[0] in ACTING_MODULES:
         raise NeedsLoop(f"{module}.{name} has effects outside the call", instead=SHOW_AFTER)
     if may_act(f):
-        raise NeedsLoop(
-            f"{name} of {module or 'a library'} may have effects outside the call; nothing is known of such a library"
-        )
+        raise NeedsLoop(f"{name} of {module or 'a library'} may have unknown effects outside the call")
     if captures_lanes(f):  # what it keeps or compares differs between lanes
         raise NeedsLoop(f"{name} has captured values that differ by example")
     for value in (*args, *kwargs.values()):

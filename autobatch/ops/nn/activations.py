@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike
 from autobatch.ops.nn.softmax_and_norms import as_floating, as_numbers
 from autobatch.ops.rules.dispatch import source
@@ -97,7 +96,6 @@ def relu(x: ArrayLike) -> NDArray[Any]:
     return relu_p(as_numbers(x))
 
 
-@hiding_frames
 def gelu(x: ArrayLike) -> NDArray[Any]:
     """x Φ(x), with Φ the normal distribution function (exact; Hendrycks and Gimpel 2016), elementwise.
 

@@ -91,10 +91,8 @@ def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any])
     lanes = lane_count(operands)
     logits, labels = (as_batched(x, lanes) for x in operands)
     if labels.rank != logits.rank - 1:
-        raise ValueError(
-            f"cross_entropy: labels of {labels.rank} dimensions for an example's logits of {logits.rank}; expected "
-            f"class ids of {logits.rank - 1}; a label for each example is a batch, ab.collate(labels)"
-        )
+        has = f"labels of rank {labels.rank} for logits of rank {logits.rank}"
+        raise ValueError(f"cross_entropy: {has}; a label for each example is a batch, ab.collate(labels)")
     for a, b in zip(logits.sizes, labels.sizes, strict=False):
         check_same(a, b, "cross_entropy")
     is_plain = logits.rank == 1 and not has_lengths(logits.sizes)

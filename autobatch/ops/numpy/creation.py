@@ -209,9 +209,7 @@ def linspace(
     if not is_boxed(num):
         num = len(np.linspace(0.0, 1.0, num))  # an index, and not negative
     elif retstep or dtype_of(num).kind not in "iu" or any_true(num < 0):
-        raise Unsupported(
-            "np.linspace with retstep=, or with a number that differs by example and is negative or not an int"
-        )
+        raise Unsupported("np.linspace with retstep=, or a number by example that is negative or not an int")
     float_dtype = dtype_of(np.add(start, stop) * 1.0)
     start, stop = start * 1.0, stop * 1.0  # unsigned integers would wrap
     steps = arange(num).astype(float_dtype)

@@ -236,8 +236,11 @@ def getitem(x: Any, index: Any) -> Any:
         return out
     if not views and not (type(index) is tuple and is_basic(spec) and any(item is Ellipsis for item in index)):
         return out
-    if any(entry[0] == "i" for entry in spec) and any(map(_is_zero_d, index if type(index) is tuple else (index,))):
-        return out  # a 0-d index array: NumPy returns a copy
+    items = index if type(index) is tuple else (index,)
+    if any(entry[0] == "i" for entry in spec) and any(
+        (type(each) is np.ndarray or is_boxed(each)) and not is_scalar(each) for each in items
+    ):  # a 0-d index array: NumPy returns a copy
+        return out
     return view(out, x, view_of, write_view, (spec, tuple(operands)), leads) if spec or is_boxed(out) else out
 
 
@@ -260,10 +263,6 @@ def _facts(spec: Spec) -> tuple[Op, bool, bool]:
     """(op of the read, whether the result is a view (an element is a copy), whether the view is one contiguous run)."""
     element = bool(spec) and all(entry[0] == "i" for entry in spec)
     return getitem_op(spec), is_basic(spec) and not element, _is_one_run(spec)
-
-
-def _is_zero_d(item: Any) -> bool:
-    return (type(item) is np.ndarray or is_boxed(item)) and not is_scalar(item)
 
 
 def view_of(base: Any, spec: Spec, operands: tuple[Any, ...]) -> Any:

@@ -22,7 +22,6 @@ import numpy as np
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import asks_batches
-from autobatch.core.diagnostics import what_is_taken
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import CALL_AFTER, Reason, Unsupported, UnsupportedError
 from autobatch.facts.call_effects import effect_of
@@ -220,9 +219,7 @@ class Coverage:
         try:
             bound = self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(
-                f"{name_of(self.function)}: {error}; it takes {what_is_taken(self.parameters, kwargs)}"
-            ) from None
+            raise TypeError(f"{name_of(self.function)}: {error}; it takes {', '.join(self.parameters)}") from None
         for name, value in bound.arguments.items():
             parameter = self.parameters[name]
             if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and len(given) < self.leading:

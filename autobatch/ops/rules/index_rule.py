@@ -471,12 +471,7 @@ def _row_numbers(
 
 
 def _run_row_numbers(
-    *ids: Any,
-    own: Sequence[bool],
-    sizes: Sequence[int],
-    axes: Sequence[int],
-    lanes: bool,
-    block: Sequence[int],
+    *ids: Any, own: Sequence[bool], sizes: Sequence[int], axes: Sequence[int], lanes: bool, block: Sequence[int]
 ) -> np.ndarray:
     values = [Batched(x, shape_of(x)[1:]) if each else x for x, each in zip(ids, own, strict=True)]
     count = lane_count(values)
