@@ -112,7 +112,7 @@ def general_advice(figures: Figures, facts: Facts) -> Advice:
         return f"{each}; that takes as long for a small array as for a large one", _fewer(facts)
     if facts.way == "lock-step":
         return "it runs once for all examples; what it takes is its arithmetic and the making of its results", ""
-    return "once or more for each example", facts.other_mode()
+    return "each example runs it by itself, and each operation has Python's overhead", facts.other_mode()
 
 
 def overhead(part: str, facts: Facts) -> Advice:
