@@ -213,7 +213,7 @@ def test_a_block_of_options_that_is_left_at_any_line():
 
 
 class Own(BaseException):
-    """A user's own exception that is no `Exception`."""
+    """A user's own exception that is not an `Exception`."""
 
 
 LOG: list[float] = []

@@ -141,7 +141,7 @@ MISTAKES = {
     "ids that are floats": (lambda: embedding(np.ones(2)), IndexError, "takes integer ids below 10; got float64"),
     "ids out of range": (lambda: embedding(np.array([12])), IndexError, "id 12 at position 0 .* table of 10 rows"),
     "negative ids": (lambda: embedding(np.array([-1])), IndexError, "a table has no negative ids"),
-    "a size that is no integer": (lambda: ab.nn.Linear(4.0, 3), ValueError, "expected a whole number"),
+    "a size that is not an integer": (lambda: ab.nn.Linear(4.0, 3), ValueError, "expected a whole number"),
     "the gradient of integers": (lambda: ab.grad(np.sum)(np.array([1, 2])), TypeError, "make it a float"),
     "the gradient of an integer": (lambda: ab.grad(lambda x: x * x)(3), TypeError, "make it a float"),
     "an integer among parameters": (

@@ -437,7 +437,7 @@ def batch(f: Any = None, *, strict: bool = False, way: WayName | None = None) ->
     batched call.
 
     Raises:
-        UnsupportedError: `f` is no function, or there is no such mode. A batched call raises what the first failing
+        UnsupportedError: `f` is not a function, or there is no such mode. A batched call raises what the first failing
             example raises, with a note that names its index, and `ShapeError` for batches of different sizes.
 
     >>> from numpy.typing import NDArray

@@ -43,7 +43,7 @@ def collated(examples: object) -> Any:
     are_numbers = isinstance(out, FORMS["objects"]) and stack_numbers(out.values) is not None
     if not isinstance(out, ArrayBatch) and not are_numbers:
         raise UnsupportedError(
-            f"the examples in this {type(examples).__name__} are no arrays; ab.collate gives a tree of batches"
+            f"the examples in this {type(examples).__name__} are not arrays; ab.collate gives a tree of batches"
         )
     return out
 

@@ -104,7 +104,7 @@ class ObjectBatch(Batch):
 
     def __array__(self, dtype: Any = None, copy: object = None) -> np.ndarray:
         raise refusal(
-            "a batch of objects is no array; .examples() gives the object of each example",
+            "a batch of objects is not an array; .examples() gives the object of each example",
             "a plain array is needed of objects that differ by example",
         )
 

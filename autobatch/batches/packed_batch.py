@@ -67,7 +67,7 @@ class PackedBatch(Packed, ArrayBatch):
         offsets: (B + 1,) integers from 0 to N, non-decreasing; example i is `values[offsets[i]:offsets[i + 1]]`.
 
     Raises:
-        ShapeError: offsets that do not describe the values. DTypeError: offsets that are no integers.
+        ShapeError: offsets that do not describe the values. DTypeError: offsets that are not integers.
 
     Element-wise operations, products with a shared matrix, look-ups and bags of ids run on the packed values; other
     operations go through `to_masked()`. Operators and attributes are those of one example, as for a `MaskedBatch`:
@@ -179,7 +179,7 @@ class PackedBatch(Packed, ArrayBatch):
             A batch of B examples.
 
         Raises:
-            ShapeError: a negative length, or lengths that do not add up. DTypeError: lengths that are no integers.
+            ShapeError: a negative length, or lengths that do not add up. DTypeError: lengths that are not integers.
 
         >>> PackedBatch.from_lengths([5, 6, 7], [1, 2]).offsets
         array([0, 1, 3])
@@ -202,7 +202,7 @@ class PackedBatch(Packed, ArrayBatch):
 
         Raises:
             BadIdError: an id that is negative or not below `num_segments`.
-            ShapeError: not one id for each value. DTypeError: ids that are no integers.
+            ShapeError: not one id for each value. DTypeError: ids that are not integers.
 
         >>> PackedBatch.from_segment_ids([4, 1, 3], [1, 0, 1]).examples()
         [array([1]), array([4, 3])]
@@ -253,7 +253,7 @@ class PackedBatch(Packed, ArrayBatch):
 
         Raises:
             ShapeError: the examples have no dimensions, or another dimension varies.
-            UnsupportedError: something that is no `MaskedBatch`.
+            UnsupportedError: something that is not a `MaskedBatch`.
         """
         if not isinstance(masked, MaskedBatch):
             given = type(masked).__name__
@@ -279,7 +279,7 @@ class PackedBatch(Packed, ArrayBatch):
             A batch of the int64 ids of each row; with `weights` a pair of batches, the ids and the entries.
 
         Raises:
-            DTypeError: entries that are no counts, without `weights`.
+            DTypeError: entries that are not counts, without `weights`.
 
         >>> PackedBatch.from_sparse([[0, 1, 1], [1, 0, 0]]).examples()
         [array([1, 2]), array([0])]
@@ -336,7 +336,7 @@ class PackedBatch(Packed, ArrayBatch):
             A `CSR` matrix of (B, num_columns).
 
         Raises:
-            DTypeError, BadIdError: values that are no ids of a column. ShapeError: weights of other lengths.
+            DTypeError, BadIdError: values that are not ids of a column. ShapeError: weights of other lengths.
         """
         ids, bound = columns_of(self.values, num_columns)
         if weights is not None:
@@ -547,7 +547,7 @@ def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[
     """Each column index repeated by its entry, a count, and the row of each; DTypeError for entries not counts."""
     counts = data.astype(np.int64)
     if (counts != data).any() or (counts < 0).any():
-        raise DTypeError("entries that are no counts; weights=True returns them as a batch beside the ids")
+        raise DTypeError("entries that are not counts; weights=True returns them as a batch beside the ids")
     rows = np.repeat(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), counts)
     return np.repeat(indices, counts), rows
 
@@ -563,7 +563,7 @@ def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, 
         list of arrays, with the same offsets at its outer level.
 
     Raises:
-        DTypeError: an example that is no map, keys that are no integers. ShapeError: lists beside numbers.
+        DTypeError: an example that is no map, keys that are not integers. ShapeError: lists beside numbers.
 
     Source: Caffe2's nested segments, `LIST<MAP<INT, LIST<INT>>>`.
 

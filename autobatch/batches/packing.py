@@ -71,7 +71,7 @@ _INSTEAD = {"U": _WORDS, "S": _WORDS, "T": _WORDS}
 
 
 def check_numbers(dtype: np.dtype, what: str) -> None:
-    """Raise DTypeError if this is no dtype of numbers or dates; `what` names the array in the message."""
+    """Raise DTypeError if this is not a dtype of numbers or dates; `what` names the array in the message."""
     if dtype.kind not in KINDS:
         raise DTypeError(f"{what} is {dtype}; {_INSTEAD.get(dtype.kind, _OBJECTS)}")
 

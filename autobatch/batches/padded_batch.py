@@ -481,7 +481,7 @@ def as_data(data: object, what: str = "the data", cls: str = "MaskedBatch") -> A
     """The data of a batch as an array of numbers; what carries a gradient keeps it.
 
     Raises:
-        ShapeError: nested lists of different lengths. DTypeError: a dtype that is no number.
+        ShapeError: nested lists of different lengths. DTypeError: a dtype that is not a number.
     """
     if is_boxed(data):
         return plain_data(data)
@@ -566,7 +566,7 @@ def sizes_from_lengths(shape: tuple[int, ...], lengths: Any, dims: Any) -> tuple
     """Sizes from (B,) lengths of the varying dimensions (the first, if `dims` is None), or (B, k) of k such dimensions.
 
     Raises:
-        DTypeError: lengths that are no integers.
+        DTypeError: lengths that are not integers.
         ShapeError: a wrong shape, a negative length, or one beyond the padded data.
     """
     batch_size, padded = shape[0], shape[1:]

@@ -30,7 +30,7 @@ _SAFE = float(1 << 62)  # a float64 estimate below this bounds an int64 away fro
 
 
 def is_python(value: object) -> bool:
-    """True if a value is no array, NumPy scalar or array of this library, or is a batch of Python scalars."""
+    """True if a value is not an array, NumPy scalar or array of this library, or is a batch of Python scalars."""
     if getattr(value, "scalar", None) is not None:
         return True
     return not (isinstance(value, np.ndarray | np.generic) or is_boxed(value))

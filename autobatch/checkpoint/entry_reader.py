@@ -65,14 +65,14 @@ class Entries(contextlib.ExitStack):
         if found is None or not all(
             "index" in part and other.tensors[part["units"]].dtype == found.dtype for other, part in changes
         ):
-            raise CheckpointError(f"{self._path} is damaged: {name!r:.100} is no array")
+            raise CheckpointError(f"{self._path} is damaged: {name!r:.100} is not an array")
         return reader, found, changes
 
     def _table_parts(self, name: str) -> list[tuple[TensorReader, dict[str, Any]]]:
         """The parts of the entry of a table of keys."""
         parts = self._parts(name)
         if not all("columns" in part for _, part in parts):
-            raise CheckpointError(f"{self._path} is damaged: {name!r:.100} is no table of keys")
+            raise CheckpointError(f"{self._path} is damaged: {name!r:.100} is not a table of keys")
         return parts
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -25,7 +25,7 @@ def parse(text: str | bytes, form: object, path: str) -> Any:
     """The value of a JSON text, which has a form.
 
     Raises:
-        CheckpointError: it is no JSON, or does not have the form; names the file `path`.
+        CheckpointError: it is not JSON, or does not have the form; names the file `path`.
 
     >>> parse('{"shape": [2, -1]}', {"shape": [count]}, "model.safetensors")
     Traceback (most recent call last):

@@ -141,7 +141,7 @@ def dtype_of_name(said: Any) -> np.dtype:
     with making("a dtype"):
         dtype = numpy_dtype(said) if isinstance(said, str) else np.dtype([_as_field(part) for part in said])
     if dtype.hasobject or dtype.subdtype is not None:
-        raise CheckpointError(f"{said!r:.100} is no dtype of stored arrays")
+        raise CheckpointError(f"{said!r:.100} is not a dtype of stored arrays")
     return dtype
 
 
@@ -165,7 +165,7 @@ def _plain_state(state: object) -> Any:
 
 def _generator(state: dict[str, Any]) -> np.random.Generator:
     if state["bit_generator"] not in _GENERATORS:
-        raise CheckpointError(f"{state['bit_generator']!r} is no bit generator of NumPy's")
+        raise CheckpointError(f"{state['bit_generator']!r} is not a bit generator of NumPy's")
     out = getattr(np.random, state["bit_generator"])()
     out.state = _array_state(state)
     return np.random.Generator(out)

@@ -73,7 +73,7 @@ def _caller(way: WayName, work: Work) -> Callable[[], Any] | str:
     try:
         batches = [collate(column) for column in work.columns]
     except (DTypeError, ShapeError, StructureError, UnsupportedError) as error:
-        return f"the examples are no batch: {str(error).splitlines()[0]}"
+        return f"the examples are not a batch: {str(error).splitlines()[0]}"
     function = work.function if isinstance(work.function, BatchFunction) else batch(work.function)
     return lambda: examples(function(*batches, **work.shared))
 

@@ -426,7 +426,7 @@ def is_subclass(value: object) -> bool:
 
 
 def check_plain(value: Any, what: str) -> None:
-    """Check that a value, or anything in its nested lists and tuples, is no ndarray subclass (see `is_subclass`).
+    """Check that a value, or anything in its nested lists and tuples, is not an ndarray subclass (see `is_subclass`).
 
     Raises:
         UnsupportedError: it is one; `what` is its name in the message.
@@ -463,7 +463,7 @@ def check_own_dtype(dtype: np.dtype, what: str) -> None:
 
 
 def check_operands(values: Any) -> None:
-    """Check that the operands of a batched op are no ndarray subclasses.
+    """Check that the operands of a batched op are not ndarray subclasses.
 
     Raises:
         NeedsLoop: one is, in lock-step; the loop keeps its class. UnsupportedError: one is, outside of lock-step.

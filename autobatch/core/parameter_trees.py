@@ -57,7 +57,7 @@ def flatten(tree: object, name: Callable[[], str] = lambda: "params") -> tuple[l
 
 
 def as_dicts(structure: TreeDef) -> TreeDef:
-    """The same structure with a dict in place of each object that is no pytree node, and None for static values."""
+    """The same structure with a dict in place of each object that is not a pytree node, and None for static values."""
     if structure.kind is None:
         return structure
     if structure.kind is _Static:
@@ -110,7 +110,7 @@ class _ModelReader:
     def _object(self, tree: object, parts: dict[Any, Any], own: dict[Any, Any]) -> TreeDef:
         if any(tree is each for each in self.above):
             raise StructureError(
-                f"{self.name()} holds a {type(tree).__name__} that lies within itself, which is no tree; parameters "
+                f"{self.name()} holds a {type(tree).__name__} that lies within itself, which is not a tree; parameters "
                 "cannot point back at what holds them: keep such a reference outside of the model"
             )
         self.above.append(tree)

@@ -58,7 +58,7 @@ def read_trusted(path: pathlib.Path) -> bytes | None:
     try:
         status = os.fstat(descriptor)
         if not (stat.S_ISREG(status.st_mode) and is_trusted(status)):
-            warn_once(f"{path} is not read: it is no file that only you can write to. Delete it")
+            warn_once(f"{path} is not read: it is not a file that only you can write to. Delete it")
             return None
         with open(descriptor, "rb", closefd=False) as file:
             return file.read()

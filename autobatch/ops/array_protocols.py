@@ -145,7 +145,7 @@ _OPERANDS = (int, float, complex, list, tuple, np.generic, np.ndarray)
 
 
 def _is_of_values(ufunc: Any, self: Any, other: Any) -> bool:
-    """True for an operator of recorded values by which Python asks an operand that is no array, as of `Decimal`."""
+    """True for an operator of recorded values by which Python asks an operand that is not an array, as of `Decimal`."""
     kind = type(other)
     if kind is not float and kind is not int and not isinstance(other, _OPERANDS) and not hasattr(kind, "__array__"):
         return hasattr(type(self), "_ab_waits")

@@ -305,7 +305,7 @@ class Optimizer(metaclass=Spelled):
     (array([0.85 , 0.925]), 2)
     """
 
-    _ab_advice = (PARAMETERS,)  # of the class: without an annotation it is no field
+    _ab_advice = (PARAMETERS,)  # of the class: without an annotation it is not a field
 
     clip_value: float | None = None
     clip_norm: float | None = None
@@ -563,7 +563,7 @@ def _checked_scratch(scratch: Any) -> Sequence[np.ndarray] | None:
         return None
     for i, space in enumerate(scratch):
         if not isinstance(space, np.ndarray) or space.ndim != 1 or not space.flags.carray:
-            raise ShapeError(f"scratch[{i}] is no contiguous array of one dimension; opt.scratch(params) makes them")
+            raise ShapeError(f"scratch[{i}] is not a contiguous array of one dimension; opt.scratch(params) makes them")
         if any(np.may_share_memory(space, other) for other in scratch[:i]):
             raise ShapeError(f"scratch[{i}] shares memory with another; each thread needs its own")
     return scratch

@@ -72,7 +72,7 @@ def _plain(function: object) -> FunctionType:
         elif callable(function) and not isinstance(type(function).__call__, WrapperDescriptorType):  # not C code's
             function = type(function).__call__
         else:
-            raise UnsupportedError(f"{function!r} is no function written in Python")
+            raise UnsupportedError(f"{function!r} is not a function written in Python")
     return function
 
 

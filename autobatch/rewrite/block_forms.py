@@ -84,7 +84,7 @@ def block_source(function: Any) -> str:
     """
     function = getattr(function, "__wrapped__", function)
     if type(function) is not FunctionType:
-        raise UnsupportedError(f"{function!r} is no function written in Python")
+        raise UnsupportedError(f"{function!r} is not a function written in Python")
     made = _form_of(function)
     try:
         return source_of(Writer().definition(normal_form(function)) if made is None or made.tree is None else made.tree)

@@ -88,7 +88,7 @@ def source(function: Any) -> str:
     function = getattr(function, "__wrapped__", function)
     code = getattr(function, "__code__", None)
     if code is None:
-        raise UnsupportedError(f"{function!r} is no function written in Python")
+        raise UnsupportedError(f"{function!r} is not a function written in Python")
     try:
         rewritten = convert(function)
     except NeedsLoop as error:

@@ -182,7 +182,7 @@ def sort_segments(values: object, segment_ids: object) -> tuple[np.ndarray, np.n
         (values, segment_ids), both in the order of the segments.
 
     Raises:
-        BadIdError: a negative id. ShapeError: not one id for each row. DTypeError: ids that are no integers.
+        BadIdError: a negative id. ShapeError: not one id for each row. DTypeError: ids that are not integers.
 
     >>> sort_segments([4, 1, 3, 6], [1, 0, 2, 1])
     (array([1, 4, 6, 3]), array([0, 1, 1, 2]))

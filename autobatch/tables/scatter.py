@@ -39,7 +39,7 @@ def gather(data: Any, ids: ArrayLike) -> np.ndarray:
         (*ids.shape, ...). The gradient of a table is `SparseRows`.
 
     Raises:
-        BadIdError: an id outside the rows. DTypeError: ids that are no integers.
+        BadIdError: an id outside the rows. DTypeError: ids that are not integers.
 
     Source: Caffe2's `Gather`.
 

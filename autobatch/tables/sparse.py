@@ -264,7 +264,7 @@ class SparseRows(SparseCotangent):
             `SparseRows` with distinct ids and the sums of their rows; itself if no id repeats.
 
         Raises:
-            UnsupportedError: something that is no `Indexer`.
+            UnsupportedError: something that is not an `Indexer`.
         """
         if not isinstance(indexer, Indexer | None):
             raise UnsupportedError(f"indexer={indexer!r:.60}; expected an Indexer, or None")

@@ -63,7 +63,7 @@ class _ArgumentLeaf:
     Attributes:
         like: the first example's leaf.
         sizes: for each dimension, its index in `Convention._sizes` if its size varies; None if it is fixed.
-        values: all elements, flat. shapes: the shape in each example. is_array: False if it is no array or number.
+        values: all elements, flat. shapes: the shape in each example. is_array: False if it is not an array or number.
     """
 
     def __init__(self, column: list[Any], framework: Framework) -> None:

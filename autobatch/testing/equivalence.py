@@ -468,7 +468,7 @@ def assert_equivalent(
 
     Args:
         f: a function of one example; decorated with `ab.batch` or not.
-        example_sequences: one sequence per positional argument of `f`, as for `ab.map`. Examples that are no arrays or
+        example_sequences: one sequence per positional argument of `f`, as for `ab.map`. Examples that are not arrays or
             numbers, or trees of them alike in structure, are compared with tracing only; the report says so.
         grad: compare gradients. A function without float outputs has none.
         central_differences: compare the gradient with the slope of the values, too, in float64 along a random direction

@@ -74,7 +74,7 @@ def test_what_no_single_value_can_say_is_refused():
         (len, r"write \.batch_size"),
         (iter, r"\.examples\(\) lists the examples"),
         (hash, "not hashable"),
-        (np.asarray, "is no array"),
+        (np.asarray, "is not an array"),
     ]:
         with pytest.raises(UnsupportedError, match=match):
             act(batch)

@@ -210,7 +210,7 @@ def test_missing_values_are_dropped_or_stood_for():
     empty = np.zeros(0, np.int64)
     assert_same(ab.collate([[1, 2], [3, 4], None], nulls=0).examples(), [np.array([1, 2]), np.array([3, 4]), empty])
     assert_same(ab.collate([np.ones((2, 3)), None], nulls=0).examples(), [np.ones((2, 3)), np.zeros((0, 3))])
-    with pytest.raises(DTypeError, match="nulls=nan is no value of int64"):
+    with pytest.raises(DTypeError, match="nulls=nan is not a value of int64"):
         ab.collate(MISSING, nulls=np.nan)
     with pytest.raises(DTypeError, match="what is missing is none"):
         ab.collate(["a", None], nulls=0)

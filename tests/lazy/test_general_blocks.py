@@ -120,7 +120,7 @@ def test_second_derivatives():
 
 
 def test_what_a_call_lacks_changes_no_bit():
-    """Negative zeros stay, and what is no number."""
+    """Negative zeros stay, and what is not a number."""
 
     @ab.batch
     def f(parts, p):

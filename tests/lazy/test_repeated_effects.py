@@ -114,7 +114,7 @@ def test_of_arrays_of_floats_only_shape_and_dtype_count():
         check(pair, xs, [x + 1 for x in xs], params=params())
     check(pair, xs, xs, params=params())
     shared = params()
-    again(pair, [shared["w"]], [shared["u"]], params=shared)  # what is shared as well is no array of its own
+    again(pair, [shared["w"]], [shared["u"]], params=shared)  # what is shared as well is not an array of its own
     again(pair, [shared["w"] + 1], [shared["u"] + 1], params=shared)
 
 

@@ -33,7 +33,7 @@ def required(signature):
     ]
 
 
-# One implementation serves several functions: np.sum's dtype= is no argument of np.max.
+# One implementation serves several functions: np.sum's dtype= is not an argument of np.max.
 SHARED = {"dtype", "initial"}
 
 

@@ -166,7 +166,7 @@ def slopes(f):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("f", [gates, parts, halves], ids=lambda f: f.__name__)
 def test_gradients(f, dtype):
-    """Where a value is no number, its slope is none either, in the same places as of one example alone."""
+    """Where a value is not a number, its slope is none either, in the same places as of one example alone."""
     columns = [[x for x in examples(dtype, seed) if len(x)] for seed in (5, 6)]
     one = ab.grad(slopes(f), argnums=(0, 1))
     with np.errstate(all="ignore"):

@@ -417,7 +417,7 @@ def test_source_says_what_is_refused_and_what_to_write():
     assert shown[at].endswith("try:")
     assert "an exception that is handled" in shown[at + 1]
     assert "→ test for it before" in " ".join(" ".join(shown[at + 1 : at + 3]).split())
-    with pytest.raises(UnsupportedError, match="is no function written in Python"):
+    with pytest.raises(UnsupportedError, match="is not a function written in Python"):
         ab.source(np.tanh)
     with pytest.raises(UnsupportedError, match="belongs to a library"):
         ab.source(ab.nn.relu)

@@ -117,8 +117,8 @@ def test_s0_25_s0_26_tables_grouped_with_splits_and_scratch(opt):
     ("how", "match"),
     [
         ({"num_splits": 0}, "num_splits=0; expected at least 1"),
-        ({"scratch": [np.zeros((2, 2))]}, r"scratch\[0\] is no contiguous array of one dimension"),
-        ({"scratch": [[0.0]]}, r"scratch\[0\] is no contiguous array"),
+        ({"scratch": [np.zeros((2, 2))]}, r"scratch\[0\] is not a contiguous array of one dimension"),
+        ({"scratch": [[0.0]]}, r"scratch\[0\] is not a contiguous array"),
     ],
 )
 def test_bad_input(how, match):

@@ -204,7 +204,7 @@ def test_s0_19_backward_and_update_make_no_gradient_of_the_table():
 
 
 class Backwards:
-    """A table that is no array: its rows lie in the opposite order."""
+    """A table that is not an array: its rows lie in the opposite order."""
 
     def __init__(self, weights):
         self.weights_of, self.shape, self.dtype, self.ndim = weights, weights.shape, weights.dtype, 2

@@ -103,7 +103,7 @@ def test_what_cannot_be_explained_is_an_error_of_one_line(capsys, given, message
         ("examples.tree:nothing", "has no attribute 'nothing'"),
         ("no_such_module:f", "No module named 'no_such_module'"),
         ("examples.tree", "expected MODULE:NAME"),
-        ("math:sin", "is no function written in Python"),
+        ("math:sin", "is not a function written in Python"),
     ],
 )
 def test_a_function_without_a_source_is_an_error_of_one_line(capsys, name, message):

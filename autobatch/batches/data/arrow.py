@@ -303,7 +303,7 @@ class _ArrowReader:
         offsets = offsets - first if first else offsets
         child = schema.children[0].contents
         if code == "+m" and (child.format != b"+s" or child.n_children != 2):
-            raise _wrong(place, "a map whose entries are no structs of a key and a value")
+            raise _wrong(place, "a map whose entries are not structs of a key and a value")
         items = self.read(child, _child(array, 0), first, last - first, place.items(offsets))
         try:
             return self.columns.lists(items, offsets, valid, place)

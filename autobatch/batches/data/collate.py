@@ -242,7 +242,7 @@ def _lists(examples: list[Any], columns: Columns, place: DataPlace) -> Column:
         except ShapeError:
             if not kinds <= {list, tuple}:
                 raise
-        except DTypeError:  # ints beyond int64 stay exact, and strings and other objects are no arrays
+        except DTypeError:  # ints beyond int64 stay exact, and strings and other objects are not arrays
             objects = kinds == {int} or any(np.asarray(x).dtype.kind in "OSU" for x in examples)
             if not objects or not set(map(type, examples)) <= {list, tuple}:
                 raise
@@ -378,7 +378,7 @@ def _tensor(x: Any) -> Any:
 
 
 def _xarray(data: object, columns: Columns, place: DataPlace) -> Column | None:
-    """A dataset's variables, without its coordinates, which are no values of the examples."""
+    """A dataset's variables, without its coordinates, which are not values of the examples."""
     if not isinstance(data, Mapping):
         return None
     dims = {name: each.dims for name, each in data.items()}

@@ -105,7 +105,7 @@ class Columns:
         with np.errstate(invalid="ignore"):
             fill = np.asarray(self.nulls).astype(data.dtype)
         if data.dtype.kind in "mM" or not (fill == self.nulls or (fill != fill and self.nulls != self.nulls)):
-            raise DTypeError(f"nulls={self.nulls!r} is no value of {data.dtype}{place}; convert the column first")
+            raise DTypeError(f"nulls={self.nulls!r} is not a value of {data.dtype}{place}; convert the column first")
         out = data.copy()
         out[~valid] = fill
         return out

@@ -71,7 +71,7 @@ def minibatches(
         takes, `[objects[i] for i in ids]` for each of `minibatches(range(len(objects)), size).ids`.
 
     Raises:
-        OptionError: a size or bucket that is no positive integer. And what `ab.collate` raises.
+        OptionError: a size or bucket that is not a positive integer. And what `ab.collate` raises.
 
     >>> [batch.examples() for batch in minibatches([[1], [2, 2], [3]], 2)]
     [[array([1]), array([2, 2])], [array([3])]]

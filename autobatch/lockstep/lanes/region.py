@@ -113,7 +113,7 @@ class Root:
         if batch.region is self:
             return batch
         if batch.region is None:
-            raise NeedsLoop("a batch that is no argument of the call is used inside it")
+            raise NeedsLoop("a batch that is not an argument of the call is used inside it")
         if batch.region.root is not self or batch.region.count < self.count:
             raise unbound_local_error()
         index = lanes_within(self, batch.region)  # all lanes, in the order of a loop
@@ -255,7 +255,7 @@ class Subset(_PartialRegion):
 
     def _gathered(self, batch: Any) -> Any:
         if batch.region is None:
-            raise NeedsLoop("a batch that is no argument of the call is used inside it")
+            raise NeedsLoop("a batch that is not an argument of the call is used inside it")
         index = lanes_within(self, batch.region)
         if index is None:
             raise unbound_local_error()

@@ -85,7 +85,7 @@ def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, trai
         An array of x's shape, of its floating dtype.
 
     Raises:
-        ValueError: the rate is not in 0 <= rate < 1. UnsupportedError: the seed is no integer.
+        ValueError: the rate is not in 0 <= rate < 1. UnsupportedError: the seed is not an integer.
 
     >>> dropout(np.ones(4), 0.0).tolist()
     [1.0, 1.0, 1.0, 1.0]

@@ -201,7 +201,7 @@ class LineWriter:
             exact: as in `Wait`; shapes: an array of any shape is allowed, and becomes nested lists of numbers.
 
         Raises:
-            Unsupported: the value is no number.
+            Unsupported: the value is not a number.
         """
         kind = value.kind
         if isinstance(kind, NodeOrNumber):
@@ -324,7 +324,7 @@ class LineWriter:
         """The kind of an operation's result, found by a call that leaves nothing recorded.
 
         Raises:
-            Unsupported: it fails, or its result is no array.
+            Unsupported: it fails, or its result is not an array.
         """
         tables = [k.value.source for k in kinds if isinstance(k, Const) and type(k.value) is LazyArray]
         if any(getattr(table, "_ab_ids", None) is not None for table in tables):

@@ -31,7 +31,7 @@ def blocks_of_arrow(table: object, dim: int, dtype: np.dtype) -> list[StoredBloc
 
     Raises:
         StructureError: the column "key" or "row" is missing. ShapeError: rows have another length than `dim`.
-        UnsupportedError: something that is no Arrow table.
+        UnsupportedError: something that is not an Arrow table.
     """
     if not (hasattr(table, "column_names") and hasattr(table, "combine_chunks")):
         raise UnsupportedError(f"from_arrow of a {type(table).__name__}; expected a pyarrow.Table like to_arrow's")

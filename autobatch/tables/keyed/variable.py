@@ -340,7 +340,7 @@ class EmbeddingVariable(KeyedTable):
 
         Raises:
             StructureError: the column "key" or "row" is missing. ShapeError: rows of another length.
-            UnsupportedError: something that is no Arrow table.
+            UnsupportedError: something that is not an Arrow table.
         """
         self.restore_blocks(blocks_of_arrow(table, self.dim, self.dtype))
 
@@ -419,7 +419,7 @@ class EmbeddingVariable(KeyedTable):
         """
         if not isinstance(self.initializer, init.Initializer):
             raise UnsupportedError(
-                f"the initializer {self.initializer!r} is no data; save variables of those of ab.nn.init"
+                f"the initializer {self.initializer!r} is not data; save variables of those of ab.nn.init"
             )
         return self._arguments() | {"initializer": self.initializer.settings}
 
