@@ -43,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--validation", type=int, metavar="N", help="judge by files chosen among the training files")
     options = parser.parse_args(arguments)
     start = time.perf_counter()
+    print("The task: guess the first word of a function's name from its body.", flush=True)
     try:
         task = load(options.folder, seed=options.seed, validation=options.validation)
     except (FileNotFoundError, ValueError) as error:
@@ -71,7 +72,6 @@ def describe(task: Task, seconds: float) -> None:
     words = textwrap.fill(" ".join(task.labels), 76, initial_indent="  ", subsequent_indent="  ")
     kept = len(task.train) + len(task.held_out)
     print(
-        f"The task: guess the first word of a function's name from its body.\n"
         f"Read {task.read:,} functions in {seconds:.0f} s, and kept {kept:,}: no near-duplicates, and\n"
         f"only names that begin with one of the {len(task.labels)} most frequent words,\n"
         f"{words}\n"
@@ -80,14 +80,14 @@ def describe(task: Task, seconds: float) -> None:
 
 
 def run(model: Model, task: Task, seed: int, timing: float) -> Outcome:
-    """Prove, train and time one model, for so many seconds; which way its calls take is left to the library."""
+    """Prove, train and time one model, for so many seconds; the mode of its calls is left to the library."""
     start = time.perf_counter()
+    print(f"{model.name[0].upper()}{model.name[1:]}", flush=True)
     few = sorted(task.train, key=lambda example: len(example.tokens))[:: max(1, len(task.train) // 6)][:6]
     params = model.init(np.random.default_rng(seed), len(task.symbols), len(task.labels))
     xs, labels = [model.inputs(example) for example in few], [example.label for example in few]
     report = ab.testing.assert_equivalent(model.loss, *zip(*xs, strict=True), labels, params=params)
-    print(f"{model.name[0].upper()}{model.name[1:]}")
-    print(f"  proof     values and gradients of {report.examples} functions equal the plain loop's")
+    print(f"  proof     values and gradients of {report.examples} functions equal the plain loop's", flush=True)
     params = fit(model, task, seed=seed)
     print(f"  training  {model.epochs} epochs in {time.perf_counter() - start:.0f} s")
     speed = measure_speed(model, task, seconds=timing, seed=seed)  # of what the training has set up
