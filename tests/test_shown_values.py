@@ -70,6 +70,22 @@ def test_a_saved_state_is_a_plain_dict(tmp_path):
     assert type(ab.load(tmp_path / "state")) is dict
 
 
+def test_few_rows_of_what_is_restored(tmp_path):
+    checkpoints = ab.Checkpoints(tmp_path)
+    checkpoints.save(3, {"w": np.ones((300, 4))}, ab.optim.Adam(0.1).init({"w": np.ones((300, 4))}))
+    restored = checkpoints.restore()
+    text = repr(restored)
+    assert text.count("[1., 1., 1., 1.]") == 6
+    assert text.count("[0., 0., 0., 0.]") == 12
+    assert text.startswith("Restored(params={")
+    assert text.endswith(", step=3)")
+    assert restored.params["w"].shape == (300, 4)
+
+
+def test_mini_batches_say_how_many():
+    assert repr(ab.minibatches(np.zeros((50, 3)), 8)) == "<7 mini-batches of 50 examples>"
+
+
 def test_padding_is_never_shown():
     rows = [[1.5, 2.5, 3.5], [4.5]]
     masked = ab.MaskedBatch.from_examples(rows)

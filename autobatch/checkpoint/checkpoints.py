@@ -52,7 +52,7 @@ class Restored(_Restored):
     initialised: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        return few_rows(tuple(self), *leaves(tuple(self)))
+        return few_rows(_Restored(*self), *leaves(tuple(self))).removeprefix("_")
 
 
 @dataclasses.dataclass(slots=True)

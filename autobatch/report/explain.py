@@ -58,7 +58,8 @@ def explain(f: Callable[..., Any], *args: object, **shared: object) -> Report:
     instead. What `ab.grad` and `ab.value_and_grad` give is called as it is: the report is of the calls in it.
 
     The call is made a few times before the one that is watched, so that the mode is chosen and code is compiled; what
-    these calls change is undone, and a function that prints, draws random numbers or the like runs once only. It runs
+    these calls change is undone, and a function that prints, draws random numbers or the like runs once only. A short
+    call is watched several times, and the report is of the one that was disturbed least. It runs
     in the mode that calls of its kind take then (`ab.options(way=...)` pins one). The report says which it was, why,
     and what the others have cost. A straight-line run of the user's code is one row, `block FILE:LINES`; with
     `ab.options(blocks=False)` each operation has its own.
