@@ -319,7 +319,7 @@ def _python_number(column: list[Any]) -> type | None:
 
 
 def forms(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> dict[str, str]:
-    """Whether each execution mode has a form of `f` for these examples, and why not.
+    """Whether each execution mode supports `f` for these examples, and why not.
 
     Copies of the examples run in lock-step and traced; nothing waits for the compiler.
 
@@ -330,7 +330,7 @@ def forms(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> dict
 
     Returns:
         For "lockstep", "fly" (traced by a generated recorder, without running Python) and "compiled" the empty string
-        if the mode has a form, otherwise the reason, with the user's line where there is one.
+        if the mode supports it, otherwise the reason, with the user's line where there is one.
 
     >>> def spread(x, by):
     ...     return float(max(x)) - float(min(x)) if len(x) else by[0]
@@ -345,7 +345,7 @@ def forms(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> dict
             with noted_fallbacks() as notes:
                 reason = Reason(why_not(f, fresh(columns), fresh(shared)))
         except Exception as error:
-            is_own = mode == "lockstep" and not isinstance(error, Unsupported)  # the user's code raises in this form
+            is_own = mode == "lockstep" and not isinstance(error, Unsupported)  # the user's code raises, rewritten
             reason = Reason("") if is_own else reason_of(error)
         found[mode] = notes[0].placed if notes else reason.placed if reason else ""
     return found
