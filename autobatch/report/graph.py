@@ -74,12 +74,17 @@ def _line_graph(report: "Report", graph: Any) -> Any:
     return graph
 
 
+def shown_time(seconds: float) -> str:
+    digits, scale, unit = (2, 1, "s") if seconds >= 1 else (1, 1e3, "ms") if seconds >= 1e-3 else (0, 1e6, "µs")
+    return f"{seconds * scale:.{digits}f} {unit}"
+
+
 def svg_graph(report: "Report") -> str:
     """The graph as an SVG picture in layers; results flow downwards."""
     graph = to_networkx(report, by_line=len(report.nodes) > _MOST_DRAWN)
-    dear = sorted(graph, key=lambda node: -graph.nodes[node]["seconds"])[:_MOST_DRAWN]
-    order = {node: at for at, node in enumerate(graph) if node in set(dear)}
-    graph = graph.subgraph(dear)
+    slowest = sorted(graph, key=lambda node: -graph.nodes[node]["seconds"])[:_MOST_DRAWN]
+    order = {node: at for at, node in enumerate(graph) if node in set(slowest)}
+    graph = graph.subgraph(slowest)
     if not graph:
         return ""
     layers = _layers(graph, order)
@@ -110,7 +115,7 @@ def svg_graph(report: "Report") -> str:
     for node, (x, y) in places.items():
         data, box = graph.nodes[node], boxes[node]
         label, where = data["label"], f"{os.path.basename(shown_file(data['file']))}:{data['line']}"
-        below = f"line {data['line']}: {data['seconds'] * 1e3:.2f} ms"
+        below = f"line {data['line']}: {shown_time(data['seconds'])}"
         heat = 0.06 + 0.6 * data["seconds"] / most
         parts.append(
             f"<g><title>{html.escape(data['label'])} ({html.escape(where)})</title>"

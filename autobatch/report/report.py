@@ -9,7 +9,7 @@ from typing import Any
 
 from autobatch.core.formatting import columns, shown_bytes, wrapped
 from autobatch.errors import shown_file
-from autobatch.report.graph import to_networkx
+from autobatch.report.graph import shown_time, to_networkx
 from autobatch.report.line_profile import LaunchNode, Span
 from autobatch.report.page import notebook_table, page
 
@@ -201,10 +201,10 @@ class Report:
         else:
             text = f"{_plural(self.examples, 'example')}: {self.way}"
         if self.warm:
-            text += f"; {_time(self.warm)} a call after warm-up, {_time(self.first)} the first call"
+            text += f"; {shown_time(self.warm)} a call after warm-up, {shown_time(self.first)} the first call"
         elif self.seconds:
-            once = f", {_time(self.preparing)} of it once" if self.preparing > 0.05 * self.seconds else ""
-            text += f"; {_time(self.seconds)} watched{once}"
+            once = f", {shown_time(self.preparing)} of it once" if self.preparing > 0.05 * self.seconds else ""
+            text += f"; {shown_time(self.seconds)} watched{once}"
         if self.rows:
             least = f" (at least {self.bound})" if self.bound else ""
             text += f"; {_plural(self.calls, 'operation')} in {_plural(self.launches, 'launch')}{least}"
@@ -215,7 +215,7 @@ class Report:
 
     def time_of(self, line: Line) -> str:
         """A line's share of the time of a call, with its unit: of one after warm-up, or else of the watched one."""
-        return _time(line.share * self.warm if self.warm else line.seconds)
+        return shown_time(line.share * self.warm if self.warm else line.seconds)
 
     def modes(self) -> list[tuple[str, str]]:
         """(execution mode, what it costs or why it did not run), the one that ran first."""
@@ -304,11 +304,6 @@ _BY = {"tracing": "by tracing", "lock-step": "in lock-step", "compiled": "compil
 
 def _plural(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}{'es' if what.endswith('h') else 's'}"
-
-
-def _time(seconds: float) -> str:
-    digits, scale, unit = (2, 1, "s") if seconds >= 1 else (1, 1e3, "ms") if seconds >= 1e-3 else (0, 1e6, "µs")
-    return f"{seconds * scale:.{digits}f} {unit}"
 
 
 def _location(file: str, line: int, width: int) -> str:
