@@ -137,7 +137,7 @@ class LineWriter:
     def expr(self, node: ast.expr) -> Term:
         method = getattr(self, f"_{type(node).__name__.lower()}", None)
         if method is None:
-            raise Unsupported(f"the syntax `{type(node).__name__}`", node)
+            raise Unsupported(f"the syntax `{type(node).__name__.lower()}`", node)
         out: Term = method(node)
         if out.kind is NOTHING:
             raise Unreachable

@@ -162,7 +162,7 @@ class StatementWriter(CallWriter):
                     raise Unsupported("functions nested three deep")
                 self.env.names[node.name] = Term(ClosureKind(node, self.version), "None")
                 return True
-        raise Unsupported(f"the syntax `{type(node).__name__}`", node)
+        raise Unsupported(f"the syntax `{type(node).__name__.lower()}`", node)
 
     def _returned(self, value: Term) -> None:
         value = self.as_node(value)
