@@ -1,8 +1,8 @@
 """`segment_p`: one op that reduces rows by segment, or looked-up rows by bag, in every mode of `reduction_modes`.
 
 Operands: data (rows, or a table if ids are given), the description of the segments, then, each optional, ids, weights,
-the frequency of each id, and the number of segments. Plain operands are already checked, but for segment ids of a mode
-that `checks` them itself; of a batch, the batching rule checks them and concatenates all examples' segments. The formula
+the frequency of each id, and the number of segments. Plain operands are already checked, but for segment ids of a
+mode that `checks` them itself; of a batch, the batching rule checks them and concatenates all segments. The formula
 of each mode's gradient is in `reduction_modes`.
 """
 
