@@ -78,7 +78,7 @@ def is_library_file(filename: str) -> bool:
 
 
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
-_AS_USERS = ("nn/", "cli/small_demo.py", "lockstep/calls/python_sources.py")
+_AS_USERS = ("nn/", "cli/small_demo.py", "lockstep/calls/calls_on_items.py")
 _MODELS = tuple(os.path.join(_PACKAGE, *each.split("/")) for each in _AS_USERS)
 
 

@@ -1,8 +1,8 @@
 """Reductions of rows by segment, where each row has a segment id (in any order), or segments are runs given by bounds.
 
 Rows and outputs are C-contiguous (rows, width) arrays. Position i reads row i, or row ids[i] where `ids` is not None,
-times weights[i] where `weights` is not None. Ids of rows are not checked. A kernel that returns a bool reads each segment
-id once, and returns False, with `out` incomplete, if one is not in [0, number of segments); the others trust them.
+times weights[i] where `weights` is not None. Ids of rows are not checked. A kernel that returns a bool reads each id of
+a segment once, and returns False, with `out` incomplete, if one is not in [0, number of segments); others trust them.
 Additions run in the order of the positions, so equal input gives bit-equal output.
 
 Run k is the rows bounds[k] to bounds[k + 1], exclusive; bounds are not checked. A long run is summed in four parts,

@@ -14,7 +14,7 @@ from autobatch.errors import FROM_PLAIN_CODE, MAKE_A_LIST, RETURN_VALUES, TEST_B
 from autobatch.facts import operators
 from autobatch.facts.python_functions import FRAME_READERS, PAUSES
 from autobatch.lockstep.block_sites import BlockLine, FunctionBlocks, Line, LoopScan, scan_of
-from autobatch.lockstep.calls.python_sources import LAZY
+from autobatch.lockstep.calls.calls_on_items import LAZY
 from autobatch.program import normal_form as nf
 from autobatch.program.folding import EAGER
 from autobatch.program.liveness import binds

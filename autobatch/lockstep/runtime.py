@@ -16,7 +16,7 @@ from autobatch.errors import MAKE_A_LIST, NeedsLoop
 from autobatch.facts import operators
 from autobatch.lockstep.calls.builtin_functions import HANDLERS, is_batched_tree, require_shared, unwrap
 from autobatch.lockstep.calls.call_by_callee import call, call_for_writing
-from autobatch.lockstep.calls.python_sources import eager
+from autobatch.lockstep.calls.calls_on_items import eager
 from autobatch.lockstep.lanes.region import UNBOUND, is_changeable
 from autobatch.lockstep.regions import branches, items, loops
 from autobatch.lockstep.regions.loops import loop

@@ -178,7 +178,8 @@ def _binary(which: Binary) -> tuple[Callable[..., Any], Callable[..., Any], Call
         if _is_of_values(ufunc, self, other):
             return _of_values(native, other, self)
         if type(other) is complex and isinstance(self, AbstractArray) and is_scalar(self) and self.dtype == np.float64:
-            return native(other, self._ab_read(native.__name__))  # of np.float64, a Python float, by Python
+            number: Any = self
+            return native(other, number._ab_read(native.__name__))  # of np.float64, a Python float, by Python
         try:
             if ufunc is np.multiply and isinstance(other, list | tuple) and is_scalar(self):
                 return _repeat_list(self, other)

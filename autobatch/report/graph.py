@@ -75,6 +75,7 @@ def _line_graph(report: "Report", graph: Any) -> Any:
 
 
 def shown_time(seconds: float) -> str:
+    """Seconds in the unit that suits them, as text."""
     digits, scale, unit = (2, 1, "s") if seconds >= 1 else (1, 1e3, "ms") if seconds >= 1e-3 else (0, 1e6, "µs")
     return f"{seconds * scale:.{digits}f} {unit}"
 

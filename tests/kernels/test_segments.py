@@ -172,3 +172,25 @@ def test_the_row_wise_update():
     optimizer_steps.row_adagrad_rows(weights, sums, np.array([1]), 0, 1, np.empty(2), pieces, 0.1, 0.0, 0.0)
     assert sums[:, 0].tolist() == [0, 12.5, 0]
     np.testing.assert_allclose(weights[1], 1 - 0.1 * g[0] / np.sqrt(12.5))
+
+
+KERNELS = {
+    "segment_sum": lambda of, out: (out * 0 + 1.0, None, None, of, out),
+    "segment_count": lambda of, out: (of, out),
+    "segment_extremum": lambda of, out: (out * 0 + 1.0, None, of, False, np.zeros(len(out), np.bool_), out),
+    "first_equal": lambda of, out: (out * 0 + 1.0, None, of, out * 0 + 1.0, out),
+    "segment_prod": lambda of, out: (out * 0 + 1.0, None, of, out),
+    "segment_squares": lambda of, out: (out * 0 + 1.0, None, None, of, out * 0, out),
+    "segment_cumsum": lambda of, out: (out * 0 + 1.0, None, of, out * 0, out.copy()),
+}
+
+
+@pytest.mark.parametrize("bad", [-1, 3, 1 << 40, -(1 << 40)])
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_that_checks_segment_ids_neither_writes_nor_reads_beyond_them(name, bad):
+    for width in (1, 2) if name == "segment_sum" else (1,):
+        memory = np.zeros((9,) if name == "segment_count" else (9, width))
+        of, out = np.array([0, bad, 2]), memory[3:6]
+        assert not getattr(segment_reductions, name)(*KERNELS[name](of, out))
+        assert not memory[:3].any()
+        assert not memory[6:].any()

@@ -13,14 +13,14 @@ import pytest
 
 import autobatch as ab
 from autobatch.core.pytree import leaves
-from autobatch.kernels import segment_reductions
 from autobatch.kernels.jit import Kernel
 from tests.law import assert_same
 
 N, ROWS, DIM = 1200, 50, 8
 CHECKING = {"copy_ids", "first_bad_id", "first_bad_offset", "pool_sum_checked", "run_bounds", "are_valid_bounds"}
 CHECKING_SEGMENTS = {
-    "sum_scalars", "sum_vectors", "segment_count", "segment_extremum", "first_equal", "segment_prod", "segment_squares", "segment_cumsum"
+    "sum_scalars", "sum_vectors", "segment_count", "segment_extremum", "first_equal", "segment_prod", "segment_squares",
+    "segment_cumsum"
 }  # fmt: skip
 ANY_KEY = {"find_rows", "assign_partitions", "unique_first_seen"}  # no key is out of bounds
 
@@ -205,27 +205,6 @@ going = False
 @pytest.mark.slow
 def test_ids_that_another_thread_writes_end_no_process():
     subprocess.run([sys.executable, "-X", "faulthandler", "-c", SOAK, "0.3"], check=True)
-
-
-KERNELS = {
-    "segment_sum": lambda of, out: (out * 0 + 1.0, None, None, of, out),
-    "segment_count": lambda of, out: (of, out),
-    "segment_extremum": lambda of, out: (out * 0 + 1.0, None, of, False, np.zeros(len(out), np.bool_), out),
-    "first_equal": lambda of, out: (out * 0 + 1.0, None, of, out * 0 + 1.0, out),
-    "segment_prod": lambda of, out: (out * 0 + 1.0, None, of, out),
-    "segment_squares": lambda of, out: (out * 0 + 1.0, None, None, of, out * 0, out),
-    "segment_cumsum": lambda of, out: (out * 0 + 1.0, None, of, out * 0, out.copy()),
-}
-
-
-@pytest.mark.parametrize("bad", [-1, 3, 1 << 40, -(1 << 40)])
-@pytest.mark.parametrize("name", KERNELS)
-def test_a_kernel_that_checks_segment_ids_neither_writes_nor_reads_beyond_them(name, bad):
-    for width in (1, 2) if name == "segment_sum" else (1,):
-        memory = np.zeros((9,) if name == "segment_count" else (9, width))
-        of, out = np.array([0, bad, 2]), memory[3:6]
-        assert not getattr(segment_reductions, name)(*KERNELS[name](of, out))
-        assert not memory[:3].any() and not memory[6:].any()
 
 
 def test_ids_that_change_between_two_passes_over_them_raise(spoiling):

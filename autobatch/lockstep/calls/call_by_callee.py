@@ -42,7 +42,7 @@ from autobatch.lockstep.calls.builtin_functions import (
     refuse_dicts,
     unwrap,
 )
-from autobatch.lockstep.calls.python_sources import OF_ITEMS, source_of
+from autobatch.lockstep.calls.calls_on_items import OF_ITEMS, source_of
 from autobatch.lockstep.lanes.region import (
     current_root,
     register_made,

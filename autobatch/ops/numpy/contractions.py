@@ -359,15 +359,12 @@ def _tall_product(x: Any, y: Any) -> Any:
     return np.matmul(x.reshape(rows, x.shape[-1]).T, y.reshape(rows, y.shape[-1]))
 
 
+def _tall_product_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
+    return matmul_p(args[0], ct) if position else matmul_p(args[1], np.swapaxes(ct, 0, 1))
+
+
 # tall_product(x, y): (d, m), the product of x and y over all rows, (..., d) and (..., m), whose number is not known.
-tall_product_p = Op(
-    "tall_product",
-    _tall_product,
-    vjp=lambda position, ct, out, args, params: (
-        matmul_p(args[0], ct) if position else matmul_p(args[1], np.swapaxes(ct, 0, 1))
-    ),
-    kind="contraction",
-)
+tall_product_p = Op("tall_product", _tall_product, vjp=_tall_product_vjp, kind="contraction")
 
 
 def _matmul_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:

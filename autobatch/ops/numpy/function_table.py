@@ -193,3 +193,11 @@ def _run_numpy_code(function: Any) -> Callable[..., Any]:
 
 NUMPY_OWN.update((function, _run_numpy_code(function)) for function in map(_numpy_attribute, _NUMPY_OWN_NAMES.split()))
 UNSUPPORTED.update((_numpy_attribute(name), why) for name, why in UNSUPPORTED_REASONS.items())
+
+
+@source(np.split, of=(1, 2))
+def _split_of_one(ary, indices_or_sections):
+    size = len(ary) // indices_or_sections
+    if size * indices_or_sections != len(ary):
+        raise ValueError
+    return [ary[k * size : k * size + size] for k in range(indices_or_sections)]
