@@ -15,7 +15,7 @@ import numpy as np
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast
-from autobatch.batches.unpadded import padded
+from autobatch.batches.unpadded import Unpadded, padded
 from autobatch.blocks.launch import launch_padded, launch_rows
 from autobatch.blocks.program import Program
 from autobatch.blocks.tracing import trace
@@ -272,12 +272,14 @@ class BlockRun:
     """A block in one lock-step call: its current program, and the operands that the program accepts."""
 
     __slots__ = (
-        "batches", "constants", "failures", "fixed", "numbers", "operands", "outputs", "program", "rows", "site",
+        "batches", "constants", "failures", "fixed", "numbers", "operands", "outputs", "program", "repeats", "rows",
+        "site",
     )  # fmt: skip
 
     def __init__(self, site: LaneBlock) -> None:
         self.site = site
         self.failures = 0
+        self.repeats = False
         self.program: Program | None = None
 
     def suits(self, values: Sequence[Any], region: Any) -> bool:
@@ -321,6 +323,9 @@ class BlockRun:
         count = len(static)
         own = [region.narrow(x) if type(x) is MaskedBatch and x.is_ragged else x for x in values[:count]]
         values = [*own, *values[count:]]
+        repeats, self.repeats = self.repeats, True
+        if not repeats and any(type(x) is MaskedBatch and type(x.data) is Unpadded for x in own):
+            return None  # only in a loop is it faster to pad them, once for all steps
         kinds = [input_signature(value, constant, lengths) for value, constant in zip(values, static)]  # noqa: B905
         kinds += [
             input_signature(value, type(value) in _CONSTANT_LEAVES, lengths) or _NOT_READ
