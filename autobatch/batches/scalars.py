@@ -21,7 +21,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import map_lanes, weak_lanes
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import is_boxed
-from autobatch.facts.operators import overflowed
+from autobatch.facts.operators import COMPARISONS, overflowed
 from autobatch.ops.numpy.python_math import OF_NUMBERS, of_number
 
 _INT64 = np.iinfo(np.int64)
@@ -99,12 +99,7 @@ _FAST: dict[str, tuple[Any, Any]] = {
     "and": (np.bitwise_and, None),
     "or": (np.bitwise_or, None),
     "xor": (np.bitwise_xor, None),
-    "lt": (np.less, np.less),
-    "le": (np.less_equal, np.less_equal),
-    "gt": (np.greater, np.greater),
-    "ge": (np.greater_equal, np.greater_equal),
-    "eq": (np.equal, np.equal),
-    "ne": (np.not_equal, np.not_equal),
+    **{each.name: (each.ufunc, each.ufunc) for each in COMPARISONS},
 }
 
 

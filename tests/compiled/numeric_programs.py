@@ -537,6 +537,13 @@ def counts_and_shapes(ids, small, weights, n):
     return both, made, np.triu_indices(n), np.tril_indices(n, -1), np.full_like(small, 7), np.add.accumulate(ids)
 
 
+@program(lambda rng: (rng.normal(size=(int(rng.integers(1, 4)), 3)), floats(rng)))
+def options_that_are_known(m, x):
+    spread = np.var(m, ddof=1), m.std(axis=0), np.std(m, 1, keepdims=True), np.mean(m, axis=-1), m.var()
+    made = np.tri(len(m)), np.diag(x, -1), np.flipud(m), np.flip(m), np.nonzero(m > 0), np.full_like(m, 2)
+    return spread, made, np.maximum.accumulate(x), np.logaddexp.accumulate(x), np.shape(m), np.size(x)
+
+
 def _expression(tokens, at):
     value, at = _term(tokens, at)
     while at < len(tokens) and tokens[at] < 2:

@@ -274,8 +274,10 @@ def concatenate(reader: Any, node: nf.Call, axis: nf.Value | None = None) -> Val
 
 
 @calls(np.ufunc)
-def of_ufunc(reader: Any, node: Any, *args: Value, ufunc: Any = None) -> Value:
-    """A call of a ufunc that has an op."""
+def of_ufunc(reader: Any, node: Any, *args: Value, ufunc: Any = None, function: Any = None) -> Value:
+    """A call of a ufunc that has an op, or of its `accumulate`."""
+    if function is not ufunc and len(args) == 1:
+        return scan(reader, node, *args, ufunc=ufunc, function=function)
     if len(args) != ufunc.nin:
         raise reader.refuse("with these arguments it is not compiled", node)
     return arrays.elementwise(reader, ufunc, [reader.once(arg) for arg in args], node)
@@ -311,12 +313,6 @@ def nonzero(reader: Any, node: Any, value: Value) -> Value:
     if mask.kind.dtype != "bool":
         mask = arrays.elementwise(reader, np.not_equal, [mask, reader.constant(0, node)], node)
     return reader.tuple_of(arrays.places_of(reader, mask, node))
-
-
-@calls(np.flatnonzero)
-def flatnonzero(reader: Any, node: Any, value: Value) -> Value:
-    """`np.flatnonzero`."""
-    return nonzero(reader, node, ravel(reader, node, arrays.as_array(reader, value, node))).parts[0]
 
 
 # --- reductions
@@ -401,19 +397,17 @@ for _function, _op in REDUCTIONS.items():
     _reduction(_function, _op)
 
 
-def _scan(function: Any, ufunc: np.ufunc) -> None:
-    @calls(function)
-    def call(reader: Any, node: Any, value: Value) -> Value:
-        value = arrays.as_array(reader, value, node)
-        if value.kind.ndim != 1:
-            raise reader.refuse("of a matrix", node)
-        start = astype_text(reader, value, function(np.ones(1, value.kind.dtype)).dtype.name)
-        return user_function(reader, node, accumulate_one, [start, reader.constant(ufunc, node)], {})
+def scan(reader: Any, node: Any, value: Value, *, ufunc: np.ufunc, function: Any) -> Value:
+    """`ufunc.accumulate` of a vector, and the functions of NumPy that it is."""
+    value = arrays.as_array(reader, value, node)
+    if value.kind.ndim != 1:
+        raise reader.refuse("of a matrix", node)
+    start = astype_text(reader, value, types.of_dtype(function(np.ones(1, value.kind.dtype)).dtype).name)
+    return user_function(reader, node, accumulate_one, [start, reader.constant(ufunc, node)], {})
 
 
 for _function, _ufunc in SCANS.items():
-    _scan(_function, _ufunc)
-    _scan(_ufunc.accumulate, _ufunc)
+    calls(_function)(functools.partial(scan, ufunc=_ufunc, function=_function))
 
 
 @calls(np.dot, np.matmul)

@@ -63,10 +63,11 @@ def handler_of(function: Any) -> Handler | None:
             found = functools.partial(_read_source, SOURCES[function])
     except TypeError:  # unhashable
         return None
-    if found is None and isinstance(function, np.ufunc) and function.nin < 3:
-        op = UFUNCS.get(function)
+    ufunc = function.__self__ if getattr(function, "__name__", "") == "accumulate" else function
+    if found is None and isinstance(ufunc, np.ufunc) and ufunc.nin < 3:
+        op = UFUNCS.get(ufunc)
         if isinstance(op, Op) and op.kind == "elementwise":
-            found = functools.partial(CALLS[np.ufunc], ufunc=function)
+            found = functools.partial(CALLS[np.ufunc], ufunc=ufunc, function=function)
     return found
 
 

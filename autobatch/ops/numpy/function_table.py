@@ -54,20 +54,21 @@ def shares_memory(a: Any, b: Any, /) -> bool:
 
 
 _NUMPY_OWN_NAMES = """
-    angle append apply_over_axes array_split atleast_1d atleast_2d atleast_3d column_stack common_type corrcoef cov
-    cumulative_prod cumulative_sum diff digitize dsplit dstack extract fft.fft2 fft.fftn fft.fftshift fft.hfft
-    fft.ifft2 fft.ifftn fft.ifftshift fft.ihfft fft.irfft2 fft.irfftn fft.rfft2 fft.rfftn fill_diagonal flatnonzero
-    flip fliplr flipud gradient hsplit hstack intersect1d isclose iscomplex iscomplexobj isneginf isposinf isreal
-    isrealobj ix_ linalg.cond linalg.diagonal linalg.matmul linalg.matrix_norm linalg.matrix_power
-    linalg.matrix_transpose linalg.multi_dot linalg.norm linalg.outer linalg.svdvals linalg.tensordot linalg.trace
-    linalg.vector_norm matrix_transpose moveaxis nan_to_num nancumprod nancumsum nanmax nanmin nanprod nansum ndim
-    outer polyval ptp put_along_axis rollaxis rot90 select shape sinc size split take_along_axis tensordot trapezoid
-    tril tril_indices_from triu triu_indices_from union1d unique_values unstack vsplit vstack
+    angle append apply_over_axes atleast_1d atleast_2d atleast_3d column_stack common_type corrcoef cov cumulative_prod
+    cumulative_sum diff digitize dsplit dstack extract fft.fft2 fft.fftn fft.fftshift fft.hfft fft.ifft2 fft.ifftn
+    fft.ifftshift fft.ihfft fft.irfft2 fft.irfftn fft.rfft2 fft.rfftn fill_diagonal flatnonzero flip fliplr flipud
+    gradient hsplit hstack intersect1d isclose iscomplex iscomplexobj isneginf isposinf isreal isrealobj ix_
+    linalg.cond linalg.diagonal linalg.matmul linalg.matrix_norm linalg.matrix_power linalg.matrix_transpose
+    linalg.multi_dot linalg.norm linalg.outer linalg.svdvals linalg.tensordot linalg.trace linalg.vector_norm
+    matrix_transpose moveaxis nan_to_num nancumprod nancumsum nanmax nanmin nanprod nansum ndim outer polyval ptp
+    put_along_axis rollaxis rot90 select shape sinc size split take_along_axis tensordot trapezoid tril
+    tril_indices_from triu triu_indices_from union1d unique_values unstack vsplit vstack
 """
 
 # What compiled code reads of some of them.
 source(np.append, of=(1,))(lambda arr, values: np.concatenate((np.asarray(arr), np.asarray(values))))
 source(np.diff, of=(1,))(lambda a: np.asarray(a)[1:] - np.asarray(a)[: max(len(a) - 1, 0)])
+source(np.flatnonzero)(lambda a: np.nonzero(np.asarray(a).ravel())[0])
 source(np.flip, of=(1, 2))(lambda m: np.asarray(m)[::-1] if np.ndim(m) == 1 else m[::-1, ::-1])
 source(np.flipud, of=(1, 2))(lambda m: np.asarray(m)[::-1])
 source(np.isclose)(lambda a, b, rtol=1e-05, atol=1e-08: abs(np.subtract(a, b)) <= atol + rtol * np.abs(b))

@@ -1,5 +1,6 @@
 """Linear algebra: diagonals and triangles, solve, inverse, determinant, norms, factorisations and least squares."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -267,10 +268,7 @@ def _factor(name: str, function: Callable[..., Any], vjp: Callable[..., Any]) ->
 
 
 def _chain(*matrices: Any) -> Any:
-    out = matrices[0]
-    for each in matrices[1:]:
-        out = np.matmul(out, each)
-    return out
+    return functools.reduce(np.matmul, matrices)
 
 
 def _on_diagonal(n: int) -> np.ndarray:

@@ -29,11 +29,6 @@ def reduced_sizes(sizes: Sequence[Size], axes: Sequence[int], keepdims: bool) ->
     return tuple(size for axis, size in enumerate(sizes) if axis not in axes)
 
 
-def ufunc_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """`normal_axes` for a ufunc's `reduce`, which accepts axis 0 and -1 of a 0-d array."""
-    return () if ndim == 0 and axis in (0, -1) else normal_axes(axis, ndim)
-
-
 def expand(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
     """A reduced array with the reduced axes restored with size 1 (unchanged if `keepdims`)."""
     if keepdims or not axes:
@@ -257,7 +252,10 @@ def _numpys(op: Op) -> Callable[..., Any]:
                 raise Unsupported("a reduction with an array for initial=")
             options["initial"] = initial
         axes = _ALL_AXES.get(getattr(a, "ndim", -1)) if axis is None else None
-        return op(a, axis=ufunc_axes(axis, ndim_of(a)) if axes is None else axes, keepdims=bool(keepdims), **options)
+        if axes is None:  # a ufunc's `reduce` accepts axis 0 and -1 of a 0-d array
+            rank = ndim_of(a)
+            axes = () if not rank and axis in (0, -1) else normal_axes(axis, rank)
+        return op(a, axis=axes, keepdims=bool(keepdims), **options)
 
     return reduce
 
