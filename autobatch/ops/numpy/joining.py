@@ -228,9 +228,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
         if sections <= 0:
             raise ValueError("number sections must be larger than 0.")
         each, extras = total // sections, total % sections
-        points = [0]
-        for i in range(sections):
-            points.append(points[-1] + each + (extras > i))
+        points = [0, *itertools.accumulate(each + (extras > i) for i in range(sections))]
     lead = (slice(None),) * axis
     return [ary[(*lead, slice(start, stop))] for start, stop in itertools.pairwise(points)]
 
