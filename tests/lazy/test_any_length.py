@@ -172,6 +172,19 @@ def test_what_does_not_follow_from_the_lengths(f):
 
 
 @ab.batch
+def with_equal_lengths(x, y, p):
+    return np.tanh(x @ p["w"]).sum(0) * (x.shape[0] == y.shape[0]) + np.tanh(y @ p["w"]).max(0) * 2
+
+
+def test_lengths_that_are_equal_by_chance():
+    ys = examples([n if i % 2 else n + 1 for i, n in enumerate(LENGTHS)], seed=7)
+    for way in ("fly", "lockstep"):
+        with ab.options(way=way):
+            for _ in range(3):
+                map_equals_loop(with_equal_lengths, examples(LENGTHS), ys, p=PARAMS)
+
+
+@ab.batch
 def by_a_number(x, p):  # which the block is given from outside
     return x[0] * np.float32(len(x)) + x[-1] * p["v"]
 
