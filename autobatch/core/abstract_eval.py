@@ -283,7 +283,8 @@ def with_order(aval: Aval, non_c_order: bool) -> Aval:
 
 
 def freeze(value: Any) -> Any:
-    """A hashable key for a static attribute; distinct for values equal by `==` such as 1, 1.0, True or 0.0, -0.0."""
+    """A hashable key for a static attribute or a shape; distinct for values equal by `==` such as 1, 1.0, True or 0.0,
+    -0.0, and the text of an unknown size, whose equality to another may not be known."""
     cls = type(value)
     if cls is int or cls is str or value is None:
         return value
@@ -293,7 +294,7 @@ def freeze(value: Any) -> Any:
         return (slice, freeze(value.start), freeze(value.stop), freeze(value.step))
     if cls is bool:
         return (bool, value)
-    if cls is float or cls is complex or isinstance(value, np.inexact):
+    if cls is float or cls is complex or cls is Affine or isinstance(value, np.inexact):
         return (cls, repr(value))
     hash(value)
     return (cls, value)

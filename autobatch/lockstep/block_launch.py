@@ -23,7 +23,6 @@ from autobatch.core.abstract_eval import SHORTEST, WEAK, Affine, aval_of, is_non
 from autobatch.core.batched import Lengths, Size, same_size
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
-from autobatch.errors import Unsupported
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
 from autobatch.ops.rules.padding import to_width
 from autobatch.program.scopes import Guard
@@ -174,7 +173,7 @@ class LaneBlock:
         containers: the inputs that may be containers, since helpers get them.
         updates: the inputs that `+=` binds again, and thus have to be numbers: it would write into an array.
         programs: {signature of the inputs: program, None if there is none}; places: the inputs that each program reads.
-        seen: the signature of the last call, if any.
+        seen: the signature of the last call.
     """
 
     body: Callable[..., Any]
@@ -184,7 +183,7 @@ class LaneBlock:
     updates: Sequence[int] = ()
     programs: dict[Any, Program | None] = dataclasses.field(default_factory=dict)
     places: dict[Any, list[int]] = dataclasses.field(default_factory=dict)
-    seen: set[Any] = dataclasses.field(default_factory=set)
+    seen: Any = None
 
     def unpacked(self, values: Sequence[Any]) -> Sequence[Any]:
         """The values with each container replaced by its structure, and followed by the leaves of all containers."""
@@ -229,8 +228,8 @@ class LaneBlock:
         """The program for this key, traced on its second use; else None. `kinds`: avals, None for constants."""
         if key in self.programs:
             return self.programs[key]
-        if key not in self.seen:  # a single use is not worth tracing
-            self.seen = {key}
+        if self.seen != key:  # a single use is not worth tracing
+            self.seen = key
             return None
         if len(self.programs) >= _MOST_PROGRAMS:
             return None
@@ -266,10 +265,7 @@ class LaneBlock:
 
 
 def _promotes(own: Any, known: Any) -> bool:
-    try:
-        return own == known or (own[0] == "s" and known == ("b", own[1], own[2], False, own[3]))
-    except Unsupported:  # sizes in different lengths
-        return False
+    return own == known or (own[0] == "s" and known == ("b", own[1], own[2], False, own[3]))
 
 
 class BlockRun:
