@@ -146,7 +146,9 @@ class _Fold:
             known = self.looped(items, named, out, rest)  # type: ignore[arg-type]
             known.function = nf.Call(call.at, nf.Name(call.at, "_ab_until"), [function, known.function])
             return known
-        if named in EAGER and (named == "sorted" or not has_key):
+        after = [*rest, *[value for _, value in call.keywords]]  # evaluated before the items are
+        runs_nothing = all(isinstance(each, nf.Name | nf.Constant | nf.Closure) for each in after)
+        if named in EAGER and (named == "sorted" or not has_key) and runs_nothing:
             return dataclasses.replace(call, args=[self.looped(items, "list", out), *rest])  # type: ignore[arg-type]
         return call
 
