@@ -109,7 +109,8 @@ def _simplified(code: Code) -> Code:
     code.drop_dead()
     names = {}
     for step in code.steps:
-        if step.op is reshape_p and code.kinds[step.args[0]].shape == code.kinds[step.out].shape:
+        is_same = step.op is reshape_p and code.kinds[step.args[0]].shape == code.kinds[step.out].shape
+        if is_same or (step.op is transpose_p and list(step.params["axes"]) == sorted(step.params["axes"])):
             names[step.out] = step.args[0]
     code.rename(names)
     code.drop_dead()

@@ -96,7 +96,7 @@ def test_of_some_empty_items():
 @pytest.mark.parametrize(
     "reads",
     [
-        lambda note, x: any(map(note, x)),  # noqa: C417
+        lambda note, x: any(map(note, x)),
         lambda note, x: sum((note(v) for v in x), note(0.5)),
         lambda note, x: max((note(v) for v in x), key=lambda v: note(-v), default=0.0),
         lambda note, x: [note(v) > 0 and w for v, w in zip(x, (note(v * 2) for v in x), strict=True)],
