@@ -91,7 +91,7 @@ def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], gi
         for step in program.steps:
             slots.append(_apply(tracer, step, [slots[i] for i in step.args], program.avals[step.out]))
         data = [x.data if isinstance(x, Batched) else x for x in [slots[slot] for slot in program.outputs]]
-        outputs = [_slot(tracer, _value(x)) for x in data]
+        outputs = [_slot(tracer, x) for x in data]
         forward = len(tracer.steps)
         gradients = _walk_back(tracer, tape, data, cts, list(leaves.values())) if leaves else []
     except Exception:  # any error of a rule that reads values, or needs the number of examples
@@ -147,11 +147,8 @@ def _apply(tracer: Tracer, step: Step, operands: Sequence[Any], aval: Any) -> An
     return Batched(out.data, out.sizes)
 
 
-def _value(x: Any) -> Any:
-    return x._ab_value if hasattr(x, "_ab_tape") else x
-
-
 def _slot(tracer: Tracer, x: Any) -> int:
+    x = x._ab_value if hasattr(x, "_ab_tape") else x
     return x.slot if type(x) is Traced else tracer.constant(x)
 
 

@@ -283,8 +283,7 @@ def with_order(aval: Aval, non_c_order: bool) -> Aval:
 
 
 def freeze(value: Any) -> Any:
-    """A hashable key for a static attribute or a shape; distinct for values equal by `==` such as 1, 1.0, True or 0.0,
-    -0.0, and the text of an unknown size, whose equality to another may not be known."""
+    """A hashable key for an attribute or a shape; distinct for values equal by `==` such as 1, 1.0, True; 0.0, -0.0."""
     cls = type(value)
     if cls is int or cls is str or value is None:
         return value

@@ -127,10 +127,8 @@ class _Fold:
 
         node = nf.with_values(node, put) if taken else node
         match node:
-            case nf.Bind(target=nf.Unpack(), value=nf.Call(function=nf.Closure(name="<genexpr>")) as items) if (
-                self.in_lanes
-            ):
-                node.value = self.looped(items, "list", out)
+            case nf.Bind(target=nf.Unpack(), value=nf.Call(function=nf.Closure(name="<genexpr>")) as items):
+                node.value = self.looped(items, "list", out) if self.in_lanes else items
             case nf.Branch(test=test):
                 node.test = self.test(test)
             case nf.Loop(target=None, over=test):
@@ -146,9 +144,9 @@ class _Fold:
             known = self.looped(items, named, out, rest)  # type: ignore[arg-type]
             known.function = nf.Call(call.at, nf.Name(call.at, "_ab_until"), [function, known.function])
             return known
-        after = [*rest, *[value for _, value in call.keywords]]  # evaluated before the items are
-        runs_nothing = all(isinstance(each, nf.Name | nf.Constant | nf.Closure) for each in after)
-        if named in EAGER and (named == "sorted" or not has_key) and runs_nothing:
+        rest_of = [*rest, *[value for _, value in call.keywords]]  # is evaluated before the items are
+        is_simple = all(isinstance(each, nf.Name | nf.Constant | nf.Closure) for each in rest_of)
+        if named in EAGER and (named == "sorted" or not has_key) and is_simple:
             return dataclasses.replace(call, args=[self.looped(items, "list", out), *rest])  # type: ignore[arg-type]
         return call
 

@@ -291,7 +291,7 @@ def test_builtins_per_lane():
 
 def test_a_branch_on_a_captured_batch_is_not_mixed_up():
     other = MaskedBatch.from_examples([[1.0], [2.0]])
-    with pytest.warns(FallbackWarning, match="no argument"):
+    with pytest.warns(FallbackWarning, match="not an argument"):
         got = batch(lambda x: x + other)(MaskedBatch.from_examples([[1.0], [5.0]]))
     assert_same(got.examples()[1].examples(), [np.array([6.0]), np.array([7.0])])
 
