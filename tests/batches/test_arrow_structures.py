@@ -72,7 +72,7 @@ WRONG = {
     ),
     "fixed lists": (lambda m: changed(lists(m, [0, 4], form="+w:3"), n_buffers=1, length=2), "elements 0 to 6 of"),
     "a width that is none": (lambda m: changed(lists(m, [0, 4], form="+w:-3"), n_buffers=1), "expected '[+]w:' and a"),
-    "a map of numbers": (lambda m: lists(m, [0, 4], form="+m"), "no structs of a key and a value"),
+    "a map of numbers": (lambda m: lists(m, [0, 4], form="+m"), "not structs of a key and a value"),
     "a negative text offset": (lambda m: strings(m, [-1, 2]), "offsets of strings that are negative or fall"),
     "text offsets that fall": (lambda m: strings(m, [0, 3, 2]), "offsets of strings that are negative or fall"),
     "a string in buffer 77": (

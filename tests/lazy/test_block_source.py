@@ -70,7 +70,7 @@ def test_a_function_with_nothing_to_record_is_shown_as_it_is():
 
 
 def test_what_has_no_source():
-    with pytest.raises(UnsupportedError, match="no function written in Python"):
+    with pytest.raises(UnsupportedError, match="not a function written in Python"):
         ab.source(np.tanh, blocks=True)
     with pytest.raises(UnsupportedError, match="has no source"):
         ab.source(eval("lambda x: x * 2 + 1"), blocks=True)
