@@ -188,7 +188,7 @@ def prepared(
         Unsupported: the function, or this call of it, has no compiled form.
     """
     if not isinstance(function, FunctionType):
-        raise Unsupported(f"{type(function).__name__} is no plain function")
+        raise Unsupported(f"{type(function).__name__} is not a plain Python function")
     if not underflow_is_ignored():
         raise Unsupported("np.errstate asks for underflow to be reported")
     counts = {column.batch_size if isinstance(column, Batch) else len(column) for column in columns}

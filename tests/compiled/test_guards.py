@@ -374,7 +374,7 @@ def test_what_binds_a_variable_around_it_is_never_tried(make):
     ("function", "value", "line", "why"),
     [
         (prints, 1.0, "print(y)", "print is not compiled"),
-        (imports, 1.0, "import cmath", "an import"),
+        (imports, 1.0, "import cmath", "`import` statements are not compiled"),
         (changes_what_is_shared, 1.0, "shared[0]", "it writes into a value that examples share"),
         (calls_another_library, np.ones(2), "np.fft.fft(x)", "fft"),
         (loops_over_a_set, np.ones(2), "int(u) for u in x", "a loop over a set"),
@@ -481,8 +481,8 @@ def binds_a_global(x):
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        (imports, "Import"), (yields_nothing, "a generator"), (waits, "a coroutine"), (binds_a_global, "a global name"),
-        (len, "builtin_function_or_method is no plain function"),
+        (imports, "`import` statements"), (yields_nothing, "a generator"), (waits, "a coroutine"), (binds_a_global, "a global name"),
+        (len, "builtin_function_or_method is not a plain Python function"),
     ],
 )  # fmt: skip
 def test_syntax_that_is_refused(function, why):

@@ -264,7 +264,7 @@ def concatenate(reader: Any, node: nf.Call, axis: nf.Value | None = None) -> Val
         out = functools.reduce(lambda a, b: user_function(reader, node, beside_of_one, [a, b], {}), turned)
         return out if along % 2 else copy(reader, node, arrays.attribute(reader, out, "T", node))
     if any(part.kind.ndim != 1 for part in parts) or along not in (0, -1):
-        raise reader.refuse("a concatenation of these", node)
+        raise reader.refuse("a concatenation of these values", node)
     name = types.of_dtype(np.result_type(*[np.dtype(part.kind.dtype) for part in parts])).name
     texts = [astype_text(reader, part, name).text for part in parts]
     return reader.temp(code("np.concatenate", code("()", *texts)), types.Array(name, 1))
@@ -290,7 +290,7 @@ def where(reader: Any, node: Any, condition: Value, x: Value | None = None, y: V
         return nonzero(reader, node, condition)
     condition, *choices = map(reader.once, (arrays.as_array(reader, condition, node), x, y))
     if condition.kind.dtype != "bool":
-        raise reader.refuse("a condition that is no array of truth values", node)
+        raise reader.refuse("a condition that is not an array of bools", node)
     numbers = [isinstance(each.kind, types.Scalar) and each.kind != NONE for each in choices]
     for each, is_number in zip(choices, numbers, strict=True):
         if not is_number and getattr(each.kind, "ndim", -1) != condition.kind.ndim:

@@ -475,7 +475,7 @@ class StatementReader:
         method = self.statements.get(type(node))
         if method is None:
             what = type(node.syntax).__name__ if isinstance(node, nf.OpaqueStatement) else type(node).__name__
-            raise self.refuse(f"{what} statements are not compiled", node)
+            raise self.refuse(f"`{what.lower().removesuffix('from')}` statements are not compiled", node)
         method(self, node)
 
     def on_raise(self, node: nf.Raise) -> None:

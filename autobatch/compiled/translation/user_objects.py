@@ -67,7 +67,7 @@ def attribute(reader: Any, holder: Value, name: str, node: Any) -> Value:
     if isinstance(found, property):
         return user_function(reader, node, found.fget, [holder], {})
     if hasattr(type(found), "__get__"):
-        raise reader.refuse("a method that is not called at once, or what is computed by its class", node)
+        raise reader.refuse("a method that is not called at once, or an attribute that its class computes", node)
     place = site.names.index(name) if name in site.names else None
     constant = None if found is None else _constant(reader, site.cls, name, found, node)
     kind = None if place is None else site.items[place]
