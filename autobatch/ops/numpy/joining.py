@@ -13,7 +13,17 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import OWN_LENGTHS, NeedsLoop, ShapeError, Unsupported
 from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem, picked_along
-from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, expect, implements, source
+from autobatch.ops.rules.dispatch import (
+    any_shorter,
+    any_true,
+    as_array,
+    cast,
+    check_cast,
+    expect,
+    implements,
+    leave_to_python,
+    source,
+)
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import looped_op
 from autobatch.ops.rules.padding import to_width
@@ -439,4 +449,19 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
     return a
 
 
-source(np.roll, of=(1,))(lambda a, shift: np.asarray(a)[(np.arange(len(a)) - shift) % max(len(a), 1)])
+@source(np.roll, of=(1, 2))
+def _roll_of_one(a, shift, axis=None):
+    x = np.asarray(a)
+    if x.ndim == 2 and axis == 1:
+        return _roll_of_one(x.T, shift, 0).T.copy()
+    if axis != 0 and (axis is not None or x.ndim == 2):
+        leave_to_python()
+    return x[(np.arange(len(x)) - shift) % max(len(x), 1)]
+
+
+@source(np.split)
+def _split_of_one(ary, indices_or_sections):
+    size = len(ary) // indices_or_sections
+    if size * indices_or_sections != len(ary):
+        raise ValueError
+    return [ary[k * size : k * size + size] for k in range(indices_or_sections)]
