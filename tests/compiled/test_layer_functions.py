@@ -27,7 +27,28 @@ def log_softmax(x):
     return ab.nn.log_softmax(x)
 
 
-WRITTEN = [sigmoid, softmax, log_softmax]
+def relu(x):
+    return ab.nn.relu(x)
+
+
+def layer_norm(x):
+    return ab.nn.layer_norm(x)
+
+
+def layer_norm_of_parameters(x):
+    return ab.nn.layer_norm(x, np.arange(1.0, 4.0), np.ones(3))
+
+
+def causal_mask(x):
+    return ab.nn.causal_mask(x), ab.nn.causal_mask(x, -1.0)
+
+
+def cross_entropy(x):
+    labels = np.arange(len(x)) % 3
+    return ab.nn.cross_entropy(x, labels), ab.nn.cross_entropy(x[0], 2)
+
+
+WRITTEN = [sigmoid, softmax, log_softmax, relu]
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.bool_])
@@ -41,10 +62,11 @@ def test_vectors(f, dtype):
         assert same(outcome(lambda: compiled_map(f, [xs], {})), want), want
 
 
-def test_matrices():
-    xs = [np.random.default_rng(n).normal(0, 2, (n, 3)) for n in (0, 1, 4)]
+@pytest.mark.parametrize("f", [*WRITTEN, layer_norm, layer_norm_of_parameters, causal_mask, cross_entropy])
+def test_matrices(f):
+    xs = [np.random.default_rng(n).normal(0, 2, (n, 3)) for n in (0, 1, 4)][f is cross_entropy :]
     with interpreted():
-        assert same(compiled_map(sigmoid, [xs], {}), [sigmoid(x) for x in xs])
+        assert same(compiled_map(f, [xs], {}), [f(x) for x in xs])
 
 
 @pytest.mark.parametrize("f", WRITTEN)

@@ -96,6 +96,12 @@ def relu(x: ArrayLike) -> NDArray[Any]:
     return relu_p(as_numbers(x))
 
 
+@source(relu, of=(1, 2))
+def _relu_of_one(x):
+    y = np.asarray(x)
+    return np.where(y > 0, y, np.abs(0 * y))  # of NaN it is NaN, of -1.0 it is 0.0
+
+
 def gelu(x: ArrayLike) -> NDArray[Any]:
     """x Φ(x), with Φ the normal distribution function (exact; Hendrycks and Gimpel 2016), elementwise.
 

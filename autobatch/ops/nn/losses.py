@@ -188,6 +188,6 @@ def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
 @source(cross_entropy, of=(1, 2), sums=True)
 def _cross_entropy_of_one(logits, label):
     y = log_softmax(logits)
-    if np.any(np.less(label, 0)):
+    if label < 0 if y.ndim == 1 else np.any(np.less(label, 0)):
         leave_to_python()
     return -y[label] if y.ndim == 1 else np.mean(-y[np.arange(len(y)), label])
