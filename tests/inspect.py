@@ -36,6 +36,7 @@ from autobatch.blocks.scan import Scan
 from autobatch.core.current_region import Example, current_example, current_region, example
 from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
 from autobatch.core.op import Op
+from autobatch.kernels.hash_table import EMPTY_KEY
 from autobatch.lockstep import block_launch
 from autobatch.lockstep import block_loops as lockstep_scans
 from autobatch.lockstep.lanes.region import Prefix, Subset
@@ -43,9 +44,11 @@ from autobatch.lockstep.regions import branches, loops
 from autobatch.ops.nn import softmax_and_norms
 from autobatch.ops.numpy import contractions
 from autobatch.ops.numpy.contractions import matmul_p
+from autobatch.rewrite.recorders.generated_recorders import forget_recorders
 from autobatch.tables import lookup
 
 __all__ = [
+    "EMPTY_KEY",
     "BlockLaunch",
     "Example",
     "OpCall",
@@ -58,6 +61,7 @@ __all__ = [
     "current_region",
     "decisions",
     "example",
+    "forget_recorders",
     "forget_warnings",
     "gathers",
     "however_small",

@@ -1,5 +1,8 @@
 """Rows in vector registers against NumPy: every format, widths that fit and that do not, nothing written beside."""
 
+import os
+
+import numba
 import numpy as np
 import pytest
 
@@ -230,3 +233,16 @@ def test_where_vectors_start_and_how_long_they_are_changes_nothing_else(format, 
     for result in results[1:]:
         np.testing.assert_array_equal(results[0], result)
     np.testing.assert_allclose(results[0], naive.bags(table, ids, offsets, "mean"), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(os.environ.get("NUMBA_DISABLE_JIT") == "1", reason="nothing is compiled at all")
+def test_s1_18_rows_are_added_up_in_vector_registers():
+    """S1.18."""
+    kernel = numba.njit(error_model="numpy")(bags_module._sum_columns.py_func)
+    table, out = np.ones((3, 8), np.float32), np.zeros((1, 8), np.float32)
+    ids, offsets = np.array([2, 0]), np.array([0, 2])
+    kernel(place(table), np.uint64(3), ids, offsets, None, 0, out, (0, 1), 0, 8, None, VectorLayout("f4", 8), None)
+    assert out.tolist() == [[2.0] * 8]
+    code = next(iter(kernel.inspect_llvm().values()))
+    assert "fadd <8 x float>" in code
+    assert "fadd float" not in code

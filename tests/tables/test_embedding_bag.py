@@ -311,6 +311,21 @@ def test_the_gradient_is_divided_by_how_often_an_id_occurs(mode):
     np.testing.assert_allclose(scaled, plain / np.array([1, 1, 1, 1, 3])[:, None])
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("step", [1, 2, -1])
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_s1_19_y_plus_a_x(dtype, step, n):
+    """S1.19: y += a * x for rows of any stride, one row too; float16 is added up in float32."""
+    whole = RANDOM.standard_normal((6, 13)).astype(dtype)
+    table = whole[:, ::step][:, :3]
+    ids, factors = RANDOM.integers(0, 6, n), RANDOM.standard_normal(n).astype(dtype)
+    found = ab.embedding_bag(ids, table, [0], mode="sum", per_sample_weights=factors)
+    wide = np.float32 if dtype == np.float16 else dtype
+    expected = naive.bags(table.astype(wide), ids, np.array([0, n]), "sum", factors.astype(wide)).astype(dtype)
+    np.testing.assert_allclose(found, expected, rtol=1e-3 if dtype == np.float16 else 1e-5, atol=1e-6)
+    assert found.dtype == dtype
+
+
 # Examples that call it, batched.
 
 SENTENCES = [np.array(x, np.int64) for x in ([1, 4, 1], [0], [5, 5, 2, 3], [], [4, 4])]
@@ -380,6 +395,8 @@ def test_reductions_of_no_rows_are_numpys():
     with pytest.raises(ValueError, match="zero-size array"):
         segment_p(table, [], mode="max", form="one", empty="numpy")
     np.testing.assert_array_equal(several("sum")[1], 0)
+    alone = segment_p(table, [4, 1], np.array([2.0, 3.0]), mode="sum", form="one", empty="numpy")
+    np.testing.assert_allclose(alone, 2 * table[4] + 3 * table[1])
 
 
 def own_offsets(example, t):

@@ -332,3 +332,9 @@ def test_each_address_is_that_of_its_row(table):
     for id, address in zip(ids, table.row_addresses(ids), strict=True):
         memory = ctypes.string_at(int(address), 3 * table.dtype.itemsize)
         np.testing.assert_array_equal(np.frombuffer(memory, table.dtype), np.asarray(table[id]))
+
+
+@pytest.mark.parametrize(("dim", "n"), [(1, 1), (3, 2), (8, 8), (100, 100), (101, 64), (128, 128), (257, 128)])
+def test_s1_18_kernels_by_block_size(dim, n):
+    """S1.18: the kernel is chosen at run time by the length of the rows."""
+    assert lane_layout("f4", dim, False).n == n

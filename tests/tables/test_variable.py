@@ -8,8 +8,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
-from autobatch.kernels.hash_table import EMPTY_KEY
-from autobatch.rewrite.recorders.generated_recorders import forget_recorders
+from tests.inspect import EMPTY_KEY, forget_recorders
 from tests.law import assert_same
 
 MAX, MIN = 2**63 - 1, -(2**63)

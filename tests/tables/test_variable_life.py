@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
-from autobatch.kernels.hash_table import EMPTY_KEY
 from autobatch.tables.keyed import key_index
+from tests.inspect import EMPTY_KEY
 
 MAX, MIN = 2**63 - 1, -(2**63)
 
@@ -341,7 +340,7 @@ def test_parts_of_keys_of_few_bits_have_any_number_of_buckets(dtype):
     quotients, remainders = np.arange(2.0)[:, None], np.arange(1000.0)[:, None]
     keys = np.array([0, 3, 100], dtype)
     np.testing.assert_array_equal(ab.multi_hash(keys, quotients, remainders, 1000)[:, 0], [0, 3, 100])
-    batch = MaskedBatch.from_examples([keys, keys[:1]])
+    batch = ab.MaskedBatch.from_examples([keys, keys[:1]])
     found = ab.batch(lambda keys: ab.multi_hash(keys, quotients, remainders, 1000))(batch)
     np.testing.assert_array_equal(ab.examples(found)[0][:, 0], [0, 3, 100])
 

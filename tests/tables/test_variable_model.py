@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.kernels.hash_table import EMPTY_KEY
+from tests.inspect import EMPTY_KEY
 
 DIM, SEED, RATE = 2, 7, 0.25
 FIRST = ab.nn.init.normal(std=0.1)

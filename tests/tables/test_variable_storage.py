@@ -11,11 +11,11 @@ import pytest
 import autobatch as ab
 from autobatch.errors import OptionError, UnsupportedError
 from autobatch.kernels import hash_table as kernels
-from autobatch.kernels.hash_table import EMPTY_KEY
 from autobatch.tables.keyed import variable
 from autobatch.tables.stored import StoredBlock, StoredTable
 from tests import inspect
 from tests.faults import Left, left_at, without_memory_at
+from tests.inspect import EMPTY_KEY
 
 MAX, MIN = 2**63 - 1, -(2**63)
 
