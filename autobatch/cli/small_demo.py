@@ -1,5 +1,6 @@
 """`autobatch demo`: a small model of one sentence, proved equal to the loop, timed beside it, and trained."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -38,11 +39,7 @@ def run(say: Callable[[str], None], *, sentences: int = 2000, epochs: int = 4, s
     train, held_out = collate(data[: -sentences // 5]), collate(data[-sentences // 5 :])
     params = _params(rng)
     say(f"{sentences} sentences of 3 to 20 words; the class is which of two words comes last\n")
-    say("def logits(words, params):                      # ONE sentence, in plain NumPy")
-    say('    h = np.zeros(params["u"].shape[0], np.float32)')
-    say('    for x in params["emb"][words]:')
-    say('        h = np.tanh(x @ params["w"] + h @ params["u"])')
-    say('    return h @ params["out"]\n')
+    say(inspect.getsource(logits))
 
     few = data[:6]
     report = assert_equivalent(loss, [row["words"] for row in few], [row["label"] for row in few], params=params)
@@ -51,13 +48,10 @@ def run(say: Callable[[str], None], *, sentences: int = 2000, epochs: int = 4, s
     rows = next(iter(minibatches(train, 256)))
     columns = [rows["words"].examples(), rows["label"].examples()]
     with options(way="lockstep"):
-        batched = least_seconds(lambda: value_and_grad(lambda p: mean(loss(rows["words"], rows["label"], p)))(params))
-    looped = least_seconds(
-        lambda: value_and_grad(lambda p: sum(loss(words, label, p) for words, label in zip(*columns, strict=True)))(
-            params
-        ),
-        1,
-    )
+        together = value_and_grad(lambda p: mean(loss(rows["words"], rows["label"], p)))
+        batched = least_seconds(lambda: together(params))
+    loop = value_and_grad(lambda p: sum(loss(words, label, p) for words, label in zip(*columns, strict=True)))
+    looped = least_seconds(lambda: loop(params), 1)
     say(
         f"the gradient of 256 sentences: {batched * 1e3:.1f} ms in a batch, {looped * 1e3:.0f} ms in a loop, "
         f"{looped / batched:.0f} times as much\n"
