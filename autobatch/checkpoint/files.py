@@ -20,6 +20,15 @@ except ImportError:  # no POSIX
     fcntl = None  # type: ignore[assignment]
 
 
+def flush(path: str) -> None:
+    """Return when a closed file, or a folder's list of names, is on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 class Files:
     """The operating system's files. A class with the same methods may stand in for it."""
 
@@ -55,11 +64,7 @@ class Files:
 
     def flush_folder(self, folder: str) -> None:
         """Return when the folder's list of names is on the disk."""
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        flush(folder)
 
     def unlink(self, path: str) -> None:
         """Remove a file."""

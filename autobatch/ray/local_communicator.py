@@ -41,9 +41,6 @@ class _LocalMember(Communicator):
     def is_waiting(self) -> bool:
         return any(number in self._unanswered for number in self.awaited)
 
-    def deliver(self, reply: Reply) -> None:
-        self._take(reply)
-
 
 @dataclasses.dataclass(slots=True)
 class _Thread:
@@ -94,13 +91,9 @@ class LocalCommunicator:
         self._random = None if seed is None else random.Random(seed)
         self._drop, self._repeat = drop, repeat
         parts = {name: table.partition(self.shards).parts for name, table in (tables or {}).items()}
-        self.shard_objects = [
-            Shard(n, {name: shares[i] for name, shares in parts.items()}, optimizer) for i in range(self.shards)
-        ]
-        self.in_flight: list[Any] = []
-        self._members = [_LocalMember(self, rank) for rank in range(n)]
         self._turn = threading.Semaphore(0)
-        self._stopping = False
+        own = [{name: shares[i] for name, shares in parts.items()} for i in range(self.shards)]
+        self.begin([Shard(n, each, optimizer) for each in own])
 
     @property
     def members(self) -> Sequence[Communicator]:
@@ -110,7 +103,7 @@ class LocalCommunicator:
     def begin(self, shards: list[Shard]) -> None:
         """Start again, with these shards and new communicators."""
         self.shard_objects = shards
-        self.in_flight = []
+        self.in_flight: list[Any] = []
         self._members = [_LocalMember(self, rank) for rank in range(self.workers)]
         self._stopping = False
 
@@ -195,7 +188,7 @@ class LocalCommunicator:
 
     def _deliver(self, message: tuple[int, ShardRequest] | Reply) -> None:
         if isinstance(message, Reply):
-            self._members[message.sender].deliver(message)
+            self._members[message.sender]._take(message)
         else:
             shard, request = message
             self.in_flight += self.shard_objects[shard].receive(request)

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator
 from typing import Any
 
+from autobatch.checkpoint.files import flush
 from autobatch.errors import OptionError, StructureError
 from autobatch.ray.maps.table_mapper import Mapper, RowError, arrow_column
 
@@ -153,7 +154,7 @@ def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
             rows += table.num_rows
         if writer is not None:
             writer.close()
-            _flush(temporary)
+            flush(temporary)
             os.replace(temporary, os.path.join(out, f"{unit.name}.parquet"))
         columns = [f"{field.name}: {field.type}" for field in writer.schema] if rows else []
         return commit_unit(out, unit, UnitDone(rows, skipped, columns))
@@ -179,16 +180,8 @@ def write_json(path: str, value: object) -> None:
     temporary = os.path.join(os.path.dirname(path), f".{uuid.uuid4().hex}.part")
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(value, file)
-    _flush(temporary)
+    flush(temporary)
     os.replace(temporary, path)
-
-
-def _flush(path: str) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _cast(table: Any, schema: Any, unit: Unit) -> Any:
