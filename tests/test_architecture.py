@@ -147,15 +147,15 @@ ANOTHER_MEANING = {
 }
 
 # What a reader has to know of the package, over all of it; each only falls, too.
-MOST_ANY = 0.264  # of the annotated parameters, the share that is `Any`, which says nothing
-MOST_LONG_FUNCTIONS = 9  # of over LONG lines, their docstrings aside
+MOST_ANY = 0.244  # of the annotated parameters, the share that is `Any`, which says nothing
+MOST_LONG_FUNCTIONS = 7  # of over LONG lines, their docstrings aside
 LONG = 60
-MOST_NUMBERS = 260  # constants of modules that are numbers
-MOST_NUMBERS_WITHOUT_A_REASON = 36  # of them, those without a comment or docstring beside them
-MOST_FILES_WITH_A_KIND = 104  # in which a variable, a parameter or a field is called `kind`, whatever that means there
+MOST_NUMBERS = 257  # constants of modules that are numbers
+MOST_NUMBERS_WITHOUT_A_REASON = 35  # of them, those without a comment or docstring beside them
+MOST_FILES_WITH_A_KIND = 88  # in which a variable, a parameter or a field is called `kind`, whatever that means there
 
 # Modules of the package that tests of another folder import, beside what is public and `core`, which all stand on.
-MOST_MODULES_SEEN_FROM_ELSEWHERE = 27
+MOST_MODULES_SEEN_FROM_ELSEWHERE = 26
 TESTED_IN = {
     "autodiff": "tables",
     "batches": "data",

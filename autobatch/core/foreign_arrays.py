@@ -71,9 +71,7 @@ def note_foreign(error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) 
 def _foreign(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
     """The error message for the first torch or JAX array among the arguments; "" if there is none."""
     for name, arg in [*((f"argument {i + 1}", arg) for i, arg in enumerate(args)), *kwargs.items()]:
-        if not leaves_of_kind(arg, _ForeignArray):
-            continue
-        for place, leaf in enumerate(leaves(arg)):
+        for place, leaf in enumerate(leaves(arg) if leaves_of_kind(arg, _ForeignArray) else ()):
             if type(leaf) is not np.ndarray and (library := library_of(leaf)):
                 return advice(name + list(paths(flatten(arg)[1]))[place], library)
     return ""
