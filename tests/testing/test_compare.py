@@ -33,6 +33,7 @@ SAME = [
     (np.array(["a"]), np.array(["a"])),
     (np.array(["NaT"], "M8[s]"), np.array(["NaT"], "M8[s]")),
     (1.0, 1.0 + 1e-14),
+    (np.float64([0.0, -0.0]), np.float64([-0.0, 0.0])),
     (complex(1, 2), complex(1, 2)),
     (None, None),
     ("a", "a"),
@@ -142,3 +143,8 @@ def test_sums_that_are_promoted_afterwards_may_be_in_another_order(dtype):
     else:
         with pytest.raises(AssertionError, match="value is"):
             check()
+
+
+def test_the_sign_of_a_zero_that_numpy_takes_by_its_place_is_no_difference():
+    signs = [np.array([0.0, -0.0] * n) for n in (1, 2, 5)]
+    check_equivalence(lambda x, y: (np.fmax(x, y), np.fmin(y, x), np.nanmax(x)), [signs, [-x for x in signs]], {})
