@@ -66,7 +66,7 @@ class Lengths:
     def mask(self, width: int) -> Any:
         """(B, width) bool: True where a position is inside its example."""
         out = self.known.get(width)
-        if out is None and self.is_unknown:
+        if out is None and "others" in self.derived:
             out = self.known[width] = prefix_mask(self.values, width)
         if out is None:
             out = np.arange(width) < self.values[:, None]

@@ -481,7 +481,8 @@ def binds_a_global(x):
 @pytest.mark.parametrize(
     ("function", "why"),
     [
-        (imports, "`import` statements"), (yields_nothing, "a generator"), (waits, "a coroutine"), (binds_a_global, "a global name"),
+        (imports, "`import` statements"), (yields_nothing, "a generator"), (waits, "a coroutine"),
+        (binds_a_global, "a global name"),
         (len, "builtin_function_or_method is not a plain Python function"),
     ],
 )  # fmt: skip

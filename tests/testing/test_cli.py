@@ -326,8 +326,7 @@ def test_a_small_demo_learns():
     assert not small_demo.run(lines.append, sentences=40, epochs=1)
     assert any("values and gradients are those of the loop" in line for line in lines)
     assert sum("held-out accuracy" in line for line in lines) == 1
-    body = inspect.getsource(small_demo.logits).splitlines()[2:]  # behind its signature and its docstring
-    assert [line.rstrip("\n") for line in lines[2 : 2 + len(body)]] == body  # it shows what it runs
+    assert lines[1].strip("\n") == inspect.getsource(small_demo.logits).strip("\n")  # it shows what it runs
 
 
 def test_numbers_of_a_json_file_are_pythons(capsys, tmp_path, monkeypatch):

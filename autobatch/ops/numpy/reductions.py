@@ -56,8 +56,11 @@ def shifted(axes: tuple[int, ...]) -> tuple[int, ...]:
 
 def reduces_nothing(x: Batched, axes: Sequence[int]) -> bool:
     """True if a reduced dimension is empty in some example."""
-    sizes = [x.sizes[axis] for axis in axes]
-    return any(size.has_zero() if isinstance(size, Lengths) else size == 0 for size in sizes)
+    for axis in axes:
+        size = x.sizes[axis]
+        if size == 0 or (isinstance(size, Lengths) and size.has_zero()):
+            return True
+    return False
 
 
 def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
