@@ -212,7 +212,7 @@ def test_what_is_reported_of_any_two_dtypes(name):
     function = getattr(operator, name)
     columns = [ab.collate([x]) for x in _NUMBERS]
     for (x, of_x), (y, of_y) in itertools.product(zip(_NUMBERS, columns, strict=True), repeat=2):
-        beyond = type(y) is float and isinstance(x, np.inexact) and abs(y) > np.finfo(x.dtype).max
+        beyond = type(y) is float and isinstance(x, np.inexact) and abs(y) > float(np.finfo(x.dtype).max)
         infinite = name == "pow" and (np.isinf(y) or beyond)  # of which NumPy's ufunc reports overflow for large x
         if (name == "pow" and type(x) is type(y) is int) or infinite:
             continue
