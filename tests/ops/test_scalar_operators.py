@@ -212,14 +212,14 @@ def test_what_is_reported_of_any_two_dtypes(name):
     function = getattr(operator, name)
     columns = [ab.collate([x]) for x in _NUMBERS]
     for (x, of_x), (y, of_y) in itertools.product(zip(_NUMBERS, columns, strict=True), repeat=2):
-        beyond = type(y) is float and isinstance(x, np.inexact) and abs(y) > float(np.finfo(x.dtype).max)
-        infinite = name == "pow" and (np.isinf(y) or beyond)  # of which NumPy's ufunc reports overflow for large x
+        infinite = name == "pow" and np.isinf(y)  # of which NumPy's ufunc reports overflow for large x
         if (name == "pow" and type(x) is type(y) is int) or infinite:
             continue
         expected = reports(function, x, y)
         for operands in ((of_x, of_y), (of_x, y), (x, of_y)):
             found = reports(function, *operands)
-            assert found in (expected, NeedsLoop), (name, x, y, type(operands[0]), type(operands[1]))
+            fewer = expected - {"overflow"} if name == "pow" and type(expected) is set else expected  # of a cast
+            assert found in (expected, fewer, NeedsLoop), (name, x, y, type(operands[0]), type(operands[1]))
 
 
 def of_shared_integers(x, w):
