@@ -187,6 +187,10 @@ def _division(out: np.ndarray, x: Any, y: Any) -> np.ndarray:
 
 def _infinity_or_root(out: np.ndarray, x: Any, y: Any) -> np.ndarray:
     infinite = ~np.isfinite(out)
+    with np.errstate(all="ignore"):
+        for each in (x, y):
+            if type(each) is float:  # the ufunc's dtype may not hold it
+                infinite = infinite | np.isinf(np.asarray(each, out.dtype))
     if type(y) in (int, float) and y != 0.5:
         return infinite
     return infinite | (np.equal(y, 0.5) & (np.equal(x, 0) | np.equal(x, -np.inf)))

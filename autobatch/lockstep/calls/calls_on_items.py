@@ -19,27 +19,15 @@ def _reduced(function, items, first=_NONE):
     return out
 
 
-def _largest(items, key, default=_NONE):
-    out, most, count = default, default, 0
+def _extreme(is_better, items, key, default=_NONE):
+    out, best, count = default, default, 0
     for item in items:
         value = key(item)
-        if count == 0 or value > most:
-            out, most = item, value
+        if count == 0 or is_better(value, best):
+            out, best = item, value
         count += 1
     if count == 0 and default is _NONE:
-        raise ValueError("max() of no items")
-    return out
-
-
-def _smallest(items, key, default=_NONE):
-    out, least, count = default, default, 0
-    for item in items:
-        value = key(item)
-        if count == 0 or value < least:
-            out, least = item, value
-        count += 1
-    if count == 0 and default is _NONE:
-        raise ValueError("min() of no items")
+        raise ValueError("max() or min() of no items")
     return out
 
 
@@ -74,7 +62,8 @@ def source_of(
     if kwargs.get("key") is None:
         return None
     default = (kwargs["default"],) if "default" in kwargs else ()
-    return (_largest if f is max else _smallest), (args[0] if len(args) == 1 else args, kwargs["key"], *default)
+    is_better = operator.gt if f is max else operator.lt
+    return _extreme, (is_better, args[0] if len(args) == 1 else args, kwargs["key"], *default)
 
 
 def eager(f: Any) -> Any:
