@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
+from autobatch.blocks.launch import Form
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op
 from autobatch.lazy.launching import Stats
@@ -118,7 +119,8 @@ def _filled(x: Batched) -> int:
 
 @contextlib.contextmanager
 def counting() -> Iterator[Counts]:
-    """Count what is launched: every op's batching rule and vjp is wrapped meanwhile, and the trace's own count read."""
+    """Count what is launched: every op's batching rule and vjp and every compiled block is wrapped meanwhile, and the
+    trace's own count read."""
     counts = Counts()
     depth = [0]  # a rule that calls another's is one launch
 
@@ -141,7 +143,11 @@ def counting() -> Iterator[Counts]:
 
         return counted
 
-    launched = Stats.launched
+    def counted_block(form: Form, operands: Sequence[Any]) -> tuple[Any, ...]:
+        counts.groups.append(max([len(x) for x in operands if getattr(x, "ndim", 0)], default=1))
+        return forward(form, operands)
+
+    launched, forward = Stats.launched, Form.forward
 
     def counted_launch(stats: Stats, name: str, signature: str, calls: int, *rest: Any) -> None:
         counts.lazy_groups.append(calls)
@@ -153,9 +159,10 @@ def counting() -> Iterator[Counts]:
             op.rule = rule and wrapped_rule(rule)
             op.vjp = vjp and wrapped_vjp(vjp)
         Stats.launched = counted_launch  # type: ignore[method-assign,assignment]
+        Form.forward = counted_block  # type: ignore[method-assign]
         yield counts
     finally:
-        Stats.launched = launched  # type: ignore[method-assign]
+        Stats.launched, Form.forward = launched, forward  # type: ignore[method-assign]
         for op, rule, vjp in ops:
             op.rule, op.vjp = rule, vjp
 

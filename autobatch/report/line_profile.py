@@ -366,6 +366,8 @@ def _block(profile: LineProfile, frame: FrameType) -> Any:
     place = (body.co_filename, min(lines))
 
     def then(results: object, seconds: float, now: float) -> None:
+        if results is None:  # its statements run one by one
+            return
         figures = profile.figures_of(place)
         figures.last = max(figures.last, *lines)
         _add_results(profile, figures, results, frame.f_locals["region"].count)

@@ -130,7 +130,9 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
         if ufunc.identity is None and "initial" not in params:
             message = f"zero-size array to reduction operation {ufunc.__name__} which has no identity"
             check_not_empty(x, axes, message)
-            if 0 in x.data.shape and 0 in [x.data.shape[1 + axis] for axis in axes]:  # only examples with empty results remain
+            if 0 in x.data.shape and 0 in [
+                x.data.shape[1 + axis] for axis in axes
+            ]:  # only examples with empty results remain
                 down["initial"] = filler(dtype)
         value = filler(dtype)
         if Lengths not in map(type, sizes):  # no padding remains that could cause a warning
