@@ -34,7 +34,7 @@ SETTLING, STEPS = 60, 30
 SIZES = (16, 64)
 CURVE = (4, 16, 64, 256)
 ROOT = Path(__file__).resolve().parent.parent
-SHOWN = ("bag", "recurrent", "tagger", "encoder", "interest", "trees", "parser")  # in README.md, which is short
+SHOWN = ("bag", "recurrent", "tagger", "encoder", "trees", "parser")  # in README.md, which is short
 MARKERS = ("<!-- first form -->\n", "<!-- end of first form -->\n")
 PICTURE = ROOT / "docs" / "assets" / "first_form.svg"
 

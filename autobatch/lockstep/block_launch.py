@@ -23,6 +23,7 @@ from autobatch.core.abstract_eval import SHORTEST, WEAK, Affine, aval_of, is_non
 from autobatch.core.batched import Lengths, Size, same_size
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
+from autobatch.lockstep.lanes.region import Prefix
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
 from autobatch.ops.rules.padding import to_width
 from autobatch.program.scopes import Guard
@@ -84,7 +85,9 @@ def _known_size(size: Any, lengths: Mapping[str, Lengths]) -> Any:
     own = lengths[name]
     if factor == 1 and not size.number:
         return own
-    return own.derived.setdefault(size, Lengths(size.at({name: own.values})))
+    if size not in own.derived:
+        own.derived[size] = Lengths(size.at({name: own.values}))
+    return own.derived[size]
 
 
 def as_batch(
@@ -272,14 +275,12 @@ class BlockRun:
     """A block in one lock-step call: its current program, and the operands that the program accepts."""
 
     __slots__ = (
-        "batches", "constants", "failures", "fixed", "numbers", "operands", "outputs", "program", "repeats", "rows",
-        "site",
+        "batches", "constants", "failures", "fixed", "numbers", "operands", "outputs", "program", "rows", "site",
     )  # fmt: skip
 
     def __init__(self, site: LaneBlock) -> None:
         self.site = site
         self.failures = 0
-        self.repeats = False
         self.program: Program | None = None
 
     def suits(self, values: Sequence[Any], region: Any) -> bool:
@@ -323,9 +324,8 @@ class BlockRun:
         count = len(static)
         own = [region.narrow(x) if type(x) is MaskedBatch and x.is_ragged else x for x in values[:count]]
         values = [*own, *values[count:]]
-        repeats, self.repeats = self.repeats, True
-        if not repeats and any(type(x) is MaskedBatch and type(x.data) is Unpadded for x in own):
-            return None  # only in a loop is it faster to pad them, once for all steps
+        if type(region) is not Prefix and any(type(x) is MaskedBatch and type(x.data) is Unpadded for x in own):
+            return None  # only in a loop over items is it faster to pad them, once for all steps
         kinds = [input_signature(value, constant, lengths) for value, constant in zip(values, static)]  # noqa: B905
         kinds += [
             input_signature(value, type(value) in _CONSTANT_LEAVES, lengths) or _NOT_READ
