@@ -168,7 +168,7 @@ def table(rows: Sequence[Row], shown: Collection[str] = MODELS) -> str:
         mean = statistics.geometric_mean(row.gain for row in rows if row.examples == n)
         lines += [
             "",
-            f"For {n} examples, the time by hand is {mean:.2f} of ours (geometric mean of {len(by_model)} models).",
+            f"For {n} examples, the time by hand is {mean:.2f} of ours (geometric mean, {len(by_model)} models).",
         ]
     return "\n".join([*lines, ""])
 

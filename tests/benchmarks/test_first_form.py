@@ -19,4 +19,4 @@ def test_the_table_names_the_best_peer_and_says_where_it_is_faster():
     rows = [Row("recurrent", 16, 64, seconds), Row("recurrent", 64, 64, seconds | {"torch packed": 8e-3})]
     text = first_form.table(rows)
     assert "| recurrent classifier | 2 | 30 | 1 torch packed (0.50) | 2 | 30 | 1.5 torch padded (0.75) |" in text
-    assert "For 16 examples, the time by hand is 0.50 of ours (geometric mean of 1 models)." in text
+    assert "For 16 examples, the time by hand is 0.50 of ours (geometric mean, 1 models)." in text
