@@ -159,7 +159,7 @@ def counting() -> Iterator[Counts]:
             op.rule = rule and wrapped_rule(rule)
             op.vjp = vjp and wrapped_vjp(vjp)
         Stats.launched = counted_launch  # type: ignore[method-assign,assignment]
-        Form.forward = counted_block  # type: ignore[method-assign]
+        Form.forward = counted_block  # type: ignore[method-assign,assignment]
         yield counts
     finally:
         Stats.launched, Form.forward = launched, forward  # type: ignore[method-assign]
