@@ -77,6 +77,11 @@ def binds(nodes: nf.Node | Sequence[nf.Node]) -> nf.Names:
     return nf.Names(found)
 
 
+def all_names(function: nf.Closure) -> nf.Names:
+    """The names of a function's variables, and of those of all functions in it."""
+    return nf.Names().union(*[binds(each.body).union(each.parameters.names) for each in nf.closures(function)])
+
+
 def captured(function: nf.Closure) -> nf.Names:
     """Names that functions and classes made in this function use, and so may read at any time."""
     found: set[str] = set()

@@ -184,7 +184,8 @@ class Sugar(Value):
     """Statements that are one expression of Python; only in a program that is folded (`program.folding`).
 
     `how`: `if` of test, body and orelse; `and`, `or` of the parts; `compare` of values with operators between them;
-    `list`, `set`, `generator` of the element, `dict` of key and value, with `loops`.
+    `list`, `set`, `generator` of the element, `dict` of key and value, with `loops`; `keep` of a name and the value
+    that it is bound to, as by `:=`.
     """
 
     how: str
@@ -515,6 +516,11 @@ def stays(node: Value) -> bool:
     """True if a value cannot be moved into another function: it yields, awaits or binds names."""
     parts = walk(node)
     return any(isinstance(each, Yield) or (isinstance(each, Opaque) and binds(each.syntax)) for each in parts)
+
+
+def is_lambda(function: Closure) -> bool:
+    """True for a function that is one expression; any other is the whole value of a `Bind`."""
+    return function.name == "<lambda>" and len(function.body) == 1 and isinstance(function.body[0], Return)
 
 
 def is_tuple(node: Value) -> bool:

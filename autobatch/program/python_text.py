@@ -89,7 +89,7 @@ class Writer:
                 target=str() as name, value=nf.Call(function=nf.Operator(symbol=symbol), args=[nf.Name(id=read), more])
             ) if symbol in _UPDATES and read == name:
                 made = ast.AugAssign(self.target(name, node), _UPDATES[symbol](), self.value(more))  # type: ignore[arg-type]
-            case nf.Bind(target=str() as name, value=nf.Closure() as function) if not _is_lambda(function):
+            case nf.Bind(target=str() as name, value=nf.Closure() as function) if not nf.is_lambda(function):
                 return [self.definition(function, name)]
             case nf.Bind(target=None, value=made_value):
                 assert made_value is not None
@@ -234,6 +234,10 @@ class Writer:
                 return ast.IfExp(*parts)
             case "and" | "or":
                 return ast.BoolOp(ast.And() if node.how == "and" else ast.Or(), parts)
+            case "keep":
+                name = node.parts[0]
+                assert isinstance(name, nf.Name)
+                return ast.NamedExpr(self.target(name.id, name), parts[1])  # type: ignore[arg-type]
             case "compare":
                 symbols = [each.symbol for each in node.parts if isinstance(each, nf.Operator)]
                 compared: Any = [(_BINARY.get(symbol) or _COMPARED[symbol])() for symbol in symbols]
@@ -312,11 +316,6 @@ def executed(function: nf.Closure, filename: str, globals_: dict[str, Any]) -> C
     module = located(ast.Module([Writer().definition(function)], []))
     exec(compile(module, filename, "exec", dont_inherit=True), globals_, space)
     return space[function.name]
-
-
-def _is_lambda(function: nf.Closure) -> bool:
-    """True for a function that is one expression; any other is the whole value of a `Bind`."""
-    return function.name == "<lambda>" and len(function.body) == 1 and isinstance(function.body[0], nf.Return)
 
 
 def _at(syntax: Any, node: nf.Node) -> Any:

@@ -14,6 +14,7 @@ defaults. A function without source, or with nothing to gain, is left unchanged.
 """
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -34,12 +35,12 @@ from autobatch.lazy.trace import plain_parts
 from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.folding import folded
-from autobatch.program.liveness import annotate
+from autobatch.program.liveness import all_names, annotate
 from autobatch.program.python_text import Writer, source_of
-from autobatch.program.quote import calling, statements
+from autobatch.program.quote import calling
 from autobatch.program.scopes import Scope
 from autobatch.program.source import compiled, inner_codes, normal_form, remember
-from autobatch.rewrite.callees import FRAME_NAME_READERS, Calls, Forms, Marks, function_of, helper
+from autobatch.rewrite.callees import FRAME_NAME_READERS, Calls, Forms, function_of, helper
 from autobatch.rewrite.taped_forms import CELLS, mark
 
 _GENERATOR = 0x20
@@ -51,12 +52,13 @@ _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronou
 class _BlockForm:
     """Block form of one function; `code` is None if the function stays unchanged. `blocks`: {recorder name: Block}."""
 
-    __slots__ = ("blocks", "cells", "code", "globals", "origin", "tree")
+    __slots__ = ("blocks", "cells", "code", "form", "globals", "origin", "tree")
 
     def __init__(self, origin: CodeType, globals_: dict[str, Any]) -> None:
         self.origin = origin  # kept with the globals so that their ids, which are the cache key, stay valid
         self.globals = globals_
         self.code: CodeType | None = None
+        self.form: nf.Closure | None = None
         self.tree: Any = None  # its syntax
         self.blocks: dict[str, Block] = {}
         self.cells: dict[str, CellType] = {**block_form.cells, _ITEM: CellType(shared_item), **CELLS}
@@ -177,11 +179,13 @@ def _make(function: FunctionType) -> _BlockForm:
         form = split_off_arrays(form, scope)
         annotate(form)
         make = functools.partial(_block, made, code.co_filename)
-        made.tree = Blocks(scope, marks, make, _numbers_after(form)).definition(form)
-        if not marks.is_changed and not marks.items:
+        made.form = Blocks(scope, make, _numbers_after(form)).function(form)
+        scope = scope.with_names(*[around | all_names(normal_form(function))] * 3)
+        tree = made.tree = Calls(scope, marks).definition(made.form)
+        if not made.blocks and not marks.is_changed and not marks.items:
             return made
         items = {id(each) for each in marks.items}
-        new = compiled(calling(_ITEM, made.tree, items) if items else made.tree, code, made.cells)
+        new = compiled(calling(_ITEM, tree, items) if items else tree, code, made.cells)
     except (Unsupported, SyntaxError, RecursionError):
         return made
     remember(new, code)
@@ -230,16 +234,17 @@ def _block(made: _BlockForm, filename: str, form: BlockForm, body: list[nf.State
 Make = Callable[[BlockForm, list[nf.Statement], nf.Node], str]
 
 
-class Blocks(Calls):
-    """Writes a function, whose liveness must already be annotated, with its blocks as calls of their recorders.
+class Blocks:
+    """Makes a function whose blocks are calls of their recorders, of one whose liveness is annotated.
 
     Args:
+        scope: the meaning of the names around it.
         make: creates a block from its form, body and position; returns its recorder's name in the rewritten code.
         numbers: the numbers of new names.
     """
 
-    def __init__(self, scope: Scope, marks: Marks, make: Make, numbers: Iterator[int]) -> None:
-        super().__init__(scope, marks)
+    def __init__(self, scope: Scope, make: Make, numbers: Iterator[int]) -> None:
+        self.scope = scope
         self.make = make
         self.numbers = numbers
         self.temporaries: nf.Names = frozenset()
@@ -276,90 +281,89 @@ class Blocks(Calls):
         finally:
             self.scope, self.sure = outer
 
-    def definition(self, function: nf.Closure, name: str = "") -> Any:
-        """The definition of a function."""
-        inner = Blocks(self.scope, self.marks, self.make, self.numbers)
+    def function(self, function: nf.Closure) -> nf.Closure:
+        """A function in which blocks are called."""
+        inner = Blocks(self.scope, self.make, self.numbers)
+        if nf.is_lambda(function):
+            names = nf.Names(function.parameters.names)
+            local = self.scope.local | names
+            with inner.within(self.scope.with_names(local, local, self.scope.local), names):
+                return nf.with_bodies(function, lambda body: [nf.with_values(each, inner.value) for each in body])
         inner.scope, inner.assignable = scope_in(function, self.scope)
-        return super(Blocks, inner).definition(function, name)
+        return nf.with_bodies(function, inner.statements)
 
-    def arguments(self, parameters: Any, at: nf.Node) -> Any:
-        """The parameters of a function; their defaults are evaluated where it is made."""
-        return Writer().arguments(parameters, at)
-
-    def statements(self, body: Sequence[nf.Statement]) -> list[Any]:
-        """Statements, of which some are blocks; `pass` if there are none."""
-        out: list[Any] = []
+    def statements(self, body: Sequence[nf.Statement]) -> list[nf.Statement]:
+        """Statements, of which some are blocks."""
+        out: list[nf.Statement] = []
         at = 0
         while at < len(body):
             block = longest_block(body[at:], self.form, self.assignable)
-            out += self.emitted(block) if block is not None else self.statement(body[at])
+            out += self.called(block) if block is not None else [self.statement(body[at])]
             at += block.length if block is not None else 1
-        return out or super().statements([])
+        return out
 
-    def emitted(self, block: FoundBlock) -> list[Any]:
+    def called(self, block: FoundBlock) -> list[nf.Statement]:
+        """The statements that call a block's recorder."""
         form, first, last = block.form, block.statements[0], block.statements[-1]
-        where = nf.Node(nf.Place(first.at.line, first.at.column, last.at.end_line, last.at.end_column))
-        name = self.make(form, block.returning_body(), where)
-        result = self.fresh()
+        at = nf.Place(first.at.line, first.at.column, last.at.end_line, last.at.end_column)
+        name = self.make(form, block.returning_body(), nf.Node(at))
+        result = nf.Name(first.at, self.fresh())
         with self.within(self.scope, first.bound_before):
             call = self.recorder(name, form, first)
         again = block.fallback()
         with self.in_fallback(form, lists=block.length > 1):
             if form.goes_through:
-                at = block.lists_from
-                parts = [part for part in (again[:at], again[at : at + 1], again[at + 1 :]) if part]
+                at_lists = block.lists_from
+                parts = [
+                    part for part in (again[:at_lists], again[at_lists : at_lists + 1], again[at_lists + 1 :]) if part
+                ]
                 fallback = [line for part in parts for line in self.statements(part)]
             else:
                 fallback = [line for each in again for line in self._smaller(each, block.length)]
         target: nf.Target = block.outputs[0] if len(block.outputs) == 1 else nf.Unpack(first.at, list(block.outputs))
-        then = Writer().statement(nf.Bind(first.at, target, nf.Name(first.at, result)))
+        then: list[nf.Statement] = [nf.Bind(first.at, target, result)]
         if block.returned is not None:
             with self.within(self.scope, last.bound_before):
-                value = self.placed(super().syntax_of(block.returned), block.returned)
-            then += statements("return VALUE", self.target("_", last), VALUE=value)
-        return statements(
-            "RESULT = CALL\nif RESULT is None:\n    FALLBACK\nelse:\n    THEN",
-            self.target("_", first), RESULT=result, CALL=call, FALLBACK=fallback, THEN=then,
-        )  # fmt: skip
+                then.append(nf.Return(last.at, nf.with_values(block.returned, self.value)))
+        return [nf.Bind(first.at, result.id, call), nf.Branch(first.at, _is(result, "is"), fallback, then)]
 
-    def recorder(self, name: str, form: BlockForm, at: nf.Node) -> Any:
+    def recorder(self, name: str, form: BlockForm, at: nf.Node) -> nf.Call:
         """A call of a recorder."""
-        call = self.changed(f"{name}()", at)
-        for temporary, value in form.slots()[0]:
-            made = self.value(value) if temporary else super().syntax_of(value)
-            made = self.placed(made, value)
-            call.args.append(self.changed("(NAME := VALUE)", value, NAME=temporary, VALUE=made) if temporary else made)
-        return call
+        args = [self.value(value) if temporary else value for temporary, value in form.slots()[0]]
+        names = [temporary for temporary, _ in form.slots()[0]]
+        kept = [_kept(name, value) if name else value for name, value in zip(names, args, strict=True)]
+        return nf.Call(at.at, nf.Name(at.at, name), kept)
 
-    def _smaller(self, statement: nf.Statement, length: int) -> list[Any]:
+    def _smaller(self, statement: nf.Statement, length: int) -> list[nf.Statement]:
         if length > 1:
             block = FoundBlock([statement], self.form, self.assignable)
             if block.is_possible and block.is_worthwhile:
-                return self.emitted(block)
+                return self.called(block)
         value = getattr(statement, "value", None)
-        if length > 1 or (value is not None and nf.is_tuple(value)):
-            return self.statement(statement)
-        return self.calls().statement(statement)
+        return [self.statement(statement) if length > 1 or (value is not None and nf.is_tuple(value)) else statement]
 
-    def calls(self) -> Calls:
-        """Writes without blocks."""
-        return Calls(self.scope, self.marks)
-
-    def statement(self, node: nf.Statement) -> list[Any]:
-        """Write a statement that is not part of a block."""
+    def statement(self, node: nf.Statement) -> Any:
+        """A statement that is not part of a block."""
         with self.within(self.scope, node.bound_before):
-            return super().statement(node)
-
-    def place_of(self, node: nf.Write, ctx: Any) -> Any:
-        """The place that a statement writes to."""
-        return self.calls().place_of(node, ctx)
+            match node:
+                case (
+                    nf.Bind(value=nf.Call(args=[read, more]) as update)
+                    | nf.Write(value=nf.Call(args=[read, more]) as update)
+                ) if update.symbol in nf.UPDATES:
+                    return dataclasses.replace(node, value=dataclasses.replace(update, args=[read, self.value(more)]))
+                case nf.Write(value=nf.Value() as value):
+                    return dataclasses.replace(node, value=self.value(value))
+                case nf.Write():
+                    return node
+            made = nf.with_values(node, self.value)
+            return nf.with_bodies(made, self.statements) if isinstance(node, nf.Inner) else made
 
     def value(self, node: nf.Value) -> Any:
         """A value: as one block if possible, else part by part."""
         made = self._block(node) if is_computed(node) else None
-        return super().value(node) if made is None else made
+        return self.by_parts(node) if made is None else made
 
-    def _block(self, node: nf.Value) -> Any:
+    def _block(self, node: nf.Value) -> nf.Value | None:
         form = self.form(self.sure)
         try:
             body: list[nf.Statement] = [nf.Return(node.at, form.build(node))]
@@ -368,31 +372,29 @@ class Blocks(Calls):
         if form.count < LEAST:
             return None
         call = self.recorder(self.make(form, body, node), form, node)
-        result = self.fresh()
+        result = nf.Name(node.at, self.fresh())
         fallback = nf.substituted(node, form.replaced)
         if form.goes_through:
             with self.in_fallback(form):
-                otherwise = self.value(fallback)
-        else:
-            otherwise = self.calls().value(fallback)
-        return self.changed("R if (R := CALL) is not None else FALLBACK", node, R=result, CALL=call, FALLBACK=otherwise)
+                fallback = self.value(fallback)
+        return nf.Sugar(node.at, "if", [_is(_kept(result.id, call), "is not"), result, fallback])
 
-    def syntax_of(self, node: nf.Value) -> Any:
+    def by_parts(self, node: nf.Value) -> Any:
         """A value part by part; the iterables of comprehensions without blocks, as Python allows no `:=` there."""
         if isinstance(node, nf.Closure):
-            names = nf.Names(node.parameters.names)
-            inner = Blocks(self.scope, self.marks, self.make, self.numbers)
-            local = self.scope.local | names
-            with inner.within(self.scope.with_names(local, local, self.scope.local), names):
-                return super(Blocks, inner).syntax_of(node)
-        return super().syntax_of(node)
-
-    def sugar(self, node: nf.Sugar) -> Any:
-        """A ternary, a chain or a comprehension."""
-        if not node.loops:
-            return super().sugar(node)
+            return self.function(node)
+        if not isinstance(node, nf.Sugar) or not node.loops:
+            return nf.with_values(node, self.value)
         names = nf.Names(name for each in node.loops for name in nf.target_names(each.target))
         old = self.scope
         with self.within(old.with_names(old.local | names, old.bound | names, old.rebindable), self.sure):
-            parts = [self.value(each) for each in node.parts]
-            return self.comprehension_of(node, parts, self.calls())
+            return dataclasses.replace(node, parts=[self.value(each) for each in node.parts])
+
+
+def _kept(name: str, value: nf.Value) -> nf.Sugar:
+    return nf.Sugar(value.at, "keep", [nf.Name(value.at, name), value])
+
+
+def _is(value: nf.Value, symbol: str) -> nf.Call:
+    """The test whether a block has not run, or has."""
+    return nf.Call(value.at, nf.Operator(value.at, symbol), [value, nf.Constant(value.at, None)])

@@ -21,7 +21,7 @@ from autobatch.lockstep.runtime import NAMES
 from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.folding import folded
-from autobatch.program.liveness import annotate, binds
+from autobatch.program.liveness import all_names, annotate
 from autobatch.program.ownership import Ownership
 from autobatch.program.scopes import Guard, Scope
 from autobatch.program.source import PARSING, compiled, inner_codes, normal_form
@@ -124,10 +124,10 @@ def _convert(function: FunctionType) -> _Converted:
         if code.co_flags & _ASYNCHRONOUS:
             raise Unsupported(f"{function.__qualname__} is a coroutine", instead=FROM_PLAIN_CODE)
         form = folded(normal_form(function), in_lanes=True)
-        around = _names(form).union(code.co_freevars)
+        around = all_names(form).union(code.co_freevars)
         form = _split(form, Scope(function.__globals__, around, around, around, _helper))
         annotate(form)
-        own = _names(form).union(code.co_freevars)
+        own = all_names(form).union(code.co_freevars)
         scope = Scope(function.__globals__, own, own, own, _helper)
         shown = any(is_pause(node) for part in nf.closures(form) for node in nf.walk(part.body))
 
@@ -167,8 +167,3 @@ def _split(function: nf.Closure, scope: Scope) -> nf.Closure:
 
     made = split_off_arrays(function, scope, recorded=False)
     return dataclasses.replace(made, body=every(made.body)) if len(list(nf.closures(made))) > 1 else made
-
-
-def _names(form: nf.Closure) -> nf.Names:
-    """The names of a function and of all functions in it."""
-    return nf.Names().union(*[binds(part.body).union(part.parameters.names) for part in nf.closures(form)])

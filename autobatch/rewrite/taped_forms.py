@@ -32,7 +32,7 @@ from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.effects import Reader, updated, usual_meaning
 from autobatch.program.folding import folded
-from autobatch.program.liveness import binds
+from autobatch.program.liveness import all_names
 from autobatch.program.ownership import Ownership, is_fresh, is_maker, stored_names
 from autobatch.program.scopes import Scope
 from autobatch.program.source import compiled, inner_codes, normal_form, remember
@@ -237,9 +237,7 @@ def _make(function: FunctionType) -> CodeType | None:
         return None
     try:
         form = normal_form(function)
-        names = frozenset(code.co_freevars).union(
-            *[frozenset(each.parameters.names) | binds(each.body) for each in nf.closures(form)]
-        )
+        names = all_names(form).union(code.co_freevars)
         scope = Scope(function.__globals__, names, names, names, lambda function: None)
         marks = mark(form)
         tree = Calls(scope, marks).definition(folded(form))
