@@ -57,7 +57,6 @@ TESTS = {
     "kernels": ["kernels", "tables"],
     "kernels/compiled_code": ["compiled", "kernels"],
     "autodiff": ["ops", "blocks", "tables", "lazy"],
-    "rewrite": ["rewrite", "lockstep", "lazy"],
     "tables": ["tables", "checkpoint"],
     "optim": ["optim", "tables"],
     "api": ["lockstep", "lazy", "testing", "test_bad_input.py"],

@@ -56,17 +56,17 @@ from autobatch.core.diagnostics import warn_fallback, warn_user
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop, OverTime, Reason, Unsupported, forget_example, is_noted, reason_of
+from autobatch.lazy.block_forms import block_form, forget_forms
 from autobatch.lazy.example_map import common_length, examples_in, map_with_stats
 from autobatch.lazy.example_recorder import Recorders
 from autobatch.lazy.fibers import Joining, active_trace
 from autobatch.lazy.launching import Stats
+from autobatch.lazy.recorders.generated_recorders import recorders_of
+from autobatch.lazy.taped_forms import call_form, per_example_form, taped_form
 from autobatch.lockstep.example_columns import ExampleColumns, join, lanes_between, map_batches
 from autobatch.lockstep.lockstep_call import batch_size_error, in_lock_step, run
+from autobatch.lockstep.lockstep_forms import convert
 from autobatch.program.purity import is_pure, only_computes
-from autobatch.rewrite.block_forms import block_form, forget_forms
-from autobatch.rewrite.lockstep_forms import convert
-from autobatch.rewrite.recorders.generated_recorders import recorders_of
-from autobatch.rewrite.taped_forms import call_form, per_example_form, taped_form
 
 _NOTHING = Stats()  # of calls that traced nothing
 NOT_NEEDED = "lock-step supports it"  # the reason that tracing is refused for a batched call

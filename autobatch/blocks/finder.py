@@ -41,12 +41,20 @@ from autobatch.blocks.block_expressions import (
     is_computed,
     is_pure,
 )
+from autobatch.core.diagnostics import is_library
 from autobatch.errors import Unsupported
 from autobatch.program import normal_form as nf
+from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
+from autobatch.program.folding import folded
+from autobatch.program.liveness import annotate, captured, reads
 from autobatch.program.liveness import binds as bound_names
-from autobatch.program.liveness import captured, reads
 from autobatch.program.python_text import executed
 from autobatch.program.scopes import Guard, Scope
+from autobatch.program.source import normal_form
+
+_NO_PLAIN_CODE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, asynchronous generator
+_NUMBERS = (int, float, bool, type(None), str)
+_relied: BoundedDict[tuple[int, int], tuple[types.CodeType, Any, list[Guard] | None]] = BoundedDict(MOST_FUNCTIONS)
 
 MakeForm = Callable[[nf.Names], BlockForm]
 
@@ -77,7 +85,36 @@ def scope_in(function: nf.Closure, outer: Scope) -> tuple[Scope, nf.Names]:
     return outer.with_names((outer.local | own) - declared, around, around | captured(function) | elsewhere), assignable
 
 
-def guards_of_helper(function: nf.Closure, outer: Scope) -> list[Guard] | None:
+def helper(function: Any) -> list[Guard] | None:
+    """The guards of a function that a block may call like an operation; None if a block may not call it."""
+    if hasattr(type(function), "_ab_batch"):
+        function = function.__wrapped__
+    if type(function) is not types.FunctionType or is_library(function.__code__.co_filename):
+        return None
+    code = function.__code__
+    key = id(code), id(function.__globals__)
+    found = _relied.get(key)
+    if found is None:
+        _relied[key] = code, function.__globals__, None  # while this is found, so that a recursive function is refused
+        found = _relied[key] = code, function.__globals__, _relied_on(function)
+    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return found[2] if all(type(value) in _NUMBERS for value in given) else None
+
+
+def _relied_on(function: types.FunctionType) -> list[Guard] | None:
+    code = function.__code__
+    if code.co_freevars or code.co_flags & _NO_PLAIN_CODE:
+        return None
+    try:
+        form = folded(normal_form(function))
+    except Unsupported:
+        return None
+    annotate(form)
+    none = nf.Names()
+    return _guards_of_helper(form, Scope(function.__globals__, none, none, none, helper))
+
+
+def _guards_of_helper(function: nf.Closure, outer: Scope) -> list[Guard] | None:
     """The guards of a function that only computes with its parameters; None for any other function."""
     given = function.parameters
     if given.rest or given.named_rest or not function.body or not isinstance(function.body[-1], nf.Return):

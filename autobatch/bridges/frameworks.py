@@ -17,7 +17,7 @@ from autobatch.autodiff.grad import value_and_grad
 from autobatch.core.pytree import PLAIN, leaves
 from autobatch.core.snapshot import cell_value
 from autobatch.errors import OptionError, UnsupportedError
-from autobatch.rewrite.taped_forms import per_example_form
+from autobatch.lazy.taped_forms import per_example_form
 
 # From a list of float arrays to (any value for the caller, the float leaves that are contracted with weights).
 Run = Callable[[list[Any]], tuple[Any, list[Any]]]

@@ -16,7 +16,6 @@ Arrays that `np.asarray` gives out of the trace are read-only while values may s
 refuses a write for that reason, the loop runs.
 """
 
-import ast
 import collections
 import contextlib
 import copyreg
@@ -44,10 +43,11 @@ from autobatch.facts.call_effects import may_act, reads_values
 from autobatch.facts.python_functions import ACTING_MODULES, FRAME_READERS, PAUSES
 from autobatch.facts.types import COMPARISON_METHODS, GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
+from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS
 from autobatch.program.purity import ANY, may_change, meaning_of
-from autobatch.program.scopes import is_dotted, path_of
-from autobatch.program.source import find, inner_codes
+from autobatch.program.scopes import is_dotted
+from autobatch.program.source import find, inner_codes, normal_form
 
 _MOST_CHECKED = 20_000  # objects in examples
 _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
@@ -420,8 +420,9 @@ def _dropped_calls(function: FunctionType) -> Sequence[tuple[str, Any]]:
     if known is None:
         known = []
         with contextlib.suppress(Unsupported):
-            calls = [each.value for each in ast.walk(find(function).node) if isinstance(each, ast.Expr)]
-            paths = [path_of(call.func) for call in calls if isinstance(call, ast.Call)]
+            nodes = [node for each in nf.closures(normal_form(function)) for node in nf.walk(each.body)]
+            calls = [node.value for node in nodes if isinstance(node, nf.Bind) and node.target is None]
+            paths = [nf.path_of(call.function) for call in calls if isinstance(call, nf.Call)]
             local = {name for each in inner_codes(code) for name in each.co_varnames}
             known = [path for path in paths if path is not None and is_dotted(path[1]) and path[0] not in local]
         _dropped[code] = known

@@ -310,6 +310,34 @@ def _comprehension(body: list[nf.Statement], fills: str, how: str, first: nf.Val
     return None
 
 
+def unfolded(node: nf.Sugar, name: str, how: str = "") -> nf.Loop:
+    """The loop that a comprehension is; `name`: of the list or dict that it fills.
+
+    Args:
+        how: `any`, `all` or `next`, of a generator of one loop: the loop ends when it has found the name's value.
+    """
+    at, filled = node.at, nf.Name(node.at, name)
+    body: list[nf.Statement]
+    if node.how == "dict":
+        key = nf.Name(at, f"{name}_key")
+        body = [nf.Bind(at, key.id, node.parts[0]), nf.Write(at, filled, key, node.parts[1])]
+    elif how:
+        (part,) = node.parts
+        body = [nf.Bind(at, name, part if how == "next" else nf.Constant(at, how == "any")), nf.Jump(at, "break")]
+        if how != "next":
+            test = part if how == "any" else nf.Call(at, nf.Operator(at, "not"), [part])
+            body = [nf.Branch(at, test, body, [])]
+    else:
+        body = [nf.Bind(at, None, nf.Call(at, nf.Read(at, filled, "append"), list(node.parts)))]
+    for each in reversed(node.loops):
+        for test in reversed(each.tests):
+            body = [nf.Branch(test.at, test, body, [])]
+        body = [nf.Loop(each.at, each.target, each.over, body, [], fills=name)]
+    (loop,) = body
+    assert isinstance(loop, nf.Loop)
+    return loop
+
+
 def _is_expression(value: nf.Value, in_lanes: bool) -> bool:
     """True if a value can stand inside an expression."""
     if isinstance(value, nf.Closure):

@@ -1,7 +1,6 @@
 """Quoting: generated code is a template of Python source with holes, located at the node that it replaces."""
 
 import ast
-import copy
 import functools
 import threading
 from typing import Any, TypeVar
@@ -80,22 +79,3 @@ def located(tree: Node) -> Node:
                     setattr(node, name, value)
         stack += [(child, line, column) for child in ast.iter_child_nodes(node)]
     return tree
-
-
-def calling(function: str, node: Any, items: set[int]) -> Any:
-    """A piece of syntax in which some items `x[i]`, given by their ids, are calls `function(x, i)`."""
-    changed: dict[str, Any] = {}
-    for field, value in vars(node).items():
-        if isinstance(value, ast.AST):
-            new: Any = calling(function, value, items)
-            if new is not value:
-                changed[field] = new
-        elif type(value) is list:
-            new = [calling(function, each, items) if isinstance(each, ast.AST) else each for each in value]
-            if any(a is not b for a, b in zip(new, value, strict=True)):
-                changed[field] = new
-    is_item = id(node) in items
-    if changed:
-        node = copy.copy(node)
-        vars(node).update(changed)
-    return expression("F(B, I)", node, F=function, B=node.value, I=node.slice) if is_item else node

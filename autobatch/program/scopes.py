@@ -7,7 +7,6 @@ import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _NAMED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
@@ -68,48 +67,12 @@ def target_names(target: ast.AST) -> set[str]:
     return {node.id for node in ast.walk(target) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
 
 
-def captured(function: ast.AST) -> set[str]:
-    """Names that nested functions and classes of this function use, and so may read at any time."""
-    out: set[str] = set()
-    for node in local_nodes(getattr(function, "body", [])):
-        if isinstance(node, _SCOPES):
-            out |= _free(node)
-    return out
-
-
-def _free(scope: ast.AST) -> set[str]:
-    """Names that a nested scope uses but does not bind itself."""
-    if isinstance(scope, ast.ClassDef):
-        return {node.id for node in ast.walk(scope) if isinstance(node, ast.Name)}
-    assert isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-    nodes = list(local_nodes(scope.body))
-    used = {node.id for node in nodes if isinstance(node, ast.Name)} | captured(scope)
-    outer = {name for node in nodes if isinstance(node, ast.Nonlocal) for name in node.names}
-    return used - ((parameters(scope) | bound_names(scope.body)) - outer)
-
-
 def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> set[str]:
     """The names of all its parameters."""
     args = function.args
     every = [*args.posonlyargs, *args.args, *args.kwonlyargs]
     every += [arg for arg in (args.vararg, args.kwarg) if arg is not None]
     return {arg.arg for arg in every}
-
-
-def path_of(node: ast.expr) -> tuple[str, tuple[tuple[str, Any], ...]] | None:
-    """(name, steps) of a name followed by attributes and constant str or int keys; None for anything else."""
-    steps: list[tuple[str, Any]] = []
-    while not isinstance(node, ast.Name):
-        match node:
-            case ast.Attribute(value=base, attr=name):
-                steps.append(("attr", name))
-                node = base
-            case ast.Subscript(value=base, slice=ast.Constant(value=key)) if type(key) in (str, int):
-                steps.append(("key", key))
-                node = base
-            case _:
-                return None
-    return node.id, tuple(reversed(steps))
 
 
 def is_dotted(steps: Any) -> bool:

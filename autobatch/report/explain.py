@@ -25,12 +25,12 @@ from autobatch.core.snapshot import Snapshot
 from autobatch.errors import Reason, UnsupportedError
 from autobatch.lazy.example_state import shows_order
 from autobatch.lazy.launching import Stats
+from autobatch.lockstep.lockstep_forms import block_lines
 from autobatch.program.purity import may_change
 from autobatch.report.advice import Facts, advice, general_advice, mended, overhead
 from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
 from autobatch.report.report import Forced, Launch, Line, Report
 from autobatch.report.source_lines import Section, source_of
-from autobatch.rewrite.lockstep_forms import block_lines
 
 _PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # nested code, shown with its function
 _WORTH = 0.04  # share of the time from which on a line gets advice

@@ -34,11 +34,11 @@ from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
 from autobatch.core.diagnostics import is_library, is_library_file
 from autobatch.core.op import Op
 from autobatch.core.pytree import leaves
-from autobatch.lazy import launching
+from autobatch.lazy import block_forms, launching, taped_forms
 from autobatch.lazy.fibers import Fibers, active_trace
+from autobatch.lockstep import lockstep_forms
 from autobatch.lockstep.block_launch import BlockRun
 from autobatch.program.source import written_lines
-from autobatch.rewrite import block_forms, lockstep_forms, taped_forms
 
 Place = tuple[str, int]
 """(file, line)."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from autobatch.core.formatting import wrapped
 from autobatch.errors import NeedsLoop, Reason, UnsupportedError
+from autobatch.lazy.block_forms import block_source
+from autobatch.lockstep.lockstep_forms import block_lines
+from autobatch.lockstep.lockstep_forms import source as lock_step_source
 from autobatch.report.source_lines import Source, source_of
-from autobatch.rewrite.block_forms import block_source
-from autobatch.rewrite.lockstep_forms import block_lines
-from autobatch.rewrite.lockstep_forms import source as lock_step_source
 
 
 def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: bool = False) -> str:
@@ -23,7 +23,7 @@ def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: boo
 
     Args:
         function: the function, decorated with `ab.batch` or not, or an object with a method `__call__`.
-        rewritten: the code that runs in lock-step instead, to read: what it calls is named as in `autobatch.rewrite`
+        rewritten: the code that runs in lock-step instead, to read: what it calls is named as in `lockstep/runtime.py`
             and its runtime. A condition is an object that gives each of its branches the examples that take it; what
             they bind is joined at its end.
         blocks: the code that `ab.map` runs instead, in which each straight-line run of array expressions is one call of

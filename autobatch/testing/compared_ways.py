@@ -30,8 +30,8 @@ from autobatch.core.current_region import Example, example
 from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.pytree import flatten, unflatten
 from autobatch.errors import Reason, Unsupported, reason_of
-from autobatch.rewrite.recorders.generated_recorders import why_not_recorded
-from autobatch.rewrite.taped_forms import per_example_form
+from autobatch.lazy.recorders.generated_recorders import why_not_recorded
+from autobatch.lazy.taped_forms import per_example_form
 
 
 class UnfitError(Exception):  # not `Unsupported`, which no mode may raise for a user's function

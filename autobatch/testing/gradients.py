@@ -17,7 +17,7 @@ from autobatch.core import parameter_trees
 from autobatch.core.config import seeded
 from autobatch.core.pytree import leaves, map_tree, unflatten
 from autobatch.errors import OptionError
-from autobatch.rewrite.taped_forms import per_example_form
+from autobatch.lazy.taped_forms import per_example_form
 from autobatch.tables.table import EmbeddingTable
 from autobatch.testing.compared_ways import PackedArguments, ReferenceLoop, Way, fresh, is_float
 

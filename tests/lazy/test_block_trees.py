@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.rewrite.recorders.generated_recorders import forget_recorders
+from autobatch.lazy.recorders.generated_recorders import forget_recorders
 from autobatch.testing.compared_ways import LockStep, OnTheFly
 from autobatch.testing.equivalence import check_equivalence
 from tests.inspect import map_with_stats

@@ -13,7 +13,7 @@ import pytest
 import autobatch as ab
 from autobatch.lazy import launch_on_demand
 from autobatch.lazy.launch_on_demand import OpenSegment
-from autobatch.rewrite.recorders.generated_recorders import forget_recorders
+from autobatch.lazy.recorders.generated_recorders import forget_recorders
 from tests.inspect import map_with_stats
 from tests.law import assert_same, normal
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.rewrite.recorders.generated_recorders import forget_recorders
+from autobatch.lazy.recorders.generated_recorders import forget_recorders
 from tests.inspect import map_with_stats
 from tests.law import assert_same, normal
 from tests.lazy.tree_models import CASES, examples_of, shared_of, weights

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.lockstep import lockstep_forms
 from autobatch.lockstep.emitter import LockStepWriter
 from autobatch.program.normal_form import Bind, Branch, Call, Constant, Name, Sugar
-from autobatch.rewrite import lockstep_forms
 from tests.law import equals_loop
 
 

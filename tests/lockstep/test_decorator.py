@@ -12,7 +12,7 @@ import pytest
 
 from autobatch import MaskedBatch, batch, examples
 from autobatch.errors import FallbackWarning, ShapeError, UnsupportedError
-from autobatch.rewrite import lockstep_forms
+from autobatch.lockstep import lockstep_forms
 from tests.inspect import forget_warnings, watched
 from tests.law import assert_same, batch_of, equals_loop, ragged
 

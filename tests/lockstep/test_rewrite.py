@@ -8,15 +8,15 @@ import traceback
 import numpy as np
 import pytest
 
+import autobatch as ab
 from autobatch import batch, examples
 from autobatch.errors import UnsupportedError
+from autobatch.lockstep.lockstep_forms import convert, source
 from autobatch.program.liveness import annotate
 from autobatch.program.lowering import lowered
 from autobatch.program.normal_form import Loop, walk
 from autobatch.program.quote import expression, statements
 from autobatch.program.source import normal_form
-from autobatch.rewrite.block_forms import block_source
-from autobatch.rewrite.lockstep_forms import convert, source
 from tests.inspect import python_calls
 from tests.law import batch_of, equals_loop, ragged
 
@@ -253,7 +253,7 @@ def test_the_normal_form_stays_as_it_is():
 
     before = repr(normal_form(f))
     source(f)
-    block_source(f)
+    ab.source(f, blocks=True)
     assert repr(normal_form(f)) == before
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autobatch import batch
-from autobatch.rewrite.lockstep_forms import convert, source
+from autobatch.lockstep.lockstep_forms import convert, source
 from tests.lockstep.test_rewrite import assert_rewriting_costs_little
 
 

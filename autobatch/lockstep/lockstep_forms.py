@@ -9,7 +9,7 @@ import dataclasses
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from autobatch.blocks.finder import split_off_arrays
+from autobatch.blocks.finder import helper, split_off_arrays
 from autobatch.core.current_region import check_time
 from autobatch.core.diagnostics import is_library
 from autobatch.errors import FROM_PLAIN_CODE, NeedsLoop, Unsupported, UnsupportedError, reason_of
@@ -25,7 +25,6 @@ from autobatch.program.liveness import all_names, annotate
 from autobatch.program.ownership import Ownership
 from autobatch.program.scopes import Guard, Scope
 from autobatch.program.source import PARSING, compiled, inner_codes, normal_form
-from autobatch.rewrite.callees import helper
 
 _ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
 _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}

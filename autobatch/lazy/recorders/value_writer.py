@@ -3,7 +3,6 @@
 A block call appends the signature, and the references of the operands, to the segment.
 """
 
-import ast
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -17,56 +16,38 @@ from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.deferred_lookups import rows_signature
-from autobatch.rewrite.recorders.line_writer import LineWriter, is_temporary
-from autobatch.rewrite.recorders.recorded_kinds import (
-    NOTHING,
-    PLAIN,
-    UNKNOWN,
-    ClosureKind,
-    Const,
-    DictKind,
-    IterKind,
-    ListKind,
-    NodeOrNumber,
-    Parts,
-    RaggedNode,
-    RecordedNode,
-    RecorderKind,
-    Seen,
-    Term,
-    constants_of,
-    is_empty,
-    join,
-)
-from autobatch.rewrite.recorders.recorder_functions import BlockSite, RowSite, RowsSite
+from autobatch.lazy.recorders import recorded_kinds as rk
+from autobatch.lazy.recorders.line_writer import LineWriter
+from autobatch.lazy.recorders.recorder_functions import BlockSite, RowSite, RowsSite
+from autobatch.program import normal_form as nf
 
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
 
 
-def _is_lasting(value: Term) -> bool:
+def _is_lasting(value: rk.Term) -> bool:
     """True if the source of a value means the same anywhere later."""
-    return isinstance(value.kind, Const) or (
+    return isinstance(value.kind, rk.Const) or (
         value.parts is None and value.text.startswith(("_ab_k", "_ab_n", "(_ab_n"))
     )
 
 
-def _item_seen(seen: Seen, at: RecorderKind) -> Seen:
+def _item_seen(seen: rk.Seen, at: rk.RecorderKind) -> rk.Seen:
     """What is known of the item at a constant index or key."""
-    if type(seen.value) not in (dict, list, tuple) or not isinstance(at, Const):
-        return UNKNOWN
+    if type(seen.value) not in (dict, list, tuple) or not isinstance(at, rk.Const):
+        return rk.UNKNOWN
     try:
         return seen.part(seen.value[at.value], freeze(at.value))
     except (LookupError, TypeError):
-        return UNKNOWN
+        return rk.UNKNOWN
 
 
 class ValueWriter(LineWriter):
     """Writes reads, bindings and the calls of blocks."""
 
-    def _constant(self, node: ast.Constant) -> Term:
+    def of_constant(self, node: nf.Constant) -> rk.Term:
         return self.literal(node.value)
 
-    def _name(self, node: ast.Name) -> Term:
+    def of_name(self, node: nf.Name) -> rk.Term:
         name, version = node.id, self.version
         found = self.env.names.get(name)
         if found is not None:
@@ -74,191 +55,217 @@ class ValueWriter(LineWriter):
         if name in version.local:
             raise Unsupported(f"{name} may be unbound")
         owner = version
-        while owner.owner is not None:
-            owner = owner.owner
+        while owner.of.owner is not None:
+            owner = owner.of.owner
             if name in owner.local:
                 raise Unsupported(f"{name} of an enclosing function may be unbound")
         constants = self.written.constants
-        function = owner.function
+        function = owner.of.function
         if function is not None and name in function.__code__.co_freevars:
-            return self.read(constants.cell, owner.origin, function.__code__.co_freevars.index(name))
-        return self.read(constants.global_, version.scope, name)
+            return self.read(constants.cell, owner.of.origin, function.__code__.co_freevars.index(name))
+        return self.read(constants.global_, version.of.scope, name)
 
-    def _namedexpr(self, node: ast.NamedExpr) -> Term:
-        if not is_temporary(node.target.id):
-            raise Unsupported("an assignment in an expression")
-        value = self.expr(node.value)
-        self.bind(node.target, value)
-        return self.env.names[node.target.id]
-
-    def bind(self, target: ast.expr, value: Term) -> None:
-        """Assign a value to a name, its parts to names, or it to an item of a list or dict that the function made."""
+    def bind(self, target: nf.Target, value: rk.Term) -> None:
+        """Assign a value to a name, or its parts to names."""
         value = self.as_node(value)
-        if isinstance(target, ast.Name):
-            name = target.id
-            self.env.checked.discard(name)
-            if isinstance(value.kind, ClosureKind):
-                self.env.names[name] = value
-            elif is_temporary(name):
-                lasting = all(map(_is_lasting, [value] if value.parts is None else value.parts))
-                self.env.names[name] = value if lasting else self.let(value)
-            else:
-                if not isinstance(value.kind, Const) or value.kind.is_scalar:
-                    self.emit(f"{name} = {self.text(value)}")
-                self.env.names[name] = Term(value.kind, name, seen=value.seen)
-            return
-        if isinstance(target, ast.Subscript):
-            self._store_item(target, value)
-            return
-        if not isinstance(target, ast.Tuple | ast.List):
-            raise Unsupported("an assignment to an attribute")
         kind = value.kind
-        if isinstance(kind, Const):
-            if type(kind.value) not in (tuple, list) or len(kind.value) != len(target.elts):
-                raise Unsupported("unpacking a shared value")
-            parts = [self.read(self.written.constants.item, kind.number, i) for i in range(len(kind.value))]
-            for each, part in zip(target.elts, parts, strict=True):
+        if isinstance(target, str):
+            self.env.checked.discard(target)
+            if isinstance(kind, rk.ClosureKind):
+                self.env.names[target] = value
+            elif self.version.is_temporary(target):
+                lasting = all(map(_is_lasting, [value] if value.parts is None else value.parts))
+                self.env.names[target] = value if lasting else self.let(value)
+            else:
+                if not isinstance(kind, rk.Const) or kind.is_scalar:
+                    self.emit(f"{target} = {self.text(value)}")
+                self.env.names[target] = rk.Term(kind, target, seen=value.seen)
+            return
+        if isinstance(kind, rk.Const):
+            if type(kind.value) not in (tuple, list):
+                raise Unsupported("unpacking of a shared value")
+            value = self.parts([self.read(self.written.constants.item, kind.number, i) for i in range(len(kind.value))])
+        value = self.check(value)
+        text, stores = self.targets(target, value.kind)
+        if value.parts is not None and all(map(_is_lasting, value.parts)):  # no part reads a name bound here
+            for each, part in zip(target.targets, value.parts, strict=True):
                 self.bind(each, part)
             return
-        if (isinstance(kind, Parts) and kind.is_tuple) or (kind is PLAIN or isinstance(kind, ListKind)):
-            value = self.check(value)
-            names, stores = self._targets(target, value.kind)
-            if value.parts is not None and all(map(_is_lasting, value.parts)):  # no part reads a name bound here
-                for each, part in zip(target.elts, value.parts, strict=True):
-                    self.bind(each, part)
-                return
-            self.emit(f"{names} = {self.text(value)}")
-            self._stored(stores)
-            return
-        raise Unsupported("unpacking a value that is not a tuple")
+        self.emit(f"{text} = {self.text(value)}")
+        self.store(stores)
 
-    def _store_item(self, target: ast.Subscript, value: Term) -> None:
-        value = self.let(value)
-        base = self.expr(target.value)
-        if not isinstance(base.kind, ListKind):
+    def store_item(self, base: rk.Term, index: rk.Term, value: rk.Term) -> None:
+        """Write `base[index] = value`, of a list or dict that the function made."""
+        if not isinstance(base.kind, rk.ListKind):
             raise Unsupported("an assignment to an item")
-        index = self._key(self.expr(target.slice))
+        key = self.key(index)
         self.add(base.kind, value.kind)
-        self.emit(f"{base.text}[{index}] = {self.converted(value, base.kind.item)}")
+        self.emit(f"{base.text}[{key}] = {self.converted(value, base.kind.item)}")
 
-    def _key(self, value: Term) -> str:
+    def key(self, value: rk.Term) -> str:
         """The source of a dict key: a number, text, or a tuple of these."""
-        if isinstance(value.kind, Parts) and value.kind.make is None:
+        if isinstance(value.kind, rk.Parts) and value.kind.make is None:
             parts = [self.part(value, at) for at in range(len(value.kind.parts))]
-            return f"({', '.join(map(self._key, parts))},)"
+            return f"({', '.join(map(self.key, parts))},)"
         if not self.are_plain(value):
-            raise Unsupported("a key that is neither a number nor a string")
+            raise Unsupported("a key that is no number and no text")
         value = self.check(value)
         return self.text(value)
 
-    def _dict(self, node: ast.Dict) -> Term:
-        names = [each.value if isinstance(each, ast.Constant) else None for each in node.keys]
-        if names and all(type(each) is str for each in names) and len(set(names)) == len(names):
-            return self.parts([self.as_node(self.expr(each)) for each in node.values], dict, tuple(map(str, names)))
-        kind = self.listed(node, DictKind)
+    def of_dict(self, node: nf.Call) -> rk.Term:
+        """A dict: a tuple of named parts if all keys are text that is written out."""
+        items = [each for each in node.args if isinstance(each, nf.Call)]
+        if len(items) < len(node.args):
+            raise Unsupported("a dict in a dict")
+        keys = [each.args[0] for each in items]
+        names = [each.value for each in keys if isinstance(each, nf.Constant) and type(each.value) is str]
+        if names and len(set(names)) == len(keys):
+            return self.parts([self.as_node(self.value(each.args[1])) for each in items], dict, tuple(names))
+        kind = self.listed(node, rk.DictKind)
         texts = []
-        for key, each in zip(node.keys, node.values, strict=True):
-            if key is None:
-                raise Unsupported("a dict in a dict")
-            name, value = self._key(self.expr(key)), self.as_node(self.expr(each))
+        for each in items:
+            name, value = self.key(self.value(each.args[0])), self.as_node(self.value(each.args[1]))
             self.add(kind, value.kind)
             texts.append(f"{name}: {self.converted(value, kind.item)}")
-        return self.let(Term(kind, f"{{{', '.join(texts)}}}"))
+        return self.let(rk.Term(kind, f"{{{', '.join(texts)}}}"))
 
-    def _stored(self, stores: Sequence[tuple[str, str, RecorderKind]]) -> None:
-        for name, text, kind in stores:
-            self.env.checked.discard(text)
-            self.env.names[name] = Term(kind, text)
+    def as_dict(self, base: rk.Term) -> rk.Term:
+        """A copy of a dict whose keys are written out, with items of one kind."""
+        assert isinstance(base.kind, rk.Parts)
+        kind = self.listed(("dict", self.counter), rk.DictKind)
+        parts = [self.part(base, at) for at in range(len(base.kind.parts))]
+        for each in parts:
+            self.add(kind, each.kind)
+        texts = [
+            f"{name!r}: {self.converted(each, kind.item)}" for name, each in zip(base.kind.names, parts, strict=True)
+        ]
+        return self.let(rk.Term(kind, f"{{{', '.join(texts)}}}"))
 
-    def _targets(
-        self, target: ast.expr, kind: RecorderKind, mark: str = ""
-    ) -> tuple[str, list[tuple[str, str, RecorderKind]]]:
-        """The source of a target, and (name, its source, its kind) for each name in it.
+    def store(self, stores: Sequence[tuple[str, rk.RecorderKind]]) -> None:
+        """Note the kinds of names that the source binds."""
+        for name, kind in stores:
+            self.env.checked.discard(name)
+            self.env.names[name] = rk.Term(kind, name)
 
-        Args:
-            mark: a suffix for the names, so that a comprehension has its own.
-        """
-        if isinstance(target, ast.Name):
-            return target.id + mark, [(target.id, target.id + mark, kind)]
-        if isinstance(target, ast.Starred) and kind is PLAIN:
-            text, stores = self._targets(target.value, kind, mark)
-            return f"*{text}", stores
-        if not isinstance(target, ast.Tuple | ast.List):
-            raise Unsupported("an assignment to an item or an attribute")
-        if kind is PLAIN:
-            kinds: Sequence[RecorderKind] = [PLAIN] * len(target.elts)
-        elif isinstance(kind, ListKind):
-            kinds = [kind.item] * len(target.elts)
-        elif isinstance(kind, Parts) and kind.is_tuple and len(kind.parts) == len(target.elts):
+    def targets(self, target: nf.Target, kind: rk.RecorderKind) -> tuple[str, list[tuple[str, rk.RecorderKind]]]:
+        """The source of a target, and the kind of each name in it."""
+        if isinstance(target, str):
+            return target, [(target, kind)]
+        if kind is rk.PLAIN:
+            kinds: Sequence[rk.RecorderKind] = [rk.PLAIN] * len(target.targets)
+        elif target.starred >= 0:
+            raise Unsupported("unpacking with a star of what the function made")
+        elif isinstance(kind, rk.ListKind):
+            kinds = [kind.item] * len(target.targets)
+        elif isinstance(kind, rk.Parts) and kind.is_tuple and len(kind.parts) == len(target.targets):
             kinds = kind.parts
         else:
-            raise Unsupported("unpacking a value that is not a tuple of that length")
-        if NOTHING in kinds:
+            raise Unsupported("unpacking of what is no tuple of that length")
+        if rk.NOTHING in kinds:
             raise Unreachable
-        parts = [self._targets(each, part, mark) for each, part in zip(target.elts, kinds, strict=True)]
-        return f"({', '.join(text for text, _ in parts)},)", [each for _, stores in parts for each in stores]
+        parts = [self.targets(each, part) for each, part in zip(target.targets, kinds, strict=True)]
+        texts = ["*" * (at == target.starred) + text for at, (text, _) in enumerate(parts)]
+        return f"({', '.join(texts)},)", [each for _, stores in parts for each in stores]
 
-    def _tuple(self, node: ast.Tuple) -> Term:
-        if any(isinstance(each, ast.Starred) for each in node.elts):
-            raise Unsupported("a tuple with a starred part")
-        return self.parts([self.expr(each) for each in node.elts])
+    def several(self, nodes: Sequence[nf.Value]) -> list[rk.Term]:
+        """Values in order, those of tuples in place of `*tuple`."""
+        out: list[rk.Term] = []
+        for each in nodes:
+            if not isinstance(each, nf.Spread):
+                out.append(self.value(each))
+                continue
+            value = self.value(each.value)
+            if not isinstance(value.kind, rk.Parts) or not value.kind.is_tuple:
+                raise Unsupported("unpacked values of any number", each)
+            count = len(value.kind.parts)
+            value = self.let(value) if value.parts is None else value
+            out += [self.part(value, at) for at in range(count)]
+        return out
 
-    def parts(self, values: Sequence[Term], make: Any = None, names: tuple[str, ...] = ()) -> Term:
-        return Term(Parts(tuple(value.kind for value in values), make, names), "", list(values))
+    def parts(self, values: Sequence[rk.Term], make: Any = None, names: tuple[str, ...] = ()) -> rk.Term:
+        return rk.Term(rk.Parts(tuple(value.kind for value in values), make, names), "", list(values))
 
-    def listed(self, place: Any, make: type[ListKind] = ListKind) -> ListKind:
+    def listed(self, place: Any, make: type[rk.ListKind] = rk.ListKind) -> rk.ListKind:
         """The kind of the lists or dicts made at one place."""
-        found: ListKind = self.version.lists.setdefault(place if isinstance(place, tuple) else id(place), make())
+        found: rk.ListKind = self.version.lists.setdefault(place if isinstance(place, tuple) else id(place), make())
         return found
 
-    def add(self, into: ListKind, kind: RecorderKind) -> None:
+    def add(self, into: rk.ListKind, kind: rk.RecorderKind) -> None:
         if into.add(kind):
             self.written.changed = True
 
-    def _list(self, node: ast.List) -> Term:
+    def of_list(self, node: nf.Call) -> rk.Term:
         kind = self.listed(node)
         texts = []
-        for each in node.elts:
-            if isinstance(each, ast.Starred):
-                value = self.expr(each.value)
-                self.add(kind, self._items_of(value.kind))
-                texts.append(f"*{self.text(value)}")
+        for each in node.args:
+            if isinstance(each, nf.Spread):
+                texts.append(f"*{self.poured(self.value(each.value), kind)}")
             else:
-                value = self.as_node(self.expr(each))
+                value = self.as_node(self.value(each))
                 self.add(kind, value.kind)
                 texts.append(self.converted(value, kind.item))
-        return self.let(Term(kind, f"[{', '.join(texts)}]"))
+        return self.let(rk.Term(kind, f"[{', '.join(texts)}]"))
 
-    def _items_of(self, kind: RecorderKind) -> RecorderKind:
+    def take(self, into: rk.ListKind, item: rk.RecorderKind) -> None:
+        """Note that a list gets items as they are.
+
+        Raises:
+            Unsupported: the list has items of a wider kind.
+        """
+        self.add(into, item)
+        if item != into.item and any(isinstance(each, rk.NodeOrNumber) for each in rk.within(into.item)):
+            raise Unsupported("a list of numbers and arrays, made of another one")
+
+    def poured(self, value: rk.Term, into: rk.ListKind) -> str:
+        """The source of an iterable whose items go into a list as they are."""
+        self.take(into, self.item_kind(value.kind))
+        return self.gone_through(self.check(value))
+
+    def item_kind(self, kind: rk.RecorderKind) -> rk.RecorderKind:
         """The kind of the items of an iterable.
 
         Raises:
             Unreachable: it is empty, as far as is known.
         """
-        if kind is PLAIN:
-            return PLAIN
-        if type(kind) is DictKind:
-            return PLAIN
-        if isinstance(kind, ListKind | IterKind):
+        if kind is rk.PLAIN:
+            return rk.PLAIN
+        if type(kind) is rk.DictKind:
+            return rk.PLAIN
+        if isinstance(kind, rk.ListKind | rk.IterKind):
             return kind.item
-        if isinstance(kind, Parts) and kind.is_tuple:
-            out: RecorderKind = NOTHING
+        if isinstance(kind, rk.Parts) and kind.is_tuple:
+            out: rk.RecorderKind = rk.NOTHING
             for part in kind.parts:
-                out = join(out, part)
+                out = rk.join(out, part)
             return out
-        if isinstance(kind, Const) and type(kind.value) in (range, str):
-            return PLAIN
-        raise Unsupported("a loop over a value that is not a list")
+        if isinstance(kind, rk.Const) and type(kind.value) in (range, str):
+            return rk.PLAIN
+        raise Unsupported("going through what is no list")
 
-    def _attribute(self, node: ast.Attribute) -> Term:
-        base = self.expr(node.value)
-        if isinstance(base.kind, RecordedNode | RaggedNode) and node.attr == "T":
-            return self.apply(operator.attrgetter("T"), [base], ("T",))
-        return self.attribute(base, node.attr)
+    def of_read(self, node: nf.Read) -> rk.Term:
+        base, key = self.value(node.base), node.key
+        if isinstance(key, str):
+            if isinstance(base.kind, rk.RecordedNode | rk.RaggedNode) and key == "T":
+                return self.apply(operator.attrgetter("T"), [base], ("T",))
+            return self.attribute(base, key)
+        if not (isinstance(key, nf.Call) and key.symbol == "slice"):
+            return self.item(base, self.value(key))
+        bounds = [self.value(each) for each in key.args]
+        if (constants := rk.constants_of(bounds)) is not None:
+            at = slice(*[each.value for each in constants])
+            if isinstance(base.kind, rk.RecordedNode | rk.RaggedNode):
+                return self.apply(operator.itemgetter(at), [base], ("slice", at.start, at.stop, at.step))
+            if isinstance(base.kind, rk.Parts) and base.kind.is_tuple:
+                return self.parts([self.part(base, i) for i in range(len(base.kind.parts))[at]])
+        texts = [self.text(each) for each in map(self.check, bounds)]
+        if base.kind is rk.PLAIN or isinstance(base.kind, rk.ListKind):
+            base = self.check(base)
+            return self.let(rk.Term(base.kind, f"{base.text}[{' : '.join(texts)}]"))
+        raise Unsupported("a slice")
 
-    def attribute(self, base: Term, name: str) -> Term:
+    def attribute(self, base: rk.Term, name: str) -> rk.Term:
         kind = base.kind
-        if isinstance(kind, Const):
+        if isinstance(kind, rk.Const):
             value = kind.value
             if type(value) is LazyArray:
                 if name in _SHAPES:
@@ -268,125 +275,112 @@ class ValueWriter(LineWriter):
                     )  # fmt: skip
                 raise Unsupported(f".{name} of a shared array")
             return self.read(self.written.constants.attribute, kind.number, name)
-        if isinstance(kind, RecordedNode):
+        if isinstance(kind, rk.RecordedNode):
             if name not in _SHAPES:
                 raise Unsupported(f".{name} of an array")
             aval = kind.aval
             return self.literal(int(np.prod(aval.shape)) if name == "size" else getattr(aval, name))
-        if isinstance(kind, Parts) and kind.make is not dict and name in kind.names:
+        if isinstance(kind, rk.Parts) and kind.make is not dict and name in kind.names:
             at = kind.names.index(name)
             return self.part(base, at)
-        if kind is PLAIN:
+        if kind is rk.PLAIN:
             base = self.check(base)
             self.written.attributes.add(name)
             whole = base.seen.value
             found = getattr(whole, name, None) if is_stored(type(whole), name) else None
-            return Term(PLAIN, f"{base.text}.{name}", seen=base.seen.part(found, name))
+            return rk.Term(rk.PLAIN, f"{base.text}.{name}", seen=base.seen.part(found, name))
         raise Unsupported(f".{name} of {kind!r}")
 
-    def part(self, base: Term, at: int) -> Term:
+    def part(self, base: rk.Term, at: int) -> rk.Term:
         """One part of a tuple."""
-        assert isinstance(base.kind, Parts)
+        assert isinstance(base.kind, rk.Parts)
         if base.parts is not None:
             return self._evaluated(base).parts[at]
         part = base.kind.parts[at]
-        if part is NOTHING:
+        if part is rk.NOTHING:
             raise Unreachable
-        return Term(part, f"{self.text(base)}[{at}]")
+        return rk.Term(part, f"{self.text(base)}[{at}]")
 
-    def _evaluated(self, value: Term) -> Any:
+    def _evaluated(self, value: rk.Term) -> Any:
         """A tuple that is not created: its parts are bound to names first, since even unread parts may raise."""
         if value.parts is None:
             return self.let(value)
         value.parts = [self._evaluated(each) for each in value.parts]
         return value
 
-    def _subscript(self, node: ast.Subscript) -> Term:
-        base = self.expr(node.value)
-        if isinstance(node.slice, ast.Slice):
-            bounds = [
-                self.literal(None) if each is None else self.expr(each)
-                for each in (node.slice.lower, node.slice.upper, node.slice.step)
-            ]
-            if (constants := constants_of(bounds)) is not None:
-                at = slice(*[each.value for each in constants])
-                if isinstance(base.kind, RecordedNode | RaggedNode):
-                    return self.apply(operator.itemgetter(at), [base], ("slice", at.start, at.stop, at.step))
-                if isinstance(base.kind, Parts) and base.kind.is_tuple:
-                    count = range(len(base.kind.parts))
-                    return self.parts([self.part(base, i) for i in count[at]])
-            texts = [self.text(each) for each in map(self.check, bounds)]
-            if base.kind is PLAIN or isinstance(base.kind, ListKind):
-                base = self.check(base)
-                return self.let(Term(base.kind, f"{base.text}[{' : '.join(texts)}]"))
-            raise Unsupported("a slice")
-        return self.item(base, self.expr(node.slice))
-
-    def item(self, base: Term, index: Term) -> Term:
+    def item(self, base: rk.Term, index: rk.Term) -> rk.Term:
         kind, at = base.kind, index.kind
-        if isinstance(kind, Const) and isinstance(at, Const):
+        if isinstance(kind, rk.Const) and isinstance(at, rk.Const):
             if type(kind.value) is LazyArray:
                 raise Unsupported("an item of a shared array")
             return self.read(self.written.constants.item, kind.number, at.value)
-        if isinstance(kind, Parts) and kind.make is dict and isinstance(at, Const) and at.value in kind.names:
+        if isinstance(kind, rk.Parts) and kind.make is dict and isinstance(at, rk.Const) and at.value in kind.names:
             return self.part(base, kind.names.index(at.value))
-        if isinstance(kind, Parts):
+        if isinstance(kind, rk.Parts) and kind.make is dict:
+            return self.item(self.as_dict(base), index)
+        if isinstance(kind, rk.Parts):
             if not (
                 kind.is_tuple
-                and isinstance(at, Const)
+                and isinstance(at, rk.Const)
                 and type(at.value) is int
                 and -len(kind.parts) <= at.value < len(kind.parts)
             ):
                 raise Unsupported("an item of a tuple that is not known")
             return self.part(base, at.value % len(kind.parts))
-        if isinstance(kind, RecordedNode | RaggedNode):
+        if isinstance(kind, rk.RecordedNode | rk.RaggedNode):
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
-        if isinstance(kind, Const) and type(kind.value) is LazyArray and at is PLAIN:
+        if isinstance(kind, rk.Const) and type(kind.value) is LazyArray and at is rk.PLAIN:
             if is_ids(index.seen.value):
                 return self.rows(kind, index)
             if (row := rows_signature(self.written.trace, kind.value, np.int64(0))) is not None:
                 return self.row(kind, index, row.out)
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
-        if isinstance(kind, DictKind) and isinstance(at, Parts):
-            if kind.item is NOTHING:
+        if isinstance(kind, rk.DictKind) and isinstance(at, rk.Parts):
+            if kind.item is rk.NOTHING:
                 raise Unreachable
-            return self.let(Term(kind.item, f"{base.text}[{self._key(index)}]"))
-        if at is not PLAIN and not (isinstance(at, Const) and at.is_scalar):
-            raise Unsupported("an item by a key that is neither a number nor a string")
-        if kind is PLAIN or (isinstance(kind, Const) and type(kind.value) in (tuple, list, dict, str)):
-            if isinstance(kind, Const):
+            return self.let(rk.Term(kind.item, f"{base.text}[{self.key(index)}]"))
+        if kind is rk.PLAIN and isinstance(at, rk.Parts):
+            base = self.check(base)
+            return rk.Term(rk.PLAIN, f"{base.text}[{self.key(index)}]")
+        if at is not rk.PLAIN and not (isinstance(at, rk.Const) and at.is_scalar):
+            raise Unsupported("an item by what is no number or text")
+        if kind is rk.PLAIN or (isinstance(kind, rk.Const) and type(kind.value) in (tuple, list, dict, str)):
+            if isinstance(kind, rk.Const):
                 parts = kind.value.values() if type(kind.value) is dict else kind.value
                 if not all(type(part) in (int, float, str, bool, type(None)) for part in parts):
-                    raise Unsupported("a choice of several shared values")
-                base = Term(kind, self.written.named(kind.number))
+                    raise Unsupported("one of several shared values")
+                base = rk.Term(kind, self.written.named(kind.number))
             base, index = self.check(base), self.check(index)
-            return Term(PLAIN, f"{base.text}[{self.text(index)}]", seen=_item_seen(base.seen, at))
-        if isinstance(kind, Const) and type(kind.value) is np.ndarray:  # a row of an array
+            return rk.Term(rk.PLAIN, f"{base.text}[{self.text(index)}]", seen=_item_seen(base.seen, at))
+        if isinstance(kind, rk.Const) and type(kind.value) is np.ndarray:  # a row of an array
             index = self.let(self.check(index))
             self.emit(f"if _ab_type({index.text}) not in _ab_keys: raise _ab_misfit")
-            return self.let(Term(PLAIN, f"{self.written.named(kind.number)}[{index.text}]"))
-        if isinstance(kind, ListKind):
-            if kind.item is NOTHING:
+            return self.let(rk.Term(rk.PLAIN, f"{self.written.named(kind.number)}[{index.text}]"))
+        if isinstance(kind, rk.ListKind):
+            if kind.item is rk.NOTHING:
                 raise Unreachable
             index = self.check(index)
-            return self.let(Term(kind.item, f"{base.text}[{self.text(index)}]"))
-        raise Unsupported("an item of a value that is not a list")
+            return self.let(rk.Term(kind.item, f"{base.text}[{self.text(index)}]"))
+        raise Unsupported("an item of what is no list")
 
-    def _gone_through(self, over: Term) -> str:
-        if isinstance(over.kind, Const):
+    def gone_through(self, over: rk.Term) -> str:
+        """The source of an iterable, whose items are all of the same kind."""
+        if isinstance(over.kind, rk.Const):
             return self.written.named(over.kind.number)
+        if isinstance(over.kind, rk.Parts):
+            return self.converted(over, rk.Parts((self.item_kind(over.kind),) * len(over.kind.parts)))
         return self.text(over)
 
     # Blocks.
 
-    def block(self, block: Block, args: Sequence[Term]) -> Term:
+    def block(self, block: Block, args: Sequence[rk.Term]) -> rk.Term:
         """The outputs of a block; the constant None if the block cannot run with these inputs.
 
         Raises:
             Unreachable: the block has not yet met inputs that only examples know.
         """
         for at, arg in enumerate(args):
-            if isinstance(arg.kind, NodeOrNumber):
+            if isinstance(arg.kind, rk.NodeOrNumber):
                 return self.either(arg, lambda each, at=at: self.block(block, [*args[:at], each, *args[at + 1 :]]))  # type: ignore[misc]
         if not all(guard.holds() for guard in block.guards):
             raise Unsupported("a global name that a block relies on means something else now")
@@ -401,78 +395,83 @@ class ValueWriter(LineWriter):
         site, (tail, refs), key = call
         return self.recorded(site, tail, refs, key) if tail else self._shared(site)
 
-    def of_any_length(self, function: Callable[..., Any], values: Sequence[Term]) -> Term:
+    def of_any_length(self, function: Callable[..., Any], values: Sequence[rk.Term]) -> rk.Term:
         """An operation with some operands that are arrays of any length, written as a block of its own."""
 
         def body(*operands: Any) -> Any:
             return function(*operands)
 
-        if any(each.kind is PLAIN for each in values):
-            raise Unsupported("an operation on arrays of any length and values that differ by example")
+        if any(each.kind is rk.PLAIN for each in values):
+            raise Unsupported("an operation on arrays of any length and what only the example knows")
         where = self.version.filename, self.line, self.line
         slots = [Slot(at, (), None, False) for at in range(len(values))]
-        found = self.block(Block(where, slots, (), body, self.version.scope), values)
-        if isinstance(found.kind, Const) and found.kind.value is None:
-            raise Unsupported("an operation on arrays of any length, outside of a block")
+        found = self.block(Block(where, slots, (), body, self.version.of.scope), values)
+        if isinstance(found.kind, rk.Const) and found.kind.value is None:
+            raise Unsupported("an operation on arrays of any length that is no block")
         return found
 
-    def _shared(self, site: BlockSite) -> Term:
+    def _shared(self, site: BlockSite) -> rk.Term:
         found = self.written.shared_block(site)
         if len(site.outs) == 1:
-            return Term(found, "")
+            return rk.Term(found, "")
         reads = [self.read(self.written.constants.item, found.number, at) for at in range(len(site.outs))]
-        return Term(Parts(tuple(each.kind for each in reads)), "", reads)
+        return rk.Term(rk.Parts(tuple(each.kind for each in reads)), "", reads)
 
-    def _follow(self, root: Any, steps: Sequence[tuple[str, Any]], args: Sequence[Term], scope: Any) -> Term:
+    def _follow(self, root: Any, steps: Sequence[tuple[str, Any]], args: Sequence[rk.Term], scope: Any) -> rk.Term:
         value = args[root] if type(root) is int else self.read(self.written.constants.global_, scope, root)
         for how, part in steps:
             value = self.item(value, self.literal(part)) if how == "key" else self.attribute(value, part)
         return value
 
-    def _input(self, block: Block, slot: Any, args: Sequence[Term]) -> tuple[str, Any, Any]:
+    def _input(self, block: Block, slot: Any, args: Sequence[rk.Term]) -> tuple[str, Any, Any]:
         """One input as (how it is given, kind, value), in the terms of `BlockSite`."""
         value = self._follow(slot.root, slot.steps, args, block.scope)
         if slot.index is None:
             return self._whole(value)
         if type(slot.index) is Key:
             parts = [self._follow(root, steps, args, block.scope) for root, steps in slot.index.paths]
-            constants = constants_of(parts)
+            constants = rk.constants_of(parts)
             if constants is not None:
                 numbers = [part.number for part in constants]
                 compute = self.written.constants.compute
                 index = self.read(compute, ("key", slot.index.text), slot.index.function, *numbers)
-            elif all(part.kind is PLAIN or isinstance(part.kind, Const) for part in parts):
+            elif all(part.kind is rk.PLAIN or isinstance(part.kind, rk.Const) for part in parts):
                 function = self.written.named(self.written.constants.literal(slot.index.function))
                 texts = [self.text(self.check(part)) for part in parts]
-                index = Term(PLAIN, f"{function}({', '.join(texts)})")
+                index = rk.Term(rk.PLAIN, f"{function}({', '.join(texts)})")
             else:
-                raise Unsupported("a key that is computed from arrays")
+                raise Unsupported("a key that is computed of arrays")
         else:
             root, steps = slot.index
             index = self._follow(root, steps, args, block.scope)
         kind = value.kind
-        if isinstance(kind, Const) and type(kind.value) is LazyArray:
+        if isinstance(kind, rk.Const) and type(kind.value) is LazyArray:
             if is_ids(index.seen.value):
                 return self._whole(self.rows(kind, index))
             aval = kind.value.aval
-            fits = index.kind is PLAIN or (isinstance(index.kind, Const) and type(index.kind.value) in (int, np.int64))
+            fits = index.kind is rk.PLAIN or (
+                isinstance(index.kind, rk.Const) and type(index.kind.value) in (int, np.int64)
+            )
             if not fits or not aval.shared or aval.ndim != 2:
                 raise Unsupported("an item of a shared array")
             return "row", kind, index
-        if isinstance(kind, Const) and index.kind is PLAIN and type(kind.value) in (dict, list, tuple):
+        if isinstance(kind, rk.Const) and index.kind is rk.PLAIN and type(kind.value) in (dict, list, tuple):
             return "item", kind, index
         return self._whole(self.item(value, index))
 
-    def _whole(self, value: Term) -> tuple[str, Any, Any]:
+    def _whole(self, value: rk.Term) -> tuple[str, Any, Any]:
         kind = value.kind
-        if isinstance(kind, Const):
+        if isinstance(kind, rk.Const):
             return "const", kind, value
-        if kind is PLAIN:
+        if kind is rk.PLAIN:
             return "plain", kind, value
-        if is_empty(kind) and type(kind) is not ListKind:  # except for lists, which may stay empty
+        if rk.is_empty(kind) and type(kind) is not rk.ListKind:  # except for lists, which may stay empty
             raise Unreachable
-        if isinstance(kind, IterKind | ClosureKind) or (isinstance(kind, ListKind) and _has_lists(kind.item)):
-            raise Unsupported("an input that is neither an array nor a list of arrays")
+        if isinstance(kind, rk.IterKind | rk.ClosureKind) or (
+            isinstance(kind, rk.ListKind)
+            and any(isinstance(each, rk.ListKind | rk.IterKind) for each in rk.within(kind.item))
+        ):
+            raise Unsupported("an input that is no array and no list of arrays")
         return "built", kind, value
 
     def _call_of(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> Any:
@@ -530,7 +529,7 @@ class ValueWriter(LineWriter):
             except Unsupported:
                 return None
             shape = [Affine({f"n{sources[i]}": 1}) if i in sources else n for i, n in enumerate(aval.shape)]
-            specs[at] = ("built", RaggedNode(aval_of(tuple(shape), aval.dtype)), "any_length")
+            specs[at] = ("built", rk.RaggedNode(aval_of(tuple(shape), aval.dtype)), "any_length")
         return specs if any(spec[2:] == ("any_length",) for spec in specs) else None
 
     def _met(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> list[tuple[Any, Any]]:
@@ -549,7 +548,7 @@ class ValueWriter(LineWriter):
             ):
                 found.append((entry, outs))
         if not found and block.has_refused:
-            raise Unsupported("a block that cannot run as one with these inputs")
+            raise Unsupported("a block that is none with such inputs")
         if not found:
             raise Unreachable
         return found
@@ -569,7 +568,7 @@ class ValueWriter(LineWriter):
                 elif slot == "constant":
                     aval = self.written.trace.constant(kind.value)[0]
                     if aval is None:
-                        raise Unsupported("a constant of an unsupported type")
+                        raise Unsupported("a constant of no known kind")
                     self.written.operands[kind.number] = aval
                     refs.append(f"_ab_d{kind.number}")
                 continue
@@ -583,7 +582,7 @@ class ValueWriter(LineWriter):
                 self.emit(f"if _ab_type({value.text}) not in _ab_keys: raise _ab_misfit")
                 key.append(value.text)
                 if slot in ("number", "constant", "shared constant"):
-                    raise Unsupported("a choice of several shared numbers or arrays")
+                    raise Unsupported("one of several shared numbers or arrays")
             elif how == "plain" and spec[0] in ("number", "static"):
                 of = self.written.named(self.written.constants.literal(spec[1]))
                 self.emit(f"if _ab_type({value.text}) is not {of}: raise _ab_misfit")
@@ -617,7 +616,7 @@ class ValueWriter(LineWriter):
                 refs[at] = f"{later} - _ab_len(_ab_sources)" if later else "-_ab_len(_ab_sources)"
         return tail, refs
 
-    def row(self, table: Const, index: Term, out: Aval) -> Term:
+    def row(self, table: rk.Const, index: rk.Term, out: Aval) -> rk.Term:
         """A row of a shared table, by an id that only the example knows."""
         index = self.let(index)
         self._check_id(index, table)
@@ -628,16 +627,16 @@ class ValueWriter(LineWriter):
         self.written.sites.append((site, False))
         return self.recorded(site, tail, [f"_ab_d{table.number}", "-_ab_len(_ab_sources)"])
 
-    def _check_id(self, value: Term, table: Const) -> None:
+    def _check_id(self, value: rk.Term, table: rk.Const) -> None:
         """Write a check that an id names a row of a table."""
         height = table.value.aval.shape[0]
-        if value.kind is PLAIN:
+        if value.kind is rk.PLAIN:
             self.emit(f"if _ab_type({value.text}) is not _ab_int: _ab_index({value.text})")
             self.emit(f"if not 0 <= {value.text} < {height}: raise _ab_misfit")
-        elif not (isinstance(value.kind, Const) and 0 <= value.kind.value < height):
+        elif not (isinstance(value.kind, rk.Const) and 0 <= value.kind.value < height):
             raise Unsupported("an id out of range")
 
-    def _source(self, value: Term, axis: int) -> int:
+    def _source(self, value: rk.Term, axis: int) -> int:
         """The number of the source of a length: a dimension of an example's own array.
 
         Raises:
@@ -645,19 +644,19 @@ class ValueWriter(LineWriter):
         """
         sources, key = self.written.lengths, (value.seen.origin, axis)
         if value.seen.origin is None or self.written.is_waiting:  # several objects: no single source
-            raise Unsupported("arrays of any length, of no common source")
+            raise Unsupported("arrays of any length, of no one source")
         return sources.setdefault(key, len(sources))
 
-    def rows(self, table: Const, index: Term) -> Term:
+    def rows(self, table: rk.Const, index: rk.Term) -> rk.Term:
         """Rows of a shared table, by an array of any number of ids that only the example knows."""
         if table.value.aval.ndim != 2:
-            raise Unsupported("a look-up of any number of rows")
+            raise Unsupported("rows by any number of ids")
         index = self.let(index)
         source = self._source(index, 0)
         try:
             site = RowsSite(table.number, source, self.written.trace, self.written.constants.values)
         except NeedsLoop:
-            raise Unsupported("a look-up of any number of rows") from None
+            raise Unsupported("rows by any number of ids") from None
         self.written.operands[table.number] = table.value.aval.key
         name = self.fresh()
         self.emit(f"{name} = _ab_ids({index.text}, {table.value.aval.shape[0]})")
@@ -676,16 +675,12 @@ def _is_alike(a: Aval, b: Aval) -> bool:
     return (a.ndim, a.dtype, a.shared, a.non_c_order) == (b.ndim, b.dtype, b.shared, b.non_c_order)
 
 
-def _is_met(kind: RecorderKind, slot: tuple[str, Any]) -> bool:
-    return not isinstance(kind, RecordedNode) or slot == ("array", kind.aval) or slot == ("constant", kind.aval)
+def _is_met(kind: rk.RecorderKind, slot: tuple[str, Any]) -> bool:
+    return not isinstance(kind, rk.RecordedNode) or slot == ("array", kind.aval) or slot == ("constant", kind.aval)
 
 
 def _differ(a: Any, b: Any) -> bool:
     return a is not b
-
-
-def _has_lists(kind: RecorderKind) -> bool:
-    return isinstance(kind, ListKind | IterKind) or (isinstance(kind, Parts) and any(map(_has_lists, kind.parts)))
 
 
 def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any]]]:
@@ -697,7 +692,7 @@ def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any
     if how == "item":
         return ("item", kind.number), [list(kind.value) if type(kind.value) is dict else list(range(len(kind.value)))]
     if how == "built":
-        return ("built", kind), [[0] if is_empty(kind) else [2, 1, 3]] * len(_lengths(kind, ""))
+        return ("built", kind), [[0] if rk.is_empty(kind) else [2, 1, 3]] * rk.list_count(kind)
     found, what = met
     if what is None:
         raise Unsupported("an input of another kind")
@@ -708,7 +703,7 @@ def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any
     if found == "static" and what[0] is float:  # told apart by its text: 0.0 is not -0.0
         return ("static", what[0]), [[(what[1], repr(what[1]))]]
     if found in ("array", "constant") and what is not None and not what.shared:
-        return ("built", RecordedNode(what), found), []
+        return ("built", rk.RecordedNode(what), found), []
     raise Unsupported("an input of another kind")
 
 
@@ -725,23 +720,23 @@ def _samples(samples: Sequence[list[Any]]) -> Iterator[list[Any]]:
 _MOST_TRIED = 64
 
 
-def _lengths(kind: RecorderKind, text: str) -> list[str]:
+def _lengths(kind: rk.RecorderKind, text: str) -> list[str]:
     """The source of the lengths of the lists in a value."""
-    if isinstance(kind, ListKind):
+    if isinstance(kind, rk.ListKind):
         return [f"_ab_len({text})"]
-    if isinstance(kind, Parts):
+    if isinstance(kind, rk.Parts):
         return [each for i, part in enumerate(kind.parts) for each in _lengths(part, f"{text}[{i}]")]
     return []
 
 
-def _flat(kind: RecorderKind, text: str) -> str:
+def _flat(kind: rk.RecorderKind, text: str) -> str:
     """The source of the nodes in a value, as elements of a tuple."""
-    if isinstance(kind, RecordedNode | RaggedNode):
+    if isinstance(kind, rk.RecordedNode | rk.RaggedNode):
         return text
-    if isinstance(kind, ListKind) and isinstance(kind.item, RecordedNode | RaggedNode):
+    if isinstance(kind, rk.ListKind) and isinstance(kind.item, rk.RecordedNode | rk.RaggedNode):
         return f"*{text}"
-    if isinstance(kind, ListKind):
+    if isinstance(kind, rk.ListKind):
         return f"*[_ab_r for _ab_e in {text} for _ab_r in ({_flat(kind.item, '_ab_e')},)]"
-    if isinstance(kind, Parts) and kind.make is None:
+    if isinstance(kind, rk.Parts) and kind.make is None:
         return ", ".join(_flat(part, f"{text}[{i}]") for i, part in enumerate(kind.parts))
-    raise Unsupported("an input that is neither an array nor a list of arrays")
+    raise Unsupported("an input that is no array and no list of arrays")

@@ -4,7 +4,6 @@ Result kinds are found by a fixed-point iteration over all versions: the result 
 calls that end it.
 """
 
-import ast
 import dataclasses
 from collections.abc import Callable, Sequence
 from types import FunctionType
@@ -15,34 +14,49 @@ import numpy as np
 from autobatch.core.abstract_eval import WEAK, Affine, Aval, aval_of
 from autobatch.errors import NeedsLoop, Unsupported
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.block_forms import block_program
 from autobatch.lazy.block_nodes import Block, Row
+from autobatch.lazy.callees import Marks
 from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.lazy.grouping.any_length import AnyLength
 from autobatch.lazy.grouping.signatures import Signature
-from autobatch.program.scopes import bound_names, captured, parameters
-from autobatch.rewrite.recorders.guards import Constants
-from autobatch.rewrite.recorders.recorded_kinds import (
-    NOTHING,
-    PLAIN,
-    ClosureKind,
-    Const,
-    RaggedNode,
-    RecordedNode,
-    RecorderKind,
-    Seen,
-    Term,
-    built,
-    join,
-    node_kind,
-    without_values,
-)
+from autobatch.lazy.recorders import recorded_kinds as rk
+from autobatch.lazy.recorders.guards import Constants
+from autobatch.program import normal_form as nf
+from autobatch.program.liveness import binds, captured
 
 _MOST_VERSIONS = 24
 _MOST_VERSIONS_OF_ONE = 4  # versions that differ only in numbers
 _ROUNDS = 12
 
 
-class BlockSite:
+class CallSite:
+    """A call that is recorded at one place of a recorder.
+
+    Attributes:
+        specs: how what varies by call is given; outs: the `Aval` of each output.
+    """
+
+    __slots__ = ("outs", "specs")
+
+    def __init__(self, specs: tuple[tuple[Any, ...], ...] = (), outs: tuple[Aval, ...] = ()) -> None:
+        self.specs = specs
+        self.outs = outs
+
+    def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
+        """The signature of a call, which must match the first call.
+
+        Raises:
+            NeedsLoop: it does not match.
+        """
+        raise NeedsLoop
+
+    def out_kinds(self, key: Sequence[Any]) -> list[rk.RecorderKind]:
+        """The kinds of the outputs."""
+        return [rk.node_kind(aval) for aval in self.outs]
+
+
+class BlockSite(CallSite):
     """The call of a block at one place of a recorder.
 
     Args:
@@ -53,13 +67,12 @@ class BlockSite:
         outs: the `Aval` of each output.
     """
 
-    __slots__ = ("_checked", "block", "kinds", "outs", "specs")
+    __slots__ = ("_checked", "block", "kinds")
 
     def __init__(self, block: Block, specs: Sequence[tuple[Any, ...]]) -> None:
+        super().__init__(tuple(specs))
         self.block = block
-        self.specs = tuple(specs)
         self.kinds: tuple[str, ...] = ()
-        self.outs: tuple[Aval, ...] = ()
         self._checked: set[tuple[Any, ...]] = set()
 
     def called(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> tuple[Signature, tuple[str, ...]] | None:
@@ -74,7 +87,7 @@ class BlockSite:
             if how == "const":
                 given.append(values[what[0]])
             elif how == "built":
-                given.append(built(what[0], trace, values, parts))
+                given.append(rk.built(what[0], trace, values, parts))
             elif how == "row":
                 given.append(Row(values[what[0]], 0))
             elif how == "number":
@@ -88,11 +101,6 @@ class BlockSite:
         return None if call is None else (trace.under_error_state(call[0]), tuple(call[2]))
 
     def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
-        """The signature of a call, which must match the first call.
-
-        Raises:
-            NeedsLoop: it does not match.
-        """
         try:
             found = self.called(trace, values, key)
         except (LookupError, TypeError) as error:
@@ -116,10 +124,6 @@ class BlockSite:
             check_any_length(sig.any_length)
             self._checked.add(tuple(key))
 
-    def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
-        """The kinds of the outputs."""
-        return [node_kind(aval) for aval in self.outs]
-
 
 def check_any_length(any_length: AnyLength) -> None:
     """Check that calls of any length can run together.
@@ -133,7 +137,7 @@ def check_any_length(any_length: AnyLength) -> None:
         raise NeedsLoop from error
 
 
-class RowsSite:
+class RowsSite(CallSite):
     """The look-up of any number of rows of a shared table.
 
     Args:
@@ -143,68 +147,48 @@ class RowsSite:
         outs: the `Aval` of the rows.
     """
 
-    __slots__ = ("_ids", "outs", "specs", "table")
+    __slots__ = ("_ids", "table")
 
     def __init__(self, table: int, source: int, trace: Any, values: Sequence[Any]) -> None:
         self.table = table
-        self.specs: tuple[tuple[Any, ...], ...] = ()
         self._ids = aval_of((Affine({f"n{source}": 1}),), np.dtype(np.int64))
         found = rows_signature(trace, values[table], self._ids_of(trace))
         if found is None or found.any_length is None:
             raise NeedsLoop
         check_any_length(found.any_length)
-        self.outs = (found.out,)
+        super().__init__((), (found.out,))
 
     def _ids_of(self, trace: Any) -> LazyArray:
         return LazyArray(trace, self._ids, trace.segment, 0)
 
     def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
-        """The signature of such a look-up.
-
-        Raises:
-            NeedsLoop: the rows have another `Aval`.
-        """
         found = rows_signature(trace, values[self.table], self._ids_of(trace))
         if found is None or found.out is not self.outs[0]:
             raise NeedsLoop
         return trace.under_error_state(found)
 
-    def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
-        """The kind of the rows."""
-        return [RaggedNode(self.outs[0])]
 
-
-class RowSite:
+class RowSite(CallSite):
     """The look-up of one row of a shared table.
 
     Args:
         table: the number of the table's constant; out: the `Aval` of the row.
     """
 
-    __slots__ = ("outs", "specs", "table")
+    __slots__ = ("table",)
 
     def __init__(self, table: int, out: Aval) -> None:
+        super().__init__((), (out,))
         self.table = table
-        self.specs: tuple[tuple[Any, ...], ...] = ()
-        self.outs = (out,)
 
     def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
-        """The signature of such a look-up.
-
-        Raises:
-            NeedsLoop: the row has another `Aval`.
-        """
         found = rows_signature(trace, values[self.table], np.int64(0))
         if found is None or found.out is not self.outs[0]:
             raise NeedsLoop
         return trace.under_error_state(found)
 
-    def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
-        """The kind of the row."""
-        return [RecordedNode(self.outs[0])]
 
-
-class OpSite:
+class OpSite(CallSite):
     """The call of an operation outside blocks that becomes one node.
 
     Args:
@@ -215,11 +199,11 @@ class OpSite:
         operands: the node's operands: positions of arrays among the operation's operands, or (number,).
     """
 
-    __slots__ = ("_function", "operands", "outs", "specs")
+    __slots__ = ("_function", "operands")
 
-    def __init__(self, function: Callable[..., Any], kinds: Sequence[RecorderKind], trace: Any, values: Any) -> None:
+    def __init__(self, function: Callable[..., Any], kinds: Sequence[rk.RecorderKind], trace: Any, values: Any) -> None:
+        super().__init__(tuple([("built", kind) for kind in kinds]))
         self._function = function
-        self.specs: tuple[tuple[Any, ...], ...] = tuple([("built", kind) for kind in kinds])
         sig, self.operands = self._called(trace, values)
         self.outs = (sig.out,)
 
@@ -231,7 +215,7 @@ class OpSite:
         """
         segment = trace.segment
         nodes, refs = len(segment.sigs), len(segment.refs)
-        given = [built(kind, trace, values, iter(())) for _, kind in self.specs]
+        given = [rk.built(kind, trace, values, iter(())) for _, kind in self.specs]
         for place, each in enumerate(given):
             if type(each) is LazyArray:  # made for this call, as constants are scalars
                 each.ref = place
@@ -254,19 +238,10 @@ class OpSite:
             del segment.refs[refs:]
 
     def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
-        """The signature of a call, which must match the first call.
-
-        Raises:
-            NeedsLoop: it does not match.
-        """
         sig, operands = self._called(trace, values)
         if sig.out is not self.outs[0] or operands != self.operands:
             raise NeedsLoop
         return sig
-
-    def out_kinds(self, key: Sequence[Any]) -> list[RecorderKind]:
-        """The kind of its result."""
-        return [RecordedNode(self.outs[0])]
 
 
 _NUMBERS = frozenset((*WEAK, np.int64))
@@ -301,10 +276,7 @@ class Recipe(NamedTuple):
     """
 
     function: Callable[..., Any]
-    kind: RecorderKind
-
-
-Site = BlockSite | RowSite | RowsSite | OpSite
+    kind: rk.RecorderKind
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
@@ -312,18 +284,29 @@ class Definition:
     """The origin of a user function.
 
     Attributes:
-        tree, blocks, scope: its definition, its blocks and its globals.
+        form: its program with calls of its blocks; blocks, marks: these, and what is known of its calls; scope: its
+            globals.
         function: the function, for its closure variables; None for a closure.
         origin: the number of the function's constant; None for the map's function and for a closure.
         owner: the version whose code defines the function, if any.
     """
 
-    tree: ast.FunctionDef
+    form: nf.Closure
     blocks: dict[str, Block]
+    marks: Marks
     scope: dict[str, Any]
     function: FunctionType | None = None
     origin: int | None = None
     owner: "Version | None" = None
+
+
+def defined(function: FunctionType, origin: int | None = None) -> Definition:
+    """The origin of a function that is no closure.
+
+    Raises:
+        Unsupported: it is no plain Python function of the user's with source.
+    """
+    return Definition(*block_program(function), function.__globals__, function, origin)
 
 
 class Version:
@@ -332,35 +315,32 @@ class Version:
     Attributes:
         name: its name in the recorder; env: the kinds of its arguments and captured variables, by name; given: those
             that are passed at run time.
-        local: its local names; captured: those that closures read.
+        local: its local names; captured: those that closures read; filename: the file of the user's code.
         result: the kind of its result, as far as known; lines: its source.
         seen: what is known of its arguments.
         waits: it waits for a value, or calls a function that does, and so is a generator.
+        lists: {place in the code: kind of the lists made there}; loops: {comprehension: its loop}.
     """
 
-    def __init__(self, name: str, of: Definition, env: dict[str, RecorderKind]) -> None:
-        tree = of.tree
+    def __init__(self, name: str, of: Definition, env: dict[str, rk.RecorderKind]) -> None:
         self.name = name
         self.of = of
-        self.tree = tree
-        self.blocks = of.blocks
-        self.scope = of.scope
-        self.function = of.function
-        self.origin = of.origin
-        self.owner = of.owner
-        if of.function is not None:
-            self.filename = of.function.__code__.co_filename
-        elif of.owner is not None:
-            self.filename = of.owner.filename
         self.env = env
         self.waits = False
-        self.given = [each for each, kind in env.items() if not isinstance(kind, Const | ClosureKind)]
-        self.local = parameters(tree) | bound_names(tree.body)
-        self.captured = captured(tree) & self.local
-        self.result: RecorderKind = NOTHING
+        self.given = [each for each, kind in env.items() if not isinstance(kind, rk.Const | rk.ClosureKind)]
+        self.local = frozenset(of.form.parameters.names) | binds(of.form.body)
+        self.captured = captured(of.form) & self.local
+        self.filename: str = of.owner.filename if of.owner else of.function.__code__.co_filename if of.function else ""
+        self._chosen = {node.choice for node in nf.walk(of.form.body) if isinstance(node, nf.Branch)}
+        self.result: rk.RecorderKind = rk.NOTHING
         self.lines: list[str] = []
-        self.seen: dict[str, Seen] = {}
-        self.lists: dict[Any, Any] = {}  # {place in the code: kind of the lists made there}
+        self.seen: dict[str, rk.Seen] = {}
+        self.lists: dict[Any, Any] = {}
+        self.loops: dict[int, nf.Loop] = {}
+
+    def is_temporary(self, name: str) -> bool:
+        """True for a name that lowering or blocks have made for one value: it needs no variable."""
+        return name.startswith(nf.TEMPORARY) and name[len(nf.TEMPORARY) :].isdigit() and name not in self._chosen
 
 
 class Written:
@@ -386,37 +366,71 @@ class Written:
         self.changed = False
         self.lengths: dict[Any, int] = {}
         self.versions: dict[Any, Version] = {}
-        self.sites: list[tuple[Site, bool]] = []
+        self.sites: list[tuple[CallSite, bool]] = []
         self.recipes: list[Recipe] = []
         self.waits: list[Wait] = []
         self.used: set[int] = set()
         self.operands: dict[int, Aval] = {}
         self._alive: list[Any] = []
 
-    def version(self, of: Definition, env: dict[str, RecorderKind]) -> Version:
+    def version(self, of: Definition, env: dict[str, rk.RecorderKind]) -> Version:
         """The version of a function for these argument kinds, added if it is new.
 
         Raises:
             Unsupported: there are too many versions.
         """
-        tree, owner = of.tree, of.owner
-        same = [each for each in self.versions.values() if each.tree is tree and each.owner is owner]
-        key = id(tree), id(owner), tuple(env.items())
+        same = [each for each in self.versions.values() if each.of.form is of.form and each.of.owner is of.owner]
+        key = id(of.form), id(of.owner), tuple(env.items())
         if key not in self.versions and len(same) >= _MOST_VERSIONS_OF_ONE:  # such as a number that counts the depth
             env = {
-                name: PLAIN if isinstance(kind, Const) and type(kind.value) in (int, float) else kind
+                name: rk.PLAIN if isinstance(kind, rk.Const) and type(kind.value) in (int, float) else kind
                 for name, kind in env.items()
             }
-            key = id(tree), id(owner), tuple(env.items())
+            key = id(of.form), id(of.owner), tuple(env.items())
         found = self.versions.get(key)
         if found is None:
             if len(self.versions) >= _MOST_VERSIONS:
-                raise Unsupported("a function that is called with too many kinds of arguments")
-            self._alive.append(tree)
-            name = f"_ab_f{len(self.versions)}_{tree.name}"
-            found = self.versions[key] = Version(name, of, env)
+                raise Unsupported("a function for more kinds of arguments than a recorder has versions of")
+            self._alive.append(of.form)
+            shown = of.form.name if of.form.name.isidentifier() else "lambda"
+            found = self.versions[key] = Version(f"_ab_f{len(self.versions)}_{shown}", of, env)
             self.changed = True
         return found
+
+    def given(self, of: Definition, args: Sequence[rk.Term], named: dict[str, rk.Term]) -> dict[str, rk.Term]:
+        """The value given to each parameter in a call.
+
+        Raises:
+            Unsupported: the arguments do not fit, or a default is not known.
+        """
+        parameters = of.form.parameters
+        positional = [*parameters.positional_only, *parameters.positional]
+        env = dict(zip(positional, args, strict=False))
+        more = list(args[len(positional) :])
+        if parameters.rest:
+            env[parameters.rest] = rk.Term(rk.Parts(tuple([each.kind for each in more])), "", more)
+        elif more:
+            raise Unsupported("a call with arguments that do not fit")
+        every = [*positional, *parameters.keyword_only, *([parameters.rest] if parameters.rest else [])]
+        if (
+            (set(env) | set(parameters.positional_only)) & set(named)
+            or set(named) - set(every)
+            or parameters.named_rest
+        ):
+            raise Unsupported("a call with arguments that do not fit")
+        env.update(named)
+        named_defaults = getattr(of.function, "__kwdefaults__", None) or {}
+        for name in every:
+            if name in env:
+                continue
+            if of.function is None:
+                raise Unsupported("a default of a function that is defined in another")
+            at = positional.index(name) - len(positional) if name in positional else name
+            has_default = name in named_defaults if isinstance(at, str) else len(parameters.defaults) + at >= 0
+            if not has_default:
+                raise Unsupported("a call with too few arguments")
+            env[name] = rk.Term(self.const(self.constants.default(of.origin, at)), "")
+        return {name: env[name] for name in every}
 
     def settle(self, write: Callable[["Written", Version], None]) -> None:
         """Write all versions repeatedly until nothing changes.
@@ -434,7 +448,7 @@ class Written:
                 done += 1
             if not self.changed:
                 return
-        raise Unsupported("a recursion whose types keep changing")
+        raise Unsupported("a recursion whose values do not settle")
 
     @property
     def is_waiting(self) -> bool:
@@ -445,39 +459,35 @@ class Written:
         """Register a place where a version waits for a value, and return its number."""
         if not version.waits:
             version.waits = self.changed = True
-        owner = version
-        while owner.owner is not None:
-            owner = owner.owner
-        file = "" if owner.function is None else owner.function.__code__.co_filename
-        self.waits.append(Wait((file, line), exact))
+        self.waits.append(Wait((version.filename, line), exact))
         return len(self.waits) - 1
 
-    def add_result_kind(self, version: Version, kind: RecorderKind) -> None:
+    def add_result_kind(self, version: Version, kind: rk.RecorderKind) -> None:
         """Note the kind of a value that a version returns."""
-        found = join(version.result, kind)
+        found = rk.join(version.result, kind)
         if found != version.result:
             version.result = found
             self.changed = True
 
-    def const(self, number: int) -> Const:
-        return Const(number, self.constants.values[number])
+    def const(self, number: int) -> rk.Const:
+        return rk.Const(number, self.constants.values[number])
 
-    def literal(self, value: Any) -> Const:
+    def literal(self, value: Any) -> rk.Const:
         return self.const(self.constants.literal(value))
 
-    def text(self, value: Term) -> str:
+    def text(self, value: rk.Term) -> str:
         """The source of a value."""
         if value.parts is not None:
             return f"({', '.join(map(self.text, value.parts))},)" if value.parts else "()"
         kind = value.kind
-        if isinstance(kind, Const):
+        if isinstance(kind, rk.Const):
             if type(kind.value) in (int, str, bool, type(None)):
                 shown = repr(kind.value)
                 return f"({shown})" if shown.startswith("-") else shown  # `-2 ** n` is -(2 ** n)
             if kind.is_scalar:
                 return self.named(kind.number)
             return "None"  # a part that is known needs no value at run time
-        return "None" if isinstance(kind, ClosureKind) else value.text
+        return "None" if isinstance(kind, rk.ClosureKind) else value.text
 
     def named(self, number: int) -> str:
         """The name of a constant in the source."""
@@ -490,7 +500,7 @@ class Written:
         for site, _ in self.sites:
             site.specs = tuple([(how, *map(_stripped, what)) for how, *what in site.specs])
 
-    def shared_block(self, site: BlockSite) -> Const:
+    def shared_block(self, site: BlockSite) -> rk.Const:
         """The result of a block whose inputs are all constants.
 
         Raises:
@@ -503,4 +513,4 @@ class Written:
 
 
 def _stripped(what: Any) -> Any:
-    return without_values(what) if isinstance(what, RecorderKind) else what
+    return rk.without_values(what) if isinstance(what, rk.RecorderKind) else what

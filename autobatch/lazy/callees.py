@@ -12,23 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.blocks.finder import guards_of_helper
 from autobatch.core.abstract_eval import type_of
 from autobatch.core.diagnostics import is_library
-from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import effect_of, reads_values
 from autobatch.facts.python_functions import FRAME_READERS
 from autobatch.lazy.fibers import get_attribute, has_attribute, is_instance, with_values
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.numpy.python_math import OF_NUMBERS
 from autobatch.program import normal_form as nf
-from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
-from autobatch.program.folding import folded
-from autobatch.program.liveness import annotate
 from autobatch.program.python_text import Writer
 from autobatch.program.quote import expression
-from autobatch.program.scopes import Guard, Scope
-from autobatch.program.source import PARSING, normal_form
+from autobatch.program.scopes import Scope
+from autobatch.program.source import PARSING
 
 FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # makes the form of a function; {id of function: form}
 _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "values"})  # called in every loop
@@ -39,13 +34,7 @@ _READS: dict[type, bool] = {dict: False, list: False, set: False, tuple: False, 
 _KEEPING = (functools.partial, collections.defaultdict)  # these call what they are given later
 _KEYED = (max, min, sorted)  # these call what they get by keyword only
 _FUNCTIONS = frozenset((FunctionType, MethodType, BuiltinFunctionType, type(str.upper), functools.partial, type))
-_NO_PLAIN_CODE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, asynchronous generator
-_NUMBERS = (int, float, bool, type(None), str)
-_relied: BoundedDict[tuple[int, int], tuple[types.CodeType, Any, list[Guard] | None]] = BoundedDict(MOST_FUNCTIONS)
 _ARRAY_FUNCTIONS = (np.ufunc, type(np.sum))
-
-
-_PLAIN_INDICES = nf.SINGLE | {"not", "slice", "tuple"}
 
 
 @dataclasses.dataclass(slots=True)
@@ -56,7 +45,6 @@ class Marks:
         made: new arrays that will be written into; maker: calls that make such an array; total: those of which the
             array is only added to as a whole (`+=`). listed: calls that may get a list.
         is_changed: True if anything was written that is not the user's.
-        items: the syntax of each `model.table[ids]`.
     """
 
     made: set[nf.Place] = dataclasses.field(default_factory=set)
@@ -64,7 +52,6 @@ class Marks:
     total: set[nf.Place] = dataclasses.field(default_factory=set)
     listed: set[nf.Place] = dataclasses.field(default_factory=set)
     is_changed: bool = False
-    items: list[Any] = dataclasses.field(default_factory=list)
 
 
 class Calls(Writer):
@@ -83,10 +70,6 @@ class Calls(Writer):
         made = super().syntax_of(node)
         if node.at in self.marks.made:
             return self.changed("_ab_made(VALUE)", node, VALUE=self.placed(made, node))
-        if isinstance(node, nf.Read) and isinstance(node.key, nf.Value) and nf.path_of(node.base) is not None:
-            is_plain = isinstance(node.key, nf.Call) and node.key.symbol in _PLAIN_INDICES
-            if not is_plain and not isinstance(node.key, nf.Constant):
-                self.marks.items.append(made)
         return made
 
     def callee(self, call: nf.Call) -> Any:
@@ -125,11 +108,16 @@ def through_form(call: nf.Call, scope: Scope, marks: Marks) -> str:
 
 def _of_numpy(call: nf.Call, value: Any, marks: Marks) -> str:
     """The callee for a library function: wrapped if NumPy's and marked by `taped_forms.mark`, else unchanged."""
-    if type(value) not in _ARRAY_FUNCTIONS and not (isinstance(value, Hashable) and value in CREATION):
+    if not is_numpy(value):
         return "F"
     if call.at in marks.maker:
         return "_ab_total(F)" if call.at in marks.total else "_ab_maker(F)"
     return "_ab_listed(F)" if call.at in marks.listed else "F"
+
+
+def is_numpy(value: Any) -> bool:
+    """True for a function of NumPy's that `taped_forms.mark` may have marked."""
+    return type(value) in _ARRAY_FUNCTIONS or (isinstance(value, Hashable) and value in CREATION)
 
 
 def _has_form(value: Any) -> bool:
@@ -161,35 +149,6 @@ def is_users(value: Any) -> bool:
     call: Any = getattr(kind, "__call__", None)  # noqa: B004  (reads the method; a callable() test is not enough)
     call = call.__wrapped__ if hasattr(type(call), "_ab_batch") else call
     return type(call) is types.FunctionType and is_users(call)
-
-
-def helper(function: Any) -> list[Guard] | None:
-    """The guards of a function that a block may call like an operation; None if a block may not call it."""
-    if hasattr(type(function), "_ab_batch"):
-        function = function.__wrapped__
-    if type(function) is not types.FunctionType or is_library(function.__code__.co_filename):
-        return None
-    code = function.__code__
-    key = id(code), id(function.__globals__)
-    found = _relied.get(key)
-    if found is None:
-        _relied[key] = code, function.__globals__, None  # while this is found, so that a recursive function is refused
-        found = _relied[key] = code, function.__globals__, _relied_on(function)
-    given = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
-    return found[2] if all(type(value) in _NUMBERS for value in given) else None
-
-
-def _relied_on(function: types.FunctionType) -> list[Guard] | None:
-    code = function.__code__
-    if code.co_freevars or code.co_flags & _NO_PLAIN_CODE:
-        return None
-    try:
-        form = folded(normal_form(function))
-    except Unsupported:
-        return None
-    annotate(form)
-    none = nf.Names()
-    return guards_of_helper(form, Scope(function.__globals__, none, none, none, helper))
 
 
 FRAME_NAME_READERS = FRAME_READERS - {"globals"} | {"_getframe", "currentframe"}

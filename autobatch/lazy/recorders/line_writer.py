@@ -1,6 +1,5 @@
 """The base of all recorder writers: source lines, reads of constants, kinds where branches meet, and operations."""
 
-import ast
 import contextlib
 import dataclasses
 import functools
@@ -13,25 +12,10 @@ import numpy as np
 from autobatch.core.abstract_eval import Aval
 from autobatch.errors import NeedsLoop, Unreachable, Unsupported
 from autobatch.lazy.array import LazyArray
-from autobatch.rewrite.recorders.recorded_kinds import (
-    NOTHING,
-    PLAIN,
-    ClosureKind,
-    Const,
-    ListKind,
-    NodeOrNumber,
-    Parts,
-    RecordedNode,
-    RecorderKind,
-    Term,
-    aval_of_constant,
-    built,
-    constants_of,
-    has_any_length,
-    is_empty,
-    join,
-)
-from autobatch.rewrite.recorders.recorder_functions import OpSite, Recipe, Site, Version, Written, refuse_to_wait
+from autobatch.lazy.recorders import recorded_kinds as rk
+from autobatch.lazy.recorders.recorder_functions import CallSite, OpSite, Recipe, Version, Written, refuse_to_wait
+from autobatch.program import normal_form as nf
+from autobatch.program.python_text import text_of
 
 _NUMBERS = "?bhilqBHILQefd"  # dtypes whose values `tolist` preserves exactly
 _SHORT = 1 << 10
@@ -41,16 +25,15 @@ _SHORT = 1 << 10
 class Env:
     """What is known at one place: the bound names, and the names whose values can be read without running code."""
 
-    names: dict[str, Term]
+    names: dict[str, rk.Term]
     checked: set[str]
 
     def copy(self) -> "Env":
         return Env(dict(self.names), set(self.checked))
 
 
-def is_temporary(name: str) -> bool:
-    """True for a name bound once, by the rewriting of blocks, and read right after."""
-    return name.startswith("_ab_") and name[4:].isdigit()
+Arm = tuple[list[str], rk.Term | None]
+"""The lines of one of several ways to a value, and the value; None if the end is not reached."""
 
 
 def _called(function: Callable[..., Any], count: int, names: tuple[str, ...], *args: Any) -> Any:
@@ -73,7 +56,6 @@ class LineWriter:
         self.depth = 0
         self.counter = 0
         self.line = 0  # the line of the user's statement
-        self.exhausted: set[int] = set()  # ids of generators passed to functions that read all items
         self.env: Env = Env({}, set())
 
     def emit(self, line: str) -> None:
@@ -83,17 +65,17 @@ class LineWriter:
         self.counter += 1
         return f"_ab_k{self.counter}"
 
-    def let(self, value: Term) -> Term:
+    def let(self, value: rk.Term) -> rk.Term:
         """Bind a value to a name, so that it is evaluated here; also if its kind is known, as reading it may raise."""
         if value.parts is None and value.text.isidentifier():
             return value
-        if isinstance(value.kind, Const | ClosureKind):
+        if isinstance(value.kind, rk.Const | rk.ClosureKind):
             if value.text:
                 self.emit(value.text)
-            return Term(value.kind, "", seen=value.seen)
+            return rk.Term(value.kind, "", seen=value.seen)
         name = self.fresh()
         self.emit(f"{name} = {self.text(value)}")
-        return Term(value.kind, name, seen=value.seen)
+        return rk.Term(value.kind, name, seen=value.seen)
 
     @contextlib.contextmanager
     def nested_lines(self) -> Iterator[list[str]]:
@@ -106,27 +88,27 @@ class LineWriter:
             self.lines = outer
             self.depth -= 1
 
-    def text(self, value: Term) -> str:
+    def text(self, value: rk.Term) -> str:
         return self.written.text(value)
 
-    def literal(self, value: Any) -> Term:
-        return Term(self.written.literal(value), "")
+    def literal(self, value: Any) -> rk.Term:
+        return rk.Term(self.written.literal(value), "")
 
-    def read(self, make: Callable[..., int], *args: Any) -> Term:
+    def read(self, make: Callable[..., int], *args: Any) -> rk.Term:
         """Read a constant.
 
         Raises:
             Unsupported: it does not exist, or reading it may run code.
         """
         try:
-            return Term(self.written.const(make(*args)), "")
+            return rk.Term(self.written.const(make(*args)), "")
         except NeedsLoop:
             shown = [each for each in args if type(each) is not dict]  # leaves out the dict of all names of a module
             raise Unsupported(f"a read of a shared value: {shown}") from None
 
-    def check(self, value: Term) -> Term:
+    def check(self, value: rk.Term) -> rk.Term:
         """Write a check that using an example's object runs no user code."""
-        if value.kind is not PLAIN or value.simple:
+        if value.kind is not rk.PLAIN or value.simple:
             return value
         value = self.let(value)
         if value.text not in self.env.checked:
@@ -134,94 +116,105 @@ class LineWriter:
             self.env.checked.add(value.text)
         return value
 
-    def expr(self, node: ast.expr) -> Term:
-        method = getattr(self, f"_{type(node).__name__.lower()}", None)
+    def value(self, node: nf.Value) -> rk.Term:
+        method = getattr(self, f"of_{type(node).__name__.lower()}", None)
         if method is None:
-            raise Unsupported(f"the syntax `{type(node).__name__.lower()}`", node)
-        out: Term = method(node)
-        if out.kind is NOTHING:
+            raise Unsupported(f"`{text_of(node)}`", node)
+        out: rk.Term = method(node)
+        if out.kind is rk.NOTHING:
             raise Unreachable
         return out
 
-    def inline(self, node: ast.expr) -> Term:
-        """Write an expression that may not be evaluated, so it must need no lines before it.
-
-        Raises:
-            Unsupported: it needs lines before it.
-        """
-        checked = set(self.env.checked)
+    def arm(self, write: Callable[[], rk.Term]) -> Arm:
+        """Write one of several ways to a value."""
+        before = self.env
+        self.env = before.copy()
+        made = None
         with self.nested_lines() as lines:
-            value = self.expr(node)
-        self.env.checked = checked
-        if any("_ab_check(" not in line for line in lines):
-            raise Unsupported("a call in an expression that is not always evaluated")
-        for line in lines:  # these checks may run early: they only look at types
-            self.emit(line.strip())
-        return value
+            try:
+                made = self.as_node(write())
+                if made.kind is rk.NOTHING:
+                    raise Unreachable
+            except Unreachable:
+                made = None
+                self.emit("raise _ab_misfit")
+            finally:
+                self.env = before
+        return lines, made
 
-    def either(self, value: Term, write: Callable[[Term], Term]) -> Term:
+    def meet(self, arms: Sequence[tuple[str, Arm]]) -> rk.Term:
+        """The value of the first arm whose condition, the source before it, holds; that of the last one may be ""."""
+        kind: rk.RecorderKind = rk.NOTHING
+        for _, (_, value) in arms:
+            kind = kind if value is None else self.joined(kind, value.kind)
+        name = self.fresh()
+        for at, (condition, (lines, value)) in enumerate(arms):
+            self.emit(f"{'elif' if at else 'if'} {condition}:" if condition else "else:")
+            self.lines += lines
+            if value is not None:
+                self.emit(f"    {name} = {self.converted(value, kind)}")
+        return rk.Term(kind, name)
+
+    def joined(self, a: rk.RecorderKind, b: rk.RecorderKind) -> rk.RecorderKind:
+        """The kind of a value that has one kind or the other."""
+        if isinstance(a, rk.ListKind) and type(a) is type(b) and a.unite(b):
+            self.written.changed = True
+        return rk.join(a, b)
+
+    def either(self, value: rk.Term, write: Callable[[rk.Term], rk.Term]) -> rk.Term:
         """Write code for both a recorded array and a number, if a value may be either."""
         kind = value.kind
-        assert isinstance(kind, NodeOrNumber)
+        assert isinstance(kind, rk.NodeOrNumber)
         value = self.let(value)
-        name = self.fresh()
-        arms: list[tuple[list[str], Term | None]] = []
-        checked = set(self.env.checked)
         refused: Unsupported | None = None
-        for each in (Term(PLAIN, f"{value.text}[0]", simple=True), Term(kind.node, value.text)):
-            made: Term | None = None
-            with self.nested_lines() as lines:
-                try:
-                    made = write(each)
-                except Unreachable:
-                    pass
-                except Unsupported as error:
-                    refused = error
-            arms.append((lines, made))
-            self.env.checked = set(checked)
-        (numbers, number), (nodes, node) = arms
-        if node is None or isinstance(node.kind, Const):
-            raise Unreachable if refused is None else refused
-        if number is not None and isinstance(number.kind, Const) and number.kind.value is None:
-            number = None  # the block cannot run with a number
-        out = node.kind if number is None else join(number.kind, node.kind)
-        indent = "    " * (self.depth + 1)
-        numbers.append(indent + ("raise _ab_misfit" if number is None else f"{name} = {self.converted(number, out)}"))
-        nodes.append(f"{indent}{name} = {self.converted(node, out)}")
-        self.emit(f"if _ab_type({value.text}) is _ab_tuple:")
-        self.lines += numbers
-        self.emit("else:")
-        self.lines += nodes
-        return Term(out, name)
 
-    def waited(self, value: Term, exact: bool = True, shapes: bool = False) -> Term:
+        def tried(each: rk.Term) -> rk.Term:
+            nonlocal refused
+            try:
+                made = write(each)
+            except Unsupported as error:
+                refused = error
+                raise Unreachable from None
+            if isinstance(made.kind, rk.Const) and (each.kind is not rk.PLAIN or made.kind.value is None):
+                raise Unreachable  # the block cannot run with it
+            return made
+
+        number = self.arm(lambda: tried(rk.Term(rk.PLAIN, f"{value.text}[0]", simple=True)))
+        if number[1] is None:  # unless it is an array of the example's own
+            number = self.arm(lambda: tried(rk.Term(rk.PLAIN, f"{value.text}[0]")))
+        node = self.arm(lambda: tried(rk.Term(kind.node, value.text)))
+        if node[1] is None:
+            raise Unreachable if refused is None else refused
+        return self.meet([(f"_ab_type({value.text}) is _ab_tuple", number), ("", node)])
+
+    def waited(self, value: rk.Term, exact: bool = True, shapes: bool = False) -> rk.Term:
         """A number whose value is needed: the example waits for it.
 
         Args:
             exact: as in `Wait`; shapes: an array of any shape is allowed, and becomes nested lists of numbers.
 
         Raises:
-            Unsupported: the value is not a number.
+            Unsupported: the value is no number.
         """
         kind = value.kind
-        if isinstance(kind, NodeOrNumber):
-            return self.either(value, lambda each: each if each.kind is PLAIN else self.waited(each, exact))
+        if isinstance(kind, rk.NodeOrNumber):
+            return self.either(value, lambda each: each if each.kind is rk.PLAIN else self.waited(each, exact))
         if (
-            not isinstance(kind, RecordedNode)
+            not isinstance(kind, rk.RecordedNode)
             or (kind.aval.shape and not shapes)
             or kind.aval.dtype.char not in _NUMBERS
         ):
-            raise Unsupported("a value of an array that the example waits for")
+            raise Unsupported("a value of an array that is waited for")
         number = self.written.wait(self.version, self.line, exact)
         name = self.fresh()
         self.emit(f"{name} = yield {self.text(value)}, {number}")
-        return Term(PLAIN, name, simple=not kind.aval.shape)
+        return rk.Term(rk.PLAIN, name, simple=not kind.aval.shape)
 
-    def element(self, array: Term, index: Term, exact: bool) -> Term:
+    def element(self, array: rk.Term, index: rk.Term, exact: bool) -> rk.Term:
         """A number of a short array whose value is needed: the example waits once for all of the array."""
         number = self.written.wait(self.version, self.line, exact)
         array, index = self.let(array), self.let(index)
-        if index.kind is PLAIN:
+        if index.kind is rk.PLAIN:
             self.emit(f"if _ab_type({index.text}) is not _ab_int: _ab_index({index.text})")
         name = self.fresh()
         self.emit(f"{name} = _ab_lists.get({array.text})")
@@ -229,88 +222,90 @@ class LineWriter:
         self.emit(f"    {name} = _ab_there({array.text})")
         self.emit(f"    if {name} is None: {name} = yield {array.text}, {number}")
         self.emit(f"    _ab_lists[{array.text}] = {name}")
-        return self.let(Term(PLAIN, f"{name}[{self.text(index)}]"))
+        return self.let(rk.Term(rk.PLAIN, f"{name}[{self.text(index)}]"))
 
     @staticmethod
-    def are_plain(*values: Term) -> bool:
+    def are_plain(*values: rk.Term) -> bool:
         """True if all are numbers or objects of the example, or constant scalars."""
-        return all(each.kind is PLAIN or (isinstance(each.kind, Const) and each.kind.is_scalar) for each in values)
+        return all(
+            each.kind is rk.PLAIN or (isinstance(each.kind, rk.Const) and each.kind.is_scalar) for each in values
+        )
 
     @staticmethod
-    def is_short(array: Term, index: Term) -> bool:
+    def is_short(array: rk.Term, index: rk.Term) -> bool:
         """True if a number of an array is best read from a list of all of them."""
         kind, at = array.kind, index.kind
-        if not isinstance(kind, RecordedNode) or kind.aval.ndim != 1 or kind.aval.dtype.char not in _NUMBERS:
+        if not isinstance(kind, rk.RecordedNode) or kind.aval.ndim != 1 or kind.aval.dtype.char not in _NUMBERS:
             return False
-        is_index = at is PLAIN or (isinstance(at, Const) and type(at.value) is int)
+        is_index = at is rk.PLAIN or (isinstance(at, rk.Const) and type(at.value) is int)
         return is_index and kind.aval.shape[0] <= _SHORT
 
-    def converted(self, value: Term, kind: RecorderKind) -> str:
+    def converted(self, value: rk.Term, kind: rk.RecorderKind) -> str:
         """The source that converts a value to a wider kind.
 
         Raises:
             Unsupported: this would need a conversion of its parts at run time.
         """
-        if isinstance(kind, RecordedNode) and isinstance(value.kind, Const):
+        if isinstance(kind, rk.RecordedNode) and isinstance(value.kind, rk.Const):
             return self.operand(value.kind, kind.aval)
-        if isinstance(kind, NodeOrNumber) and (value.kind is PLAIN or isinstance(value.kind, Const)):
+        if isinstance(kind, rk.NodeOrNumber) and (value.kind is rk.PLAIN or isinstance(value.kind, rk.Const)):
             return f"({self.text(value)},)"
-        if isinstance(kind, Parts) and isinstance(value.kind, Parts) and kind != value.kind:
+        if isinstance(kind, rk.Parts) and isinstance(value.kind, rk.Parts) and kind != value.kind:
             parts = value.parts
             if parts is None:
                 if not value.text.isidentifier():
                     raise Unsupported("a tuple of another kind")
-                parts = [Term(part, f"{value.text}[{i}]") for i, part in enumerate(value.kind.parts)]
+                parts = [rk.Term(part, f"{value.text}[{i}]") for i, part in enumerate(value.kind.parts)]
             each = [self.converted(part, to) for part, to in zip(parts, kind.parts, strict=True)]
             return f"({', '.join(each)},)"
         return self.text(value)
 
-    def as_node(self, value: Term) -> Term:
+    def as_node(self, value: rk.Term) -> rk.Term:
         """A constant array of numbers, as an ordinary operand."""
         kind = value.kind
-        if value.parts is not None and isinstance(kind, Parts):
+        if value.parts is not None and isinstance(kind, rk.Parts):
             parts = [self.as_node(part) for part in value.parts]
-            return Term(Parts(tuple(part.kind for part in parts), kind.make, kind.names), "", parts)
-        aval = aval_of_constant(kind)
-        if not isinstance(kind, Const) or type(kind.value) is not np.ndarray or aval is None:
+            return rk.Term(rk.Parts(tuple(part.kind for part in parts), kind.make, kind.names), "", parts)
+        aval = rk.aval_of_constant(kind)
+        if not isinstance(kind, rk.Const) or type(kind.value) is not np.ndarray or aval is None:
             return value
-        return Term(RecordedNode(aval), self.operand(kind, aval))
+        return rk.Term(rk.RecordedNode(aval), self.operand(kind, aval))
 
-    def operand(self, kind: Const, aval: Aval) -> str:
+    def operand(self, kind: rk.Const, aval: Aval) -> str:
         """The source of a constant array, as an operand of an example's own."""
         self.written.operands[kind.number] = aval
         return f"_ab_d{kind.number}"
 
     # Operations outside blocks: called with recorded arrays as Python sees them, as in an example that runs as Python.
 
-    def apply(self, function: Callable[..., Any], args: Sequence[Term], key: Any, **named: Term) -> Term:
+    def apply(self, function: Callable[..., Any], args: Sequence[rk.Term], key: Any, **named: rk.Term) -> rk.Term:
         """Call an operation with recorded arrays as Python sees them.
 
         Raises:
             Unsupported: the kind of the result is not known.
         """
         for at, arg in enumerate(args):
-            if isinstance(arg.kind, NodeOrNumber):
+            if isinstance(arg.kind, rk.NodeOrNumber):
                 return self.either(
                     arg,
                     lambda each, at=at: self.apply(function, [*args[:at], each, *args[at + 1 :]], key, **named),  # type: ignore[misc]
                 )
         values = [*args, *named.values()]
-        if self.are_plain(*values) and any(each.kind is PLAIN for each in values):
-            raise Unsupported("an operation on numbers of the example only")
-        if any(is_empty(each.kind) for each in values):
+        if self.are_plain(*values) and any(each.kind is rk.PLAIN for each in values):
+            raise Unsupported("an operation on numbers of the example's alone")
+        if any(rk.is_empty(each.kind) for each in values):
             raise Unreachable
         called = functools.partial(_called, function, len(args), tuple(named))
-        if any(has_any_length(each.kind) for each in values):
+        if any(rk.has_any_length(each.kind) for each in values):
             return self.of_any_length(called, values)
         trace, constants = self.written.trace, self.written.constants
-        known = constants_of(values)
+        known = rk.constants_of(values)
         if known is not None:
             quietly = any(type(each.value) is LazyArray for each in known)
             compute = constants.compute_without_warnings if quietly else constants.compute
             return self.read(compute, (key, len(args), *named), called, *[each.number for each in known])
         kinds = [each.kind for each in values]
-        if all(isinstance(kind, RecordedNode) or (isinstance(kind, Const) and kind.is_scalar) for kind in kinds):
+        if all(isinstance(kind, rk.RecordedNode) or (isinstance(kind, rk.Const) and kind.is_scalar) for kind in kinds):
             with contextlib.suppress(Unsupported, TypeError, IndexError, ValueError):
                 return self._node(OpSite(called, kinds, trace, constants.values), values)
         kind = self._kind_of_result(called, kinds)
@@ -318,17 +313,17 @@ class LineWriter:
         texts = [self.boxed(each) for each in args]
         texts += [f"{name}={self.boxed(each)}" for name, each in named.items()]
         at = len(self.written.recipes) - 1
-        return self.let(Term(kind, f"_ab_unbox{at}(_ab_apply{at}({', '.join(texts)}))"))
+        return self.let(rk.Term(kind, f"_ab_unbox{at}(_ab_apply{at}({', '.join(texts)}))"))
 
-    def _kind_of_result(self, function: Callable[..., Any], kinds: Sequence[RecorderKind]) -> RecorderKind:
+    def _kind_of_result(self, function: Callable[..., Any], kinds: Sequence[rk.RecorderKind]) -> rk.RecorderKind:
         """The kind of an operation's result, found by a call that leaves nothing recorded.
 
         Raises:
-            Unsupported: it fails, or its result is not an array.
+            Unsupported: it fails, or its result is no array.
         """
-        tables = [k.value.source for k in kinds if isinstance(k, Const) and type(k.value) is LazyArray]
+        tables = [k.value.source for k in kinds if isinstance(k, rk.Const) and type(k.value) is LazyArray]
         if any(getattr(table, "_ab_ids", None) is not None for table in tables):
-            raise Unsupported("a look-up in a table of keys, which counts it and may insert the key")
+            raise Unsupported("a look-up by a key: it counts, and may insert the key")
         trace, lengths = self.written.trace, itertools.repeat(2)
         segment = trace.segment
         nodes, refs = len(segment.sigs), len(segment.refs)
@@ -336,7 +331,7 @@ class LineWriter:
         try:
             for number in (1, 0, 1.0):  # possible numbers of an example; the result is checked at run time
                 given = [
-                    number if kind is PLAIN else built(kind, trace, self.written.constants.values, lengths)
+                    number if kind is rk.PLAIN else rk.built(kind, trace, self.written.constants.values, lengths)
                     for kind in kinds
                 ]
                 with contextlib.suppress(TypeError, IndexError):
@@ -352,11 +347,11 @@ class LineWriter:
             del segment.sigs[nodes:]
             del segment.refs[refs:]
 
-    def of_any_length(self, function: Callable[..., Any], values: Sequence[Term]) -> Term:
+    def of_any_length(self, function: Callable[..., Any], values: Sequence[rk.Term]) -> rk.Term:
         """An operation with some operands that are arrays of any length."""
         raise Unsupported("an operation on arrays of any length")
 
-    def _node(self, site: OpSite, values: Sequence[Term]) -> Term:
+    def _node(self, site: OpSite, values: Sequence[rk.Term]) -> rk.Term:
         """The call of an operation that becomes one node."""
         tail = f"_ab_t{len(self.written.sites)}"
         self.written.sites.append((site, False))
@@ -371,7 +366,7 @@ class LineWriter:
                 refs.append(self.text(values[each]))
         return self.recorded(site, tail, refs)
 
-    def recorded(self, site: Site, tail: str, refs: Sequence[str], key: Sequence[Any] = ()) -> Term:
+    def recorded(self, site: CallSite, tail: str, refs: Sequence[str], key: Sequence[Any] = ()) -> rk.Term:
         """Record a call, given the source of its signature entry and of its operands."""
         self.counter += 1
         node = f"_ab_n{self.counter}"
@@ -384,40 +379,40 @@ class LineWriter:
         self.emit(f"{node} = _ab_len(_ab_sigs)")
         self.emit(f"_ab_add_sigs({tail})")
         self.emit(f"if {node} > _ab_most: raise _ab_misfit(_ab_full)")
-        outs = [Term(kind, f"({node} + {i})" if i else node) for i, kind in enumerate(site.out_kinds(key))]
+        outs = [rk.Term(kind, f"({node} + {i})" if i else node) for i, kind in enumerate(site.out_kinds(key))]
         if len(outs) == 1:
             return outs[0]
-        return Term(Parts(tuple(each.kind for each in outs)), "", outs)
+        return rk.Term(rk.Parts(tuple(each.kind for each in outs)), "", outs)
 
-    def _kind_of(self, found: Any) -> RecorderKind:
+    def _kind_of(self, found: Any) -> rk.RecorderKind:
         """The kind of an operation's result."""
         if type(found) is LazyArray and found.segment is self.written.trace.segment and not found.aval.shared:
-            return RecordedNode(found.aval)
+            return rk.RecordedNode(found.aval)
         if type(found) is tuple and found:
-            return Parts(tuple(map(self._kind_of, found)))
-        raise Unsupported("an operation whose result is not an array")
+            return rk.Parts(tuple(map(self._kind_of, found)))
+        raise Unsupported("an operation whose result is no array")
 
-    def boxed(self, value: Term) -> str:
+    def boxed(self, value: rk.Term) -> str:
         """A value as Python sees it."""
         kind = value.kind
-        if isinstance(kind, Const) and not kind.is_scalar:
+        if isinstance(kind, rk.Const) and not kind.is_scalar:
             return self.written.named(kind.number)
-        if kind is PLAIN and value.simple:
+        if kind is rk.PLAIN and value.simple:
             return self.text(value)
         return self.boxed_text(kind, self.text(value if value.parts is not None else self.let(value)))
 
-    def boxed_text(self, kind: RecorderKind, text: str) -> str:
-        if isinstance(kind, RecordedNode):
+    def boxed_text(self, kind: rk.RecorderKind, text: str) -> str:
+        if isinstance(kind, rk.RecordedNode):
             return f"_ab_box({text}, {self.written.named(self.written.constants.literal(kind.aval))})"
-        if isinstance(kind, Parts):
+        if isinstance(kind, rk.Parts):
             if kind.make is not None:
                 raise Unsupported("an operation on an object")
             name = self.fresh() + "p"
             parts = [self.boxed_text(part, f"{name}[{i}]") for i, part in enumerate(kind.parts)]
             return f"[({', '.join(parts)},) for {name} in (({text}),)][0]"
-        if isinstance(kind, ListKind):
+        if isinstance(kind, rk.ListKind):
             name = self.fresh() + "e"
             return f"[{self.boxed_text(kind.item, name)} for {name} in {text}]"
-        if kind is PLAIN:
+        if kind is rk.PLAIN:
             return f"_ab_own({text})"
         return text

@@ -11,6 +11,7 @@ from autobatch.core.recorded_array import is_recorded
 from autobatch.errors import Unsupported
 from autobatch.facts.types import SCALARS
 from autobatch.lazy.array import LazyArray
+from autobatch.program import normal_form as nf
 
 
 class RecorderKind:
@@ -154,10 +155,10 @@ class ClosureKind(RecorderKind):
     """A function defined inside another; not represented at run time.
 
     Attributes:
-        tree: its definition; owner: the version of the function that defines it.
+        form: its program; owner: the version of the function that defines it.
     """
 
-    tree: Any
+    form: nf.Closure
     owner: Any
 
 
@@ -238,7 +239,9 @@ def join(a: RecorderKind, b: RecorderKind) -> RecorderKind:
         if isinstance(node, RecordedNode) and (one is PLAIN or one == node or _is_number(one)):
             return NodeOrNumber(node)
     if isinstance(a, IterKind) and isinstance(b, IterKind):
-        return IterKind(join(a.item, b.item))
+        item = join(a.item, b.item)
+        if not any(isinstance(each, NodeOrNumber) for each in within(item)):  # nobody converts its items
+            return IterKind(item)
     raise Unsupported(f"a value is {_shown(a)} or {_shown(b)}")
 
 
@@ -258,11 +261,31 @@ def aval_of_constant(kind: RecorderKind) -> Aval | None:
     return known_aval(value) if type(value) is np.ndarray and is_recorded(value) else None
 
 
+def within(kind: RecorderKind) -> Iterator[RecorderKind]:
+    """A kind, and the kinds of all that is in such a value."""
+    yield kind
+    if isinstance(kind, Parts | ListKind | IterKind):
+        for each in kind.parts if isinstance(kind, Parts) else [kind.item]:
+            yield from within(each)
+
+
+def list_count(kind: RecorderKind) -> int:
+    """The number of lists in a value whose lengths decide what is computed."""
+    return sum(map(list_count, kind.parts)) if isinstance(kind, Parts) else isinstance(kind, ListKind)
+
+
 def is_empty(kind: RecorderKind) -> bool:
     """True if the kind of some part is not known yet."""
-    if isinstance(kind, Parts):
-        return any(map(is_empty, kind.parts))
-    return kind is NOTHING or (isinstance(kind, ListKind | IterKind) and is_empty(kind.item))
+    return any(each is NOTHING for each in within(kind))
+
+
+def is_python(kind: RecorderKind) -> bool:
+    """True if a value is represented by itself: nothing in it is recorded."""
+    return all(
+        each.make is None if isinstance(each, Parts) else each is NOTHING or _is_plain(each)
+        for each in within(kind)
+        if not isinstance(each, ListKind | IterKind)
+    )
 
 
 def _is_plain(kind: RecorderKind) -> bool:
@@ -300,9 +323,7 @@ def built(kind: RecorderKind, trace: Any, values: Sequence[Any], lengths: Iterat
 
 def has_any_length(kind: RecorderKind) -> bool:
     """True if a value contains arrays of any length."""
-    if isinstance(kind, Parts):
-        return any(map(has_any_length, kind.parts))
-    return isinstance(kind, RaggedNode) or (isinstance(kind, ListKind | IterKind) and has_any_length(kind.item))
+    return any(isinstance(each, RaggedNode) for each in within(kind))
 
 
 def node_kind(aval: Aval) -> RecorderKind:

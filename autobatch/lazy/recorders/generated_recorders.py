@@ -1,12 +1,13 @@
 """Generated recorders: when one is generated for a function, how it is compiled, and how it runs in a map.
 
-The function of a map is read together with all user functions that it calls (`statement_writer`), and written again:
+The function of a map is read together with all user functions that it calls (`call_writer`), and written again:
 work on an example's own objects stays Python, computations become appends to the segment, and everything that is the
 same for all examples is evaluated beforehand. This happens after an example has run as Python, because only then do its
 blocks know their inputs. A function with anything unknown or not covered keeps running as Python.
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType, MethodType
@@ -24,28 +25,13 @@ from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.example_recorder import NO_ROOM, NOT_RECORDED
 from autobatch.lazy.grouping.any_length import LONGEST
+from autobatch.lazy.recorders import recorded_kinds as rk
+from autobatch.lazy.recorders.call_writer import write_version
+from autobatch.lazy.recorders.guards import FUNCTION, TRACE, Constants
+from autobatch.lazy.recorders.recorder_functions import CallSite, Version, Wait, Written, defined
 from autobatch.lazy.trace import Trace
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.source import PARSING
-from autobatch.rewrite.block_forms import block_tree
-from autobatch.rewrite.recorders.guards import FUNCTION, TRACE, Constants
-from autobatch.rewrite.recorders.recorded_kinds import (
-    NOTHING,
-    PLAIN,
-    ClosureKind,
-    Const,
-    DictKind,
-    ListKind,
-    NodeOrNumber,
-    Parts,
-    RaggedNode,
-    RecordedNode,
-    RecorderKind,
-    Seen,
-    without_values,
-)
-from autobatch.rewrite.recorders.recorder_functions import Definition, Site, Version, Wait, Written
-from autobatch.rewrite.recorders.statement_writer import write_version
 
 _MOST_FORMS = 8  # per function
 _MOST_FAILURES = 6  # failed attempts to generate a recorder for a function
@@ -54,8 +40,10 @@ _largest = np.maximum.reduce
 _KEYS = frozenset((int, str, np.int64))
 _VIEWS: tuple[Any, ...] = (range, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
 _BUILTIN = frozenset((*SCALARS, *_VIEWS, list, tuple, dict, np.int64, np.int32, np.float64, np.float32, np.bool_))
-_CONTAINERS = frozenset((list, tuple, dict, str))
-_RESULTS = frozenset((*SCALARS, np.int64, np.int32, np.float64, np.float32, np.bool_))
+_CONTAINERS = frozenset((list, tuple, dict, str, int, float))
+_OF_NUMPY = frozenset((np.int64, np.int32, np.float64, np.float32, np.bool_))
+_NUMBERS = frozenset(SCALARS) | _OF_NUMPY
+_RESULTS = _NUMBERS | {np.ndarray}
 _HARMLESS = SILENT_ATTRIBUTES | {
     "__repr__", "__str__", "__getnewargs__", "__getstate__", "__setstate__", "__qualname__", "__abstractmethods__",
     "__reduce__", "__copy__", "__deepcopy__", "__call__",
@@ -91,7 +79,7 @@ def _recorders_of(function: Any) -> "FunctionRecorders | None":
 def why_not_recorded(function: Any) -> Reason:
     """Why the last attempt to generate a recorder for a user's function failed; "" if none did."""
     found = _recorders_of(function)
-    return Reason(f"{type(function).__name__} is not a plain Python function" if found is None else found.reason)
+    return Reason(f"{type(function).__name__} is no plain function" if found is None else found.reason)
 
 
 def forget_recorders() -> None:
@@ -229,12 +217,12 @@ class _GeneratedForm:
     constants: Constants
     used: list[int]
     operands: dict[int, Aval]
-    sites: list[tuple[Site, bool]]
+    sites: list[tuple[CallSite, bool]]
     recipes: list[Any]
     waits: list[Wait]
     attributes: list[str]
     make: Callable[..., Any]
-    result: RecorderKind
+    result: rk.RecorderKind
     source: str
     blocks: list[Block]
     met: int
@@ -263,49 +251,39 @@ def _form_of(
     """
     if leaves_of_kind([value for key, value in roots.items() if key is not TRACE], Batch):
         raise Unsupported("a batch among the shared arguments")
-    tree, own_blocks = block_tree(function)
+    of = defined(function)
+    if of.form.parameters.rest or of.form.parameters.named_rest:
+        raise Unsupported("a function of any number of arguments")
     constants = Constants(roots)
     written = Written(trace, constants, _classes_in([column[i] for column in columns for i in range(index + 1)]))
-    args = tree.args
-    if args.vararg or args.kwarg:
-        raise Unsupported("a function with *args or **kwargs")
-    positional = [each.arg for each in (*args.posonlyargs, *args.args)]
-    kinds: dict[str, RecorderKind] = {}
-    own: dict[str, int] = {}  # {name of an argument that differs by example: position}
-    given: list[Any] = ["self", *range(len(places))] if "self" in roots else list(range(len(places)))
-    if len(given) > len(positional):
-        raise Unsupported("more arguments than parameters")
-    for name, key in [*zip(positional, given, strict=False), *[(name, name) for name in named]]:
-        value = roots.get(key, places[key] if type(key) is int else None)
+
+    def term(key: int | str, value: Any) -> rk.Term:
+        """An argument; one that differs by example has its position as its source, until its name is known."""
         if type(value) is _Example:
-            kinds[name] = PLAIN
-            own[name] = value.at
-        else:
-            kinds[name] = written.const(constants.root(key))
-    every = [*positional, *[each.arg for each in args.kwonlyargs]]
-    for name in every:
-        if name not in kinds:
-            at: int | str = positional.index(name) - len(positional) if name in positional else name
-            kinds[name] = written.const(constants.default(None, at))
-    if set(kinds) != set(every):
-        raise Unsupported("an argument that the function does not have")
-    root = written.version(
-        Definition(tree, own_blocks, function.__globals__, function), {name: kinds[name] for name in every}
-    )
-    root.seen = {name: Seen(columns[at][index], (name,)) for name, at in own.items()}
+            return rk.Term(rk.PLAIN, str(value.at))
+        return rk.Term(written.const(constants.root(key)), "")
+
+    args = [term("self", None)] if "self" in roots else []
+    args += [term(key, value) for key, value in enumerate(places)]
+    env = written.given(of, args, {name: term(name, value) for name, value in named.items()})
+    own = {name: int(value.text) for name, value in env.items() if value.kind is rk.PLAIN}
+    root = written.version(of, {name: value.kind for name, value in env.items()})
+    root.seen = {name: rk.Seen(columns[at][index], (name,)) for name, at in own.items()}
     written.settle(write_version)
     if written.waits and written.lengths:
-        raise Unsupported("arrays of any length, where an example waits for a value")
-    if root.result is NOTHING:
-        raise Unsupported("a function that returns nothing, as far as is known")
-    _check_result(root.result)
+        raise Unsupported("arrays of any length, and a value that is waited for")
+    if root.result is rk.NOTHING:
+        raise Unsupported("a function that gives nothing as far as is known")
+    for kind in rk.within(root.result):
+        if isinstance(kind, rk.ClosureKind) or (isinstance(kind, rk.Const) and not kind.is_scalar):
+            raise Unsupported("a result that the examples share")
     columns_order = [name for name, _ in sorted(own.items(), key=lambda each: each[1])]
     used = sorted(written.used)
     source, sites = _source(written, root, columns_order, used)
     space: dict[str, Any] = {"__builtins__": {}, **_FIXED}
     exec(compile(source, f"<recorder of {function.__qualname__}>", "exec", dont_inherit=True), space)
-    result = without_values(root.result)
-    blocks = [block for version in written.versions.values() for block in version.blocks.values()]
+    result = rk.without_values(root.result)
+    blocks = [block for version in written.versions.values() for block in version.of.blocks.values()]
     written.close()
     return _GeneratedForm(
         constants,
@@ -359,22 +337,11 @@ def _source(written: Written, root: Version, columns: Sequence[str], used: Seque
 
 
 _OF_SEGMENT = (
-    "_ab_suited", "_ab_check", "_ab_array", "_ab_constant", "_ab_own", "_ab_box", "_ab_ids", "_ab_any_length",
-    "_ab_there", "_ab_finish", "_ab_most", "_ab_sigs", "_ab_sources", "_ab_add_sigs", "_ab_add_ref", "_ab_add_refs",
-    "_ab_add_source", "_ab_add_sources",
+    "_ab_suited", "_ab_check", "_ab_array", "_ab_constant", "_ab_own", "_ab_read", "_ab_box", "_ab_ids",
+    "_ab_any_length", "_ab_there", "_ab_finish", "_ab_most", "_ab_sigs", "_ab_sources", "_ab_add_sigs", "_ab_add_ref",
+    "_ab_add_refs", "_ab_add_source", "_ab_add_sources",
 )  # fmt: skip
 """The names that a recorder reads for the segment being recorded, given by `_BoundForm.begin`."""
-
-
-def _check_result(kind: RecorderKind) -> None:
-    if isinstance(kind, Parts):
-        for part in kind.parts:
-            _check_result(part)
-    elif isinstance(kind, ListKind):
-        if kind.item is not NOTHING:
-            _check_result(kind.item)
-    elif isinstance(kind, ClosureKind) or (isinstance(kind, Const) and not kind.is_scalar):
-        raise Unsupported("a result that the examples share")
 
 
 def _classes_in(values: Sequence[Any]) -> list[type]:
@@ -485,6 +452,7 @@ class _BoundForm:
             _ab_array=self._array,
             _ab_constant=self._constant,
             _ab_own=self._own,
+            _ab_read=self._read,
             _ab_box=self._box,
             _ab_ids=self._ids,
             _ab_any_length=self._any_length,
@@ -543,6 +511,13 @@ class _BoundForm:
         if not _is_suited(kind, self._form.attributes):
             raise NeedsLoop
         self._suited.add(kind)
+
+    def _read(self, value: Any) -> None:
+        """Check that what NumPy computes with is a number or an array, and note the array."""
+        if type(value) is np.ndarray and is_recorded(value):
+            self.seen.append(value)
+        elif type(value) not in _NUMBERS:
+            raise NeedsLoop
 
     def _note(self, value: np.ndarray) -> None:
         """Note that Python reads an array of the example, where it would see writes by other examples."""
@@ -621,19 +596,19 @@ class _BoundForm:
         return _finished(self._form.result, result, self._trace, {})
 
 
-def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]) -> Any:
+def _finished(kind: rk.RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]) -> Any:
     """A result, converted from its representation to Python values."""
-    if isinstance(kind, NodeOrNumber):
+    if isinstance(kind, rk.NodeOrNumber):
         if type(value) is tuple:
-            return _finished(PLAIN, value[0], trace, made)
+            return _finished(rk.PLAIN, value[0], trace, made)
         kind = kind.node
-    if isinstance(kind, RecordedNode | RaggedNode):
+    if isinstance(kind, rk.RecordedNode | rk.RaggedNode):
         if value < 0:  # an array that is not the result of a node
             raise NeedsLoop
         if value not in made:
             made[value] = LazyArray(trace, kind.aval, trace.segment, value)
         return made[value]
-    if isinstance(kind, Parts):
+    if isinstance(kind, rk.Parts):
         key: Any = ("object", id(value), kind.make)
         if kind.make is None or key not in made:
             parts = [_finished(part, each, trace, made) for part, each in zip(kind.parts, value, strict=True)]
@@ -641,17 +616,17 @@ def _finished(kind: RecorderKind, value: Any, trace: Trace, made: dict[Any, Any]
                 return tuple(parts)
             made[key] = kind.make(**dict(zip(kind.names, parts, strict=True)))
         return made[key]
-    if isinstance(kind, ListKind):
+    if isinstance(kind, rk.ListKind):
         key = ("list", id(value))
         if key not in made:
-            if type(kind) is DictKind:
+            if type(kind) is rk.DictKind:
                 made[key] = {name: _finished(kind.item, each, trace, made) for name, each in value.items()}
-            elif kind.item is PLAIN and _RESULTS.issuperset(map(type, value)):
+            elif kind.item is rk.PLAIN and _RESULTS.issuperset(map(type, value)):
                 made[key] = value
             else:
                 made[key] = [_finished(kind.item, each, trace, made) for each in value]
         return made[key]
-    if isinstance(kind, Const):
+    if isinstance(kind, rk.Const):
         return kind.value
     if type(value) not in _RESULTS:
         raise NeedsLoop
@@ -668,7 +643,7 @@ def _is_same_read(a: Any, b: Any) -> bool:
 class _SignatureTails(dict[Any, Any]):
     """{key of a call: what it appends to the signatures}, filled on demand; the key holds what varies by call."""
 
-    def __init__(self, site: Site, trace: Trace, values: Sequence[Any]) -> None:
+    def __init__(self, site: CallSite, trace: Trace, values: Sequence[Any]) -> None:
         super().__init__()
         self._site, self._trace, self._values = site, trace, values
         self._single = sum(_keys_of(spec) for spec in site.specs) == 1
@@ -682,32 +657,26 @@ class _SignatureTails(dict[Any, Any]):
 def _keys_of(spec: tuple[Any, ...]) -> int:
     if spec[0] in ("static", "item"):
         return 1
-    return _lists_in(spec[1]) if spec[0] == "built" else 0
-
-
-def _lists_in(kind: RecorderKind) -> int:
-    if isinstance(kind, ListKind):
-        return 1
-    return sum(map(_lists_in, kind.parts)) if isinstance(kind, Parts) else 0
+    return rk.list_count(spec[1]) if spec[0] == "built" else 0
 
 
 class _Unboxed:
     """Extracts the node numbers from the result of an operation."""
 
-    def __init__(self, trace: Trace, kind: RecorderKind) -> None:
+    def __init__(self, trace: Trace, kind: rk.RecorderKind) -> None:
         self._trace, self._kind = trace, kind
 
     def __call__(self, found: Any) -> Any:
         return self._of(self._kind, found)
 
-    def _of(self, kind: RecorderKind, found: Any) -> Any:
-        if isinstance(kind, RecordedNode):
+    def _of(self, kind: rk.RecorderKind, found: Any) -> Any:
+        if isinstance(kind, rk.RecordedNode):
             if type(found) is not LazyArray or found.aval is not kind.aval:
                 raise NeedsLoop
             if found.segment is not self._trace.segment or found.ref < 0:
                 raise NeedsLoop
             return found.ref
-        assert isinstance(kind, Parts)
+        assert isinstance(kind, rk.Parts)
         if type(found) is not tuple or len(found) != len(kind.parts):
             raise NeedsLoop
         return tuple(map(self._of, kind.parts, found))
@@ -727,7 +696,8 @@ def _shown(value: Any) -> str:
 _FIXED = {
     "_ab_type": type, "_ab_len": len, "_ab_int": int, "_ab_tuple": tuple, "_ab_misfit": NeedsLoop, "_ab_full": NO_ROOM,
     "_ab_index": _index, "_ab_keys": _KEYS, "_ab_scalars": frozenset(SCALARS), "_ab_containers": _CONTAINERS,
-    "_ab_shown": _shown,
+    "_ab_arrays": _OF_NUMPY | {np.ndarray}, "_ab_numbers": _NUMBERS, "_ab_shown": _shown,
+    "_ab_errors": functools.partial(np.errstate, divide="raise", over="raise", invalid="raise"),
 }  # fmt: skip
 """The names that every recorder reads."""
 

@@ -188,13 +188,7 @@ class Constants:
 
     def compute_without_warnings(self, key: Any, function: Callable[..., Any], *parts: int) -> int:
         """Like `compute`, on shared arrays; a NumPy warning raises NeedsLoop."""
-        self._alive.append(function)
-
-        def read(values: list[Any], roots: Any) -> Any:
-            with np.errstate(all="raise"):
-                return function(*[values[part] for part in parts])
-
-        return self._add(("quiet", key, *parts), read)
+        return self.compute(("quiet", key), np.errstate(all="raise")(function), *parts)
 
     def shared_block(self, site: Any) -> int:
         """Run a block whose inputs are all constants; a NumPy warning raises NeedsLoop."""

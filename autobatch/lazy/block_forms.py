@@ -23,43 +23,47 @@ from typing import Any
 
 from autobatch.batches.any_batch import Batch, Shared, unwrap_shared
 from autobatch.blocks.block_expressions import LEAST, BlockForm, is_computed
-from autobatch.blocks.finder import FoundBlock, body_function, longest_block, scope_in, split_off_arrays
+from autobatch.blocks.finder import FoundBlock, body_function, helper, longest_block, scope_in, split_off_arrays
 from autobatch.core.current_region import check_time
 from autobatch.core.diagnostics import is_library
 from autobatch.errors import Unsupported, UnsupportedError
 from autobatch.facts.python_functions import PAUSES
 from autobatch.facts.types import forget_classes
 from autobatch.lazy.block_nodes import Block
+from autobatch.lazy.callees import FRAME_NAME_READERS, Calls, Forms, Marks, function_of
 from autobatch.lazy.fibers import shared_item
+from autobatch.lazy.taped_forms import CELLS, mark
 from autobatch.lazy.trace import plain_parts
 from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
 from autobatch.program.folding import folded
 from autobatch.program.liveness import all_names, annotate
 from autobatch.program.python_text import Writer, source_of
-from autobatch.program.quote import calling
 from autobatch.program.scopes import Scope
 from autobatch.program.source import compiled, inner_codes, normal_form, remember
-from autobatch.rewrite.callees import FRAME_NAME_READERS, Calls, Forms, function_of, helper
-from autobatch.rewrite.taped_forms import CELLS, mark
 
 _GENERATOR = 0x20
 _ITEM = "_ab_item"  # checks what is read for an array that all examples share
+_PLAIN_INDICES = nf.SINGLE | {"not", "slice", "tuple"}
 _CONTAINERS = (dict, list, tuple)
 _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
 
 class _BlockForm:
-    """Block form of one function; `code` is None if the function stays unchanged. `blocks`: {recorder name: Block}."""
+    """Block form of one function, written with its names in `scope`; `code` is None if the function stays unchanged.
 
-    __slots__ = ("blocks", "cells", "code", "form", "globals", "origin", "tree")
+    `blocks`: {recorder name: Block}.
+    """
+
+    __slots__ = ("blocks", "cells", "code", "form", "globals", "marks", "origin", "scope")
 
     def __init__(self, origin: CodeType, globals_: dict[str, Any]) -> None:
         self.origin = origin  # kept with the globals so that their ids, which are the cache key, stay valid
         self.globals = globals_
         self.code: CodeType | None = None
         self.form: nf.Closure | None = None
-        self.tree: Any = None  # its syntax
+        self.marks = Marks()
+        self.scope: Scope | None = None
         self.blocks: dict[str, Block] = {}
         self.cells: dict[str, CellType] = {**block_form.cells, _ITEM: CellType(shared_item), **CELLS}
 
@@ -89,7 +93,9 @@ def block_source(function: Any) -> str:
         raise UnsupportedError(f"{function!r} is not a function written in Python")
     made = _form_of(function)
     try:
-        return source_of(Writer().definition(normal_form(function)) if made is None or made.tree is None else made.tree)
+        if made is None or made.form is None or made.scope is None:
+            return source_of(Writer().definition(normal_form(function)))
+        return source_of(Calls(made.scope, made.marks).definition(made.form))
     except Unsupported as error:
         raise UnsupportedError(str(error)) from None
 
@@ -171,7 +177,7 @@ def _make(function: FunctionType) -> _BlockForm:
         return made
     try:
         check_time()
-        marks = mark(normal_form(function))
+        marks = made.marks = mark(normal_form(function))
         marks.made.clear()  # when traced, adding to an array needs no other array
         form = folded(normal_form(function))
         around = frozenset(code.co_freevars)
@@ -180,12 +186,11 @@ def _make(function: FunctionType) -> _BlockForm:
         annotate(form)
         make = functools.partial(_block, made, code.co_filename)
         made.form = Blocks(scope, make, _numbers_after(form)).function(form)
-        scope = scope.with_names(*[around | all_names(normal_form(function))] * 3)
-        tree = made.tree = Calls(scope, marks).definition(made.form)
-        if not made.blocks and not marks.is_changed and not marks.items:
+        made.scope = scope.with_names(*[around | all_names(normal_form(function))] * 3)
+        tree = _Items(made.scope, marks).definition(made.form)
+        if not made.blocks and not marks.is_changed:
             return made
-        items = {id(each) for each in marks.items}
-        new = compiled(calling(_ITEM, tree, items) if items else tree, code, made.cells)
+        new = compiled(tree, code, made.cells)
     except (Unsupported, SyntaxError, RecursionError):
         return made
     remember(new, code)
@@ -202,8 +207,8 @@ def _numbers_after(function: nf.Closure) -> Iterator[int]:
     return itertools.count(1 + max((int(each) for each in used if each.isdigit()), default=0))
 
 
-def block_tree(function: FunctionType) -> tuple[Any, dict[str, Block]]:
-    """Syntax tree of a user's function in block form, and its blocks by recorder name.
+def block_program(function: FunctionType) -> tuple[nf.Closure, dict[str, Block], Marks]:
+    """A user's function in block form, its blocks by recorder name, and what is known of its calls.
 
     Raises:
         Unsupported: it is not a plain Python function of the user's with source.
@@ -211,9 +216,9 @@ def block_tree(function: FunctionType) -> tuple[Any, dict[str, Block]]:
     made = _form_of(function)
     if made is None or function.__code__.co_flags & (_PLAIN_CODE | _GENERATOR):
         raise Unsupported(f"{function.__qualname__} is not a function of your code")
-    if made.tree is None:
-        made.tree = Writer().definition(folded(normal_form(function)))
-    return made.tree, made.blocks
+    if made.form is None:
+        made.form = folded(normal_form(function))
+    return made.form, made.blocks, made.marks
 
 
 block_form = Forms(_form, _decorated)
@@ -232,6 +237,19 @@ def _block(made: _BlockForm, filename: str, form: BlockForm, body: list[nf.State
 
 
 Make = Callable[[BlockForm, list[nf.Statement], nf.Node], str]
+
+
+class _Items(Calls):
+    """Writes a function whose reads `model.table[ids]` give rows of a table that all examples share, if it is one."""
+
+    def syntax_of(self, node: nf.Value) -> Any:
+        """A value; an item by what is no constant and no slice is read by a call."""
+        made = super().syntax_of(node)
+        if isinstance(node, nf.Read) and isinstance(node.key, nf.Value) and nf.path_of(node.base) is not None:
+            is_plain = isinstance(node.key, nf.Call) and node.key.symbol in _PLAIN_INDICES
+            if not is_plain and not isinstance(node.key, nf.Constant):
+                return self.changed(f"{_ITEM}(BASE, KEY)", node, BASE=made.value, KEY=made.slice)
+        return made
 
 
 class Blocks:

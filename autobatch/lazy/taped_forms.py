@@ -24,6 +24,7 @@ from autobatch.batches.any_batch import has_batch
 from autobatch.core.diagnostics import is_library
 from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import functions_of
+from autobatch.lazy.callees import FRAME_NAME_READERS, Calls, Forms, Marks, function_of
 from autobatch.lazy.fibers import active_trace
 from autobatch.ops.numpy.creation import CREATION, array
 from autobatch.ops.numpy.python_math import OF_NUMBERS, number
@@ -36,7 +37,6 @@ from autobatch.program.liveness import all_names
 from autobatch.program.ownership import Ownership, is_fresh, is_maker, stored_names
 from autobatch.program.scopes import Scope
 from autobatch.program.source import compiled, inner_codes, normal_form, remember
-from autobatch.rewrite.callees import FRAME_NAME_READERS, Calls, Forms, Marks, function_of
 
 _TAKING = frozenset({"array", "asarray", "asanyarray", "ascontiguousarray", "full"})
 

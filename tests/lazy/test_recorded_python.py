@@ -1,0 +1,263 @@
+"""What recorders leave to Python: sugar, containers, functions and arrays of an example's own, beside recorded arrays.
+
+To see these tests fail: let `LineWriter.meet` take the first arm always, or leave `ValueWriter.poured`'s refusal out.
+"""
+
+import bisect
+import heapq
+import math
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.lazy.recorders.generated_recorders import forget_recorders
+from tests.inspect import map_with_stats
+from tests.law import assert_same, normal
+
+W = normal(3, 3, seed=1)
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    forget_recorders()
+
+
+def examples(count, seed=0):
+    """Numbers, a vector, and words."""
+    rng = np.random.default_rng(seed)
+    return [
+        ([int(n) for n in rng.integers(-3, 9, size=1 + i % 4)], normal(3, seed=i + seed), "abcab"[: 2 + i % 3])
+        for i in range(count)
+    ]
+
+
+def step(x, w):
+    return np.tanh(x @ w + 1)
+
+
+def chained_comparisons(each, w):
+    ns, x, _ = each
+    h = step(x, w)
+    total = 0.0
+    for n in ns:
+        if -2 < n <= 3 < len(ns) + 2 and (n or len(ns) > 1):
+            h = step(h, w)
+        total += 1.0 if 0 <= n < 2 else 0.25 if n < 5 else 0.0
+    return h, total, (ns and ns[0]) or "none"
+
+
+def calls_on_one_side(each, w):
+    ns, x, _ = each
+
+    def size(n):
+        return n * 2 if n > 1 else 1
+
+    return step(x, w), [n for n in ns if (n > 0 and size(n) > 3) or n == -1], not ns or size(ns[0]) == 1
+
+
+def loops_with_an_else(each, w):
+    ns, x, _ = each
+    h = step(x, w)
+    for n in ns:
+        if n > 6:
+            found = n
+            break
+    else:
+        found = -1
+        h = step(h, w)
+    left = len(ns)
+    while left:
+        left -= 1
+        if ns[left] == 2:
+            break
+    else:
+        h = h * 2 + found
+    while True:
+        left += 1
+        if left > 3:
+            break
+        h = step(h, w)
+    return h, found, left
+
+
+def bound_while_tested(each, w):
+    ns, x, _ = each
+    h, stack = step(x, w), list(ns)
+    last = 0
+    while stack and (last := stack.pop()) < 5:
+        h = step(h, w) * last
+    return h, last, len(stack)
+
+
+def lists_and_dicts(each, w):
+    ns, x, word = each
+    kept, seen = [0] * 2, {}
+    kept += ns
+    kept.insert(1, len(word))
+    kept.extend([n + 1 for n in ns])
+    for letter in word:
+        seen[letter] = seen.get(letter, 0) + 1
+    kept[0] += 5
+    del kept[-1]
+    kept.reverse()
+    states = {letter: step(x, w) for letter in word}
+    return sum(states.values()), kept, kept.count(1), seen, {n: n * n for n in ns}
+
+
+def heaps(each, w):
+    ns, x, _ = each
+    heap, ordered = [], []
+    for place, n in enumerate(ns):
+        heapq.heappush(heap, (n, place))
+        bisect.insort(ordered, n)
+    first = heapq.heappop(heap)
+    return step(x, w) * first[0], first, ordered, math.sqrt(abs(ns[0])), sorted(ns)
+
+
+def searches(each, w):
+    ns, x, word = each
+    h = step(x, w)
+    if any(n > 3 for n in ns if n != 4):
+        h = step(h, w)
+    return h, all(n for n in ns), next((place for place, c in enumerate(word) if c == "b"), None)
+
+
+def orders(each, w):
+    ns, x, _ = each
+
+    def far(n):
+        return abs(n - 2), n
+
+    found = [(n, place) for place, n in enumerate(ns)]
+    found.sort(key=lambda pair: -pair[0])
+    return step(x, w), sorted([n + 1 for n in ns], key=far), max(found, key=lambda pair: pair[1]), found
+
+
+def several(h, *rest, w, scale=2):
+    for each in rest:
+        h = h + each * scale
+    return step(h, w)
+
+
+def any_number_of_arguments(each, w):
+    ns, x, _ = each
+    left, right = (several(h, h, ns[0], w=w) for h in (step(x, w), step(x + 1, w)))
+    twice = lambda h: h + h
+    return twice(left), several(right, w=w, scale=ns[0])
+
+
+def arrays_of_its_own(each, w):
+    ns, x, _ = each
+    y = np.sort(x)
+    if x.sum() > 0:
+        y = np.abs(y)
+    return step(x, w) * float(y.max()), y, y[1:], x, np.exp(ns[0]), np.arange(len(ns)).mean()
+
+
+def from_a_state_of_its_own(each, w):
+    ns, h, _ = each
+    for n in ns:
+        h = np.tanh(h @ w + n)
+    return h if ns[0] else h * 2
+
+
+FUNCTIONS = [
+    chained_comparisons, calls_on_one_side, loops_with_an_else, bound_while_tested, lists_and_dicts, heaps, searches,
+    orders, any_number_of_arguments, arrays_of_its_own, from_a_state_of_its_own,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
+def test_examples_are_recorded(f):
+    for seed in range(3):
+        xs = examples(16, seed)
+        found, stats = map_with_stats(f, xs, w=W)
+        assert_same(found, [f(x, w=W) for x in xs], precision=4)
+        assert stats.looped is None
+    assert stats.recorded > 8, ab.testing.forms(f, xs, w=W)["fly"]
+
+
+@pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
+def test_gradients(f):
+    xs = examples(8)
+
+    def loss(w):
+        return sum(np.sum(each[0]) for each in ab.map(f, xs, w=w))
+
+    for _ in range(2):
+        found = ab.grad(loss)(W)
+    total = np.zeros_like(W)
+    for x in xs:
+        total += ab.grad(lambda w, x=x: np.sum(f(x, w)[0]))(W)
+    assert_same(found, total, precision=4)
+
+
+def of_numbers_and_an_array(each, w):
+    numbers = [*each[0]]
+    numbers.append(step(each[1], w).sum())
+    copied = list(each[0])
+    copied.append(numbers[-1])
+    return numbers[0] * 2 + numbers[-1], copied
+
+
+def through_numbers_and_an_array(each, w):
+    h = step(each[1], w)
+    total = h
+    for part in (h, each[0][0]):
+        total = total + part * 2
+    return step(total, w)
+
+
+def sorted_beside_an_array(each, w):
+    chosen = sorted(each[0]) if len(each[0]) > 1 else [step(each[1], w)]
+    first = iter(each[0]) if len(each[0]) > 1 else iter([step(each[1], w)])
+    return chosen[0] * 2 + 1, next(first) * 2 + 1
+
+
+@pytest.mark.parametrize("f", [of_numbers_and_an_array, through_numbers_and_an_array, sorted_beside_an_array])
+def test_numbers_are_no_arrays_where_both_may_be(f):
+    for seed in range(2):
+        xs = [(ns, x, "") for (ns, x, _) in examples(12, seed)]
+        found, _ = map_with_stats(f, xs, w=W)
+        assert_same(found, [f(x, w=W) for x in xs], precision=4)
+
+
+def test_an_array_that_is_returned_is_the_examples_own():
+    xs = examples(8)
+    for _ in range(2):
+        found = ab.map(arrays_of_its_own, xs, w=W)
+        assert all(out[3] is x[1] for out, x in zip(found, xs, strict=True))
+        assert all(np.shares_memory(out[2], out[1]) for out in found)
+
+
+def reads_or_writes(each, w):
+    ns, x, _ = each
+    if ns[0] < 0:
+        x[0] = ns[0]
+    return step(x, w), x.max()
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_an_array_that_an_example_writes_and_another_one_reads():
+    for seed in range(3):
+        shared, again = normal(3, seed=7), normal(3, seed=7)
+        rows = [[n] for n in np.random.default_rng(seed).integers(-2, 5, size=12).tolist()]
+        found = ab.map(reads_or_writes, [(n, shared, "") for n in rows], w=W)
+        assert_same(found, [reads_or_writes((n, again, ""), W) for n in rows], precision=4)
+        assert_same(shared, again)
+
+
+def takes_logarithms(each, w):
+    ns, x, _ = each
+    return step(x, w) if np.log(ns[0]) > 1 else step(x + 1, w)
+
+
+def test_an_example_whose_own_arrays_warn_runs_as_python():
+    xs = [([i % 6], normal(3, seed=i), "") for i in range(1, 13)]
+    for _ in range(2):
+        with pytest.warns(RuntimeWarning, match="divide by zero"):
+            found, stats = map_with_stats(takes_logarithms, xs, w=W)
+    assert stats.recorded == 10
+    with np.errstate(all="ignore"):
+        assert_same(found, [takes_logarithms(x, W) for x in xs], precision=4)
