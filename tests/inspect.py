@@ -37,6 +37,7 @@ from autobatch.core.current_region import Example, current_example, current_regi
 from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
 from autobatch.core.op import Op
 from autobatch.kernels.hash_table import EMPTY_KEY
+from autobatch.lazy.recorders.generated_recorders import forget_recorders
 from autobatch.lockstep import block_launch
 from autobatch.lockstep import block_loops as lockstep_scans
 from autobatch.lockstep.lanes.region import Prefix, Subset
@@ -44,7 +45,6 @@ from autobatch.lockstep.regions import branches, loops
 from autobatch.ops.nn import softmax_and_norms
 from autobatch.ops.numpy import contractions
 from autobatch.ops.numpy.contractions import matmul_p
-from autobatch.rewrite.recorders.generated_recorders import forget_recorders
 from autobatch.tables import lookup
 
 __all__ = [

@@ -160,21 +160,22 @@ UFUNC_OF = [np.add, np.multiply, np.maximum, np.minimum, np.logaddexp]
 @pytest.mark.parametrize("ufunc", UFUNC_OF)
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_every_sum_on_the_way_is_that_of_the_loop_to_the_last_bit(ufunc, dtype):
-    def f(xs):
-        total, seen = xs[0], []
-        for x in xs[1:]:
+    def f(xs, start):
+        total, seen = start[0], []
+        for x in xs:
             total = ufunc(total, x)
             seen.append(total)
         return seen
 
-    lists = [list(normal(n, D, seed=n, dtype=dtype)) for n in (1, 2, 7, 30, 3)]
-    results, stats = map_with_stats(f, lists)
-    assert_same(results, loop(f, lists))
-    for found, want in zip(results, loop(f, lists), strict=True):
+    lists = [list(normal(n, D, seed=n, dtype=dtype)) for n in (0, 1, 6, 29, 2)]
+    start = normal(D, D, seed=9, dtype=dtype)
+    results, stats = map_with_stats(f, lists, start=start)
+    assert_same(results, loop(f, lists, start=start))
+    for found, want in zip(results, loop(f, lists, start=start), strict=True):
         for a, b in zip(found, want, strict=True):
             if ufunc is not np.logaddexp:  # whose last bit depends on how many are computed at a time
                 np.testing.assert_array_equal(a, b)
-    assert stats.launches == 1
+    assert stats.launches == 2  # the first row, and the chain
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.uint16, np.float16])

@@ -79,7 +79,7 @@ def _recorders_of(function: Any) -> "FunctionRecorders | None":
 def why_not_recorded(function: Any) -> Reason:
     """Why the last attempt to generate a recorder for a user's function failed; "" if none did."""
     found = _recorders_of(function)
-    return Reason(f"{type(function).__name__} is no plain function" if found is None else found.reason)
+    return Reason(f"{type(function).__name__} is not a plain Python function" if found is None else found.reason)
 
 
 def forget_recorders() -> None:

@@ -304,9 +304,12 @@ def defined(function: FunctionType, origin: int | None = None) -> Definition:
     """The origin of a function that is no closure.
 
     Raises:
-        Unsupported: it is no plain Python function of the user's with source.
+        Unsupported: it is no plain Python function of the user's with source, or sets a variable that is not its own.
     """
-    return Definition(*block_program(function), function.__globals__, function, origin)
+    form, blocks, marks = block_program(function)
+    if form.shared or form.outer:
+        raise Unsupported("a global name, or a variable of another function, is set")
+    return Definition(form, blocks, marks, function.__globals__, function, origin)
 
 
 class Version:
