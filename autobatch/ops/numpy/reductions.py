@@ -299,7 +299,7 @@ REDUCTIONS: dict[Any, Op] = {
     np.amax: amax_p, np.amin: amin_p, np.sum: sum_p, np.prod: prod_p, np.max: amax_p, np.min: amin_p, np.any: any_p,
     np.all: all_p, np.argmax: argmax_p, np.argmin: argmin_p,
 }  # fmt: skip
-_OF_UFUNCS: dict[Any, Any] = {op.ufunc: function for function, op in REDUCTIONS.items()}
+_OF_UFUNCS: dict[Any, Any] = {op.ufunc: function for function, op in REDUCTIONS.items() if op.ufunc is not None}
 _OF_UFUNCS |= {np.fmax: _numpys(fmax_p), np.fmin: _numpys(fmin_p)}
 
 
