@@ -52,7 +52,6 @@ _PHASE_OF = (
     ("blocks", "elementwise"),
     ("lazy", "tracing"),
     ("core.diagnostics", "tracing"),
-    ("rewrite", "tracing"),
     ("lockstep", "tracing"),
     ("batches", "tracing"),
 )

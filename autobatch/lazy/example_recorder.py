@@ -8,12 +8,10 @@ A generator yields the number of the node whose value it needs, and is sent the 
 no `LazyArray` for intermediate results: a node keeps its number for the whole map, wherever its value is stored.
 """
 
-import bisect
 import collections
 import contextlib
 import functools
 import gc
-import operator
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol
 
@@ -135,11 +133,13 @@ class Rounds:
         """True if the nodes recorded since the last launch take half of the memory budget."""
         return len(self._segment.sigs) > self._half
 
-    def resume(self, limit: int, launch: Callable[[], None]) -> tuple[list[tuple[int, Any]], list[int]]:
+    def resume(
+        self, goes_on: Callable[[int], bool], launch: Callable[[], None]
+    ) -> tuple[list[tuple[int, Any]], list[int]]:
         """Resume all examples with the values that they wait for.
 
         Args:
-            limit: close examples with this index or a higher one; launch: called when the segment is full.
+            goes_on: False for the index of an example to close; launch: called when the segment is full.
 
         Returns:
             (example, result) of examples that ended, and the indices of examples that have to run as Python.
@@ -149,10 +149,11 @@ class Rounds:
             self._most = max(self._most, 2 * self._segment.nbytes)
         waiting, self.waiting = self.waiting, []
         before = self._take_results()
-        if waiting and waiting[-1][0] >= limit:
-            for _, generator, _, _ in waiting[bisect.bisect_left(waiting, limit, key=operator.itemgetter(0)) :]:
+        left = {each[0] for each in waiting if not goes_on(each[0])}
+        for index, generator, _, _ in waiting if left else ():
+            if index in left:
                 generator.close()
-            waiting = [each for each in waiting if each[0] < limit]
+        waiting = [each for each in waiting if each[0] not in left]
         stats = self._trace.stats
         stats.reads += len(waiting)
         exact = [each.exact for each in self._form.waits]
@@ -356,7 +357,9 @@ class ExampleRecorder:
         """True if any example waits."""
         return any(rounds.is_waiting for _, rounds in self._rounds)
 
-    def resume(self, limit: int, launch: Callable[[], None]) -> tuple[list[tuple[int, Any]], list[int]]:
+    def resume(
+        self, goes_on: Callable[[int], bool], launch: Callable[[], None]
+    ) -> tuple[list[tuple[int, Any]], list[int]]:
         """Resume the waiting examples; arguments and result as in `Rounds.resume`."""
         trace = self._trace
         ended: list[tuple[int, Any]] = []
@@ -367,7 +370,7 @@ class ExampleRecorder:
                 misfits += rounds.close()
             park, trace.park = trace.park, _refuse_pause
             try:
-                found, unfit = rounds.resume(limit, launch)
+                found, unfit = rounds.resume(goes_on, launch)
             finally:
                 trace.park = park
             ended += found

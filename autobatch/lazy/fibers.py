@@ -219,20 +219,28 @@ class Fibers:
 
     def _run(self) -> None:
         for index in self._waiting:
-            if self._recorder is None or not self._is_recorded(self._recorder, index):
-                self._start(index)
+            self._begin(index)
             if index >= self.failed:
                 break
         while self._join() or self._fibers or (self._recorder is not None and self._recorder.is_waiting):
             self._launch()
             for index, fiber in list(self._fibers.items()):
-                if index < self.failed and not (self._joining is not None and self._joining.is_cancelled(index)):
+                if self._goes_on(index):
                     self._step(index, fiber)
                 else:
                     self._end(index, fiber)
             if self._recorder is not None and self._recorder.is_waiting:
                 self._resume(self._recorder)  # after the fibers: it may start new ones, which wait for the next launch
         self._launch()
+
+    def _goes_on(self, index: int) -> bool:
+        """False for an example that the loop would not reach, or that is not wanted any more."""
+        return index < self.failed and not (self._joining is not None and self._joining.is_cancelled(index))
+
+    def _begin(self, index: int) -> None:
+        """Record an example, or run its Python until it ends or needs a value."""
+        if self._recorder is None or not self._is_recorded(self._recorder, index):
+            self._start(index)
 
     def _start(self, index: int) -> None:
         fiber = greenlet.greenlet(self._body)
@@ -250,7 +258,7 @@ class Fibers:
             self._admit(values)
             self.results.append(None)
             self.failed = index + 1
-            self._start(index)
+            self._begin(index)
         return bool(arrivals)
 
     def _is_recorded(self, recorder: ExampleRecorder, index: int) -> bool:
@@ -272,7 +280,7 @@ class Fibers:
     def _resume(self, recorder: ExampleRecorder) -> None:
         """Continue the recorded examples that wait for values; start a fiber for those that no longer fit."""
         check_time()
-        ended, misfits = recorder.resume(self.failed, self._launch)
+        ended, misfits = recorder.resume(self._goes_on, self._launch)
         for index, result in ended:
             self.results[index] = result
             self._finished.append(index)

@@ -41,6 +41,10 @@ def doubled(x):
     return x * 2.0
 
 
+def scaled(x, w):
+    return x * w
+
+
 def last_of(x):
     return x[-1] if len(x) else -1.0
 
@@ -648,8 +652,8 @@ def positive_by_python(x):
 @pytest.mark.parametrize("way", ["loop", "fly"])
 def test_a_pinned_way_runs(way):
     with ab.options(way=way), inspect.op_calls() as ops:
-        ab.batch(doubled)(ab.MaskedBatch.from_examples(EVEN))
-        ab.map(doubled, EVEN)
+        ab.batch(scaled)(ab.MaskedBatch.from_examples(EVEN), w=np.full(4, 2.0))
+        ab.map(scaled, EVEN, w=np.full(4, 2.0))
     assert bool(ops) == (way == "fly")
 
 

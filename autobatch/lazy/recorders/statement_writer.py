@@ -136,6 +136,9 @@ class StatementWriter(ValueWriter):
             left = self.let(left)
         right = self.value(more)
         if type(left.kind) is rk.ListKind and symbol == "+=":
+            if right.kind is rk.PLAIN:  # to which an array adds the list
+                right = self.let(right)
+                self.emit(f"if _ab_type({right.text}) not in _ab_containers: {_MISFIT}")
             self.emit(f"{left.text}.extend({self.poured(right, left.kind)})")
             return left
         if left.kind is rk.PLAIN:
