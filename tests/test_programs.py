@@ -71,8 +71,8 @@ def run(program, chosen=slice(None)):
     return out, want, found
 
 
-LEAST = {"lockstep": 94, "fly": 59, "compiled": 121}
-WITHOUT_A_FORM = 36
+LEAST = {"lockstep": 94, "fly": 80, "compiled": 121}
+WITHOUT_A_FORM = 32
 
 
 @pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")

@@ -63,7 +63,8 @@ def blocks_of(stats):
     return {op: row for (op, _), row in stats.by_signature.items() if op.startswith("block ")}
 
 
-OP_BY_OP = {
+OF_ITS_OWN = {"comparisons", "keyword_arguments_of_numpy", "shapes_of_python"}  # no weights: it stays in Python
+OP_BY_OP = OF_ITS_OWN | {
     "a_call_changes_a_container",
     "a_call_writes_between",
     "a_division_raises",

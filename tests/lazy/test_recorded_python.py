@@ -261,3 +261,87 @@ def test_an_example_whose_own_arrays_warn_runs_as_python():
     assert stats.recorded == 10
     with np.errstate(all="ignore"):
         assert_same(found, [takes_logarithms(x, W) for x in xs], precision=4)
+
+
+def captured_between_writes(each, w):
+    own, seen = np.zeros(3), []
+    for i, n in enumerate(each[0][:3]):
+        own[i] = n
+        seen.append(step(own, w))
+    return seen, own
+
+
+def written_by_a_helper(each, w):
+    own = each[1].copy()
+
+    def add(n):
+        own[0] = n
+        return own[0]
+
+    return own[0] * 2 + add(each[0][0]) + own[0], step(own, w)
+
+
+def under_two_names(each, w):
+    own = np.zeros((2, 3))
+    row = own[1]
+    own[1] = each[1]
+    row += 1
+    own[:, 0] = each[0][0]
+    own[own > 2] = 0.5
+    return own, row, step(own[0], w), own.sum()
+
+
+def counts(each, w):
+    found = np.zeros(9, int)
+    for n in each[0]:
+        found[n] += 1
+    return found, step(each[1], w)
+
+
+def sorts_a_copy(each, w):
+    x = each[1].copy()
+    for end in range(len(x) - 1, 0, -1):
+        for i in range(end):
+            if x[i] > x[i + 1]:
+                x[i], x[i + 1] = x[i + 1], x[i]
+    return x, each[0][0]
+
+
+def waits_between_writes(each, w):
+    own, h = np.zeros(3, np.float32), step(each[1], w)
+    for i in range(3):
+        own[i] = float(h[0])
+        h = step(h, w) + own
+        if h.sum() > 1.0:
+            own[2] -= 1
+    return h, own
+
+
+@pytest.mark.parametrize(
+    "f", [captured_between_writes, written_by_a_helper, under_two_names, counts, sorts_a_copy, waits_between_writes]
+)
+def test_arrays_that_a_function_makes_and_writes_into(f):
+    for seed in range(3):
+        xs = examples(12, seed)
+        found, stats = map_with_stats(f, xs, w=W)
+        assert_same(found, [f(x, W) for x in xs], precision=4)
+    assert stats.recorded >= 10
+
+
+def writes_into_what_is_given(each, w):
+    own = np.asarray(each[1])
+    if each[0][0] > 2:
+        own[0] = 1.0
+    other = each[1].copy()
+    other[0] = 5.0
+    return step(other, w), own
+
+
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+def test_an_array_that_is_given_is_none_that_the_function_made():
+    for seed in range(3):
+        xs, again = examples(12, seed), examples(12, seed)
+        assert_same(
+            ab.map(writes_into_what_is_given, xs, w=W), [writes_into_what_is_given(x, W) for x in again], precision=4
+        )
+        assert_same([x for _, x, _ in xs], [x for _, x, _ in again])

@@ -71,8 +71,6 @@ class CallWriter(StatementWriter):
             raise Unsupported("a call of what only the example knows")
         marks = self.version.of.marks
         is_made, of_lists = [is_numpy(called.value) and node.at in each for each in (marks.maker, marks.listed)]
-        if is_made:
-            raise Unsupported("an array that is made to be written to")
         first = node.args[0] if node.args else None
         finds = any(called.value is each for each in (any, all, next)) and len(node.args) == 1 + (called.value is next)
         if finds and isinstance(first, nf.Sugar) and first.how == "generator":
@@ -81,9 +79,12 @@ class CallWriter(StatementWriter):
         found = None if of_lists else self._of_element(called, node)
         if found is not None:
             return found
-        return self.call_constant(
-            called, *self._arguments(node, any(called.value is each for each in _EXHAUSTING)), of_lists
-        )
+        args, named = self._arguments(node, any(called.value is each for each in _EXHAUSTING))
+        if is_made:
+            if not all(map(self._is_own, (*args, *named.values()))):
+                raise Unsupported("an array that is made to be written to")
+            return self._of_own(self.written.named(called.number), args, named)
+        return self.call_constant(called, args, named, of_lists)
 
     def _arguments(self, node: nf.Call, exhausts: bool = False) -> tuple[list[rk.Term], dict[str, rk.Term]]:
         """The arguments of a call, evaluated in order.
@@ -204,13 +205,15 @@ class CallWriter(StatementWriter):
         called = self.written.constants.values[number]
         values = [self.check(each) for each in (*args, *named.values())]
         args, named = values[: len(args)], dict(zip(named, values[len(args) :], strict=True))
-        if any(each.kind is rk.PLAIN for each in values) and all(map(self._is_own, values)):
+        if any(rk.constants_of([each]) is None for each in values) and all(map(self._is_own, values)):
             return self._of_own(self.written.named(number), args, named)
         return self.apply(called, args, ("call", number, *named), **named)
 
     def _is_own(self, value: rk.Term) -> bool:
-        """True if a value is an example's own, or says how to compute: a number, a dtype, a tuple of such."""
+        """True if a value is an example's own, or says how to compute: a number, a dtype, a tuple or list of such."""
         kind = value.kind
+        if type(kind) is rk.ListKind:
+            return kind.item is rk.PLAIN
         if isinstance(kind, rk.Parts):
             return kind.make is None and all(self._is_own(self.part(value, at)) for at in range(len(kind.parts)))
         return kind is rk.PLAIN or (isinstance(kind, rk.Const) and isinstance(kind.value, (*SCALARS, type, np.dtype)))
@@ -224,15 +227,20 @@ class CallWriter(StatementWriter):
         if isinstance(kind, rk.Const):
             return self.written.named(kind.number)
         value = self.let(value)
-        self.emit(f"if _ab_type({value.text}) not in _ab_scalars: _ab_read({value.text})")
+        each = value.text
+        if type(kind) is rk.ListKind:
+            each = self.fresh()
+            self.emit(f"for {each} in {value.text}:")
+        self.emit(f"{'    ' * (each != value.text)}if _ab_type({each}) not in _ab_scalars: _ab_read({each})")
         return value.text
 
     def _of_own(self, function: str, args: list[rk.Term], named: dict[str, rk.Term]) -> rk.Term:
         """A call of NumPy with an example's own arrays; an example in which it warns runs as Python."""
-        texts = [self._own(each) for each in args] + [f"{name}={self._own(each)}" for name, each in named.items()]
+        texts = [self._own(each) for each in args]
+        by_name = [f"{name}={self._own(each)}" for name, each in named.items()]
         made = self.fresh()
-        self.emit(f"with _ab_errors(): {made} = {function}({', '.join(texts)})")
-        return rk.Term(rk.PLAIN, made)
+        self.emit(f"with _ab_errors(): {made} = {function}({', '.join(texts + by_name)})")
+        return self.new(rk.Term(rk.PLAIN, made), *texts)
 
     def _made(self, cls: Any, args: list[rk.Term], named: dict[str, rk.Term]) -> rk.Term:
         """An object of a dataclass or a named tuple."""

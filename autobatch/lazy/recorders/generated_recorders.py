@@ -9,6 +9,7 @@ blocks know their inputs. A function with anything unknown or not covered keeps 
 import dataclasses
 import functools
 import re
+import weakref
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -337,9 +338,9 @@ def _source(written: Written, root: Version, columns: Sequence[str], used: Seque
 
 
 _OF_SEGMENT = (
-    "_ab_suited", "_ab_check", "_ab_array", "_ab_constant", "_ab_own", "_ab_read", "_ab_box", "_ab_ids",
-    "_ab_any_length", "_ab_there", "_ab_finish", "_ab_most", "_ab_sigs", "_ab_sources", "_ab_add_sigs", "_ab_add_ref",
-    "_ab_add_refs", "_ab_add_source", "_ab_add_sources",
+    "_ab_suited", "_ab_check", "_ab_array", "_ab_constant", "_ab_own", "_ab_read", "_ab_made", "_ab_written", "_ab_box",
+    "_ab_ids", "_ab_any_length", "_ab_there", "_ab_finish", "_ab_most", "_ab_sigs", "_ab_sources", "_ab_add_sigs",
+    "_ab_add_ref", "_ab_add_refs", "_ab_add_source", "_ab_add_sources",
 )  # fmt: skip
 """The names that a recorder reads for the segment being recorded, given by `_BoundForm.begin`."""
 
@@ -393,6 +394,7 @@ class _BoundForm:
         self.seen: list[np.ndarray] = []  # arrays of the example being recorded
         self._forget: Callable[[], Any] = bool
         self._set_room: Callable[[int], Any] = bool
+        self._made: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()
         self._bind()
 
     def _bind(self) -> None:
@@ -453,6 +455,8 @@ class _BoundForm:
             _ab_constant=self._constant,
             _ab_own=self._own,
             _ab_read=self._read,
+            _ab_made=self._make,
+            _ab_written=self._written,
             _ab_box=self._box,
             _ab_ids=self._ids,
             _ab_any_length=self._any_length,
@@ -514,18 +518,38 @@ class _BoundForm:
 
     def _read(self, value: Any) -> None:
         """Check that what NumPy computes with is a number or an array, and note the array."""
-        if type(value) is np.ndarray and is_recorded(value):
-            self.seen.append(value)
+        if type(value) is np.ndarray:
+            self._note(value)
         elif type(value) not in _NUMBERS:
             raise NeedsLoop
 
     def _note(self, value: np.ndarray) -> None:
         """Note that Python reads an array of the example, where it would see writes by other examples."""
-        if is_recorded(value):
+        if is_recorded(value) and not self._is_made(value):
             self.seen.append(value)
+
+    def _make(self, value: np.ndarray, *args: Any) -> None:
+        """Note an array that the function has made of the arguments, unless it is one of them or a view."""
+        if value.base is None and all(value is not each for each in args):
+            self._made[id(value)] = value
+
+    def _is_made(self, value: np.ndarray) -> bool:
+        """True if the function itself has made an array, or that of which it is a view: it may write into it."""
+        if not self._made:
+            return False
+        while type(value.base) is np.ndarray:
+            value = value.base
+        return self._made.get(id(value)) is value
+
+    def _written(self, value: Any) -> None:
+        """Check that an array may be written into, and no example would see it that ran again as Python."""
+        if type(value) is not np.ndarray or not self._is_made(value):
+            raise NeedsLoop
 
     def _array(self, value: Any, aval: Aval) -> int:
         """The reference of an example's own array, which examples that run as Python see wrapped."""
+        if type(value) is np.ndarray and self._is_made(value):
+            value = value.copy()  # before later writes
         ref = self._entered.get(id(value))
         if ref is None or self._trace.segment.sources[~ref] is not value:
             if type(value) is not np.ndarray or not is_recorded(value) or known_aval(value) is not aval:
@@ -549,6 +573,8 @@ class _BoundForm:
 
     def _any_length(self, value: Any, any_length: Aval) -> int:
         """The reference of an example's own array of any length; like `_array`."""
+        if type(value) is np.ndarray and self._is_made(value):
+            value = value.copy()
         ref = self._entered.get(id(value))
         if ref is None or self._trace.segment.sources[~ref] is not value:
             if type(value) is not np.ndarray or not is_recorded(value):
@@ -568,6 +594,8 @@ class _BoundForm:
     def _own(self, value: Any) -> Any:
         """A value of an example as an operand of an op outside blocks: its arrays are wrapped, as in examples."""
         if type(value) is np.ndarray and is_recorded(value):
+            if self._is_made(value):
+                return self._trace.computed(value.copy())
             self.seen.append(value)
             return self._trace.computed(value)
         return value
@@ -577,7 +605,7 @@ class _BoundForm:
         if type(value) is not np.ndarray or not is_recorded(value):
             raise NeedsLoop
         self._note(value)
-        found, ref = self._trace.constant(value)
+        found, ref = self._trace.constant(value.copy() if self._is_made(value) else value)
         if found is not aval:
             raise NeedsLoop
         return ref
@@ -694,9 +722,12 @@ def _shown(value: Any) -> str:
 
 
 _FIXED = {
-    "_ab_type": type, "_ab_len": len, "_ab_int": int, "_ab_tuple": tuple, "_ab_misfit": NeedsLoop, "_ab_full": NO_ROOM,
-    "_ab_index": _index, "_ab_keys": _KEYS, "_ab_scalars": frozenset(SCALARS), "_ab_containers": _CONTAINERS,
-    "_ab_arrays": _OF_NUMPY | {np.ndarray}, "_ab_numbers": _NUMBERS, "_ab_shown": _shown,
+    "_ab_type": type, "_ab_len": len, "_ab_int": int, "_ab_tuple": tuple, "_ab_misfit": NeedsLoop,
+    "_ab_full": NO_ROOM,
+    "_ab_slice": slice, "_ab_ndarray": np.ndarray, "_ab_index": _index, "_ab_keys": _KEYS,
+    "_ab_scalars": frozenset(SCALARS), "_ab_containers": _CONTAINERS,
+    "_ab_arrays": _OF_NUMPY | {np.ndarray,
+}, "_ab_numbers": _NUMBERS, "_ab_shown": _shown,
     "_ab_errors": functools.partial(np.errstate, divide="raise", over="raise", invalid="raise"),
 }  # fmt: skip
 """The names that every recorder reads."""

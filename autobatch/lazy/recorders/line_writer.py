@@ -75,7 +75,7 @@ class LineWriter:
             return rk.Term(value.kind, "", seen=value.seen)
         name = self.fresh()
         self.emit(f"{name} = {self.text(value)}")
-        return rk.Term(value.kind, name, seen=value.seen)
+        return rk.Term(value.kind, name, simple=value.simple, seen=value.seen)
 
     @contextlib.contextmanager
     def nested_lines(self) -> Iterator[list[str]]:
@@ -123,7 +123,16 @@ class LineWriter:
         out: rk.Term = method(node)
         if out.kind is rk.NOTHING:
             raise Unreachable
+        if self.written.writes and out.kind is rk.PLAIN:
+            return self.let(out)  # before an array that it reads is written into
         return out
+
+    def new(self, value: rk.Term, *args: str) -> rk.Term:
+        """A value that a call has made of arguments with this source, as an array that may be written into."""
+        if self.written.writes:
+            value = self.let(value)
+            self.emit(f"if _ab_type({value.text}) is _ab_ndarray: _ab_made({', '.join((value.text, *args))})")
+        return value
 
     def arm(self, write: Callable[[], rk.Term]) -> Arm:
         """Write one of several ways to a value."""

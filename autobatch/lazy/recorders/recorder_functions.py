@@ -355,6 +355,7 @@ class Written:
 
     Attributes:
         attributes: names of the attributes that it reads from examples' objects.
+        writes: it writes into arrays that it makes, so that what is read from an array is read where it is written.
         sites, recipes, waits: calls of blocks and of other operations, and places where values are waited for.
         lengths: {(array of any length, dimension): number}, the sources of lengths.
         used: the numbers of constants named in its source; operands: {number: `Aval`} of constants that are operands
@@ -367,6 +368,7 @@ class Written:
         self.classes = classes
         self.attributes: set[str] = set()
         self.changed = False
+        self.writes = False
         self.lengths: dict[Any, int] = {}
         self.versions: dict[Any, Version] = {}
         self.sites: list[tuple[CallSite, bool]] = []

@@ -93,11 +93,13 @@ class StatementWriter(ValueWriter):
             case nf.Write(value=nf.Call(args=[_, more]) as update, key=nf.Value() as key) if (
                 update.symbol in nf.UPDATES
             ):
-                base, index = self.let(self.value(node.base)), self.let(self.value(key))
+                base = self.let(self.value(node.base))
+                index = self.let(self.index(base, key))
                 self.store_item(base, index, self._updated(update.symbol, self.item(base, index), more))
             case nf.Write(value=nf.Value() as value, key=nf.Value() as key):
                 made = self.let(self.as_node(self.value(value)))
-                self.store_item(self.value(node.base), self.value(key), made)
+                base = self.value(node.base)
+                self.store_item(base, self.index(base, key), made)
             case nf.Write(value=None, key=nf.Value() as key):
                 base = self.value(node.base)
                 if not isinstance(base.kind, rk.ListKind):
@@ -141,6 +143,12 @@ class StatementWriter(ValueWriter):
                 self.emit(f"if _ab_type({right.text}) not in _ab_containers: {_MISFIT}")
             self.emit(f"{left.text}.extend({self.poured(right, left.kind)})")
             return left
+        marks = self.version.of.marks
+        if left.kind is rk.PLAIN and (self.written.writes or marks.made or marks.maker) and self.are_plain(right):
+            self.may_write(left, f"if _ab_type({left.text}) not in _ab_numbers: ")
+            changed, right = self.let(rk.Term(rk.PLAIN, f"({left.text})")), self.check(right)
+            self.emit(f"{changed.text} {symbol} {self.text(right)}")
+            return changed
         if left.kind is rk.PLAIN:
             self.emit(f"if _ab_type({left.text}) not in _ab_scalars: {_MISFIT}")
         elif not (self._is_scalar(left.kind) or (isinstance(array, rk.RecordedNode) and array.aval.scalar)):
@@ -297,15 +305,13 @@ class StatementWriter(ValueWriter):
             with self.nested_lines() as lines:
                 goes_on = self.body(node.head)
                 known, text = self.test(node.over) if goes_on else (True, "")
-                left = self.env.copy() if known is None else None
-                if known is None:
-                    self.emit(f"if not {text}:")
+                left = None if known else self.env.copy()
+                if not known:
+                    self.emit(f"if {'True' if known is False else f'not {text}'}:")
                     self.emit(f"    {over} = True" if node.orelse else "    break")
                     if node.orelse:
                         self.emit("    break")
-                elif not known:
-                    raise Unsupported("a loop that never runs")
-                goes_on = goes_on and self.body(node.body)
+                goes_on = goes_on and known is not False and self.body(node.body)
             return lines, self.env if goes_on else None
 
         lines, exits = self._until_fixpoint(write)
@@ -371,7 +377,7 @@ class StatementWriter(ValueWriter):
             return self.let(rk.Term(left.kind, f"({left.text} * {self.text(self.check(right))})"))
         if self.are_plain(left, right):
             left, right = self.check(left), self.check(right)
-            return rk.Term(rk.PLAIN, f"({self.text(left)} {symbol} {self.text(right)})")
+            return self.new(rk.Term(rk.PLAIN, f"({self.text(left)} {symbol} {self.text(right)})"))
         return self.apply(_FUNCTIONS[symbol], [left, right], ("op", symbol))
 
     def single(self, symbol: str, value: rk.Term) -> rk.Term:

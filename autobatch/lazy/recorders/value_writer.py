@@ -95,12 +95,22 @@ class ValueWriter(LineWriter):
         self.store(stores)
 
     def store_item(self, base: rk.Term, index: rk.Term, value: rk.Term) -> None:
-        """Write `base[index] = value`, of a list or dict that the function made."""
+        """Write `base[index] = value`, of a list, dict or array that the function made."""
+        if base.kind is rk.PLAIN and self.are_plain(value):
+            self.may_write(base)
+            self.emit(f"{base.text}[{self.key(index)}] = {self.text(self.check(value))}")
+            return
         if not isinstance(base.kind, rk.ListKind):
             raise Unsupported("an assignment to an item")
         key = self.key(index)
         self.add(base.kind, value.kind)
         self.emit(f"{base.text}[{key}] = {self.converted(value, base.kind.item)}")
+
+    def may_write(self, array: rk.Term, unless: str = "") -> None:
+        """Write a check that the function has made an array; from here on, other code may change what it has read."""
+        self.emit(f"{unless}_ab_written({array.text})")
+        self.written.changed |= not self.written.writes
+        self.written.writes = True
 
     def key(self, value: rk.Term) -> str:
         """The source of a dict key: a number, text, or a tuple of these."""
@@ -249,7 +259,7 @@ class ValueWriter(LineWriter):
                 return self.apply(operator.attrgetter("T"), [base], ("T",))
             return self.attribute(base, key)
         if not (isinstance(key, nf.Call) and key.symbol == "slice"):
-            return self.item(base, self.value(key))
+            return self.item(base, self.index(base, key))
         bounds = [self.value(each) for each in key.args]
         if (constants := rk.constants_of(bounds)) is not None:
             at = slice(*[each.value for each in constants])
@@ -262,6 +272,17 @@ class ValueWriter(LineWriter):
             base = self.check(base)
             return self.let(rk.Term(base.kind, f"{base.text}[{' : '.join(texts)}]"))
         raise Unsupported("a slice")
+
+    def index(self, base: rk.Term, key: nf.Value) -> rk.Term:
+        """What is between the brackets of `base[key]`: of an example's own array also slices, in a tuple or alone."""
+        if base.kind is rk.PLAIN and isinstance(key, nf.Call) and key.symbol in ("slice", "tuple"):
+            parts = [self.index(base, each) for each in key.args]
+            if key.symbol == "tuple":
+                return self.parts(parts)
+            if self.are_plain(*parts):
+                texts = [self.text(self.check(each)) for each in parts]
+                return rk.Term(rk.PLAIN, f"_ab_slice({', '.join(texts)})", simple=True)
+        return self.value(key)
 
     def attribute(self, base: rk.Term, name: str) -> rk.Term:
         kind = base.kind
@@ -385,6 +406,8 @@ class ValueWriter(LineWriter):
         if not all(guard.holds() for guard in block.guards):
             raise Unsupported("a global name that a block relies on means something else now")
         self.written.constants.rely(block.guards)
+        if all(each.kind is rk.PLAIN for each in args) and all(type(each.root) is int for each in block.slots):
+            return self.literal(None)  # an example's own work stays in Python
         try:
             inputs = [self._input(block, slot, args) for slot in block.slots]
             call = self._call_of(block, inputs)
