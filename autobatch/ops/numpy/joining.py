@@ -457,11 +457,3 @@ def _roll_of_one(a, shift, axis=None):
     if axis != 0 and (axis is not None or x.ndim == 2):
         leave_to_python()
     return x[(np.arange(len(x)) - shift) % max(len(x), 1)]
-
-
-@source(np.split)
-def _split_of_one(ary, indices_or_sections):
-    size = len(ary) // indices_or_sections
-    if size * indices_or_sections != len(ary):
-        raise ValueError
-    return [ary[k * size : k * size + size] for k in range(indices_or_sections)]
