@@ -139,59 +139,6 @@ def segment_prod(x, ids, segments, out):
 
 
 @jit
-def segment_squares(x, ids, weights, segments, means, out):
-    """out[segments[i]] += weights[i] * (row i - means[segments[i]])**2; `out` is zero on entry."""
-    for i in range(segments.shape[0]):
-        row = i if ids is None else ids[i]
-        segment = uint64(segments[i])
-        if segment >= uint64(out.shape[0]):
-            return False
-        for j in range(x.shape[1]):
-            d = x[row, j] - means[segment, j]
-            if weights is None:
-                out[segment, j] += d * d
-            else:
-                out[segment, j] += weights[i] * d * d
-    return True
-
-
-@jit
-def segment_cumsum(x, ids, segments, running, out):
-    """out[i]: the sum of the rows of its segment up to i; `running` is (segments, width), zero on entry."""
-    for i in range(segments.shape[0]):
-        row = i if ids is None else ids[i]
-        segment = uint64(segments[i])
-        if segment >= uint64(running.shape[0]):
-            return False
-        for j in range(x.shape[1]):
-            total = running[segment, j] + x[row, j]
-            running[segment, j] = total
-            out[i, j] = total
-    return True
-
-
-@jit
-def scatter_add_columns(ct, positions, out):
-    """out[positions[k, j], j] += ct[k, j] where positions[k, j] >= 0; `out` is zero on entry."""
-    for k in range(ct.shape[0]):
-        for j in range(ct.shape[1]):
-            if positions[k, j] >= 0:
-                out[positions[k, j], j] += ct[k, j]
-
-
-@jit
-def row_dots(x, ids, segments, ct, out):
-    """out[i]: the dot product of row i with ct[segments[i]]."""
-    for i in range(segments.shape[0]):
-        row = x[i if ids is None else ids[i]]
-        other = ct[segments[i]]
-        dot = x.dtype.type(0)
-        for j in range(x.shape[1]):
-            dot += row[j] * other[j]
-        out[i] = dot
-
-
-@jit
 def segment_recurrence(factors, terms, segments, state, out):
     """out[i]: the state of its segment before row i, which changes it to terms[i] + factors[i] * state.
 

@@ -181,8 +181,10 @@ class Rows:
 
 
 def _var(rows: Rows) -> np.ndarray:
-    operands = rows.x, rows.ids, rows.weights, rows.segments, MODES["mean"].compute(rows)
-    return divide_ieee(rows.run(kernels.segment_squares, *operands, rows.filled(0)), rows.divisors(_MEAN))
+    with np.errstate(invalid="ignore", over="ignore"):
+        away = rows.x - np.take(MODES["mean"].compute(rows), rows.segments, axis=0)
+        squares = np.square(away, out=away)
+    return divide_ieee(rows.with_values(squares, rows.weights).total(), rows.divisors(_MEAN))
 
 
 def _extremum(least: bool) -> Callable[[Rows], np.ndarray]:
@@ -254,8 +256,9 @@ def _log_softmax(rows: Rows) -> np.ndarray:
 
 
 def _cumsum(rows: Rows) -> np.ndarray:
-    out = np.empty((rows.segments.shape[0], rows.x.shape[1]), rows.x.dtype)
-    return rows.run(kernels.segment_cumsum, rows.x, rows.ids, rows.segments, rows.filled(0), out)
+    before = _recurrence(np.ones_like(rows.x), rows.x, rows.segments, start=0, count=rows.count)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return before + rows.x
 
 
 def _order(x: Any, segments: Any, descending: bool = False) -> np.ndarray:
@@ -366,12 +369,8 @@ class SegmentCall:
 
     def dots(self, ct: object) -> Any:
         """(n,): the dot product of each row with the cotangent of its segment."""
-        if not self.plain or is_boxed(ct):
+        with np.errstate(invalid="ignore", over="ignore"):
             return self.sum_trailing(self.take(ct) * self.rows())
-        x, ids = as_matrix(self.data, self.ids, self.dtype)
-        out = np.empty(self.n, self.dtype)
-        kernels.row_dots(x, ids, self.segments, np.ascontiguousarray(ct).reshape(self.count, x.shape[1]), out)
-        return out
 
 
 def _sum_gradient(norm: Norm | None) -> Callable[[SegmentCall, bool], Any]:
@@ -411,27 +410,11 @@ def _selection_gradient(position: str) -> Callable[[SegmentCall, bool], Any]:
     """The gradient of a selection: for each column, the cotangent goes to the one row that was selected."""
 
     def gradient(call: SegmentCall) -> Any:
-        if call.plain:
-            return _selection_by_kernel(call, position)
         at = call.reduce(position)
         here = np.arange(call.n).reshape(-1, *call.rest) == call.take(at)
         return np.where(here, call.take(call.ct), call.dtype.type(0))
 
     return _scaled_gradient(gradient)
-
-
-def _selection_by_kernel(call: SegmentCall, position: str) -> np.ndarray:
-    trailing = call.out.shape[1:]
-    shape = (call.count, math.prod(trailing))
-    if position in ("argmax", "argmin") and call.weights is None:  # faster than searching the position again
-        x, ids = as_matrix(call.data, call.ids, call.dtype)
-        at = np.full(shape, -1)
-        kernels.first_equal(x, ids, call.segments, np.ascontiguousarray(call.out).reshape(shape), at)
-    else:
-        at = call.reduce(position).reshape(shape)
-    out = np.zeros((call.n, shape[1]), call.dtype)
-    kernels.scatter_add_columns(np.ascontiguousarray(call.ct).reshape(shape), at, out)
-    return out.reshape(call.n, *trailing)
 
 
 def _prod_gradient(call: SegmentCall) -> Any:
@@ -558,13 +541,13 @@ declare("sqrtn", normed_sum(_SQRTN))
 declare("max", Mode(_extremum(False), _selection_gradient("argmax"), extremum="greatest", takes_ids=True, bag=True))
 declare("min", Mode(_extremum(True), _selection_gradient("argmin"), extremum="least", takes_ids=True, bag=True))
 declare("prod", Mode(_prod, _scaled_gradient(_prod_gradient), "wide", takes_ids=True))
-declare("var", Mode(_var, _var_gradient, "float", uses_weights=True, takes_ids=True))
-declare("std", Mode(lambda rows: np.sqrt(_var(rows)), _std_gradient, "float", uses_weights=True, takes_ids=True))
+declare("var", Mode(_var, _var_gradient, "float", uses_weights=True))
+declare("std", Mode(lambda rows: np.sqrt(_var(rows)), _std_gradient, "float", uses_weights=True))
 declare("logsumexp", Mode(_logsumexp, _logsumexp_gradient, "float", uses_weights=True))
 declare("logmeanexp", Mode(_logmeanexp, _logmeanexp_gradient, "float", uses_weights=True))
 declare("softmax", Mode(_softmax, _softmax_gradient, "float", uses_weights=True, rowwise=True))
 declare("log_softmax", Mode(_log_softmax, _log_softmax_gradient, "float", uses_weights=True, rowwise=True))
-declare("cumsum", Mode(_cumsum, _scaled_gradient(_cumsum_gradient), "wide", takes_ids=True, rowwise=True))
+declare("cumsum", Mode(_cumsum, _scaled_gradient(_cumsum_gradient), "wide", rowwise=True, checks=False))
 declare("sort", Mode(_sort, _scaled_gradient(_sort_gradient), rowwise=True, checks=False))
 declare("topk", Mode(_values_at(_argtopk), _scaled_gradient(_topk_gradient), checks=False))
 declare("first", Mode(_values_at(_end_position(False)), _selection_gradient("argfirst"), checks=False))

@@ -59,15 +59,6 @@ def test_segment_kernels(dtype, n, width, fused, weighted):
     segment_reductions.segment_prod(source, ids, of, out)
     np.testing.assert_allclose(out, [x[of == s].prod(0) for s in range(4)], rtol=1e-4)
     untouched()
-    out, untouched = guarded((n, width), dtype, 0)
-    segment_reductions.segment_cumsum(source, ids, of, np.zeros((4, width), dtype), out)
-    np.testing.assert_allclose(out, [x[: i + 1][of[: i + 1] == of[i]].sum(0) for i in range(n)] or out, 1e-4, 1e-4)
-    untouched()
-    means, (out, untouched) = make((4, width), dtype), guarded((4, width), dtype, 0)
-    segment_reductions.segment_squares(source, ids, weights, of, means, out)
-    squares = (x - means[of]) ** 2 * (1 if weights is None else weights[:, None])
-    np.testing.assert_allclose(out, naive.segments(squares.astype(dtype), of, 4, "sum"), rtol=1e-3, atol=1e-3)
-    untouched()
     factors = make((n, width), dtype)
     (out, untouched), state = guarded((n, width), dtype, 0), np.ones((4, width), dtype)
     segment_reductions.segment_recurrence(factors, x, of, state, out)
@@ -76,27 +67,6 @@ def test_segment_kernels(dtype, n, width, fused, weighted):
         np.testing.assert_allclose(out[i], expected[segment], rtol=1e-4)
         expected[segment] = x[i] + factors[i] * expected[segment]
     np.testing.assert_allclose(state, expected, rtol=1e-4)
-    untouched()
-
-
-@pytest.mark.parametrize("n", [0, 1, 6])
-@pytest.mark.parametrize("width", [0, 1, 5])
-@pytest.mark.parametrize("fused", [False, True])
-def test_picked_rows_and_dots_are_transposes(fused, width, n):
-    table, ct = make((9, width), np.float64), make((4, width), np.float64)
-    ids, of = RANDOM.integers(0, 9, n) if fused else None, RANDOM.integers(0, 4, n)
-    x = table[ids] if fused else table[:n]
-    dots, untouched = guarded((n,), np.float64, 5)
-    segment_reductions.row_dots(table if fused else x, ids, of, ct, dots)
-    np.testing.assert_allclose(dots, (x * ct[of]).sum(1))
-    untouched()
-    at, (out, untouched) = np.full((4, width), -1), guarded((n, width), np.float64, 0)
-    segment_reductions.first_equal(x, None, of, naive.segments(x, of, 4, "max"), at)
-    segment_reductions.scatter_add_columns(ct, at, out)
-    expected = np.zeros((n, width))
-    for segment, column in zip(*np.nonzero(at >= 0), strict=True):
-        expected[at[segment, column], column] = ct[segment, column]
-    np.testing.assert_array_equal(out, expected)
     untouched()
 
 
@@ -180,8 +150,6 @@ KERNELS = {
     "segment_extremum": lambda of, out: (out * 0 + 1.0, None, of, False, np.zeros(len(out), np.bool_), out),
     "first_equal": lambda of, out: (out * 0 + 1.0, None, of, out * 0 + 1.0, out),
     "segment_prod": lambda of, out: (out * 0 + 1.0, None, of, out),
-    "segment_squares": lambda of, out: (out * 0 + 1.0, None, None, of, out * 0, out),
-    "segment_cumsum": lambda of, out: (out * 0 + 1.0, None, of, out * 0, out.copy()),
 }
 
 
