@@ -17,7 +17,7 @@ from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, reduce
 from autobatch.ops.rules import dispatch
 from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, expect, implements
 from autobatch.ops.rules.index_rule import on_axis
-from autobatch.ops.rules.op_kinds import examples, lane_by_lane, looped_op, vjp_columns
+from autobatch.ops.rules.op_kinds import looped_op, vjp_columns
 from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.sizes import array_and_axis, differ_somewhere, has_lengths, normal_axes, normalise_axis
 
@@ -254,7 +254,11 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None) ->
     if ndim_of(bins) == 0 and range is None:  # the edges depend on the data
         if not isinstance(bins, int):
             raise Unsupported("np.histogram of a number of bins that is not an int")
-        counts, edges = _own_histogram_p(a, bins=bins), _own_edges_p(a, bins=bins)
+        counts = _own_histogram_p(a, bins=bins)  # raises what NumPy raises
+        x = as_array(a).astype(dtype_of(a) if dtype_of(a).kind == "f" else np.float64)
+        low, high = np.min(x, initial=np.inf), np.max(x, initial=-np.inf)
+        half = np.where(low == high, 0.5, 0.0).astype(dtype_of(x))
+        edges = np.linspace(np.where(low > high, 0.0, low - half), np.where(low > high, 1.0, high + half), bins + 1)
     else:
         one = ndim_of(bins) == 0
         edges = np.histogram_bin_edges(np.empty(0, dtype_of(a)), bins, range) if one else np.asarray(bins)
@@ -265,33 +269,7 @@ def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None) ->
 _histogram_p = looped_op("histogram", lambda a, *, edges: np.histogram(a, np.array(edges))[0], dynamic=False)
 
 
-def _own_edges_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    x = operands[0]
-    if is_boxed(x.data) and x.batch_size:  # computed from `x.data` itself, which keeps its gradient
-        return Batched(np.stack([op(row, **params) for row in examples(x.data, x.sizes)]), (params["bins"] + 1,))
-    return lane_by_lane(op, operands, params)
-
-
 _own_histogram_p = looped_op("own_histogram", lambda a, *, bins: np.histogram(a, bins)[0], dynamic=False)
-
-
-def _own_edges_vjp(ct: Any, out: Any, x: Any, bins: int) -> Any:
-    """The first edge moves with the smallest element, the last with the largest, those between with both."""
-    grad: Any = 0.0
-    of_largest = np.linspace(0.0, 1.0, bins + 1)
-    for extreme, share in ((np.min(x, initial=np.inf), 1 - of_largest), (np.max(x, initial=-np.inf), of_largest)):
-        hits = x == extreme
-        grad = grad + hits * (np.sum(ct * share) / np.maximum(np.sum(hits), 1))
-    return grad
-
-
-_own_edges_p = Op(
-    "own_edges",
-    lambda a, *, bins: np.histogram(a, bins)[1],
-    rule=_own_edges_rule,
-    vjp=vjp_columns([_own_edges_vjp]),
-    kind="lanewise",
-)
 
 
 def _order_statistic(a: Any, axis: Any, keepdims: bool, pick: Callable[..., Any]) -> Any:
