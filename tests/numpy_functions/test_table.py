@@ -82,6 +82,7 @@ OWN = {
     np.intersect1d: lambda x: np.intersect1d(x[:, 0], np.abs(x)),
     np.isclose: lambda x: np.isclose(x, np.abs(x)),
     np.ix_: lambda x: np.ix_(x[:, 0] > 0, [1])[0],
+    np.average: lambda x: np.average(x, axis=1, weights=np.arange(1.0, 5.0)),
     np.linalg.cond: lambda x: np.linalg.cond(np.vstack([x, np.eye(4)])),
     np.linalg.matrix_norm: lambda x: np.linalg.matrix_norm(x),
     np.linalg.norm: lambda x: np.linalg.norm(x, axis=1) + np.linalg.norm(x),

@@ -54,15 +54,15 @@ def shares_memory(a: Any, b: Any, /) -> bool:
 
 
 _NUMPY_OWN_NAMES = """
-    angle append apply_over_axes atleast_1d atleast_2d atleast_3d column_stack common_type corrcoef cov cumulative_prod
-    cumulative_sum diff digitize dsplit dstack extract fft.fft2 fft.fftn fft.fftshift fft.hfft fft.ifft2 fft.ifftn
-    fft.ifftshift fft.ihfft fft.irfft2 fft.irfftn fft.rfft2 fft.rfftn fill_diagonal flatnonzero flip fliplr flipud
-    gradient hsplit hstack intersect1d isclose iscomplex iscomplexobj isneginf isposinf isreal isrealobj ix_
-    linalg.cond linalg.diagonal linalg.matmul linalg.matrix_norm linalg.matrix_power linalg.matrix_transpose
-    linalg.multi_dot linalg.norm linalg.outer linalg.svdvals linalg.tensordot linalg.trace linalg.vector_norm
-    matrix_transpose moveaxis nan_to_num nancumprod nancumsum nanmax nanmin nanprod nansum ndim outer polyval ptp
-    put_along_axis rollaxis rot90 select shape sinc size split take_along_axis tensordot trapezoid tril
-    tril_indices_from triu triu_indices_from union1d unique_values unstack vsplit vstack
+    angle append apply_over_axes atleast_1d atleast_2d atleast_3d average column_stack common_type corrcoef cov
+    cumulative_prod cumulative_sum diff digitize dsplit dstack extract fft.fft2 fft.fftn fft.fftshift fft.hfft
+    fft.ifft2 fft.ifftn fft.ifftshift fft.ihfft fft.irfft2 fft.irfftn fft.rfft2 fft.rfftn fill_diagonal flatnonzero
+    flip fliplr flipud gradient hsplit hstack intersect1d isclose iscomplex iscomplexobj isneginf isposinf isreal
+    isrealobj ix_ linalg.cond linalg.diagonal linalg.matmul linalg.matrix_norm linalg.matrix_power
+    linalg.matrix_transpose linalg.multi_dot linalg.norm linalg.outer linalg.svdvals linalg.tensordot linalg.trace
+    linalg.vector_norm matrix_transpose moveaxis nan_to_num nancumprod nancumsum nanmax nanmin nanprod nansum ndim
+    outer polyval ptp put_along_axis rollaxis rot90 select shape sinc size split take_along_axis tensordot trapezoid
+    tril tril_indices_from triu triu_indices_from union1d unique_values unstack vsplit vstack
 """
 
 # What compiled code reads of some of them.

@@ -15,11 +15,11 @@ from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, reduces_nothing, shifted, sum_p
 from autobatch.ops.rules import dispatch
-from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, expect, implements
+from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, implements
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import looped_op, vjp_columns
 from autobatch.ops.rules.padding import fill_p
-from autobatch.ops.rules.sizes import array_and_axis, differ_somewhere, has_lengths, normal_axes, normalise_axis
+from autobatch.ops.rules.sizes import array_and_axis, differ_somewhere, has_lengths, normal_axes
 
 
 def _working(dtype: np.dtype, given: Any) -> np.dtype:
@@ -357,31 +357,6 @@ def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
     if not np.all((q >= 0) & (q <= 1)):
         raise ValueError("Percentiles must be in the range [0, 100]")
     return quantile(a, q, axis, keepdims=keepdims)
-
-
-@implements(np.average)
-def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
-    if weights is None:
-        expect(a, "np.average", least=1)
-        mean = np.mean(a, axis=axis, keepdims=keepdims)
-        return (mean, np.sum(np.ones_like(a, dtype_of(mean)), axis=axis, keepdims=keepdims)) if returned else mean
-    a, weights = as_array(a), as_array(weights)
-    shape, given = tuple(shape_of(a)), tuple(shape_of(weights))
-    if len(given) != len(shape) and (len(given) != 1 or not isinstance(axis, int)):
-        raise Unsupported("np.average with weights of another rank along several axes")
-    if len(given) != len(shape):
-        weights = np.reshape(weights, (-1,) + (1,) * (len(shape) - normalise_axis(axis, len(shape)) - 1))
-    elif any(map(differ_somewhere, shape, given)):
-        raise Unsupported("np.average with weights of another shape")
-    integer = dtype_of(a).kind in "biu"
-    dtype = np.result_type(dtype_of(a), dtype_of(weights), *(["f8"] if integer else []))
-    if len(given) != len(shape):
-        weights = weights + np.zeros_like(a, dtype=dtype_of(weights))
-    total = np.sum(weights.astype(dtype), axis=axis, keepdims=keepdims)
-    if any_true(total == 0):
-        raise Unsupported("np.average with weights that sum to zero")
-    mean = np.sum(a.astype(dtype) * weights, axis=axis, keepdims=keepdims) / total
-    return (mean, total) if returned else mean
 
 
 def _own_dtype(a: Any) -> np.dtype | None:
