@@ -90,7 +90,7 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 337
+MOST_FILES = 335
 MOST_LINES = {
     "": 406,
     "api": 2_285,
@@ -109,7 +109,7 @@ MOST_LINES = {
     "nn": 529,
     "ops": 9_592,
     "optim": 1_133,
-    "program": 3_978,
+    "program": 3_864,
     "ray": 2_863,
     "report": 2_097,
     "segments": 21,

@@ -48,7 +48,7 @@ _found: "CodeCache[FunctionSource]" = CodeCache()
 
 
 class FunctionSource:
-    """What is read of a code object, once for all readers; who changes its syntax takes a copy (`own_tree`).
+    """What is read of a code object, once for all readers; nobody changes it.
 
     Attributes:
         node: its definition, as written; owner: the name of the class it was written in, or None.
@@ -336,15 +336,6 @@ def _body_starts(node: FunctionNode, code: CodeType) -> bool:
         if line is not None and column is not None and (line, column) != (code.co_firstlineno, 0)
     ]
     return bool(inside) and all(start <= position < end for position in inside)
-
-
-def own_tree(function: FunctionType) -> ast.FunctionDef:
-    """A copy of a function's syntax tree as a plain `def`, with its class's private names mangled.
-
-    Raises:
-        Unsupported: the source is unavailable, or the function is a coroutine.
-    """
-    return _fresh(find(function).tree)
 
 
 def normal_form(function: FunctionType) -> nf.Closure:

@@ -229,8 +229,8 @@ def test_the_cells_of_a_marimo_script():
     for cell in (slice(5, 11), slice(14, 16)):
         made = ast.parse("\n" * cell.start + textwrap.dedent("".join(lines[cell])))
         exec(compile(made, "<marimo>", "exec", dont_inherit=True), names)
-    assert ast.unparse(source.own_tree(names["f"])) == "def f(x):\n    return math.sqrt(x) + helper(x)"
-    assert ast.unparse(source.own_tree(names["alone"])) == "def alone(x):\n    return math.sqrt(x)"
+    assert ast.unparse(source.find(names["f"]).tree) == "def f(x):\n    return math.sqrt(x) + helper(x)"
+    assert ast.unparse(source.find(names["alone"]).tree) == "def alone(x):\n    return math.sqrt(x)"
 
 
 def test_no_lines_have_no_tree():

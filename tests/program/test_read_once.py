@@ -1,6 +1,5 @@
 """A code object's source is found once, and its effects are read once, whatever runs it."""
 
-import ast
 import linecache
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 import autobatch as ab
 from autobatch.program import purity, source
 from autobatch.program.purity import is_pure
-from autobatch.program.source import find, own_tree
 from tests.inspect import watched
 
 IDS = [np.array([0, 1, 2]), np.array([3, 1]), np.array([2, 2, 0, 1])]
@@ -52,13 +50,6 @@ def test_the_source_is_found_once():
         run_in_every_mode(f)
     assert sum(code is f.__code__ for code in searched) == 1
     assert read.count(f) == 1
-
-
-def test_a_copy_is_the_readers_own():
-    f = recurrent()
-    own_tree(f).body.clear()
-    assert len(own_tree(f).body) == len(find(f).tree.body) == 3
-    assert "rnn" in ast.unparse(find(f).node)
 
 
 @pytest.mark.parametrize(("amount", "readings"), [(1, 1), (2, 2)])
