@@ -98,7 +98,7 @@ MOST_LINES = {
     "batches": 5_349,
     "blocks": 4_044,
     "bridges": 992,
-    "checkpoint": 2_848,
+    "checkpoint": 2_771,
     "cli": 948,
     "compiled": 10_442,
     "core": 3_876,

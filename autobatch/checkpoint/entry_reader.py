@@ -43,7 +43,7 @@ class Entries(contextlib.ExitStack):
         mapped: bool = False,
     ) -> None:
         super().__init__()
-        self._path, self._entries, self._opened, self._mapped = path, entries, opened, mapped
+        self.path, self._entries, self._opened, self._mapped = path, entries, opened, mapped
         self._readers: dict[str, TensorReader] = {}
         self._memory: dict[str, np.ndarray] = {}
         self.slots: dict[int, SlotOf] = {}
@@ -55,7 +55,7 @@ class Entries(contextlib.ExitStack):
 
     def _parts(self, name: str) -> list[tuple[TensorReader, dict[str, Any]]]:
         if name not in self._entries:
-            raise CheckpointError(f"{self._path} is damaged: it has no entry {name!r:.100}")
+            raise CheckpointError(f"{self.path} is damaged: it has no entry {name!r:.100}")
         return [checked_part(self._reader(part["file"]), part) for part in self._entries[name]]
 
     def _array_parts(self, name: str) -> tuple[TensorReader, Tensor, list[tuple[TensorReader, dict[str, Any]]]]:
@@ -65,14 +65,14 @@ class Entries(contextlib.ExitStack):
         if found is None or not all(
             "index" in part and other.tensors[part["units"]].dtype == found.dtype for other, part in changes
         ):
-            raise CheckpointError(f"{self._path} is damaged: {name!r:.100} is not an array")
+            raise CheckpointError(f"{self.path} is damaged: {name!r:.100} is not an array")
         return reader, found, changes
 
     def _table_parts(self, name: str) -> list[tuple[TensorReader, dict[str, Any]]]:
         """The parts of the entry of a table of keys."""
         parts = self._parts(name)
         if not all("columns" in part for _, part in parts):
-            raise CheckpointError(f"{self._path} is damaged: {name!r:.100} is not a table of keys")
+            raise CheckpointError(f"{self.path} is damaged: {name!r:.100} is not a table of keys")
         return parts
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:

@@ -1,9 +1,9 @@
-"""The one door by which the JSON of files comes in: `parse` compares it with a form, before anything is made of it.
+"""The doors by which the JSON of files comes in: `parse` compares headers and manifests with a form.
 
 A form is a class (that of the value), a tuple of forms (it has one of them), a list of one form (a list of values of
 it), a dict (an object of these names; those with "?" in front may be missing), or a function of a value, which raises
-CheckpointError. What a form cannot say, such as whether a text names a dtype, is found by whatever makes the
-value; `making` turns its exceptions into CheckpointError.
+CheckpointError. The nodes of trees have no form: whatever is wrong with one is found by what makes a value of it, in
+`making`, which turns exceptions into CheckpointError.
 """
 
 import contextlib
@@ -119,72 +119,6 @@ def some(form: object) -> Callable[[Any], None]:
     return check_some
 
 
-def pairs(first: object, second: object) -> Callable[[Any], None]:
-    """The form of lists of lists of two."""
-
-    def check_all(value: Any) -> None:
-        check(value, [list])
-        for pair in value:
-            _expect(len(pair) == 2, pair, "a list of two")
-            check(pair[0], first)
-            check(pair[1], second)
-
-    return check_all
-
-
-def by_first_name(forms: dict[str, Any]) -> Callable[[Any], None]:
-    """The form of objects whose first name says which form they have."""
-
-    def check_one(value: Any) -> None:
-        _expect(type(value) is dict, value, "an object")
-        first = next(iter(value), "")
-        _expect(first in forms, value, f"an object that begins with one of {', '.join(forms)}")
-        check(value, forms[first])
-
-    return check_one
-
-
-def _literal(value: object) -> None:
-    _check_literal(value)
-
-
-def _key(value: object) -> None:
-    if type(value) is not str:
-        _check_key(value)
-
-
-def node(value: object) -> None:
-    """The form of the nodes of a tree (`trees.py`)."""
-    _check_node(value)
-
-
-# fmt: off
-_DTYPE = (str, [list])
-_ARRAY = {
-    "array": str, "dtype": _DTYPE, "shape": shape, "?order": str, "?offset": count, "?strides": [int], "?whole": count,
-    "?scalar": bool,
-}
-_TABLE = {"table": str, "class": str, "settings": dict, "arrays": by_name(_ARRAY)}
-_LITERALS: dict[str, Any] = {
-    "value": {"value": (type(None), bool, int, str)}, "float": {"float": str}, "complex": {"complex": [str]},
-    "bytes": {"bytes": str}, "ellipsis": {"ellipsis": type(None)}, "slice": {"slice": [_literal]},
-    "range": {"range": [_literal]}, "enum": {"enum": str, "member": str}, "dtype": {"dtype": _DTYPE},
-    "generator": {"generator": dict}, "module": {"module": str}, "name": {"name": str}, "tuple": {"tuple": [_key]},
-}
-_check_literal = by_first_name({name: form for name, form in _LITERALS.items() if name != "tuple"})
-_check_key = by_first_name(_LITERALS | {"scalar": {"scalar": list}})
-_check_node = by_first_name(_LITERALS | {
-    "dict": {"dict": pairs(_key, node), "?class": str, "?factory": _literal},
-    "object": {"object": pairs(str, node), "?class": str},
-    "list": {"list": [node], "?class": str},
-    "tuple": {"tuple": [node], "?class": str},
-    "array": _ARRAY,
-    "kind": {"kind": str, "settings": dict, "arrays": by_name(_ARRAY)},
-    "table": _TABLE,
-    "parts": {"parts": some(_TABLE)},
-    "slot": {"slot": str, "token": int},
-})
-# fmt: on
 TABLE_PART = {"count": count, "columns": by_name(str), "?sorted": bool, "?removed": str, "?file": str}
 _PARTS = (
     {"file": str, "tensor": str},
@@ -195,7 +129,7 @@ MANIFEST = {
     "version": int,
     "sequence": count,
     "step": count,
-    "trees": {"params": node, "state": node, "extra": node},
+    "trees": {"params": dict, "state": dict, "extra": dict},
     "entries": by_name(some(_PARTS)),
     "files": by_name({"bytes": count, "header": str}),
 }

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.checkpoint.json_forms import making
 from autobatch.checkpoint.tensor_files import numpy_dtype
 from autobatch.errors import CheckpointError
 
@@ -61,14 +60,13 @@ def to_literal(value: Any) -> dict[str, Any]:
     return {"name": name_of(value)}
 
 
-@making("a value")
 def from_literal(node: dict[str, Any]) -> Any:
     """The inverse of `to_literal`.
 
     Raises:
         CheckpointError: the name of something that is not imported or does not exist.
     """
-    first, said = next(iter(node.items()))
+    first, said = next(iter(node.items()), ("", None))
     if first == "enum":
         return object_named(said)[node["member"]]
     if first not in _READ:
@@ -99,9 +97,8 @@ def key_from_json(node: Any) -> Any:
     if isinstance(node, str):
         return node
     if "scalar" in node:
-        with making("a key"):
-            name, data = node["scalar"]
-            return np.frombuffer(base64.b64decode(data), dtype_of_name(name))[0]
+        name, data = node["scalar"]
+        return np.frombuffer(base64.b64decode(data), dtype_of_name(name))[0]
     return from_literal(node)
 
 
@@ -121,9 +118,8 @@ def object_named(name: str) -> Any:
     found: Any = sys.modules.get(module)
     if found is None:
         raise CheckpointError(f"{name} is not imported; import {module} before, or give a tree to restore into")
-    with making(name):
-        for part in path.split("."):
-            found = getattr(found, part, None)
+    for part in path.split("."):
+        found = getattr(found, part, None)
     if found is None:
         raise CheckpointError(f"{module} has no {path}; give a tree to restore into, which says what stands there")
     return found
@@ -138,8 +134,7 @@ def dtype_name(dtype: np.dtype) -> Any:
 
 def dtype_of_name(said: Any) -> np.dtype:
     """The inverse of `dtype_name`."""
-    with making("a dtype"):
-        dtype = numpy_dtype(said) if isinstance(said, str) else np.dtype([_as_field(part) for part in said])
+    dtype = numpy_dtype(said) if isinstance(said, str) else np.dtype([_as_field(part) for part in said])
     if dtype.hasobject or dtype.subdtype is not None:
         raise CheckpointError(f"{said!r:.100} is not a dtype of stored arrays")
     return dtype

@@ -259,6 +259,7 @@ def _check_dtype(dtype: np.dtype, place: str) -> None:
 class EntryReader(Protocol):
     """A reader of entries: those of one file, or of the files of a checkpoint."""
 
+    path: str  # of the document that names the entries, for messages
     slots: dict[int, SlotOf]  # of the restored tables, by the saved slots' tokens
 
     def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -291,7 +292,7 @@ class Rebuilding:
             return like
 
     def _node(self, node: dict[str, Any], like: object, path: str) -> Any:
-        said = next(iter(node))
+        said = next(iter(node), "")
         return self._branch(node, said, like, path) if said in _BRANCHES else self._leaf(node, like, path)
 
     def _missing(self, place: str, like: object) -> Any:
@@ -303,8 +304,7 @@ class Rebuilding:
     def _branch(self, node: dict[str, Any], said: str, like: object, path: str) -> Any:
         builtin, in_order = _BRANCHES[said], said in ("list", "tuple")
         key_of: Callable[[Any], Any] = json_values.key_from_json if said == "dict" else lambda key: key
-        with making(f"the keys of {path}"):
-            parts = {key_of(key): part for key, part in (enumerate(node[said]) if in_order else node[said])}
+        parts = {key_of(key): part for key, part in (enumerate(node[said]) if in_order else node[said])}
         cls: Any
         if like is not ANY:
             own, keys, likes, factory = _branch_like(like, path, node)
@@ -387,15 +387,12 @@ class Rebuilding:
                     _check_like(part, arrays[name], path)
         key = " ".join(["kind", node["kind"], *(str(part["array"]) for part in parts.values())])
         arrays = {name: self._array(part) for name, part in parts.items()}
-        with making(f"the {node['kind']} {path}"):
-            return self._once(key, lambda: stored.build(settings, arrays))
+        return self._once(key, lambda: stored.build(settings, arrays))
 
     def _table_of_keys(self, node: dict[str, Any], like: Any) -> Any:
         """A table of keys, partitioned as `like` is, or as it was saved."""
         single = like.parts[0] if isinstance(like, PartitionedVariable) else like
-        passing = () if like is ANY else (BadIdError, ShapeError, DTypeError, UnsupportedError)  # `like` has no room
-        with making("a table of keys", passing):
-            found = [self._entries.table(part["table"], part, single) for part in node.get("parts", [node])]
+        found = [self._entries.table(part["table"], part, single) for part in node.get("parts", [node])]
         if like is ANY:
             return PartitionedVariable(found) if "parts" in node else found[0]
         count = len(like.parts) if isinstance(like, PartitionedVariable) else None
@@ -412,7 +409,6 @@ class Rebuilding:
             self._made[key] = make()
         return self._made[key]
 
-    @making("an array")
     def _array(self, node: dict[str, Any]) -> Any:
         dtype, shape = json_values.dtype_of_name(node["dtype"]), tuple(node["shape"])
         if "strides" in node:
@@ -452,10 +448,9 @@ def rebuild(
     Raises:
         StructureError, ShapeError, DTypeError: names the first place where `like` differs from the saved tree.
     """
-    try:
+    differs = () if like is ANY else (StructureError, ShapeError, DTypeError, BadIdError, UnsupportedError)
+    with making(f"{what} of {entries.path}", passing=differs):
         return Rebuilding(entries, initialised).node(node, like, what)
-    except RecursionError as error:
-        raise CheckpointError(f"{what} has more levels than this Python has room for") from error
 
 
 def _is_optimizer_state(like: object) -> bool:
@@ -487,11 +482,10 @@ def _check_like(node: dict[str, Any], like: object, path: str) -> None:
 
 def _construct(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: object) -> Any:
     """A container or object made of its parts."""
-    with making(f"a {cls.__name__}"):
-        if not issubclass(cls, dict | list | tuple):
-            return parameter_trees.new_object(cls, dict(zip(keys, children, strict=True)))
-        structure = pytree.TreeDef(cls, keys, tuple(pytree.leaf_def for _ in children), factory)
-        return pytree.unflatten(structure, children)
+    if not issubclass(cls, dict | list | tuple):
+        return parameter_trees.new_object(cls, dict(zip(keys, children, strict=True)))
+    structure = pytree.TreeDef(cls, keys, tuple(pytree.leaf_def for _ in children), factory)
+    return pytree.unflatten(structure, children)
 
 
 def _node_text(node: dict[str, Any]) -> str:
