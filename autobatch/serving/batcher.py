@@ -17,18 +17,7 @@ from autobatch.errors import ClosedError, OptionError, OverloadedError, Unsuppor
 from autobatch.lazy.example_state import changes_nothing
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.serving.metrics import Metrics
-from autobatch.serving.request_rounds import (
-    AS_MAP,
-    BATCH_WAYS,
-    MAP_WAYS,
-    Answer,
-    Costs,
-    Model,
-    Request,
-    Round,
-    RoundWay,
-    deliver,
-)
+from autobatch.serving.request_rounds import Answer, Model, Request, Round, deliver
 
 _IDLE = 1.0  # seconds without a request after which the thread ends; the next request starts one
 _TURN = 0.01  # seconds (or `max_wait` if longer) to wait for more calls from the same turn of an event loop
@@ -92,7 +81,6 @@ class Batcher:
         _check_names(function, shared)
         self.metrics = Metrics()
         self._model = Model(f, dict(shared), 1)
-        self._costs = Costs()
         self._context = contextvars.copy_context()
         self._pure: dict[tuple[int, frozenset[type]], bool] = {}
         self._changed = threading.Condition(threading.Lock())
@@ -351,10 +339,7 @@ class Batcher:
 
         begun = time.monotonic()
         quiet = options(warn=False)  # a round that becomes a loop is counted, not warned of, as for a single call
-        pure = self._is_pure(model, kinds)
-        ways = self._ways(model, requests) if pure else [AS_MAP]
-        way = self._costs.choose(len(requests), ways)
-        running = Round(model, requests, pure, more, self._deliver, way)
+        running = Round(model, requests, self._is_pure(model, kinds), more, self._deliver)
         self.metrics.running = running.requests
         try:
             with quiet:
@@ -370,16 +355,7 @@ class Batcher:
         self.metrics.looped += running.looped is not None
         self._took = time.monotonic() - begun
         self.metrics.seconds.observe(self._took)
-        if len(ways) > 1:
-            self._costs.record(len(requests), way, self._took / len(running.requests))
         self._expected = len(running.requests) + len(self._queue)
-
-    def _ways(self, model: Model, requests: Sequence[Request]) -> list[RoundWay]:
-        """The ways in which requests of a function that changes nothing may run."""
-        may_batch = config.way in ("auto", "lockstep") and model.may_batch(requests)
-        if config.way != "auto" or config.strict or len(requests) < 2:
-            return [BATCH_WAYS[0] if may_batch else AS_MAP]
-        return [*MAP_WAYS, *(BATCH_WAYS if may_batch else ())]
 
     def _is_pure(self, model: Model, kinds: frozenset[type]) -> bool:
         key = model.version, kinds

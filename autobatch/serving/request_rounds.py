@@ -1,34 +1,25 @@
-"""A round: requests that run together, as one map or one batch, each of which ends as its single call would.
+"""A round: requests that run together, as one map, each of which ends as its single call would.
 
-If the function changes nothing, it is mapped over the examples, and more examples join between the map's launches.
-Arrays that make a batch may instead run as one call of a function decorated with `ab.batch`: `Costs` decides. If a run
-raises, the requests without an answer run again in halves, so that in the end the one at fault runs by itself, as a
-plain call. A function that may change something is mapped too, but runs just once for each request: its exceptions are
-turned into results.
+If the function changes nothing, it is mapped over the examples, by the mode that has cost least; while they are traced
+more examples join between the map's launches. If a run raises, the requests without an answer run again in halves, so
+that in the end the one at fault runs by itself, as a plain call. A function that may change something is mapped too,
+but runs just once for each request: its exceptions are turned into results.
 """
 
 import asyncio
-import collections
 import concurrent.futures
 import contextlib
 import dataclasses
-import math
 import time
 import types
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import greenlet
-import numpy as np
 
 from autobatch.api.call_ways import run_map
 from autobatch.api.transforms import undecorated
-from autobatch.batches.any_batch import Batch
-from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.batches.stacking import examples
-from autobatch.core.config import options
 from autobatch.core.current_region import as_example
-from autobatch.core.pytree import leaves_of_kind
 from autobatch.errors import OverTime
 
 
@@ -100,11 +91,6 @@ def _wake(requests: list[Request]) -> None:
             request.future.set_result(None)  # whoever awaits it takes the answer from the request
 
 
-_TRIES, _AGAIN = (
-    3,
-    200,
-)  # rounds: a mode at k times the cheapest one's cost is tried again after 200 k, for 0.5 %
-_SMALL, _PADDING = 1 << 16, 4  # most elements of a padded batch: so many, plus so many times the examples' own
 _FEW = 4  # after a run that raised, so many requests or fewer run one by one
 
 
@@ -120,21 +106,6 @@ class Model:
         self.given, self.shared, self.version = given, shared, version
         self.function = undecorated(given)
         self.guarded = _guarded(self.function)
-        self._takes_batches = given is not self.function and not leaves_of_kind(shared, Batch)
-
-    def may_batch(self, requests: Sequence[Request]) -> bool:
-        """True if the function takes batches, and the requests' examples are arrays that make one batch."""
-        if not self._takes_batches or len(requests) < 2:
-            return False
-        examples = [each.example for each in requests]
-        kinds = {(type(x), x.dtype, x.ndim) if type(x) is np.ndarray else None for (x, *_) in examples}
-        if len(kinds) > 1 or None in kinds or len(examples[0]) > 1:
-            return False
-        arrays = [x for (x,) in examples]
-        if not arrays[0].ndim or arrays[0].dtype.kind not in "biufc":
-            return False
-        padded = len(arrays) * math.prod(max(sizes) for sizes in zip(*[x.shape for x in arrays], strict=True))
-        return padded <= _SMALL + _PADDING * sum(x.size for x in arrays)  # one long example must not fill the memory
 
     def call(self, request: Request) -> None:
         """Run one request as a plain call; its exception becomes the request's error."""
@@ -163,76 +134,17 @@ def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
     return out
 
 
-class RoundWay(NamedTuple):
-    """How a round runs: as one batch or as a map, and by which mode of the library.
-
-    Attributes:
-        way: as in `ab.options`; None: as the options in force say.
-    """
-
-    as_batch: bool
-    way: Literal["fly", "lockstep"] | None
-
-
-AS_MAP = RoundWay(False, None)
-MAP_WAYS = (AS_MAP, RoundWay(False, "fly"))
-BATCH_WAYS = (RoundWay(True, None), RoundWay(True, "lockstep"))
-
-
-class Costs:
-    """Chooses the mode in which rounds cost least, from the measured costs of each.
-
-    A server runs for long, so all modes are tried, each three times for rounds of a size. Since requests may change,
-    slower modes are tried again, the more rarely the slower: fewer than one answer in a hundred waits for a try.
-    A single call of the library may not experiment like this: it never costs much more than the loop.
-    """
-
-    def __init__(self) -> None:
-        self._seconds: collections.defaultdict[tuple[int, RoundWay], collections.deque[float]] = (
-            collections.defaultdict(lambda: collections.deque(maxlen=_TRIES))
-        )
-        self._since: collections.Counter[tuple[int, RoundWay]] = collections.Counter()  # rounds since a mode ran last
-
-    def choose(self, count: int, ways: Sequence[RoundWay]) -> RoundWay:
-        """The mode for a round that begins with `count` requests.
-
-        >>> costs = Costs()
-        >>> for _ in range(6):
-        ...     way = costs.choose(8, MAP_WAYS)
-        ...     costs.record(8, way, 1.0 if way.way == "fly" else 3.0)
-        >>> costs.choose(8, MAP_WAYS)
-        RoundWay(as_batch=False, way='fly')
-        """
-        size = count.bit_length()
-        known = {way: self._seconds[size, way] for way in ways}
-        untried = min(ways, key=lambda way: len(known[way]))
-        if len(known[untried]) < _TRIES:
-            return untried
-        cost = {way: min(known[way]) for way in ways}
-        best = min(ways, key=cost.__getitem__)
-        due = [way for way in ways if self._since[size, way] * cost[best] >= _AGAIN * cost[way]]
-        return due[0] if due else best
-
-    def record(self, count: int, way: RoundWay, seconds: float) -> None:
-        """Record that a round which began with `count` requests took `seconds` for each that it answered."""
-        size = count.bit_length()
-        self._seconds[size, way].append(seconds)
-        self._since.update((size, other) for other in BATCH_WAYS + MAP_WAYS)
-        self._since[size, way] = 0
-
-
 class Round:
     """Requests that run together with one model; it is the `Joining` of the map that runs them.
 
     Args:
         model: the function and its shared values; requests: those that it begins with, at least one.
-        pure: the function changes nothing. way: how to run a pure function; as a batch only if that is possible.
+        pure: the function changes nothing.
         more: `more(room)` gives at most `room` requests that join; None: none join.
         done: called with requests that have ended, a few at a time.
 
     Attributes:
         requests: all of them, those that joined at the end. looped: why they ran in a loop, if they did.
-        as_batch: True if they ran as one batch.
     """
 
     def __init__(
@@ -242,14 +154,12 @@ class Round:
         pure: bool,
         more: Callable[[int], Sequence[Request]] | None = None,
         done: Callable[[Sequence[Request]], Any] = deliver,
-        way: RoundWay = AS_MAP,
     ) -> None:
         self.requests = list(requests)
         self._model = model
         self._pure = pure
         self._more = more
         self._done = done
-        self.as_batch, self._way = way.as_batch, way.way
         self.looped: str | None = None
         self._rerun_alone: set[int] = set()
         self._cancelled: set[int] = set()
@@ -265,9 +175,7 @@ class Round:
         if not self._pure:
             self._run_guarded()
             return
-        self.as_batch = self.as_batch and self._run_as_batch()
-        if not self.as_batch:
-            self._run_together(self.requests)
+        self._run_together(self.requests)
         for index in self._rerun_alone:
             self._call(self.requests[index])
         parts = [[each for each in self.requests if each.wanted and not each.ended]]
@@ -290,32 +198,13 @@ class Round:
     def _run_together(self, requests: Sequence[Request]) -> None:
         columns = list(zip(*[each.example for each in requests], strict=True))
         try:
-            with self._way_options():
-                results, stats = run_map(self._model.function, columns, self._model.shared, None, self)
+            results, stats = run_map(self._model.function, columns, self._model.shared, None, self)
         except BaseException:  # some request's error: running parts of them will show whose
             return
         self.looped = stats.looped
         for index, result in enumerate(results):
             self.on_result(index, result)
         self._report_ended()
-
-    def _run_as_batch(self) -> bool:
-        """Make one call of the function, on a batch of all examples; returns whether that was possible."""
-        try:
-            batch = MaskedBatch.from_examples([x for (x,) in (each.example for each in self.requests)])
-            with self._way_options():
-                results = examples(self._model.given(batch, **self._model.shared))
-        except BaseException:  # some request's error, or that of making the batch: a map will show
-            return False
-        if len(results) != len(self.requests):  # one result for all, which does not depend on the example
-            return False
-        for index, result in enumerate(results):
-            self.on_result(index, result)
-        self._report_ended()
-        return True
-
-    def _way_options(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext() if self._way is None else options(way=self._way)
 
     def _run_guarded(self) -> None:
         columns = list(zip(*[each.example for each in self.requests], strict=True))

@@ -14,7 +14,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError
-from autobatch.serving.request_rounds import MAP_WAYS, Model, Request, Round
+from autobatch.serving.request_rounds import Model, Request, Round
 from tests.law import assert_same
 from tests.serving.models import Tree, decode, random_tree, tagger, tree_lstm, weights
 
@@ -272,31 +272,6 @@ async def test_arrays_may_run_as_one_batch(f, way):
 
 
 @in_loop
-async def test_arrays_that_make_a_batch_run_as_one_call():
-    calls = []
-
-    class Counting(type(ab.batch(tagger))):
-        def __call__(self, *args, **kwargs):
-            calls.append(args)
-            return super().__call__(*args, **kwargs)
-
-    examples = sentences(12)
-    async with ab.Batcher(Counting(tagger, False), max_wait=5.0, params=PARAMS) as batcher:
-        answers = await asyncio.gather(*[batcher(x) for x in examples])
-        await asyncio.gather(batcher(examples[0]), batcher(np.arange(3, dtype=np.int32)))  # of two dtypes: no batch
-    assert [each.batch_size for (each,) in calls] == [12]
-    for answer, x in zip(answers, examples, strict=True):
-        assert_same(answer, tagger(x, PARAMS))
-
-
-def test_one_long_array_does_not_pad_the_others():
-    model = Model(ab.batch(tagger), {"params": PARAMS}, 1)
-    short = [Request((np.arange(3),), None) for _ in range(50)]
-    assert model.may_batch(short)
-    assert not model.may_batch([*short, Request((np.zeros(100_000, int),), None)])
-
-
-@in_loop
 async def test_exceptions_keep_the_place_where_they_were_raised():
     async with ab.Batcher(raising, w=np.ones((5, 2))) as batcher:
         answers = await asyncio.gather(*[batcher(x) for x in range(5)], return_exceptions=True)
@@ -343,25 +318,6 @@ async def test_effects_happen_once_for_each_request():
     assert sorted(seen) == [0, 1, 2, 3, 4, 5]
     assert [type(each) for each in answers].count(KeyError) == 1
     assert answers[5] == 10.0
-
-
-@in_loop
-async def test_only_rounds_that_can_run_in_several_ways_are_tries_of_a_way():
-    seen = []
-
-    def noting(x, w):
-        seen.append(x)
-        return float((np.full(2, x) @ w).sum())
-
-    def quiet(x, w):
-        return float((np.full(2, x) @ w).sum())
-
-    with ab.options(way="auto"):
-        batchers = [ab.Batcher(f, max_wait=5.0, w=np.eye(2)) for f in (noting, quiet)]
-    for batcher, next_way in zip(batchers, MAP_WAYS, strict=True):
-        async with batcher:
-            await asyncio.gather(*[batcher(x) for x in range(4)])
-        assert batcher._costs.choose(4, MAP_WAYS) == next_way
 
 
 @in_loop
