@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -40,8 +39,6 @@ _OVERHEADS = {
     _FLY: "recording, scheduling and packing", _LOCKSTEP: "entering the call and packing its result",
     _COMPILED: "entering the call and packing its result", _LOOP: "the loop itself",
 }  # fmt: skip
-_LEAST_BUDGET = 0.01  # seconds for which each line is watched, even if a call is shorter
-_BUDGET = 3.0  # times the seconds of a call, for which each line is watched
 _WARM_CALLS, _MOST_WARM_CALLS = 3, 10  # before the one that is watched: at least, and if the first one was slower
 _COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
 _SHORT, _LOOKS = 0.005, 5  # seconds of a call that is watched several times; the shortest one is shown
@@ -71,7 +68,7 @@ def explain(f: Callable[..., Any], *args: object, **shared: object) -> Report:
 
     Returns:
         A `Report`. Warnings about slower modes are left out; it has them under `fallbacks`. Times of lines are without
-        what it took to look; if that takes long, only a part of the call is watched line by line (`Report.partial`).
+        what it took to look.
         Where a debugger or a coverage tool traces this thread, it does not see the watched call.
 
     Raises:
@@ -103,7 +100,7 @@ def explain(f: Callable[..., Any], *args: object, **shared: object) -> Report:
     for look in range(_LOOKS if times and min(times[1:]) < _SHORT else 1):
         if look:
             restore()
-        with watching(max(_BUDGET * min(times[1:]), _LEAST_BUDGET) if times else math.inf) as watched:
+        with watching() as watched:
             results = call()
         looks.append(watched)
     watched = min(looks, key=lambda each: each.profile.seconds)  # what the machine did meanwhile is not the call's
@@ -235,7 +232,6 @@ class WatchedCalls:
             **_shares(self, facts, code, stats),
             first=self.times[0] if self.times else 0.0,
             warm=min(self.times[1:], default=0.0),
-            partial=not profile.complete,
             seconds=profile.seconds,
             preparing=profile.figures_of(PREPARING).seconds,
             library=profile.figures_of(LIBRARY).seconds,
@@ -253,11 +249,8 @@ class WatchedCalls:
 
 
 @contextlib.contextmanager
-def watching(budget: float = math.inf) -> Iterator[WatchedCalls]:
+def watching() -> Iterator[WatchedCalls]:
     """Watch all calls of the library in a block of code, in this thread; fallbacks give no warning.
-
-    Args:
-        budget: the seconds for which each line is watched.
 
     >>> import numpy as np
     >>> import autobatch as ab
@@ -266,7 +259,7 @@ def watching(budget: float = math.inf) -> Iterator[WatchedCalls]:
     >>> len(watched.ran)
     1
     """
-    profile = LineProfile(budget)
+    profile = LineProfile()
     with noted_fallbacks() as notes, ran_ways(lines=True) as ran:
         watched = WatchedCalls(ran, notes, profile)
         with profile:

@@ -4,16 +4,10 @@ Rewritten code keeps the user's line numbers in every mode, so Python's own trac
 observed when one of the few functions that launch (`_WATCHED`) returns. Without a profile the library does no extra
 work. Time spent in the profiler is not counted, but Python code runs two to four times slower while it is watched; so
 lines can be compared with each other, but not with times measured elsewhere.
-
-A profile has a budget of seconds. When it is spent, lines are no longer watched, only launches and the backward
-pass; the time in between goes to the lines seen before, in proportion to theirs: the examples that follow are taken to
-be like those that were watched.
 """
 
-import contextlib
 import dataclasses
 import functools
-import math
 import os
 import re
 import sys
@@ -112,28 +106,19 @@ def is_users_code(code: CodeType) -> bool:
 class LineProfile:
     """Watches what this thread runs within a `with` block.
 
-    Args:
-        budget: the seconds for which single lines are watched.
-
     Attributes:
         lines: the figures of each line, and of what belongs to none.
         spans: the timeline; nodes: the traced launches and what they read, in order.
         codes: of the user's functions that ran.
         seconds: all of the time.
-        complete: False if the budget ended before the block: `runs` are of the part before.
     """
 
-    def __init__(self, budget: float = math.inf) -> None:
+    def __init__(self) -> None:
         self.lines: dict[Place, Figures] = {}
         self.spans: list[Span] = []
         self.nodes: list[LaunchNode] = []
         self.codes: dict[tuple[str, int, str], CodeType] = {}
         self.seconds = 0.0
-        self.complete = True
-        self._budget = budget
-        self._end = math.inf
-        self._watched_seconds: dict[Place, float] = {}  # of each line, when the budget was spent
-        self._cleanup = contextlib.ExitStack()
         self._place = LIBRARY
         self._quiet = 0  # > 0 in a launch or its preparation, where no line of the user runs
         self._kinds: dict[int, tuple[CodeType, Any]] = {id(code): (code, how) for code, how in _WATCHED}
@@ -144,18 +129,15 @@ class LineProfile:
     def __enter__(self) -> "LineProfile":
         self._before = sys.gettrace()
         self._start = self._last = time.perf_counter()
-        self._end = self._start + self._budget
-        self._cleanup.callback(sys.settrace, self._before)
-        self._replace(Tape, "backward", self._timed_only)
+        self._backward = Tape.backward
+        Tape.backward = self._timed_only(Tape.backward)  # type: ignore[method-assign]
         sys.settrace(self._on_call)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._cleanup.close()
-        if self.complete:
-            self._charge(time.perf_counter())
-        else:
-            self._spread(time.perf_counter())
+        sys.settrace(self._before)
+        Tape.backward = self._backward  # type: ignore[method-assign]
+        self._charge(time.perf_counter())
         self.seconds = sum(each.seconds for each in self.lines.values())
 
     def figures_of(self, place: Place) -> Figures:
@@ -187,64 +169,25 @@ class LineProfile:
         self._start += now - self._last
         self._last = now
 
-    # After the budget.
+    def _timed_only(self, backward: Callable[..., None]) -> Callable[..., None]:
+        """The backward pass, which belongs to no line: in this thread it runs at full speed, and is timed."""
+        thread = threading.get_ident()
 
-    def _stop_watching_lines(self) -> None:
-        """Watch only the functions in `_RARE` from now on, which takes no time in between."""
-        self.complete, self._end = False, math.inf
-        own = {place: each for place, each in self.lines.items() if place not in (PREPARING, BACKWARD)}
-        self._watched_seconds = {place: each.seconds for place, each in own.items()}
-        for kind, name in _LAUNCHING:
-            self._replace(kind, name, self._watched)
-        sys.settrace(None)
-
-    def _replace(self, kind: Any, name: str, run: Callable[..., Any]) -> None:
-        """Have `run` make the calls of a method in this thread, until the profile ends."""
-        method, thread = kind.__dict__[name], threading.get_ident()
-
-        @functools.wraps(method)
-        def replaced(*args: object, **kwargs: object) -> Any:
-            call = functools.partial(method, *args, **kwargs)
-            return run(call) if threading.get_ident() == thread else call()
-
-        self._cleanup.callback(setattr, kind, name, method)
-        setattr(kind, name, replaced)
-
-    def _watched(self, call: Callable[[], Any]) -> Any:
-        """Run a method that launches, and watch it as before the budget was spent."""
-        if self._place == BACKWARD or sys.gettrace() is not None:  # within another one
-            return call()
-        self._spread(time.perf_counter())
-        self._quiet, self._place = 0, self._line_around(sys._getframe(2))
-        sys.settrace(self._on_call)
-        self._resume()
-        try:
-            return call()
-        finally:
+        @functools.wraps(backward)
+        def timed(*args: Any, **kwargs: Any) -> None:
+            if self._place == BACKWARD or threading.get_ident() != thread:
+                return backward(*args, **kwargs)
+            self._charge(time.perf_counter())
+            tracer, before, self._place = sys.gettrace(), self._place, BACKWARD
             sys.settrace(None)
-            self._charge(time.perf_counter())
+            try:
+                return backward(*args, **kwargs)
+            finally:
+                self._charge(time.perf_counter())
+                self._place = before
+                sys.settrace(tracer)
 
-    def _timed_only(self, call: Callable[[], Any]) -> Any:
-        """Run the backward pass, which belongs to no line, at full speed."""
-        if self._place == BACKWARD:
-            return call()
-        account, tracer, before = self._charge if self.complete else self._spread, sys.gettrace(), self._place
-        account(time.perf_counter())
-        sys.settrace(None)
-        self._place = BACKWARD
-        try:
-            return call()
-        finally:
-            self._charge(time.perf_counter())
-            self._place = before
-            sys.settrace(tracer)
-
-    def _spread(self, now: float) -> None:
-        """Add the time since the last event to the lines that were watched, in proportion to their times."""
-        seconds, self._last = now - self._last, now
-        total = sum(self._watched_seconds.values()) or 1.0
-        for place, each in self._watched_seconds.items():
-            self.figures_of(place).seconds += seconds * each / total
+        return timed
 
     # Trace functions, which the interpreter calls.
 
@@ -277,9 +220,6 @@ class LineProfile:
             self._place = place = (frame.f_code.co_filename, frame.f_lineno)
             self.figures_of(place).runs += 1
             self._resume()
-            if now > self._end and not self._quiet:
-                self._stop_watching_lines()
-                return None
         elif event == "return":
             self._charge(time.perf_counter())
             self._place = self._line_around(frame.f_back)
@@ -315,7 +255,6 @@ class LineProfile:
 
 
 _NAMES = {LIBRARY: "recording, scheduling, packing", PREPARING: "preparing code", BACKWARD: "backward"}
-_LAUNCHING: list[tuple[Any, str]] = [(launching.Launches, "run"), (BlockRun, "__call__"), (Scan, "run")]
 
 
 # Observers of the functions that launch: called when such a function is called; return the trace function of its frame.
@@ -338,7 +277,7 @@ def _launch(profile: LineProfile, frame: FrameType) -> Any:
         if lines is not None:
             figures.last = max(figures.last, int(lines[2] or lines[1]))
         profile._charge(now, "launch", f"{sig.op.name}, {count} call{'s'[: count != 1]}")
-        if len(profile.nodes) < _MOST_NODES and profile.complete:
+        if len(profile.nodes) < _MOST_NODES:
             makers = profile._makers
             reads = {makers[buffer] for buffer in np.unique(launches._which[at : launches._at]) if buffer in makers}
             makers.update(dict.fromkeys(range(made, launches._number), len(profile.nodes)))

@@ -98,7 +98,6 @@ class Report:
         warm: the seconds of a call after warm-up, unwatched; first: those of the first call. 0 if it was called once.
         seconds: the time of the watched call, without that of the profiler. Parts of it are: `preparing`, rewriting
             and loading code, once; `backward`, the backward pass; `library`, other work that belongs to no line.
-        partial: True if lines were watched for a part of the call, and their `times` are of that part.
         nbytes: the size of all results of launches.
         spans: the timeline; nodes: the traced launches and what they read.
     """
@@ -120,7 +119,6 @@ class Report:
     overheads: tuple[Line, ...] = ()
     warm: float = 0.0
     first: float = 0.0
-    partial: bool = False
     seconds: float = 0.0
     preparing: float = 0.0
     library: float = 0.0
@@ -248,8 +246,6 @@ class Report:
             if line.remedy and line.remedy not in said:
                 said.add(line.remedy)
                 out += wrapped(f"        → {line.remedy}", "          ")
-        if self.partial:
-            out += wrapped("  (lines were watched for a part of the call; how often they ran is of that part)", "   ")
         return out
 
     def _source(self) -> list[str]:

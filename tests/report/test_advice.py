@@ -229,27 +229,6 @@ def test_each_mode_is_listed_once():
     assert [mode for mode, _ in watched.report().modes()] == ["the loop", "compiled", "lock-step", "tracing"]
 
 
-def test_lines_are_watched_within_a_budget_and_launches_beyond_it(monkeypatch):
-    """The number of lines that were watched, out of those that ran; each launch is seen."""
-    events = []
-    on_line = LineProfile._on_line
-    monkeypatch.setattr(LineProfile, "_on_line", lambda *args: (events.append(args[2]), on_line(*args))[1])
-    xs = [normal(6, 4) for _ in range(50)]
-    with ab.options(way="fly"):
-        whole = ab.explain(recurrent, xs, w=W)
-        seen = len(events)
-        monkeypatch.setattr(explain, "_BUDGET", 0.0)
-        monkeypatch.setattr(explain, "_LEAST_BUDGET", 0.0)
-        part = ab.explain(recurrent, xs, w=W)
-    assert (whole.partial, part.partial) == (False, True)
-    assert len(events) - seen < seen / 20
-    assert (part.launches, part.calls) == (whole.launches, whole.calls)
-    assert sum(each.calls for each in part.lines) == sum(each.calls for each in whole.lines)
-    assert "watched for a part of the call" in str(part)
-    assert sum(each.share for each in (*part.lines, *part.overheads)) <= 1 + 1e-9
-    assert "line_profile" not in repr(sys.gettrace())
-
-
 @pytest.mark.parametrize("way", ["loop", "fly", "lockstep"])
 def test_the_backward_pass_is_timed_and_not_watched(way, monkeypatch):
     tape = line_profile.Tape
