@@ -157,15 +157,31 @@ def an_array_in_one_element(x):
     return out
 
 
-WRONG = [a_large_item, a_large_sum, a_large_row, a_large_part, infinity, no_number, made_of_a_number, made_of_a_list,
-         made_of_a_comprehension, made_of_one, an_array_in_one_element]  # fmt: skip
+def up_to_a_sum(x):
+    return x[: np.sum(x)]
+
+
+def from_the_middle(x):
+    return x[len(x) / 2 :]
+
+
+def up_to_a_comparison(x):
+    out = x * 2
+    out[: np.sum(x) > 0] = 0
+    return out
+
+
+WRONG = [
+    a_large_item, a_large_sum, a_large_row, a_large_part, infinity, no_number, made_of_a_number, made_of_a_list,
+    made_of_a_comprehension, made_of_one, an_array_in_one_element, up_to_a_sum, from_the_middle, up_to_a_comparison,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("way", ["lockstep", "fly", "compiled"])
 @pytest.mark.parametrize("f", WRONG)
 def test_a_number_that_does_not_fit_is_the_loops_error(f, way):
     xs = ragged(3, 2, 4)
-    with pytest.raises((OverflowError, ValueError)) as expected:
+    with pytest.raises((OverflowError, ValueError, TypeError)) as expected:
         [f(x) for x in xs]
     with ab.options(way=way, warn=False):
         for run in (lambda: ab.batch(f)(ab.MaskedBatch.from_examples(xs)), lambda: ab.map(f, xs)):

@@ -100,6 +100,8 @@ def _slice(item: slice, operands: list[Any]) -> tuple[Any, ...]:
         return ("s", *bounds)
     if any(rank_of(bound) == BATCH_RANK for bound in bounds):
         for bound in bounds:
+            if is_boxed(bound) and dtype_of(bound).kind not in "iu" and getattr(bound, "scalar", None) is not bool:
+                raise TypeError("slice indices must be integers or None or have an __index__ method")
             if bound is not None:
                 operands.append(bound if is_boxed(bound) else np.int64(operator.index(bound)))
         return ("d", *(int(bound is not None) for bound in bounds))
