@@ -162,9 +162,17 @@ def from_a_state_of_its_own(each, w):
     return h if ns[0] else h * 2
 
 
+def empty_as_yet(each, w):
+    ns, x, _ = each
+    h, seen = step(x, w), {}
+    for n in ns:
+        h = h + seen.get(n, 0)
+    return step(h, w), ns[0]
+
+
 FUNCTIONS = [
     chained_comparisons, calls_on_one_side, loops_with_an_else, bound_while_tested, lists_and_dicts, heaps, searches,
-    orders, any_number_of_arguments, arrays_of_its_own, from_a_state_of_its_own,
+    orders, any_number_of_arguments, arrays_of_its_own, from_a_state_of_its_own, empty_as_yet,
 ]  # fmt: skip
 
 
@@ -215,7 +223,17 @@ def sorted_beside_an_array(each, w):
     return chosen[0] * 2 + 1, next(first) * 2 + 1
 
 
-@pytest.mark.parametrize("f", [of_numbers_and_an_array, through_numbers_and_an_array, sorted_beside_an_array])
+def slices_by_a_computed_number(each, w):
+    end = (step(each[1], w) > -2).sum()
+    return step(each[1], w), [*each[0], 1, 2, 3][:end], len([1, 2, 3, 4, 5][end:])
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        of_numbers_and_an_array, through_numbers_and_an_array, sorted_beside_an_array, slices_by_a_computed_number,
+    ],
+)  # fmt: skip
 def test_numbers_are_no_arrays_where_both_may_be(f):
     for seed in range(2):
         xs = [(ns, x, "") for (ns, x, _) in examples(12, seed)]

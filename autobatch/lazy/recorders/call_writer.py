@@ -463,9 +463,7 @@ class CallWriter(StatementWriter):
         if is_dict and name == "get" and fits and 1 <= len(args) <= 2:
             key = self.let(rk.Term(rk.PLAIN, self.key(args[0]))).text
             found, other = rk.Term(kind.item, f"{base.text}[{key}]"), self.as_node((*args, self.literal(None))[1])
-            return self.meet(
-                [(f"{key} in {base.text}", ([], None if kind.item is rk.NOTHING else found)), ("", ([], other))]
-            )
+            return self.meet([(f"{key} in {base.text}", self.arm(lambda: found)), ("", ([], other))])
         if not is_dict and name in ("append", "insert", "extend") and fits and args:
             *before, value = args
             if name == "extend":

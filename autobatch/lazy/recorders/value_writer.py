@@ -267,9 +267,8 @@ class ValueWriter(LineWriter):
                 return self.apply(operator.itemgetter(at), [base], ("slice", at.start, at.stop, at.step))
             if isinstance(base.kind, rk.Parts) and base.kind.is_tuple:
                 return self.parts([self.part(base, i) for i in range(len(base.kind.parts))[at]])
-        texts = [self.text(each) for each in map(self.check, bounds)]
-        if base.kind is rk.PLAIN or isinstance(base.kind, rk.ListKind):
-            base = self.check(base)
+        if self.are_plain(*bounds) and (base.kind is rk.PLAIN or isinstance(base.kind, rk.ListKind)):
+            texts, base = [self.text(each) for each in map(self.check, bounds)], self.check(base)
             return self.let(rk.Term(base.kind, f"{base.text}[{' : '.join(texts)}]"))
         raise Unsupported("a slice")
 
