@@ -9,7 +9,6 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,25 @@ from autobatch.errors import StructureError
 PLAIN = frozenset(
     (int, float, bool, complex, str, bytes, type(None), np.int64, np.int32, np.float64, np.float32, np.bool_)
 )
+
+
+_EXACT = frozenset((str, int))
+
+
+class _Keys(tuple[Any, ...]):
+    """Keys of a dict of which some may equal others that they are not: 1 and True, 0.0 and -0.0."""
+
+    __slots__ = ()
+    __hash__ = tuple.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return tuple.__eq__(self, other) is True and _shown(self) == _shown(other)
+
+
+def _shown(key: Any) -> Any:
+    if isinstance(key, tuple):
+        return list(map(_shown, key))
+    return type(key), repr(key) if isinstance(key, float | complex | np.inexact) else ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -132,6 +150,8 @@ def _flatten_into(tree: object, out: list[Any]) -> TreeDef:
 
 def node_def(tree: object, keys: tuple[Any, ...], children: tuple[TreeDef, ...]) -> TreeDef:
     """The structure of a node, given its keys and its children's structures."""
+    if isinstance(tree, dict) and not _EXACT.issuperset(map(type, keys)):
+        keys = _Keys(keys)
     factory = tree.default_factory if isinstance(tree, collections.defaultdict) else None
     return TreeDef(getattr(type(tree), "_ab_tree", type(tree)), keys, children, factory)
 
@@ -316,7 +336,7 @@ def replace_leaves(
     leaf: Callable[[Any], Any],
     parts_of: dict[int, Any] | None = None,
     copies: list[Any] | None = None,
-    originals: Mapping[int, Any] = MappingProxyType({}),
+    originals: Mapping[int, Any] | None = None,
 ) -> Any:
     """Replace the leaves of a nested dict, list, tuple or dataclass; returns `tree` itself if no leaf changes.
 
@@ -325,7 +345,7 @@ def replace_leaves(
     Args:
         parts_of: receives {id: part} of all parts of a structure that contains only numbers and strings.
         copies: receives (container, copy, keys or names, old values, new values) for each copied container.
-        originals: {id of a container: what to put in its place}.
+        originals: {id of a container: what to put in its place}; other containers, but tuples, are changed, not copied.
     """
     kind: Any = type(tree)
     if kind is np.ndarray or (kind not in PLAIN and _kind_of(kind) is _OTHER):
@@ -376,12 +396,12 @@ _BUSY = object()
 
 
 def _replaced(
-    tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any], copies: list[Any] | None, originals: Mapping[int, Any]
+    tree: Any, leaf: Callable[[Any], Any], done: dict[int, Any], copies: list[Any] | None, originals: Any
 ) -> Any:
     kind: Any = type(tree)
     if kind in PLAIN:
         return tree
-    found = originals[id(tree)] if id(tree) in originals else done.get(id(tree))
+    found = originals[id(tree)] if originals and id(tree) in originals else done.get(id(tree))
     if found is _BUSY:
         raise _CycleError
     if found is not None:
@@ -396,18 +416,18 @@ def _replaced(
     new = [_replaced(child, leaf, done, copies, originals) for child in old]
     out = tree
     if any(a is not b for a, b in zip(old, new, strict=True)):
-        out = _with_children(tree, keys, new)
+        out = _with_children(tree, keys, new, originals is not None)
         if copies is not None:
             copies.append((tree, out, keys, old, new))
     done[id(tree)] = out
     return out
 
 
-def _with_children(tree: Any, keys: Any, new: list[Any]) -> Any:
-    """A copy of a container with new children."""
+def _with_children(tree: Any, keys: Any, new: list[Any], in_place: bool) -> Any:
+    """A container, or a copy of it, with new children."""
     if isinstance(tree, tuple):
         return type(tree)(*new) if hasattr(tree, "_fields") else type(tree)(new)
-    out = copy.copy(tree)
+    out = tree if in_place else copy.copy(tree)
     if isinstance(tree, list):
         out[:] = new
     elif isinstance(tree, dict):

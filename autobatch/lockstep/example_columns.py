@@ -1,6 +1,5 @@
 """Columns turn a call's batched arguments into one list of per-example values per batch, and results into batches."""
 
-import collections
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
@@ -15,7 +14,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.memory import write_all
-from autobatch.core.pytree import PLAIN, TreeDef, attributes, flatten, is_node, leaves_of_kind, unflatten
+from autobatch.core.pytree import PLAIN, children_of, flatten, is_node, leaf_def, leaves_of_kind, node_def, unflatten
 from autobatch.lockstep.lanes.region import concatenate_lanes, stackable
 from autobatch.program.purity import may_change
 
@@ -139,15 +138,8 @@ def map_leaves(kind: Any, change: Callable[[Any], Any], tree: Any) -> Any:
         return change(tree)
     if not is_node(tree) or not leaves_of_kind(tree, kind):
         return tree
-    if isinstance(tree, dict):
-        keys, children = tuple(tree), list(tree.values())
-    elif isinstance(tree, list | tuple):
-        keys, children = tuple(range(len(tree))), list(tree)
-    else:
-        keys = attributes(tree)
-        children = [getattr(tree, key) for key in keys]
-    factory = tree.default_factory if isinstance(tree, collections.defaultdict) else None
-    one_level = TreeDef(type(tree), keys, (TreeDef(None),) * len(keys), factory)
+    keys, children = children_of(tree)
+    one_level = dataclasses.replace(node_def(tree, keys, (leaf_def,) * len(keys)), kind=type(tree))
     return unflatten(
         one_level, [child if type(child) in PLAIN else map_leaves(kind, change, child) for child in children]
     )

@@ -28,7 +28,7 @@ class Model:
 def alike(a, b):
     assert type(a) is type(b)
     if isinstance(a, dict):
-        assert list(a) == list(b)
+        assert list(map(repr, a)) == list(map(repr, b))  # 1 equals True
         for key in a:
             alike(a[key], b[key])
     elif isinstance(a, list | tuple):
@@ -57,6 +57,8 @@ RESULTS = [
     [(1, np.ones(2)), (2, np.ones(3))],
     [{"a": 1, "b": [np.zeros((0, 2))]}, {"a": 2, "b": [np.ones((1, 2))]}],
     [{"a": 1, "b": 2}, {"b": 2, "a": 1}],
+    [{1: 2}, {1.0: 2}, {True: 2}],
+    [{(0.0, "a"): 1}, {(-0.0, "a"): 1}],
     [Pair(1, "u"), Pair(2, "v")],
     [Model(np.ones(2), "m"), Model(np.zeros(2), "m")],
     [[1], [1, 2]],

@@ -408,3 +408,19 @@ def test_arguments_that_were_written_to_are_as_before_where_arrays_are_left():
     assert notes
     assert_same([list(each) for each in found], [list(written(x)) for x in others])
     assert_same(xs, others)
+
+
+def keeps_in_a_dict(each):
+    x, held = each
+    held["sum"] = x.sum()
+    held["all"].append(x * 2)
+    return held, [held["all"]]
+
+
+def test_a_container_of_the_callers_that_is_returned_is_that_container():
+    xs = [(x, {"all": []}) for x in examples((3, 2))]
+    found = ab.map(keeps_in_a_dict, xs)
+    for (x, held), (one, (other,)) in zip(xs, found, strict=True):
+        assert one is held
+        assert other is held["all"]
+        assert_same([held["sum"], other[0]], [x.sum(), x * 2])
