@@ -37,6 +37,7 @@ class Node:
 
     Attributes:
         values: of each of the elements, from the array's offset on.
+        offset: of the array.
         places: its buffers of offsets, lengths, indices or views, each with the greatest value that is the producer's
             word, or None where every value can be checked.
     """
@@ -45,6 +46,7 @@ class Node:
     schema: _Schema
     array: _Array
     values: list[Any]
+    offset: int
     children: list["Node"] = dataclasses.field(default_factory=list)
     places: list[tuple[np.ndarray, int | None]] = dataclasses.field(default_factory=list)
     kept: list[Any] = dataclasses.field(default_factory=list)
@@ -107,7 +109,7 @@ class Maker:
         schema.release, array.release = self.release(_Schema, "below"), self.release(_Array, "below")
         if codes is not None:
             schema.dictionary, array.dictionary = ctypes.pointer(codes.schema), ctypes.pointer(codes.array)
-        out = Node(kind, schema, array, values, [*children, *below])
+        out = Node(kind, schema, array, values, offset, [*children, *below])
         out.kept = [guarded, pointers, schemas, arrays]
         return out
 
@@ -240,8 +242,8 @@ def _fields(rng: np.random.Generator, node: Node, whole: Node) -> None:
     views = node.kind == "view"
     choices: list[Callable[[int], None]] = [
         lambda x: setattr(array, "null_count", x),
-        lambda x: setattr(array, "length", x if x < array.length or x >= 2**50 else -1),
-        lambda x: setattr(array, "offset", x if x < array.offset or x >= 2**50 else -1),
+        lambda x: setattr(array, "length", x if x < len(node.values) or x >= 2**50 else -1),
+        lambda x: setattr(array, "offset", x if x < node.offset or x >= 2**50 else -1),
         lambda x: setattr(array, "n_buffers", x if not views or x < 3 or x >= 2**50 else -1),
         lambda x: setattr(array, "n_children", x),
         lambda x: setattr(schema, "n_children", x),
@@ -271,8 +273,9 @@ def _pointers(rng: np.random.Generator, node: Node, whole: Node) -> None:
 
 
 def _format(rng: np.random.Generator, node: Node, whole: Node) -> None:
-    """Another type; never one of wider elements, since no size of a buffer is known."""
-    forms = ("", "?", "c", "+w:-3", "+w:x", "+w:9", "+w:", "+s", "+r", "+ud:0,1", "n", "\udcff", None)
+    """Another type; not of wider elements, as no size of a buffer is known, nor one that reads the bytes of a float."""
+    byte = "" if node.schema.format in (b"f", b"g") else "c"
+    forms = ("", "?", byte, "+w:-3", "+w:x", "+w:9", "+w:", "+s", "+r", "+ud:0,1", "n", "\udcff", None)
     form = forms[int(rng.integers(len(forms)))] if node.kind != "bits" else "+s"
     node.schema.format = None if form is None else form.encode(errors="surrogateescape")
 
