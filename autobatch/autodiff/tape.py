@@ -72,6 +72,24 @@ def forget_refusals(since: int) -> None:
         del tape.refusals[since:]
 
 
+def keep_before(writes: Sequence[tuple[Any, Any, Any]]) -> None:
+    """Copy what the active tape holds of arrays that are about to be written into, each the first of its write."""
+    tape = active_tape()
+    if tape is None or not writes:
+        return
+    written = {id(_memory_of(array)) for array, *_ in writes}
+    for node in tape.nodes:
+        for at, value in enumerate(node[2] if node is not None else ()):
+            if type(value) is _ndarray and id(_memory_of(value)) in written:
+                node[2][at] = value.copy()  # type: ignore[index]
+
+
+def _memory_of(array: Any) -> Any:
+    while getattr(array, "base", None) is not None:
+        array = array.base
+    return array
+
+
 class Tape:
     """Ops in the order they ran. The parents of a node have smaller indices.
 

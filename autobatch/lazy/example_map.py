@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.autodiff.tape import count_refusals, forget_refusals
+from autobatch.autodiff.tape import count_refusals, forget_refusals, keep_before
 from autobatch.core.current_region import Arguments, Example, current_region, example, run_loop
 from autobatch.core.diagnostics import raised_at, warn_fallback
 from autobatch.core.memory import collector_paused, run_all, write_all
@@ -271,6 +271,7 @@ class _Map:
         if left:
             instead = "return what is needed instead of keeping it elsewhere"
             raise LaunchError from NeedsLoop(f"an example leaves {left}", instead=instead)
+        keep_before(self._writes)
         self._written = iter(self._writes)
         write_all(self._written)
         self.trace.inputs.end_loans(results)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.autodiff.tape import count_refusals, forget_refusals
+from autobatch.autodiff.tape import count_refusals, forget_refusals, keep_before
 from autobatch.batches.any_batch import Batch, batches_in
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
@@ -201,6 +201,7 @@ def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int)
         writes = argument_writes(entered.values(), (args, kwargs))
         if writes:
             out = copy_if_aliased(writes, out)
+            keep_before(writes)
         write_all(iter(writes))
     return normalised(out, size, given)
 

@@ -367,20 +367,19 @@ def compare_gradients(seed):
     xs, shared = examples(seed, kind)
 
     def alone(xs, shared):
-        return sum(ab.grad(lambda w, x=x: np.sum(f(x, **{**shared, "w": w})[0]))(shared["w"]) for x in xs)
+        return ab.grad(lambda w: sum(np.sum(f(x, **{**shared, "w": w})[0]) for x in xs))(shared["w"])
 
     def together(xs, shared):
         with ab.options(way="fly"):
             return ab.grad(lambda w: sum(np.sum(each[0]) for each in ab.map(f, xs, **{**shared, "w": w})))(shared["w"])
 
-    want, changed, _ = outcome(alone, xs, shared)
+    want, *_ = outcome(alone, xs, shared)
     if isinstance(want, Exception):
         return False
     for again in range(2):
-        found, others, _ = outcome(together, xs, shared)
+        found, *_ = outcome(together, xs, shared)
         assert not isinstance(found, Exception), f"{text}\nseed {seed}, run {again}: {found!r}"
         assert_same(found, want, f"{text}\nseed {seed}: run {again}: gradient", precision=4)
-        assert_same(others, changed, f"{text}\nseed {seed}: run {again}: examples afterwards", precision=4)
     return True
 
 

@@ -301,3 +301,23 @@ class Own(np.ndarray):
 @pytest.mark.parametrize("way", ["masked", "packed", "on the fly"])
 def test_arrays_of_the_users_own_classes(f, way):
     holds(f, PARTED, way)
+
+
+def reads_and_then_writes(x, w):
+    h = x @ w
+    x[0] = 5.0
+    return h.sum()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("way", ["lockstep", "fly", "compiled"])
+def test_what_was_read_before_a_write_decides_the_gradient(way, count):
+    xs, w = [np.arange(3.0) + i for i in range(count)], np.ones((3, 2))
+    want = np.sum([[x, x] for x in xs], 0).T
+    batched, plain = ab.MaskedBatch.from_examples(xs), [x.copy() for x in xs]
+    with ab.options(way=way, warn=False):
+        found = ab.grad(lambda w: sum(ab.examples(ab.batch(reads_and_then_writes)(batched, w))))(w)
+        mapped = ab.grad(lambda w: sum(ab.map(reads_and_then_writes, plain, w=w)))(w)
+    assert_same(found, want)
+    assert_same(mapped, want)
+    assert_same([x[0] for x in plain], [np.float64(5)] * count)
