@@ -30,7 +30,7 @@ _PYTHON_OPERATORS = {each.ufunc: each.function for each in (*ARITHMETIC, *UNARY)
 _active: contextvars.ContextVar["Tape | None"] = contextvars.ContextVar("autobatch_tape", default=None)
 active_tape, set_active = _active.get, _active.set  # the innermost tape that is recording
 
-_WITHOUT_GRADIENT = frozenset(
+WITHOUT_GRADIENT = frozenset(
     ("__bool__", "__int__", "__round__", "__floor__", "__ceil__", "__trunc__", "__str__", "__format__")
 )  # piecewise constant, or output for people
 _NEEDS = {  # method: (the plain value that it needs, what to write instead)
@@ -363,7 +363,7 @@ class TapeArray(RecordedArray, ArrayMixin):
 
     def _ab_read(self, name: str) -> Any:
         """The plain value, if no gradient is lost by reading it by the method `name`; else raise ForcedValueError."""
-        if self._ab_index < 0 or name in _WITHOUT_GRADIENT:
+        if self._ab_index < 0 or name in WITHOUT_GRADIENT:
             return self._ab_value
         is_constant = self._ab_tape.asked_later.get(self._ab_index)
         if is_constant is not None and is_constant():

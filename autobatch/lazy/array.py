@@ -253,7 +253,7 @@ class LazyArray(AbstractArray, ArrayMixin):
     _ab_waits = True  # reading a value may suspend the example
 
     def _ab_read(self, name: str) -> Any:
-        return self.trace.value(self)
+        return self.trace.read(self, name)
 
     def __round__(self, *ndigits: Any) -> Any:
         return self.trace.wrap(super().__round__(*ndigits))

@@ -34,7 +34,7 @@ def read(trace: Any, table: LazyArray, index: Any) -> Any:
                 ids = index.astype(np.int64) if id_bound(table) is not None else table_ids(table, index.copy())
                 return _defer(trace, table, ids, None)
         elif (kind is int or kind is np.int64) and id_bound(table) is not None and 0 <= index < aval.shape[0]:
-            out = lookup_p(table, np.int64(index))  # the id is an operand, so all such reads share one signature
+            out = trace.record(lookup_p, (table, np.int64(index)), {})  # the id is an operand: one signature for all
             if type(out) is LazyArray and type(getattr(table.source, "_ab_value", table.source)) is np.ndarray:
                 out._view = _SHARED
             return out
@@ -73,7 +73,7 @@ def read_row(trace: Any, rows: LazyArray, index: int) -> Any:
         return rows[index]
     if not -len(ids) <= index < len(ids):
         raise IndexError(f"index {index} is out of bounds for axis 0 with size {len(ids)}")
-    return lookup_p(table, ids[index])
+    return trace.record(lookup_p, (table, ids[index]), {})
 
 
 def _defer(trace: Any, table: LazyArray, ids: np.ndarray, weights: Any) -> LazyArray:

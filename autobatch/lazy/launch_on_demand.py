@@ -25,6 +25,7 @@ from autobatch.errors import COPY_FIRST, NeedsLoop
 from autobatch.kernels.jit import jit
 from autobatch.kernels.rows import first_bad_id
 from autobatch.lazy.grouping.buffers import row_p
+from autobatch.lazy.grouping.ragged import family_of
 from autobatch.lazy.grouping.signatures import BlockCall, Signature
 from autobatch.lazy.launching import BorrowedRows, GraphSegment, Launches, Stats, packed_values, weak_numbers
 from autobatch.tables.lookup import lookup_p
@@ -48,11 +49,13 @@ class OpenSegment(GraphSegment):
 
     __slots__ = (
         "_arity", "_base", "_launches", "_offsets", "_operands", "_out_pools", "_outs_at", "_places", "_pools",
-        "_recorded", "_script", "_used", "_waiting", "begun", "is_plain", "is_taped", "waiting",
+        "_script", "_taken", "_used", "_waiting", "begun", "is_plain", "is_taped", "waiting",
     )  # fmt: skip
 
-    def __init__(self, is_taped: bool, is_plain: bool) -> None:
+    def __init__(self, is_taped: bool, is_plain: bool, of: GraphSegment | None = None) -> None:
         super().__init__(done=True, buffer_of=np.full(_FIRST, -1, np.int64), row_of=np.zeros(_FIRST, np.int64))
+        if of is not None:
+            self.sigs, self.refs, self.sources, self.rows, self.large = of.sigs, of.refs, of.sources, of.rows, of.large
         self.begun = self.waiting = 0
         self.is_plain = is_plain
         self.is_taped = is_taped
@@ -62,8 +65,8 @@ class OpenSegment(GraphSegment):
         self._operands = np.zeros(_FIRST, np.int64)
         self._places = np.zeros(_FIRST, np.int64)
         self._script = np.zeros(4 * _FIRST, np.int64)
-        self._recorded: list[tuple[np.ndarray, np.ndarray]] = []  # on a tape: signatures and operands of all nodes
-        self._base = 0  # number of the first node in `_recorded`
+        self._taken = 0  # operands that are among those of the waiting nodes; on a tape they stay in `refs`, too
+        self._base = 0  # on a tape: number of the first node that is not launched on it
         self._forget()
 
     def _forget(self) -> None:
@@ -78,7 +81,7 @@ class OpenSegment(GraphSegment):
     @property
     def is_pending(self) -> bool:
         """True if any node is not launched yet, or, on a tape, still has to be launched on it."""
-        return bool(self.waiting or self._recorded)
+        return bool(self.waiting or (self.is_taped and self.begun > self._base))
 
     @property
     def operands(self) -> np.ndarray:
@@ -91,9 +94,7 @@ class OpenSegment(GraphSegment):
         if end == begun:
             return
         sigs = np.frombuffer(array("q", self.sigs[begun:]), np.int64)
-        refs = np.frombuffer(array("q", self.refs), np.int64)
-        if self.is_taped:
-            self._recorded.append((sigs, refs))
+        refs = np.frombuffer(array("q", self.refs[self._taken :]), np.int64)
         if len(self._launches) < len(table):
             self._add_signatures(table)
         self.waiting, self.begun = last, _ = first + end - begun, end
@@ -102,7 +103,10 @@ class OpenSegment(GraphSegment):
         self._waiting[0, first:last] = sigs
         self._operands[used : used + len(refs)] = refs
         enter(self._waiting, self._offsets, self._arity, self.buffer_of, first, last, begun)
-        self.refs.clear()
+        if self.is_taped:
+            self._taken = len(self.refs)
+        else:
+            self.refs.clear()
 
     def _make_room(self, waiting: int, operands: int) -> None:
         """Grow the arrays to hold this many waiting nodes and operands."""
@@ -157,7 +161,7 @@ class OpenSegment(GraphSegment):
         return out, numbers
 
     def _taped_part(self, results: Sequence[int]) -> tuple[GraphSegment, np.ndarray]:
-        sigs, refs = (np.concatenate(column) for column in zip(*self._recorded, strict=True))
+        sigs, refs = np.array(self.sigs[self._base :], np.int64), np.array(self.refs, np.int64)
         arity = self._arity[sigs]
         refs = np.where(refs >= 0, refs - self._base, refs)
         offsets = np.concatenate([[0], np.cumsum(arity)])
@@ -176,7 +180,8 @@ class OpenSegment(GraphSegment):
                 self.buffers[number] = None
             self.buffer_of[numbers], self.row_of[numbers] = which + len(self.buffers), rows
             self.buffers += part.buffers
-            self._recorded, self._base = [], self.begun
+            self.refs.clear()
+            self._taken, self._base = 0, self.begun
             self._forget()
         else:
             for number in np.flatnonzero(np.bincount(which)).tolist():
@@ -186,14 +191,27 @@ class OpenSegment(GraphSegment):
                 self.row_of[numbers[mine]] = rows[mine] + shift
         self.waiting = 0
 
+    def _heights(self, wanted: Sequence[int]) -> np.ndarray:
+        return heights_of(
+            self._waiting, self._offsets, self._operands, self.waiting, self.buffer_of, np.array(wanted, np.int64)
+        )
+
+    def suits(self, wanted: Sequence[int]) -> bool:
+        """True if no two signatures of the calls that these nodes need differ in their sizes only."""
+        needed = self._waiting[0, : self.waiting][self._heights(wanted) >= 0]
+        families = [family_of(self._launches[number].sig) for number in np.unique(needed[needed >= 0]).tolist()]
+        known = [each for each in families if each is not None]
+        return len(set(known)) == len(known)
+
     @library_code
     def launch_wanted(self, wanted: Sequence[int], stats: Stats) -> None:
         """Launch these nodes and every waiting node that they depend on."""
         if not all(constant.is_unchanged() for constant in self.large.values()):
             raise NeedsLoop("an array was written to after it was used in a recorded operation", instead=COPY_FIRST)
+        errors = np.geterr()
         length, self.waiting = schedule_round(
             self._waiting, self._offsets, self._operands, self.waiting, self.buffer_of, self.row_of,
-            np.array(wanted, np.int64), self._outs_at, self._out_pools, self._used, self._places, self._script,
+            self._heights(wanted), self._outs_at, self._out_pools, self._used, self._places, self._script,
         )  # fmt: skip
         script = self._script[:length].tolist()
         clock = time.perf_counter
@@ -204,7 +222,11 @@ class OpenSegment(GraphSegment):
             launch, count = self._launches[script[at]], script[at + 1]
             operands.where, operands.count = at + 2, count
             at += 2 + launch.arity
-            outs = launch.outputs(operands, stats)  # recorders run under the error state of the map, as this does
+            if launch.sig.errors == errors:
+                outs = launch.outputs(operands, stats)
+            else:
+                with np.errstate(**launch.sig.errors):
+                    outs = launch.outputs(operands, stats)
             for out, aval in zip(outs, launch.outs, strict=True):
                 if type(out) is not np.ndarray or out.shape[1:] != aval.shape or out.dtype != aval.dtype:
                     raise NeedsLoop("a value of another interpreter in a round")
@@ -232,7 +254,7 @@ class OpenSegment(GraphSegment):
         """Buffer number of the pool for this (row shape, dtype), made if needed."""
         number = self._pools.get(kind)
         if number is None:
-            number = self._pools[kind] = self._add(np.empty((64, *kind[0]), kind[1]))
+            number = self._pools[kind] = self._add(np.empty((0, *kind[0]), kind[1]))
         return number
 
     def _add(self, buffer: Any) -> int:
@@ -259,6 +281,11 @@ class OpenSegment(GraphSegment):
         self._used[number] = start + len(buffer)
         self._write(number, start, buffer)
         return number, start
+
+    def value_of(self, ref: int) -> Any:
+        """A node's value without its gradient; None if it is not computed."""
+        number = self.buffer_of.item(ref) if ref < self.begun else -1
+        return self.buffers[number][self.row_of.item(ref)] if number >= 0 else None
 
     def there(self, ref: int) -> Any:
         """A node's value as Python numbers (`tolist`), if it is computed and carries no gradient; else None."""
@@ -333,6 +360,32 @@ def enter(
 
 
 @jit
+def heights_of(
+    waiting: np.ndarray, offsets: np.ndarray, refs: np.ndarray, n: int, buffer_of: np.ndarray, wanted: np.ndarray
+) -> np.ndarray:
+    """The length of the longest path from each waiting node to a wanted one; -1: not needed. As in `schedule_round`."""
+    sigs = waiting[0]
+    height = np.full(n, -1, np.int64)
+    for node in wanted:
+        if buffer_of[node] < 0:
+            height[-2 - buffer_of[node]] = 0
+    for i in range(n - 1, -1, -1):
+        if height[i] < 0:
+            continue
+        if sigs[i] < 0:
+            height[i - 1] = max(height[i - 1], height[i])
+            continue
+        for k in range(offsets[i], offsets[i + 1]):
+            if refs[k] >= 0 and buffer_of[refs[k]] < 0:
+                place = -2 - buffer_of[refs[k]]
+                height[place] = max(height[place], height[i] + 1)
+    for i in range(n):
+        if sigs[i] < 0:
+            height[i] = height[i - 1]
+    return height
+
+
+@jit
 def schedule_round(
     waiting: np.ndarray,
     offsets: np.ndarray,
@@ -340,7 +393,7 @@ def schedule_round(
     n: int,
     buffer_of: np.ndarray,
     row_of: np.ndarray,
-    wanted: np.ndarray,
+    height: np.ndarray,
     outs_at: np.ndarray,
     out_pools: np.ndarray,
     used: np.ndarray,
@@ -358,40 +411,16 @@ def schedule_round(
         waiting: (2, >= n): signature (-1 for a further output of the node before) and number of each waiting node.
         offsets, refs: operand references of the waiting nodes, in CSR layout.
         buffer_of: per node, -2 - i for the i-th waiting one; row_of: per node; used: rows in use, per buffer.
-        wanted: nodes to compute; outs_at, out_pools: the pools of each signature's outputs, in CSR layout.
+        height: as `heights_of` gives it; outs_at, out_pools: the pools of each signature's outputs, in CSR layout.
 
     Returns:
         The length of the script, and the number of nodes still waiting.
     """
     sigs, numbers = waiting[0], waiting[1]
     num_sigs = outs_at.shape[0] - 1
-    height = np.full(n, -1, np.int64)  # length of the longest path to a wanted node; -1: not needed
-    for node in wanted:
-        if buffer_of[node] < 0:
-            height[-2 - buffer_of[node]] = 0
-    highest = count = 0
-    for i in range(n - 1, -1, -1):
-        if height[i] < 0:
-            continue
-        if sigs[i] < 0:
-            height[i - 1] = max(height[i - 1], height[i])
-            continue
-        count += 1
-        highest = max(highest, height[i])
-        for k in range(offsets[i], offsets[i + 1]):
-            if refs[k] >= 0 and buffer_of[refs[k]] < 0:
-                place = -2 - buffer_of[refs[k]]
-                height[place] = max(height[place], height[i] + 1)
-    calls = np.empty(count, np.int64)
-    key = np.empty(count, np.int64)
-    at = 0
-    for i in range(n):
-        if sigs[i] < 0:
-            height[i] = height[i - 1]
-        elif height[i] >= 0:
-            calls[at] = i
-            key[at] = (highest - height[i]) * num_sigs + sigs[i]
-            at += 1
+    calls = np.flatnonzero((height >= 0) & (sigs[:n] >= 0))
+    count = calls.shape[0]
+    key = sigs[calls] - height[calls] * num_sigs
     order = np.argsort(key, kind="mergesort")
     at = end = length = 0
     while end < count:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.autodiff.tape import WITHOUT_GRADIENT
 from autobatch.blocks.launch import launch
 from autobatch.core.abstract_eval import (
     WEAK,
@@ -31,7 +32,7 @@ from autobatch.core.diagnostics import catches_warnings, handling, user_filters,
 from autobatch.core.op import Op, is_boxed, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.core.recorded_array import is_recorded
-from autobatch.errors import NeedsLoop
+from autobatch.errors import NeedsLoop, Unsupported
 from autobatch.facts.call_effects import effect_of
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
@@ -39,6 +40,7 @@ from autobatch.lazy.example_state import Inputs
 from autobatch.lazy.grouping.buffers import row_p
 from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.grouping.signatures import BlockCall, Signature
+from autobatch.lazy.launch_on_demand import OpenSegment
 from autobatch.lazy.launching import GraphSegment, LargeConstant, Stats, launch_segment
 from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule_message
@@ -65,6 +67,7 @@ class Trace:
         memo: cached results of calls whose operands are all shared.
         plans: schedules of earlier rounds, reused if a round has the same graph.
         example: index of the running example, -1 outside `ab.map`.
+        preview: what computes values that only decide which Python runs; None if such values are waited for like others.
         park: called if a value is needed (False) or the memory budget is spent (True); None: launch at once.
         failed: the error that makes the whole run repeat as a loop, or None.
         stats: counts so far.
@@ -75,7 +78,8 @@ class Trace:
 
     __slots__ = (
         "_budget", "_filters", "_handling", "_room", "_shared", "consts", "errors", "example", "failed",
-        "inputs", "interned", "level", "memo", "of_blocks", "park", "plans", "reached", "segment", "stats", "table",
+        "inputs", "interned", "level", "memo", "of_blocks", "park", "plans", "preview", "reached", "segment", "stats",
+        "table", "wanted",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -96,12 +100,23 @@ class Trace:
         self.plans = Plans()
         self._shared: dict[int, LazyArray] = {}
         self._budget = config.memory_budget
+        self.preview: OpenSegment | None = None
+        self.wanted: list[int] | None = []
         self._start_segment()
 
     def _start_segment(self) -> None:
         self.segment = GraphSegment()
         self._room = self._budget
         self.consts: dict[Any, int] = {}
+        if self.preview is not None:
+            self.decide_apart()
+
+    def decide_apart(self) -> None:
+        """Under a gradient: from now on, compute values that only decide which Python runs without a gradient.
+
+        What the examples wait for is then launched in rounds of plain values, and everything on the tape at the end.
+        """
+        self.preview = OpenSegment(True, True, self.segment)
 
     def append(self, sig: Signature, refs: Sequence[int]) -> Any:
         """Record a call of a known signature, given operand references; returns its result or a tuple of results."""
@@ -132,6 +147,11 @@ class Trace:
     def under_error_state(self, sig: Signature) -> Signature:
         """The variant of a signature for the current floating-point error state (`np.errstate`)."""
         return sig if handling() is self._handling else self._variant(sig)
+
+    @property
+    def is_pending(self) -> bool:
+        """True if any recorded call is not launched yet."""
+        return bool(self.segment.sigs)
 
     @property
     def is_full(self) -> bool:
@@ -235,6 +255,8 @@ class Trace:
         segment = self.segment
         if id(arg) in self.reached:
             return self._shared_operand(arg)
+        if isinstance(arg, np.generic):
+            return aval_of((), arg.dtype, True), segment.external(arg)
         known = self.consts.get(id(arg))
         if known is not None:
             large = segment.large[known]
@@ -249,8 +271,6 @@ class Trace:
             if type(value) is not float and getattr(arg, "_ab_lookup", None) is None:
                 held = copy.copy(arg)  # a second handle of the current value: a write rebinds only `arg`
                 return self._large_constant(arg, known_aval(arg), held, None)
-        elif isinstance(arg, np.generic):
-            return aval_of((), arg.dtype, True), segment.external(arg)
         elif isinstance(arg, list | tuple | np.ndarray):
             check_plain(arg, "an operand")
             return self.constant(np.asarray(arg))
@@ -380,13 +400,34 @@ class Trace:
         source, row = handle.source, handle.row
         return source if row < 0 else source[row] if type(source) is np.ndarray else row_p(source, row=row)
 
+    def read(self, handle: LazyArray, name: str) -> Any:
+        """The value behind a handle for its method `name`; without its gradient if the method needs none."""
+        if self.preview is None or handle.source is not None or handle.segment is not self.segment:
+            return self.value(handle)
+        if handle.aval.dtype.kind in "fc" and name not in WITHOUT_GRADIENT:
+            return self.value(handle)
+        preview, ref = self.preview, handle.ref
+        found = preview.value_of(ref)
+        if found is None:
+            self.stats.forced[user_line()] += 1
+            if self.wanted is not None:
+                self.wanted.append(ref)
+            self._pause(urgent=False)
+            found = None if handle.segment.done else preview.value_of(ref)
+        if found is None:
+            return self.value(handle)
+        self.stats.reads += 1
+        return found
+
     def wait(self) -> None:
         """Return when everything recorded has been launched; counts the user's line as one that forced it."""
         self.stats.forced[user_line()] += 1
+        self.wanted = None
         self._pause(urgent=False)
 
     def _overflow(self) -> None:
         """Launch everything recorded now, since the memory budget is spent."""
+        self.wanted = None
         self._pause(urgent=True)
 
     def _pause(self, urgent: bool) -> None:
@@ -455,11 +496,33 @@ class Trace:
             held.clear()
 
     def launch(self) -> None:
-        """Launch the current segment, after starting a new one."""
-        segment = self.segment
-        if len(segment.sigs):
+        """Launch the current segment, after starting a new one; or only what decides, if examples wait for no more."""
+        segment, wanted = self.segment, self.wanted
+        self.wanted = []
+        if len(segment.sigs) and not (wanted and self._is_previewed(wanted)):
             self._start_segment()
             self.run_segment(segment)
+
+    def _is_previewed(self, wanted: Sequence[int]) -> bool:
+        """Launch these nodes and what they need, without a gradient; False if everything is to be launched on the tape."""
+        preview, segment = self.preview, self.segment
+        if preview is None or self.is_full or preview.nbytes > self._budget:
+            return False
+        try:
+            preview.add_recorded(self.table)
+            if not preview.suits(wanted):
+                return False
+            self.run(functools.partial(preview.launch_wanted, wanted, self.stats))
+        except (NeedsLoop, Unsupported):
+            self.failed = self.preview = None
+            return False
+        for ref, constant in segment.large.items():  # the user may write into it from now on
+            if constant.content is not None:
+                del self.consts[id(constant.held)]
+                segment.sources[~ref] = constant.held = constant.content
+                constant.content = None
+                self._room -= constant.held.nbytes
+        return True
 
     def run_segment(self, segment: GraphSegment) -> None:
         """Launch a segment."""
