@@ -94,10 +94,12 @@ def is_library(filename: str) -> bool:
 
 def user_line() -> tuple[str, int]:
     """(file, line) of the innermost stack frame that is in neither this library nor NumPy."""
-    for frame, line in traceback.walk_stack(sys._getframe(1)):
-        if not is_library_file(frame.f_code.co_filename):
-            return frame.f_code.co_filename, line
-    return "<unknown>", 0
+    frame = sys._getframe(1)
+    while is_library_file(frame.f_code.co_filename):
+        if frame.f_back is None:
+            return "<unknown>", 0
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def warn_user(message: str, reason: str = "") -> None:

@@ -105,6 +105,9 @@ class Block:
         outputs = self._recorded(arguments)
         if outputs is None:
             self.has_refused = True
+            self._refused += 1
+            if self._refused > _PATIENCE and not self._by_types:  # no call was ever accepted
+                self.cell.cell_contents = _no_block
         return outputs
 
     def _recorded(self, arguments: Sequence[Any]) -> Any:
@@ -122,9 +125,6 @@ class Block:
             return None
         call = self._call(owner, values)
         if call is None:
-            self._refused += 1
-            if self._refused > _PATIENCE and not self._by_types:  # no call was ever accepted
-                self.cell.cell_contents = _no_block
             return None
         sig, refs, kinds = call
         if sig.shared:

@@ -34,11 +34,24 @@ def read(trace: Any, table: LazyArray, index: Any) -> Any:
                 ids = index.astype(np.int64) if id_bound(table) is not None else table_ids(table, index.copy())
                 return _defer(trace, table, ids, None)
         elif (kind is int or kind is np.int64) and id_bound(table) is not None and 0 <= index < aval.shape[0]:
-            out = trace.record(lookup_p, (table, np.int64(index)), {})  # the id is an operand: one signature for all
+            out = record_row(trace, table, np.int64(index))
             if type(out) is LazyArray and type(getattr(table.source, "_ab_value", table.source)) is np.ndarray:
                 out._view = _SHARED
             return out
     return _record_lookup(table, index)
+
+
+def record_row(trace: Any, table: LazyArray, index: np.int64) -> Any:
+    """Record the look-up of one row; the id is an operand, so all such look-ups share one signature."""
+    sig = trace.of_rows.get(table.aval)
+    segment = trace.segment
+    if sig is not None:
+        ref = table.ref if table.segment is segment else trace.external(table)
+        return trace.append(sig, (ref, segment.external(index)))
+    out = trace.record(lookup_p, (table, index), {})
+    if type(out) is LazyArray and out.segment is segment and segment is trace.segment:
+        trace.of_rows[table.aval] = trace.signature_of(out)
+    return out
 
 
 def _from_zero(table: LazyArray, ids: np.ndarray) -> bool:
@@ -73,7 +86,7 @@ def read_row(trace: Any, rows: LazyArray, index: int) -> Any:
         return rows[index]
     if not -len(ids) <= index < len(ids):
         raise IndexError(f"index {index} is out of bounds for axis 0 with size {len(ids)}")
-    return trace.record(lookup_p, (table, ids[index]), {})
+    return record_row(trace, table, ids[index])
 
 
 def _defer(trace: Any, table: LazyArray, ids: np.ndarray, weights: Any) -> LazyArray:

@@ -27,6 +27,7 @@ from autobatch.lazy.trace import Trace
 active_trace: Callable[[], Trace | None] = active_trace_variable.get
 
 _PARK, _URGENT = object(), object()
+_OWN = frozenset((LazyArray, list, tuple, dict, str))
 _ROWS = (int, np.int64, np.ndarray)
 _PLAIN = (np.generic, *SCALARS)
 _READ = PLAIN | {np.ndarray, type}
@@ -51,7 +52,7 @@ def shared_handle(value: Any, least: int = 1) -> Any:
 
 def shared_item(base: Any, index: Any) -> Any:
     """`base[index]`; recorded if it reads rows of an array that all examples share."""
-    return (shared_handle(base, 2) if type(index) in _ROWS else base)[index]
+    return (shared_handle(base, 2) if type(index) in _ROWS and type(base) not in _OWN else base)[index]
 
 
 def _value(x: Any) -> Any:

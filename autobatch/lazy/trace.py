@@ -62,7 +62,7 @@ class Trace:
         level: its rank among interpreters.
         segment: the calls recorded since the last launch.
         table: all signatures, by number; interned: the same by (op, operand kinds, params); of_blocks: those of
-            blocks, by the kinds of the block's inputs.
+            blocks, by the kinds of the block's inputs; of_rows: those of one row of a table, by its kind.
         consts: references of constants in this segment, by content or id.
         memo: cached results of calls whose operands are all shared.
         plans: schedules of earlier rounds, reused if a round has the same graph.
@@ -78,8 +78,8 @@ class Trace:
 
     __slots__ = (
         "_budget", "_filters", "_handling", "_room", "_shared", "consts", "errors", "example", "failed",
-        "inputs", "interned", "level", "memo", "of_blocks", "park", "plans", "preview", "reached", "segment", "stats",
-        "table", "wanted",
+        "inputs", "interned", "level", "memo", "of_blocks", "of_rows", "park", "plans", "preview", "reached", "segment",
+        "stats", "table", "wanted",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -96,6 +96,7 @@ class Trace:
         self.interned: dict[tuple[Any, ...], Signature | None] = {}
         self.table: list[Signature] = []
         self.of_blocks: dict[tuple[Any, ...], Signature] = {}
+        self.of_rows: dict[Aval, Signature] = {}
         self.memo: dict[Any, Any] = {}
         self.plans = Plans()
         self._shared: dict[int, LazyArray] = {}
