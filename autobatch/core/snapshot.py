@@ -41,6 +41,11 @@ class SavedState(NamedTuple):
         """True if an entry is another object now, or an array or a generator's state has other contents."""
         return not _same(self.read(), self.was)
 
+    @property
+    def is_quick(self) -> bool:
+        """True for entries, attributes, variables and small arrays, which are compared fast."""
+        return type(self.was) is list or getattr(self.was, "nbytes", _SMALL) < _SMALL
+
 
 def save_state(value: object) -> list[SavedState]:
     """The `SavedState` of one object, not of its parts; empty for an object whose state cannot be restored.
@@ -169,12 +174,15 @@ class Snapshot:
             places: ids of the objects to check; all by default.
             entries: check only entries, attributes, variables and small arrays, which is fast.
         """
-        return any(
-            kept.changed
+        return any(kept.changed for kept in self.entries(places) if not entries or kept.is_quick)
+
+    def entries(self, places: Any = None, is_wanted: Callable[[Any], bool] = lambda value: True) -> list[SavedState]:
+        """What was saved, of these places (ids) and of objects that `is_wanted` (of a global: None)."""
+        return [
+            kept
             for place, kept in self._kept
-            if (places is None or place in places)
-            and not (entries and type(kept.was) is not list and getattr(kept.was, "nbytes", _SMALL) >= _SMALL)
-        )
+            if (places is None or place in places) and is_wanted(self.places.get(place, self._seen.get(place)))
+        ]
 
     def restore(self) -> None:
         """Restore everything that has changed."""

@@ -27,7 +27,7 @@ import itertools
 import random
 import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, WrapperDescriptorType
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType, WrapperDescriptorType
 from typing import Any
 
 import numpy as np
@@ -37,9 +37,9 @@ from autobatch.core.diagnostics import is_library
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import attributes, leaves, replace_leaves
 from autobatch.core.recorded_array import is_recorded
-from autobatch.core.snapshot import Snapshot, functions_of
+from autobatch.core.snapshot import SavedState, Snapshot, functions_of, is_user_code
 from autobatch.errors import Unsupported
-from autobatch.facts.call_effects import may_act, reads_values
+from autobatch.facts.call_effects import effect_of, may_act, mutators, reads_values
 from autobatch.facts.python_functions import ACTING_MODULES, FRAME_READERS, PAUSES
 from autobatch.facts.types import COMPARISON_METHODS, GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
@@ -67,7 +67,7 @@ class ExampleState:
         kinds: the classes of the examples and, if the function may change any, of the objects in them.
     """
 
-    __slots__ = ("_common", "_roots", "_shared_copies", "_states", "copies", "kinds", "shared")
+    __slots__ = ("_common", "_roots", "_shared_copies", "_states", "_watched", "copies", "kinds", "shared")
 
     def __init__(self, columns: Sequence[Sequence[Any]], shared: Snapshot, copies: list[_Copy]) -> None:
         self._states: list[Snapshot] = []
@@ -76,6 +76,7 @@ class ExampleState:
         self._common: set[int] = set()
         self.copies: list[_Copy] | None = None
         self._shared_copies: list[_Copy] | None = None
+        self._watched: tuple[list[SavedState], list[_Copy], list[np.ndarray], bytes] | None = None
         examples = [value for column in columns for value in column if not _is_wrapped(value)]
         functions = shared.functions or shared.roots[:1]
         self.kinds = set(map(type, examples))
@@ -111,7 +112,18 @@ class ExampleState:
         """True if state that others may see differs when example `index` parks or ends (it may undo that later)."""
         if self._shared_copies is None:
             return False
-        if self.shared.changed(entries=True) or any(map(_is_changed, self._shared_copies)):
+        if self._watched is None:
+            may = _changes_of(self.shared, self.kinds)
+            wanted = [kept for kept in self.shared.entries(is_wanted=may) if kept.is_quick]
+            arrays = [kept for kept in wanted if type(kept.was) is np.ndarray]
+            copies = [each for each in self._shared_copies if may(each[0])]
+            contents = b"".join(kept.was.tobytes() for kept in arrays)
+            others = [kept for kept in wanted if type(kept.was) is not np.ndarray]
+            self._watched = others, copies, [kept.read.__self__ for kept in arrays], contents  # type: ignore[attr-defined]
+        others, copies, those, contents = self._watched
+        if any(kept.changed for kept in others) or any(map(_is_changed, copies)):
+            return True
+        if b"".join(map(np.ndarray.tobytes, those)) != contents:
             return True
         return bool(self._common) and self._states[index].changed(self._common, entries=True)
 
@@ -136,6 +148,7 @@ class ExampleState:
 
     def finish(self, finished: Callable[[Any], Any]) -> None:
         """Store changes in the original containers, and replace recorded arrays in all changed state by values."""
+        self._watched = None  # which holds handles
         if self._shared_copies is None:
             return
         given, stored = store_changes(self._containers, finished)
@@ -150,6 +163,90 @@ class ExampleState:
     @property
     def _containers(self) -> list[Any]:
         return [*(self._shared_copies or ()), *(self.copies or ())]
+
+
+_SEQUENCES = (list, collections.deque, bytearray)
+_CONTAINERS = (dict, set, *_SEQUENCES)
+_IN_PLACE = {"+=": _SEQUENCES, "*=": _SEQUENCES, "|=": (dict, set), "&=": (set,), "-=": (set,), "^=": (set,)}
+_UNCLEAR = frozenset(
+    ("getattr", "setattr", "delattr", "vars", "__dict__", "__setattr__", "__delattr__", "methodcaller", "globals")
+)
+
+
+def _changes_of(state: Snapshot, kinds: Collection[type]) -> Callable[[Any], bool]:
+    """What tells whether the functions may change an object, by its class and what their instructions store.
+
+    Args:
+        state, kinds: as in `shows_order`.
+    """
+    functions = _functions(state, kinds)
+    called = [each for each in state.held[ANY] if not isinstance(each, FunctionType | type)]
+    names: set[str] = set()
+    changed: set[type] = set()
+    stores: set[str] = set()
+    methods: set[str] = set()
+    for function in functions:
+        if is_library(function.__code__.co_filename):
+            continue
+        for code in inner_codes(function.__code__):
+            found = [meaning_of(function, name) for name in (*code.co_names, *code.co_freevars)]
+            called += [each for each in found if not isinstance(each, ModuleType)]
+            modules = [vars(each) for each in found if isinstance(each, ModuleType)]
+            called += [module[name] for module in modules for name in code.co_names if name in module]
+            for step, following in itertools.pairwise(dis.get_instructions(code)):
+                if step.argval == "pop" and following.opname in ("PRECALL", "CALL") and not following.arg:
+                    changed.update((set, *_SEQUENCES))  # a dictionary needs a key
+                elif isinstance(step.argval, str) and step.opname != "LOAD_CONST":
+                    methods.add(step.argval)
+                stores.add(step.opname)
+                if following.opname == "STORE_ATTR" and (code.co_name, step.argval) != ("__init__", "self"):
+                    names.add(following.argval)
+                if step.opname == "STORE_ATTR":
+                    stores.update("STORE_GLOBAL" for module in modules if step.argval in module)
+                elif step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"):
+                    changed.update((dict, *_SEQUENCES))
+                elif step.opname == "BINARY_OP":
+                    changed.update(_IN_PLACE.get(step.argrepr, ()))
+    changed.update(kind for kind in _CONTAINERS if not methods.isdisjoint(mutators(kind)))
+    if not _UNCLEAR.isdisjoint(methods) or any(map(_may_write, called)) or any(map(_acts_by_itself, kinds)):
+        return lambda value: True
+
+    if "__init__" in methods and "super" not in methods:  # of an object that exists
+        return lambda value: True
+    if not stores.isdisjoint(("STORE_GLOBAL", "DELETE_GLOBAL")):
+        changed.update((dict, type(None)))
+
+    def may(value: Any) -> bool:
+        if value is None or type(value) in _CONTAINERS:
+            return type(value) in changed
+        if type(value) is CellType:
+            return not stores.isdisjoint(("STORE_DEREF", "DELETE_DEREF"))
+        if "DELETE_ATTR" in stores or isinstance(value, (np.ndarray, *_CONTAINERS)) or not is_user_code(type(value)):
+            return type(value) is not FunctionType or "__defaults__" in names
+        slots = copyreg._slotnames(type(value))  # type: ignore[attr-defined]
+        return not names.isdisjoint({*getattr(value, "__dict__", ()), *slots})
+
+    return may
+
+
+def _acts_by_itself(kind: type) -> bool:
+    """True if Python calls a user's method of the class by itself, as for `x[i] = y`, other than to show or compare."""
+    names = {
+        name for base in kind.__mro__ if is_user_code(base) for name in vars(base) if callable(getattr(kind, name))
+    }
+    return any(name.startswith("__") for name in names - _OF_PEOPLE - {"__post_init__", "__class__"})
+
+
+def _may_write(value: Any) -> bool:
+    """True for a callable, not of the user's, that may change objects other than arrays."""
+    if not callable(value) or isinstance(value, np.ufunc | type) or is_user_code(type(value)):
+        return False
+    if isinstance(value, FunctionType) and not is_library(value.__code__.co_filename):
+        return False  # its own instructions are read
+    package = (getattr(value, "__module__", None) or "").partition(".")[0]
+    effect = effect_of(value)
+    of_arrays = package == "numpy" and effect is not None and effect.section != "draws"
+    return package != "autobatch" and not of_arrays and (effect is None or bool(effect.writes))
 
 
 def _hold_callables(values: Iterable[Any], names: Collection[str]) -> bool:

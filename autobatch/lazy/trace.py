@@ -67,7 +67,7 @@ class Trace:
         memo: cached results of calls whose operands are all shared.
         plans: schedules of earlier rounds, reused if a round has the same graph.
         example: index of the running example, -1 outside `ab.map`.
-        preview: what computes values that only decide which Python runs; None if such values are waited for like others.
+        preview: what computes values that only decide which Python runs; None: they are waited for like others.
         park: called if a value is needed (False) or the memory budget is spent (True); None: launch at once.
         failed: the error that makes the whole run repeat as a loop, or None.
         stats: counts so far.
@@ -505,7 +505,7 @@ class Trace:
             self.run_segment(segment)
 
     def _is_previewed(self, wanted: Sequence[int]) -> bool:
-        """Launch these nodes and what they need, without a gradient; False if everything is to be launched on the tape."""
+        """Launch these nodes and what they need, without a gradient; False if all is to be launched on the tape."""
         preview, segment = self.preview, self.segment
         if preview is None or self.is_full or preview.nbytes > self._budget:
             return False
