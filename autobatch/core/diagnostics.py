@@ -95,9 +95,7 @@ def is_library(filename: str) -> bool:
 def user_line() -> tuple[str, int]:
     """(file, line) of the innermost stack frame that is in neither this library nor NumPy."""
     frame = sys._getframe(1)
-    while is_library_file(frame.f_code.co_filename):
-        if frame.f_back is None:
-            return "<unknown>", 0
+    while is_library_file(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
     return frame.f_code.co_filename, frame.f_lineno
 

@@ -41,11 +41,6 @@ class SavedState(NamedTuple):
         """True if an entry is another object now, or an array or a generator's state has other contents."""
         return not _same(self.read(), self.was)
 
-    @property
-    def is_quick(self) -> bool:
-        """True for entries, attributes, variables and small arrays, which are compared fast."""
-        return type(self.was) is list or getattr(self.was, "nbytes", _SMALL) < _SMALL
-
 
 def save_state(value: object) -> list[SavedState]:
     """The `SavedState` of one object, not of its parts; empty for an object whose state cannot be restored.
@@ -174,15 +169,15 @@ class Snapshot:
             places: ids of the objects to check; all by default.
             entries: check only entries, attributes, variables and small arrays, which is fast.
         """
-        return any(kept.changed for kept in self.entries(places) if not entries or kept.is_quick)
+        return any(kept.changed for kept in self.saved(places, entries))
 
-    def entries(self, places: Any = None, is_wanted: Callable[[Any], bool] = lambda value: True) -> list[SavedState]:
-        """What was saved, of these places (ids) and of objects that `is_wanted` (of a global: None)."""
-        return [
-            kept
-            for place, kept in self._kept
-            if (places is None or place in places) and is_wanted(self.places.get(place, self._seen.get(place)))
-        ]
+    def saved(
+        self, places: Any = None, entries: bool = False, is_wanted: Callable[[Any], bool] = lambda value: True
+    ) -> list[SavedState]:
+        """What `changed` checks, of the objects that `is_wanted` (of a global: None)."""
+        of = {**self._seen, **self.places}.get
+        found = [kept for place, kept in self._kept if (places is None or place in places) and is_wanted(of(place))]
+        return [x for x in found if not entries or type(x.was) is list or getattr(x.was, "nbytes", _SMALL) < _SMALL]
 
     def restore(self) -> None:
         """Restore everything that has changed."""
@@ -384,9 +379,8 @@ def _replaced(value: object, finished: Callable[[Any], Any]) -> Any:
     """`finished(value)`; applied to the parts of a tuple or frozenset, which is then rebuilt if any part changed."""
     if not isinstance(value, tuple | frozenset):
         return finished(value)
-    was = list(value)
-    now = [_replaced(each, finished) for each in was]
-    if _all_are(now, was):
+    now = [_replaced(each, finished) for each in value]
+    if _all_are(now, value):
         return value
     cls: Any = type(value)
     out = (tuple if isinstance(value, tuple) else frozenset).__new__(cls, now)
@@ -400,9 +394,7 @@ def _same(now: Any, was: Any) -> bool:
         return bool(now.tobytes() == was.tobytes())
     if isinstance(was, _State):
         return bool(now == was)
-    if len(now) != len(was):
-        return False
-    return all(map(_identical, now, was))
+    return len(now) == len(was) and all(map(_identical, now, was))
 
 
 def _identical(now: Any, was: Any) -> bool:

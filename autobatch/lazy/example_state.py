@@ -114,7 +114,7 @@ class ExampleState:
             return False
         if self._watched is None:
             may = _changes_of(self.shared, self.kinds)
-            wanted = [kept for kept in self.shared.entries(is_wanted=may) if kept.is_quick]
+            wanted = self.shared.saved(None, True, may)
             arrays = [kept for kept in wanted if type(kept.was) is np.ndarray]
             copies = [each for each in self._shared_copies if may(each[0])]
             contents = b"".join(kept.was.tobytes() for kept in arrays)
@@ -180,7 +180,7 @@ def _changes_of(state: Snapshot, kinds: Collection[type]) -> Callable[[Any], boo
         state, kinds: as in `shows_order`.
     """
     functions = _functions(state, kinds)
-    called = [each for each in state.held[ANY] if not isinstance(each, FunctionType | type)]
+    called = [each for each in state.held[ANY] if not isinstance(getattr(each, "__self__", None), type)]
     names: set[str] = set()
     changed: set[type] = set()
     stores: set[str] = set()
