@@ -402,21 +402,30 @@ class BlockForm:
         return self._leaf(node, static, operand) if read is None else self._input(node, read, static, operand)
 
     def _plain_read(self, read: nf.Read) -> Any:
-        """The path of attributes and keys (names or constants) that lock-step code reads; None for any other read."""
+        """The path of attributes and plain keys that lock-step code reads; None for any other read."""
         node: nf.Value = read
         while not self.recorded and isinstance(node, nf.Read):
-            if isinstance(node.key, nf.Value):
-                key = node.key.args[0] if isinstance(node.key, nf.Call) and node.key.symbol in nf.SINGLE else node.key
-                if not isinstance(key, nf.Name) and type(getattr(key, "value", None)) not in (int, str):
-                    return None
-                if isinstance(key, nf.Name) and key.id in self.bound:
-                    return None
+            if isinstance(node.key, nf.Value) and not self._is_plain_key(node.key, nf.path_of(node.base) is not None):
+                return None
             node = node.base
         if node is read or not isinstance(node, nf.Name) or node.id in self.bound:
             return None
         if isinstance(self.scope.binding(node.id), types.ModuleType) and node.id not in self.scope.local:
             return None
         return node.id, (("read", text(read)),), None
+
+    def _is_plain_key(self, key: nf.Value, of_path: bool) -> bool:
+        """True for names, constants and sums of them; of a container that a path leads to, also for what is read so."""
+        match key:
+            case nf.Constant(value=value):
+                return type(value) in (int, str)
+            case nf.Name(id=name):
+                return name not in self.bound
+            case nf.Call(args=args) if key.symbol in nf.SINGLE | {"+", "-"}:
+                return all(self._is_plain_key(each, False) for each in args)
+            case nf.Read():
+                return of_path and self._plain_read(key) is not None
+        return False
 
     def _subscript(self, node: nf.Read, static: bool, operand: bool) -> nf.Value:
         read = self._plain_read(node)

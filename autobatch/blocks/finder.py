@@ -244,7 +244,8 @@ class FoundBlock:
             case _:
                 raise Unsupported
         names = set(nf.target_names(target))
-        if form.count == before or not names <= self.assignable:
+        is_read = not form.recorded and isinstance(given, nf.Read) and isinstance(value, nf.Name)
+        if (form.count == before and not is_read) or not names <= self.assignable:
             raise Unsupported
         if isinstance(target, str) and nf.is_tuple(value) and not form.recorded:
             raise Unsupported

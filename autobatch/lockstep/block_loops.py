@@ -5,7 +5,7 @@ block's program is known, the loop's items are rows, other inputs are unchanged)
 """
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,22 +13,25 @@ import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.padded_batch import MaskedBatch
+from autobatch.batches.stacking import weak_lanes
+from autobatch.batches.unpadded import padded
 from autobatch.blocks.launch import is_plain
 from autobatch.blocks.program import Hoisted, Program, hoisted
 from autobatch.blocks.scan import Scan, Stepped, Test
 from autobatch.core.abstract_eval import Affine, unknown_lengths
-from autobatch.core.batched import Batched, Lengths
+from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
+from autobatch.errors import NeedsLoop
 from autobatch.lockstep.block_launch import BlockRun, LaneBlock, as_batch, launch_without_warnings
-from autobatch.lockstep.lanes.region import Prefix
+from autobatch.lockstep.lanes.region import Prefix, freeze
 from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import Enumerated, Ranges, RowSequence, SharedSequence, Zipped, rows_of
 from autobatch.ops.numpy.indexing import rows_between
-from autobatch.ops.rules.aliasing import has_views, write
+from autobatch.ops.rules.aliasing import has_views, is_scalar, unclear_view, write
 from autobatch.ops.rules.padding import to_width
-from autobatch.ops.rules.row_gather import put_rows_p
+from autobatch.ops.rules.row_gather import put_rows_p, rows_p
 from autobatch.ops.rules.sizes import lane_lengths
 from autobatch.tables.table import EmbeddingTable
 
@@ -60,6 +63,26 @@ class Steps(NamedTuple):
         return Scan(self.program, states, self.rows, self.stepped, listed, steps, own)
 
 
+class Ahead(NamedTuple):
+    """A value that is known before the step that reads it: an item of the loop, or what is read at one.
+
+    Attributes:
+        base: the index in `bases` of the item, or of the object that `keys` lead on from.
+        at: for `table[at]`, what it is read at; None for an item. late: of how many steps before the item is.
+        shift: the number that is added, if the value is the same integer in all examples.
+    """
+
+    base: int
+    keys: tuple[tuple[str, Any], ...] = ()
+    at: "Ahead | None" = None
+    shift: int = 0
+    late: int = 0
+
+    def before(self) -> "Ahead":
+        """The same of the step before."""
+        return self._replace(late=self.late + 1) if self.at is None else self._replace(at=self.at.before())
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class LaneScan:
     """A loop in the user's code whose body is one block, with the lists that it appends results to.
@@ -69,14 +92,13 @@ class LaneScan:
         test: the block of a `while` condition; None for a `for`.
         states: for each variable that is carried or read after the loop, the index of the block's output.
         carried: for each input of the block, the index of the state it reads, or None; `tested`: same for the test.
-        items: indices of the inputs that are loop items.
+        ahead: {index of an input: value}, for inputs that are known before their step.
+        followers: variables that have such a value after each step; they come after the states.
         listed: for each list, the index of the block's output that is appended to it.
         paths: for inputs read from other objects: (True if an input of the test, index of the input, index into
             `bases`, keys); a key is `("attr", name)` or `("item", key)`.
-        reads: for inputs `table[item]`: (index of the input, index of the table in `bases`, keys, index of the item
-            in `bases`).
         stores: for statements `out[item] = value` after the block: (index of the block's output, index of the array in
-            `bases`, index of the item in `bases`).
+            `bases`, the item).
     """
 
     body: LaneBlock
@@ -84,11 +106,11 @@ class LaneScan:
     states: Sequence[int]
     carried: Sequence[int | None]
     tested: Sequence[int | None]
-    items: frozenset[int]
+    ahead: Mapping[int, Ahead]
+    followers: Sequence[Ahead]
     listed: Sequence[int]
     paths: Sequence[tuple[bool, int, int, tuple[tuple[str, Any], ...]]]
-    reads: Sequence[tuple[int, int, tuple[tuple[str, Any], ...], int]]
-    stores: Sequence[tuple[int, int, int]]
+    stores: Sequence[tuple[int, int, Ahead]]
     hoists: dict[Any, Hoisted | None] = dataclasses.field(default_factory=dict)
 
     def __call__(
@@ -123,7 +145,7 @@ class LaneScan:
         tested = tested if self.test is None else self.test.unpacked(tested)
         if not run.suits(values, region):
             return None
-        if not all(type(x) is MaskedBatch and x.region is region for x in states):
+        if not all(type(x) is MaskedBatch and x.region is region for x in states[: len(self.states)]):
             return None
         if self.test is not None:
             self._while(loop, region, run, states, values, tested)
@@ -170,17 +192,24 @@ class LaneScan:
             return None
         if any(type(each) is not LaneList for each in lists):
             return None
-        rows = self._rows(run, values, region)
-        if len({*map(id, lists)}) < len(lists) or not all(x.last.region is region for x in rows.values()):
-            return None
-        rows |= {place: found for place, found in self._read(loop, region, bases) if found is not None}
-        if rows.keys() != self.items or not all(_takes_rows(run, loop, values, bases, store) for store in self.stores):
+        if len({*map(id, lists)}) < len(lists) or not self._rows(run, values, region) <= self.ahead.keys():
             return None
         first = loop.step + 1
         counts = list(loop.counts[first : first + max(_MOST_ROWS // max(region.count, 1), 1)])
-        if len(counts) < _FEWEST:
+        if len(counts) < _FEWEST or any(type(values[place]) is not MaskedBatch for place in self.ahead):
             return None
-        each = self._hoisted(run, rows, values, region, first, first + len(counts))
+        reader = _Reader(loop, region, bases, {*map(id, lists), *[id(bases[base]) for _, base, _ in self.stores]})
+        last = first + len(counts)
+        stores: Any = [(output, base, reader.number(how, first)) for output, base, how in self.stores]
+        if not all(_takes_rows(run, loop, values, bases[base], output, at) for output, base, at in stores):
+            return None
+        rows = {place: reader.rows(how, first, last) for place, how in self.ahead.items()}
+        ends = [
+            reader.after(how, x, first, last) for how, x in zip(self.followers, states[len(self.states) :], strict=True)
+        ]
+        if any(each is None for each in (*rows.values(), *ends)):
+            return None
+        each = self._hoisted(run, rows, values, region)
         if each is None:
             return None
         steps = Stepped(counts, [0, *np.cumsum(counts).tolist()])
@@ -190,12 +219,12 @@ class LaneScan:
             return None
         scan = each.scan(feeds, listed_outputs, steps)
         first_states = [
-            x.data if operand is None else each.data[operand] for x, (_, operand) in zip(states, feeds, strict=True)
+            x.data if operand is None else each.data[operand] for x, (_, operand) in zip(states, feeds, strict=False)
         ]
         found = _run(scan, first_states, each.data)
         if found is None:
             return None
-        last, listed = found
+        states, listed = found
         loop.step += len(counts)
         loop.tries = 0
         outputs = dict(zip(scan.listed, listed, strict=True))
@@ -203,37 +232,21 @@ class LaneScan:
         for output, one in zip(self.listed, lists, strict=True):
             kind, made = run.outputs[output], outputs[output]
             one.append_steps(as_batch(made, kind, None), _items(kind, made, steps, regions), regions)
-        for output, base, _ in self.stores:
-            _store_rows(bases[base], outputs[output], first, steps)
-        out = self._batches(run, last, region, each.lengths)
+        for output, base, at in stores:
+            _store_rows(bases[base], outputs[output], at, steps)
+        out = self._batches(run, states, region, each.lengths)
         if lists:
             for each in out:
                 region.root.freeze(each)
-        return tuple(out)
+        return (*out, *ends)
 
-    def _rows(self, run: BlockRun, values: Sequence[Any], region: Any) -> dict[int, RowSequence]:
-        """{index of an input: rows}, for inputs that are the current item of a loop over rows (any loop)."""
-        found = [(i, rows_of(values[i], region.root)) for i, *_ in run.batches]
-        return {i: rows for i, rows in found if rows is not None}
+    @staticmethod
+    def _rows(run: BlockRun, values: Sequence[Any], region: Any) -> set[int]:
+        """The indices of the inputs that are the current item of a loop over rows (any loop)."""
+        return {i for i, *_ in run.batches if rows_of(values[i], region.root) is not None}
 
-    def _read(self, loop: Any, region: Any, bases: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-        """(index, rows in the loop's steps) of each input `table[item]`; None for rows that are not known ahead."""
-        for place, base, keys, at in self.reads:
-            table, item = _plain_read(bases[base], keys), bases[at]
-            found: Any = None
-            if type(item) is MaskedBatch:
-                ids = rows_of(item, region.root)
-                is_id = not item.sizes and item.data.dtype.kind in "iu"
-                if ids is not None and is_id and item.region is region and _is_table(table):
-                    found = LookedUpRows(table, ids)
-            elif type(item) is int and type(table) is MaskedBatch and table.sizes:
-                found = _rows_by_number(loop, table)
-            yield place, found
-
-    def _hoisted(
-        self, run: BlockRun, rows: dict[int, Any], values: Sequence[Any], region: Any, first: int, last: int
-    ) -> Steps | None:
-        """Steps `first:last`; operations on items and fixed inputs alone are hoisted: computed for all steps at once.
+    def _hoisted(self, run: BlockRun, rows: dict[int, Any], values: Sequence[Any], region: Any) -> Steps | None:
+        """The remaining steps with these rows; what follows from rows and fixed inputs is computed for all at once.
 
         None if NumPy would warn in the hoisted part: only a step by step run tells whether an example gets that far.
         """
@@ -249,7 +262,7 @@ class LaneScan:
             data = run.data(values, region)
         for at, i in enumerate(run.operands):
             if i in rows:
-                packed = rows[i].packed(first, last)
+                packed = rows[i]
                 for axis, size in enumerate(program.inputs[at].shape):
                     if type(size) is Affine:  # of the lane, at every step
                         packed = to_width(packed, axis + 1, data[at].shape[axis + 1])
@@ -304,18 +317,113 @@ class LaneScan:
         ]
 
 
-class LookedUpRows:
-    """The rows of a table that the items of a loop number, like a `RowSequence`."""
+class _Reader:
+    """Reads ahead: the rows that the steps of a loop will read.
 
-    __slots__ = ("ids", "table")
+    Args:
+        changed: the ids of the objects that the steps change, which are not read.
+    """
 
-    def __init__(self, table: Any, ids: RowSequence) -> None:
-        self.table = table
-        self.ids = ids
+    def __init__(self, loop: Any, region: Any, bases: Sequence[Any], changed: set[int]) -> None:
+        self.loop = loop
+        self.region = region
+        self.bases = bases
+        self.changed = changed
+        order = getattr(loop, "order", None)
+        self.index = None if order is None else order.index
+        self.parent: Any = region if order is None else order.parent
 
-    def packed(self, first: int, last: int) -> Any:
-        """The rows of steps `first:last`, one step after the other, (rows, *row)."""
-        return self.table[self.ids.packed(first, last)]
+    def number(self, how: Ahead, step: int) -> int | None:
+        """The integer, the same in all examples, that a value is in a step; None if it is none."""
+        item = self.bases[how.base]
+        if how.at is not None or type(item) is not int or not _counts_up(self.loop.sequence):
+            return None
+        return item + how.shift - how.late + step - self.loop.step
+
+    def rows(self, how: Ahead, first: int, last: int) -> Any:
+        """The values of steps `first:last`, one step after the other, (rows, *value); None if they are not known."""
+        if how.shift:
+            return None
+        if how.at is None:
+            return self._late(how.late, self._items(how.base), first, last)
+        table, start = _plain_read(self.bases[how.base], how.keys), self.number(how.at, first)
+        if id(table) in self.changed:
+            return None
+        if start is not None:
+            return self._numbered(table, start, first, last)
+        ids = self.rows(how.at, first, last) if _is_table(table) else None
+        return table[ids] if ids is not None and ids.ndim == 1 and ids.dtype.kind in "iu" else None
+
+    def after(self, how: Ahead, now: Any, first: int, last: int) -> Any:
+        """The value of the last step of each lane, given that of step `first - 1`; None if it is not known."""
+        counts = np.array(self.loop.counts[first - 1 : last])
+        lanes = np.arange(self.region.count)
+        steps = np.searchsorted(-counts, -lanes) - 1  # of each lane
+        start = self.number(how, first - 1)
+        if start is not None and type(now) is int:
+            return start + len(counts) - 1 if counts[-1] == len(lanes) else weak_lanes(start + steps, int)
+        if type(now) is not MaskedBatch or now.is_ragged or now.region is not self.region:
+            return None
+        rows = self.rows(how, first - 1, last)
+        if rows is None:
+            return None
+        rows = rows_p(rows, (np.cumsum(counts) - counts)[steps] + lanes, unique=True)
+        out = MaskedBatch.of_data(rows, now.sizes, self.region, now.scalar)
+        return out if is_scalar(now) else freeze(unclear_view(out, now))
+
+    def _items(self, base: int) -> RowSequence | None:
+        found = rows_of(self.bases[base], self.region.root) if type(self.bases[base]) is MaskedBatch else None
+        return found if found is not None and found.last.region is self.region else None
+
+    def _late(self, late: int, rows: RowSequence | None, first: int, last: int) -> Any:
+        """The items of steps that are `late` steps before these, for the lanes of these."""
+        if rows is None or first < late:
+            return None
+        out = rows.packed(first - late, last - late)
+        if not late:
+            return out
+        starts = np.cumsum([0, *self.loop.counts[first - late : last - late]])
+        steps, lanes = _places(self.loop.counts[first:last])
+        return rows_p(out, starts[steps] + lanes, unique=True)
+
+    def _numbered(self, table: Any, start: int, first: int, last: int) -> Any:
+        """Rows `start`, `start + 1`, … of an array or a list of each lane; None where one has fewer."""
+        if type(table) is LaneList:
+            table = _stacked(table)
+        elif isinstance(table, Packed) and not isinstance(table.values, Packed):
+            table = table.to_masked()  # type: ignore[attr-defined]
+        if type(table) is not MaskedBatch or not table.sizes or start < 0:
+            return None
+        source = table if table.region is self.parent else self.parent.narrow(table)
+        ends = np.asarray(self.loop.sequence.lengths())
+        if np.any((ends > first) & (lane_lengths(source.sizes[0], self.parent.count) < ends - first + start)):
+            return None
+        steps, lanes = _places(self.loop.counts[first:last])
+        lanes = lanes if self.index is None else self.index[lanes]
+        data = padded(source.data)
+        return rows_p(np.reshape(data, (-1, *data.shape[2:])), lanes * data.shape[1] + start + steps, unique=True)
+
+
+def _places(counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The step and the lane of each row."""
+    steps = np.repeat(np.arange(len(counts)), counts)
+    return steps, np.arange(len(steps)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _stacked(items: LaneList) -> Any:
+    """The items of a list of each lane as an array; None if they differ in kind."""
+    first: Any = items.items[0] if items.items else None
+    if any(type(each) is not MaskedBatch or each.scalar is not None for each in [first, *items.items]):
+        return None
+    if not items.is_spread:
+        if any((x.sizes, x.dtype, x.region) != (first.sizes, first.dtype, items.region) for x in items.items):
+            return None
+        data = np.stack([padded(each.data) for each in items.items], axis=1)
+        return MaskedBatch.of_data(data, (len(items.items), *first.sizes), items.region)
+    try:
+        return items.stacked()
+    except NeedsLoop:
+        return None
 
 
 def _is_table(table: Any) -> bool:
@@ -324,31 +432,28 @@ def _is_table(table: Any) -> bool:
     )
 
 
-def _takes_rows(
-    run: BlockRun, loop: Any, values: Sequence[Any], bases: Sequence[Any], store: tuple[int, int, int]
-) -> bool:
-    """True if the remaining steps store rows of the array's own kind, each under the number of its step.
+def _takes_rows(run: BlockRun, loop: Any, values: Sequence[Any], out: Any, output: int, first: int | None) -> bool:
+    """True if the remaining steps store rows of the array's own kind at consecutive places, from `first` on.
 
     Nothing that the block reads may be the array, or a view of it: each step would change it.
     """
-    output, base, at = store
     region: Any = current_region()
-    out, item, kind = bases[base], bases[at], run.outputs[output]
+    kind = run.outputs[output]
     assert run.program is not None
     if type(out) is not MaskedBatch or out.region is not region or out.scalar is not None:
         return False
     if has_views(out) or any(value is out for value in values):
         return False
-    if type(item) is not int or not _counts_steps(loop.sequence) or not is_plain(out.data):
+    if first is None or first < 0 or not is_plain(out.data):
         return False
     if not out.sizes or out.sizes[1:] != kind[0] or out.data.dtype != run.program.results[output].dtype:
         return False
     steps = np.searchsorted(-np.array(loop.counts), -np.arange(region.count))  # of each lane
-    return bool(np.all(lane_lengths(out.sizes[0], region.count) >= steps))
+    return bool(np.all(lane_lengths(out.sizes[0], region.count) >= steps - loop.step - 1 + first))
 
 
 def _store_rows(out: MaskedBatch, rows: Any, first: int, steps: Stepped) -> None:
-    """Store the rows of all steps, from step `first` on, in an array per lane."""
+    """Store the rows of all steps at consecutive places, from `first` on, in an array per lane."""
     lanes, width = out.data.shape[:2]
     places = [np.arange(count) * width + first + step for step, count in enumerate(steps.counts)]
     flat = np.reshape(out.data, (lanes * width, *out.data.shape[2:]))
@@ -356,31 +461,17 @@ def _store_rows(out: MaskedBatch, rows: Any, first: int, steps: Stepped) -> None
     write(out, MaskedBatch.in_region(Batched(data, out.sizes), out.region))
 
 
-def _rows_by_number(loop: Any, source: MaskedBatch) -> RowSequence | None:
-    """The rows of a batch, for a loop that numbers them; None if it does not, or goes on behind the last."""
-    if not _counts_steps(loop.sequence):
-        return None
-    order = getattr(loop, "order", None)
-    parent: Any = current_region() if order is None else order.parent
-    rows = RowSequence(source if source.region is parent else parent.narrow(source))
-    if np.any(np.asarray(rows.lengths()) < loop.sequence.lengths()):
-        return None
-    rows.open(order)
-    return rows
-
-
-def _counts_steps(sequence: Any) -> bool:
-    """True if each integer that is an item, the same for all examples, is the number of the step."""
+def _counts_up(sequence: Any) -> bool:
+    """True if each integer that is an item, the same for all examples, is one more in each step."""
     kind = type(sequence)
     if kind is Zipped:
-        return all(map(_counts_steps, sequence.parts))
+        return all(map(_counts_up, sequence.parts))
     if kind is Enumerated:
-        return type(sequence.start) is int and sequence.start == 0 and _counts_steps(sequence.inner)
+        return type(sequence.start) is int and _counts_up(sequence.inner)
     if kind is SharedSequence:
-        return bool(sequence.values[:2] == range(2)[: len(sequence.values)])
+        return type(sequence.values) is range and sequence.values.step == 1
     if kind is Ranges:
-        own = sequence.start, sequence.step
-        return all(type(each) is int for each in own) and own == (0, 1)
+        return type(sequence.start) is int and type(sequence.step) is int and sequence.step == 1
     return kind is RowSequence
 
 

@@ -15,7 +15,7 @@ from autobatch.blocks.block_expressions import BlockForm
 from autobatch.blocks.finder import FoundBlock, body_function, longest_block
 from autobatch.errors import Unsupported
 from autobatch.lockstep.block_launch import LaneBlock
-from autobatch.lockstep.block_loops import LaneScan
+from autobatch.lockstep.block_loops import Ahead, LaneScan
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds
 from autobatch.program.scopes import Scope
@@ -149,28 +149,38 @@ class LoopScan:
         states: list[str],
         targets: Iterable[str],
     ) -> None:
-        self._targets = set(targets)
-        self._reads: dict[str, nf.Read] = {}
-        while body and (read := _read_by_item(body[0], self._targets)):
-            self._reads.update(read)
-            body = body[1:]
-        block = self._block = _the_block(body)
-        tested = None if test is None else _the_block(test)
         self.bases: list[str] = []
-        self._paths: list[Any] = []
-        self._looked_up: list[Any] = []
-        items = self._targets | {*self._reads}
-        found = [(line, _stored_item(line, items)) for line in body if not isinstance(line, BlockLine)]
-        stores = [each for _, each in found if each is not None]
-        self.states = [each for each in states if all(each != stored for stored, _, _ in stores)]
-        outputs, assigned = block.outputs, block.assigned
-        if not set(self.states) <= set(outputs) or items & assigned or not self.states:
+        self._assigned = binds([line for line in body if not isinstance(line, BlockLine)]).union(
+            *[line.assigned for line in body if isinstance(line, BlockLine)]
+        )
+        self._ahead = {each: Ahead(self._base(each)) for each in targets}
+        while body and (found := self._bound_ahead(body[0])):
+            self._ahead.update(found)
+            body = body[1:]
+        block = _the_block(body)
+        tested = None if test is None else _the_block(test)
+        outputs, assigned, last = block.outputs, block.assigned, dict(self._ahead)
+        stores, appends = [], []
+        for line in body[1:]:
+            store = self._stored(line)
+            if store is not None:
+                stores.append(store)
+            elif found := self._bound_ahead(line):
+                last.update(found)
+            else:
+                appends.append(_append(line))
+        if assigned & last.keys() or not {stored for stored, *_ in stores}.isdisjoint(last):
             raise Unsupported
-        appends = [_append(line) for line, store in found if store is None]
+        before = {each: how.before() for each, how in last.items() if each not in self._ahead}
+        self._ahead.update(before)
+        followers = [each for each in states if each in last]
+        self.states = [each for each in states if each not in last and all(each != stored for stored, *_ in stores)]
+        if not set(self.states) <= set(outputs) or not self.states:
+            raise Unsupported
         if len({each for each, _, _ in stores}) < len(stores):
             raise Unsupported
         for each, value in [*appends, *[(each, value) for each, _, value in stores]]:
-            if value not in outputs or each in assigned | items or any(each == key for key, _ in block.inputs):
+            if value not in outputs or each in assigned | last.keys() or any(each == key for key, _ in block.inputs):
                 raise Unsupported
         self.at = block.at
         self.site, self.out = f"_ab_scan_{block.number}", block.out
@@ -178,6 +188,8 @@ class LoopScan:
         self.tested = [] if tested is None else [key for key, _ in tested.inputs]
         self.lists = [each for each, _ in appends]
         self.is_while = test is not None
+        self._paths: list[Any] = []
+        self._known: dict[int, Ahead] = {}
         carried = self._carried(block, False)
         sites[self.site] = LaneScan(
             sites[block.site],
@@ -185,38 +197,64 @@ class LoopScan:
             [outputs.index(each) for each in self.states],
             carried,
             [] if tested is None else self._carried(tested, True),
-            frozenset([place for place, (key, _) in enumerate(block.inputs) if key in self._targets])
-            | {place for place, *_ in self._looked_up},
+            self._known,
+            [last[each] for each in followers],
             [outputs.index(value) for _, value in appends],
             self._paths,
-            self._looked_up,
-            [(outputs.index(value), self._base(each), self._base(item)) for each, item, value in stores],
+            [(outputs.index(value), self._base(each), at) for each, at, value in stores],
         )
+        self.states += followers
+
+    def _bound_ahead(self, line: Line) -> dict[str, Ahead]:
+        """{name: value} for a statement that binds a name to a value which is known before the step; else empty."""
+        if isinstance(line, nf.Bind) and isinstance(line.target, str) and line.value is not None:
+            found = self._known_ahead(line.value)
+            if found is not None and line.target not in self._ahead:
+                return {line.target: found}
+        return {}
+
+    def _stored(self, line: Line) -> tuple[str, Ahead, str] | None:
+        """(array, item, value) of `out[t] = value`, with an item of the loop; None for any other statement."""
+        match line:
+            case nf.Write(base=nf.Name(id=array), key=nf.Value() as key, value=nf.Name(id=value)):
+                at = self._known_ahead(key)
+                return None if at is None else (array, at, value)
+        return None
+
+    def _known_ahead(self, node: nf.Value) -> Ahead | None:
+        """How a value follows from the loop's items; None for any other value."""
+        match node:
+            case nf.Name(id=name):
+                return self._ahead.get(name)
+            case nf.Call(function=nf.Operator(symbol="+" | "-" as symbol), args=[of, nf.Constant(value=int(by))]):
+                found = self._known_ahead(of)
+                return None if found is None else found._replace(shift=found.shift + (by if symbol == "+" else -by))
+            case nf.Read(base=base, key=nf.Value() as key):
+                at = self._known_ahead(key)
+                return None if at is None else Ahead(*self._path(base), at)
+        return None
 
     def _carried(self, block: BlockLine, of_test: bool) -> list[int | None]:
         """For each input of a block, the index of the state that it reads; None for a constant or an item."""
         out: list[int | None] = []
         for place, (key, node) in enumerate(block.inputs):
             out.append(None)
-            read = self._reads.get(key) or _by_item(node, self._targets)
-            if read and not of_test:
-                index: Any = read.key
-                self._looked_up.append((place, *self._path(read.base), self._path(index, items=True)[0]))
+            ahead = self._ahead.get(key) or self._known_ahead(node)
+            if ahead is not None:
+                if of_test:
+                    raise Unsupported
+                self._known[place] = ahead
             elif not isinstance(node, nf.Name):
                 base, keys = self._path(node)
                 self._paths.append((of_test, place, base, keys))
             elif key in self.states:
                 out[-1] = self.states.index(key)
-            elif key in self._block.assigned or (of_test and key in self._targets):
+            elif key in self._assigned:
                 raise Unsupported
         return out
 
-    def _path(self, node: nf.Value, items: bool = False) -> tuple[int, tuple[tuple[str, Any], ...]]:
-        """The index in `bases` of the name that a path starts with, and the path's keys.
-
-        Args:
-            items: it may start with an item of the loop.
-        """
+    def _path(self, node: nf.Value) -> tuple[int, tuple[tuple[str, Any], ...]]:
+        """The index in `bases` of the name that a path starts with, and the path's keys."""
         keys: list[tuple[str, Any]] = []
         while not isinstance(node, nf.Name):
             match node:
@@ -227,7 +265,7 @@ class LoopScan:
                 case _:
                     raise Unsupported
             node = base
-        if node.id in self._block.assigned or (node.id in self._targets and not items):
+        if node.id in self._assigned or node.id in self._ahead:
             raise Unsupported
         return self._base(node.id), tuple(keys[::-1])
 
@@ -261,28 +299,6 @@ def _the_block(body: Sequence[Line]) -> BlockLine:
     if not body or not isinstance(body[0], BlockLine) or any(isinstance(each, BlockLine) for each in body[1:]):
         raise Unsupported
     return body[0]
-
-
-def _by_item(node: nf.Value, targets: set[str]) -> nf.Read | None:
-    """The value itself if it is `table[item]`, with an item of the loop; else None."""
-    return node if isinstance(node, nf.Read) and isinstance(node.key, nf.Name) and node.key.id in targets else None
-
-
-def _read_by_item(line: Line, targets: set[str]) -> dict[str, nf.Read]:
-    """{name: `table[item]`} for a statement that binds a name to that; empty for any other statement."""
-    if isinstance(line, nf.Bind) and isinstance(line.target, str) and line.value is not None:
-        read = _by_item(line.value, targets)
-        if read is not None and line.target not in targets:
-            return {line.target: read}
-    return {}
-
-
-def _stored_item(line: Line, targets: set[str]) -> tuple[str, str, str] | None:
-    """The names (array, item, value) in `out[t] = value`, with an item of the loop; None for any other statement."""
-    match line:
-        case nf.Write(base=nf.Name(id=array), key=nf.Name(id=item), value=nf.Name(id=value)) if item in targets:
-            return array, item, value
-    return None
 
 
 def _append(line: Line) -> tuple[str, str]:
