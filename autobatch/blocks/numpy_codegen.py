@@ -398,8 +398,11 @@ def contributions(counts: Sequence[Sequence[int]], values: Sequence[Any]) -> lis
     found = iter(values)
     out: list[Any] = []
     for own in counts:
-        made = [next(found) if count == 1 else _product(next(found), next(found)) for count in own]
-        out.append(made[0] if len(made) == 1 else made or None)
+        made: Any = None
+        for count in own:  # no comprehension: this runs for each step of a scan
+            each = next(found) if count == 1 else _product(next(found), next(found))
+            made = [each] if made is None else [*made, each]
+        out.append(made[0] if len(own) == 1 else made)
     return out
 
 

@@ -169,6 +169,11 @@ class Traced(AbstractArray, ArrayMixin):
             self.aval = self.tracer.avals[self.slot]
         self._ab_set_order(non_c_order)  # a write does not change the memory order
 
+    def __getitem__(self, index: Any) -> Any:
+        if type(index) is Traced and index.dtype == np.bool_ and index.ndim and index.shape == self.shape:
+            return _Chosen(self, index)
+        return super().__getitem__(index)
+
     def __copy__(self) -> "Traced":
         return Traced(self.tracer, self.slot, self.aval)
 
@@ -181,6 +186,21 @@ class Traced(AbstractArray, ArrayMixin):
 
     def __repr__(self) -> str:
         return f"Traced({self.slot}: {self.aval!r})"
+
+
+class _Chosen:
+    """`x[mask]`: how many elements there are depends on values, so all that can be known of it is their sum."""
+
+    __slots__ = ("chosen", "x")
+
+    def __init__(self, x: Traced, chosen: Traced) -> None:
+        self.x = x
+        self.chosen = chosen
+
+    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
+        if axis not in (None, 0, -1) or dtype is not None or out is not None:
+            self.x.tracer.fail("an unusual sum over chosen elements")
+        return np.where(self.chosen, self.x, self.x.dtype.type(0)).sum()
 
 
 class _NoExample(Example):

@@ -94,7 +94,7 @@ class Lengths:
 
 
 def _prefix_mask(lengths: Any, *, width: int) -> np.ndarray:
-    return np.arange(width) < np.expand_dims(lengths, -1)
+    return np.arange(width) < lengths[..., None]
 
 
 _prefix_mask_p = Op("prefix_mask", _prefix_mask, kind="padding")

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
+from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast
 from autobatch.batches.unpadded import Unpadded, padded
-from autobatch.blocks.launch import launch_padded, launch_rows
+from autobatch.blocks.launch import is_plain, launch_padded, launch_rows
 from autobatch.blocks.program import Program
 from autobatch.blocks.tracing import trace
 from autobatch.core.abstract_eval import SHORTEST, WEAK, Affine, aval_of, is_non_c_order
@@ -189,7 +190,12 @@ class LaneBlock:
     seen: Any = None
 
     def unpacked(self, values: Sequence[Any]) -> Sequence[Any]:
-        """The values with each container replaced by its structure, and followed by the leaves of all containers."""
+        """The values with each container replaced by its structure, and followed by the leaves of all containers.
+
+        In a loop over items, packed arrays are padded.
+        """
+        if any(type(x) is PackedBatch for x in values) and type(current_region()) is Prefix:
+            values = [x.to_masked() if type(x) is PackedBatch and is_plain(x.values) else x for x in values]
         if not any(type(values[i]) in _CONTAINERS for i in self.containers):
             return values
         out, leaves = list(values), list[Any]()
@@ -209,8 +215,7 @@ class LaneBlock:
             return None
         root = region.root
         run = root.blocks.get(self)
-        if self.containers:
-            values = tuple(self.unpacked(values))
+        values = tuple(self.unpacked(values))
         if run is None:
             root.blocks[self] = run = BlockRun(self)
         elif run.suits(values, region):

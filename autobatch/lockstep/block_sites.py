@@ -130,7 +130,7 @@ class LoopScan:
     """A call at the end of a loop's body, which runs the remaining steps as one op if possible (`block_loops`).
 
     ```
-    _ab_out_2 = _ab_scan_2(_ab_loop_1, (h, c), (x, u, h, c), (), (params,), (states,))
+    _ab_out_2 = _ab_scan_2(_ab_loop_1, (h, c), (x, u, h, c), (), (x, params), (states,))
     if _ab_out_2:
         (h, c) = _ab_out_2
     ```

@@ -1,10 +1,10 @@
 """Loops whose steps read what is known before them run as one op: items of the step before, rows by number, look-ups.
 
 Mutations that must turn this file red; each was made by hand and seen red:
-    - an item of the wrong step: in `_Reader.number`, no `how.late`; in `_Reader._late`, `rows.packed(first, last)`;
-    - a row before the first: in `_Reader._numbered`, no `start < 0`; behind the last, no comparison of lengths;
-    - a value of another lane after the loop: in `_Reader.after`, no `+ lanes`;
-    - what the steps change is read ahead: in `_Reader.rows`, no `changed`.
+    - an item of the wrong step: in `_ReadAhead.number`, no `how.late`; in `_ReadAhead._late`, `rows.packed(first, last)`;
+    - a row before the first: in `_ReadAhead._numbered`, no `start < 0`; behind the last, no comparison of lengths;
+    - a value of another lane after the loop: in `_ReadAhead.after`, no `+ lanes`;
+    - what the steps change is read ahead: in `_ReadAhead.rows`, no `changed`.
 """
 
 import numpy as np
@@ -247,3 +247,33 @@ def test_an_id_that_only_the_step_after_the_last_would_read_is_no_error():
     for _ in range(3):
         agrees(f, last, p=P)
     assert len(loop(f, last, p=P)) == len(last)
+
+
+def copies_words(words, tags, p):
+    keys = p["emb"][words]
+    h, before, loss = np.zeros(4), 0, 0.0
+    for tag in tags:
+        h = np.tanh(p["emb"][before] @ p["w"] + h @ p["u"])
+        attention = ab.nn.softmax(keys @ h)
+        found = ab.nn.softmax(h @ p["w"])
+        loss = loss - np.log(found[tag] + attention[words == tag].sum() + np.sum(h[h > 0.1]) ** 2)
+        before = tag
+    return loss
+
+
+@pytest.mark.parametrize("make", [batch_of, ab.PackedBatch.from_examples])
+def test_a_sum_of_chosen_elements_is_part_of_the_step(make, scans):
+    sources = [WORDS[(i + 2) % 7] % 4 for i in range(7)]
+    f = batch(copies_words, strict=True)
+    for _ in range(3):
+        scans.clear()
+        value, slopes = ab.value_and_grad(lambda p: ab.mean(f(make(sources), make(TAGS), p)))(P)
+    wanted = [
+        ab.value_and_grad(lambda p, each=each: copies_words(*each, p))(P) for each in zip(sources, TAGS, strict=True)
+    ]
+    np.testing.assert_allclose(np.asarray(value), np.mean([each for each, _ in wanted]), rtol=1e-9)
+    for name in P:
+        np.testing.assert_allclose(
+            slopes[name], sum(each[name] for _, each in wanted) / len(wanted), rtol=1e-7, atol=1e-12
+        )
+    assert max(scans, default=0) >= 5, scans

@@ -92,7 +92,7 @@ def test_a_loop():
                 _ab_out_1 = None
             else:
                 h = _ab_call(np.tanh, h @ w + x)
-            _ab_out_1 = _ab_scan_1(_ab_loop_1, (h,), (h, w, x), (), (), ())
+            _ab_out_1 = _ab_scan_1(_ab_loop_1, (h,), (h, w, x), (), (x,), ())
             if _ab_out_1:
                 (h,) = _ab_out_1
         (h,) = _ab_loop_1.merge((h,))

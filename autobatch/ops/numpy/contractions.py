@@ -86,9 +86,10 @@ def _einsum(*operands: Any, spec: str) -> Any:
     plan = _product_plan(spec) if len(operands) == 2 else None
     if plan is None:
         return np.einsum(spec, *operands, optimize=len(operands) > 2)
-    x, y = (np.asarray(operand) for operand in operands)
+    x, y = map(np.asarray, operands)
     equal, x_order, y_order, (batch, rows, contracted), out_order = plan
-    if x.dtype.kind not in "fc" or any(x.shape[i] != y.shape[j] for i, j in equal):
+    agree = [x.shape[i] == y.shape[j] for i, j in equal]  # no generator: this runs for each step of a scan
+    if x.dtype.kind not in "fc" or False in agree:
         return np.einsum(spec, x, y)
     x, y = x.transpose(x_order), y.transpose(y_order)
     stack, k = x.shape[:batch], math.prod(x.shape[batch + rows :])
