@@ -27,7 +27,15 @@ from autobatch.lockstep.block_launch import BlockRun, LaneBlock, as_batch, launc
 from autobatch.lockstep.lanes.region import Prefix, freeze
 from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.lockstep.values.sequences import Enumerated, Ranges, RowSequence, SharedSequence, Zipped, rows_of
+from autobatch.lockstep.values.sequences import (
+    Enumerated,
+    Ranges,
+    RowSequence,
+    SharedSequence,
+    Zipped,
+    rows_of,
+    steps_and_lanes,
+)
 from autobatch.ops.numpy.indexing import rows_between
 from autobatch.ops.rules.aliasing import has_views, is_scalar, unclear_view, write
 from autobatch.ops.rules.padding import to_width
@@ -165,7 +173,7 @@ class LaneScan:
     ) -> None:
         assert self.test is not None
         test: BlockRun | None = region.root.blocks.get(self.test)
-        if test is None or test.program is None or not test.suits(tested, region) or self._rows(run, values, region):
+        if test is None or test.program is None or not test.suits(tested, region):
             return
         assert run.program is not None
         if run.program.lengths or test.program.lengths:
@@ -188,11 +196,9 @@ class LaneScan:
         self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any],
         bases: Sequence[Any], lists: Sequence[Any],
     ) -> tuple[Any, ...] | None:  # fmt: skip
-        if not isinstance(loop, RaggedLoop | UniformLoop) or not _is_of_rows(loop.sequence):
+        if not isinstance(loop, RaggedLoop | UniformLoop) or any(type(each) is not LaneList for each in lists):
             return None
-        if any(type(each) is not LaneList for each in lists):
-            return None
-        if len({*map(id, lists)}) < len(lists) or not self._rows(run, values, region) <= self.ahead.keys():
+        if len({*map(id, lists)}) < len(lists):
             return None
         first = loop.step + 1
         counts = list(loop.counts[first : first + max(_MOST_ROWS // max(region.count, 1), 1)])
@@ -239,11 +245,6 @@ class LaneScan:
             for each in out:
                 region.root.freeze(each)
         return (*out, *ends)
-
-    @staticmethod
-    def _rows(run: BlockRun, values: Sequence[Any], region: Any) -> set[int]:
-        """The indices of the inputs that are the current item of a loop over rows (any loop)."""
-        return {i for i, *_ in run.batches if rows_of(values[i], region.root) is not None}
 
     def _hoisted(self, run: BlockRun, rows: dict[int, Any], values: Sequence[Any], region: Any) -> Steps | None:
         """The remaining steps with these rows; what follows from rows and fixed inputs is computed for all at once.
@@ -345,7 +346,13 @@ class _ReadAhead:
         if how.shift:
             return None
         if how.at is None:
-            return self._late(how.late, self._items(how.base), first, last)
+            items = rows_of(self.bases[how.base], self.region.root)
+            if items is None or items.last.region is not self.region or first < how.late:
+                return None
+            out = items.packed(first - how.late, last - how.late)
+            starts = np.cumsum([0, *self.loop.counts[first - how.late : last - how.late]])
+            steps, lanes = steps_and_lanes(self.loop.counts[first:last])
+            return rows_p(out, starts[steps] + lanes, unique=True) if how.late else out
         table, start = _plain_read(self.bases[how.base], how.keys), self.number(how.at, first)
         if id(table) in self.changed:
             return None
@@ -371,21 +378,6 @@ class _ReadAhead:
         out = MaskedBatch.of_data(rows, now.sizes, self.region, now.scalar)
         return out if is_scalar(now) else freeze(unclear_view(out, now))
 
-    def _items(self, base: int) -> RowSequence | None:
-        found = rows_of(self.bases[base], self.region.root) if type(self.bases[base]) is MaskedBatch else None
-        return found if found is not None and found.last.region is self.region else None
-
-    def _late(self, late: int, rows: RowSequence | None, first: int, last: int) -> Any:
-        """The items of steps that are `late` steps before these, for the lanes of these."""
-        if rows is None or first < late:
-            return None
-        out = rows.packed(first - late, last - late)
-        if not late:
-            return out
-        starts = np.cumsum([0, *self.loop.counts[first - late : last - late]])
-        steps, lanes = _places(self.loop.counts[first:last])
-        return rows_p(out, starts[steps] + lanes, unique=True)
-
     def _numbered(self, table: Any, start: int, first: int, last: int) -> Any:
         """Rows `start`, `start + 1`, … of an array or a list of each lane; None where one has fewer."""
         if type(table) is LaneList:
@@ -398,16 +390,10 @@ class _ReadAhead:
         ends = np.asarray(self.loop.sequence.lengths())
         if np.any((ends > first) & (lane_lengths(source.sizes[0], self.parent.count) < ends - first + start)):
             return None
-        steps, lanes = _places(self.loop.counts[first:last])
+        steps, lanes = steps_and_lanes(self.loop.counts[first:last])
         lanes = lanes if self.index is None else self.index[lanes]
         data = padded(source.data)
         return rows_p(np.reshape(data, (-1, *data.shape[2:])), lanes * data.shape[1] + start + steps, unique=True)
-
-
-def _places(counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The step and the lane of each row."""
-    steps = np.repeat(np.arange(len(counts)), counts)
-    return steps, np.arange(len(steps)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _stacked(items: LaneList) -> Any:
@@ -493,16 +479,6 @@ def _regions(loop: Any, region: Any, counts: Sequence[int]) -> list[Any]:
             region = Prefix(loop.order, count)
         out.append(region)
     return out
-
-
-def _is_of_rows(sequence: Any) -> bool:
-    if type(sequence) is Zipped:
-        return all(map(_is_of_rows, sequence.parts))
-    if type(sequence) is Enumerated:
-        return _is_of_rows(sequence.inner)
-    if type(sequence) is SharedSequence:
-        return type(sequence.values) is range
-    return type(sequence) in (RowSequence, Ranges)
 
 
 def _run(scan: Scan, states: Sequence[Any], operands: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:

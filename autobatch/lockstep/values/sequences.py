@@ -1,6 +1,7 @@
 """Per-lane iterables for loops: rows of arrays, ranges and lists that differ by lane, and zip, enumerate, reversed."""
 
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -132,10 +133,8 @@ class RowSequence(LaneSequence):
     def _pack(self, order: Any, lengths: Any) -> None:
         """Gather the rows in the order in which the loop reads them, without padding."""
         source = self.source if self.source.region is order.parent else order.parent.narrow(self.source)
-        counts = np.array(order.counts, np.int64)
-        self.offsets = [0, *np.cumsum(counts).tolist()]
-        places = np.repeat(np.arange(len(counts)), counts)
-        lanes = np.arange(self.offsets[-1]) - np.repeat(np.array(self.offsets[:-1], np.int64), counts)
+        self.offsets = [0, *np.cumsum(np.array(order.counts, np.int64)).tolist()]
+        places, lanes = steps_and_lanes(order.counts)
         if order.index is not None:
             lanes = order.index[lanes]
         if self.backwards:
@@ -187,6 +186,13 @@ class RowSequence(LaneSequence):
             return size
         values = size.values if self.order is None or self.order.index is None else size.values[self.order.index]
         return Lengths(values[:count])
+
+
+def steps_and_lanes(counts: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """The step and the lane of each row, given how many lanes each step has."""
+    sizes = np.array(counts, np.int64)
+    steps = np.repeat(np.arange(len(sizes)), sizes)
+    return steps, np.arange(len(steps)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
 
 
 def rows_of(batch: Any, root: Any) -> RowSequence | None:
