@@ -204,7 +204,7 @@ class LaneScan:
         counts = list(loop.counts[first : first + max(_MOST_ROWS // max(region.count, 1), 1)])
         if len(counts) < _FEWEST or any(type(values[place]) is not MaskedBatch for place in self.ahead):
             return None
-        reader = _ReadAhead(loop, region, bases, {*map(id, lists), *[id(bases[base]) for _, base, _ in self.stores]})
+        reader = _ReadAhead(loop, region, bases, {id(bases[base]) for _, base, _ in self.stores})
         last = first + len(counts)
         stores: Any = [(output, base, reader.number(how, first)) for output, base, how in self.stores]
         if not all(_takes_rows(run, loop, values, bases[base], output, at) for output, base, at in stores):
@@ -322,7 +322,7 @@ class _ReadAhead:
     """Reads ahead: the rows that the steps of a loop will read.
 
     Args:
-        changed: the ids of the objects that the steps change, which are not read.
+        changed: the ids of the arrays that the steps write into, which are not read.
     """
 
     def __init__(self, loop: Any, region: Any, bases: Sequence[Any], changed: set[int]) -> None:

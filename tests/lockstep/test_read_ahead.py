@@ -24,7 +24,6 @@ P = {
 LENGTHS = (5, 2, 4, 9, 3, 9, 4)
 WORDS = [RNG.integers(0, 9, n) for n in LENGTHS]
 TAGS = [RNG.integers(0, 4, n) for n in LENGTHS]
-ROWS = ragged(*LENGTHS, width=4)
 NUMBERS = ragged(*LENGTHS)
 
 
@@ -108,7 +107,16 @@ def stores_before(words, tags, p):
     return out
 
 
+def number_of_the_step_before(words, tags, p):
+    rows, h, before = p["emb"][words], np.zeros(4), 0
+    for t in range(len(words)):
+        h = np.tanh(rows[before] @ p["w"] + h @ p["u"])
+        before = t
+    return h * before
+
+
 CASES = [
+    number_of_the_step_before,
     item_before,
     item_before_is_read_after,
     number_before,
@@ -153,6 +161,15 @@ def reads_what_it_stores(words, tags, p):
     for t in range(1, len(words)):
         h = np.tanh(out[t - 1] @ p["w"] + p["emb"][words[t]])
         out[t] = h
+    return out
+
+
+def reads_numbers_that_it_stores(words, tags, p):
+    out, h = np.zeros(len(words)), np.zeros(4)
+    for t in range(1, len(words)):
+        h = np.tanh(h @ p["u"] + out[t - 1])
+        n = h.sum() * 0.5
+        out[t] = n
     return out
 
 
@@ -202,6 +219,7 @@ def until_a_word(words, tags, p):
     "f",
     [
         reads_what_it_stores,
+        reads_numbers_that_it_stores,
         reads_what_it_appends,
         from_behind,
         two_steps_before,
@@ -222,6 +240,20 @@ def test_an_index_behind_the_last_row_is_the_loops_error():
             with pytest.raises(IndexError, match="index 6 is out of bounds") as caught:
                 made(batch_of(WORDS), batch_of(short), P)
             assert "example 3" in caught.value.__notes__[-1]
+
+
+def test_a_number_behind_the_last_is_the_loops_error():
+    def f(words, numbers, p):
+        h = np.zeros(4)
+        for t in range(len(words)):
+            h = np.tanh(h @ p["u"] + numbers[t] + words[t])
+        return h
+
+    short, made = [*NUMBERS[:3], NUMBERS[3][:6], *NUMBERS[4:]], batch(f)
+    for _ in range(3):
+        with pytest.raises(IndexError, match="index 6 is out of bounds") as caught:
+            made(batch_of(WORDS), batch_of(short), P)
+        assert "example 3" in caught.value.__notes__[-1]
 
 
 def test_an_id_behind_the_table_is_the_loops_error():
