@@ -1,10 +1,11 @@
 """Loops whose steps read what is known before them run as one op: items of the step before, rows by number, look-ups.
 
 Mutations that must turn this file red; each was made by hand and seen red:
-    - an item of the wrong step: in `_ReadAhead.number`, no `how.late`; in `_ReadAhead._late`, `rows.packed(first, last)`;
+    - an item of the wrong step: in `_ReadAhead.number`, no `how.late`; in `rows`, `items.packed(first, last)`;
     - a row before the first: in `_ReadAhead._numbered`, no `start < 0`; behind the last, no comparison of lengths;
     - a value of another lane after the loop: in `_ReadAhead.after`, no `+ lanes`;
-    - what the steps change is read ahead: in `_ReadAhead.rows`, no `changed`.
+    - what the steps change is read ahead: in `_ReadAhead.rows`, no `changed`;
+    - elements that are not chosen: in `blocks.tracing._Chosen.sum`, `self.x` in place of 0.
 """
 
 import numpy as np

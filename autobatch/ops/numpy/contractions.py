@@ -88,8 +88,7 @@ def _einsum(*operands: Any, spec: str) -> Any:
         return np.einsum(spec, *operands, optimize=len(operands) > 2)
     x, y = map(np.asarray, operands)
     equal, x_order, y_order, (batch, rows, contracted), out_order = plan
-    agree = [x.shape[i] == y.shape[j] for i, j in equal]  # no generator: this runs for each step of a scan
-    if x.dtype.kind not in "fc" or False in agree:
+    if x.dtype.kind not in "fc" or False in [x.shape[i] == y.shape[j] for i, j in equal]:
         return np.einsum(spec, x, y)
     x, y = x.transpose(x_order), y.transpose(y_order)
     stack, k = x.shape[:batch], math.prod(x.shape[batch + rows :])

@@ -43,8 +43,7 @@ def _fill(x: Any, mask: Any, *, value: Any) -> Any:
     if rank == x.ndim < 3:
         return np.where(mask, x, x.dtype.type(value))
     out = np.array(x)
-    mask, wide = mask.reshape(mask.shape[:rank]), out.shape[:rank]
-    out[~(mask if mask.shape == wide else np.broadcast_to(mask, wide))] = value
+    out[~np.broadcast_to(mask.reshape(mask.shape[:rank]), out.shape[:rank])] = value
     return out
 
 
