@@ -56,21 +56,22 @@ class Kernel:
     """A function that is passed to Numba only when it is first called, or used in another kernel; doing so at import
     would make the import a fifth slower."""
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], **options: object) -> None:
         self.py_func = function
+        self.options = OPTIONS | options
         functools.update_wrapper(self, function)
 
     @functools.cached_property
     def dispatcher(self) -> Any:
         """The Numba dispatcher for calls from Python."""
-        made = self._dispatcher(**OPTIONS)
+        made = self._dispatcher(**self.options)
         made._compile_for_args = functools.partial(uninterrupted, made._compile_for_args)
         return made
 
     @functools.cached_property
     def nested(self) -> Any:
         """The Numba dispatcher for calls from other kernels, without the Python wrapper, a third of compile time."""
-        return self._dispatcher(**OPTIONS, no_cpython_wrapper=True)
+        return self._dispatcher(**self.options, no_cpython_wrapper=True)
 
     def _dispatcher(self, **options: object) -> Any:
         """Make a dispatcher; it is not cached on disk if both the package and the user cache are read-only."""
@@ -93,9 +94,15 @@ class Kernel:
         return self.dispatcher(*args)
 
 
-def jit(function: F) -> F:
-    """Compile a kernel on first use: strict IEEE arithmetic, NumPy's division, no GIL, cached on disk."""
+def jit(function: F | None = None, *, reorders: bool = False) -> Any:
+    """Compile a kernel on first use: strict IEEE arithmetic, NumPy's division, no GIL, cached on disk.
+
+    Args:
+        function: the kernel.
+        reorders: terms of sums may be added in another order, so that several are added at once.
+    """
+    if function is None:
+        return functools.partial(jit, reorders=reorders)
     if numba.config.DISABLE_JIT:  # integers wrap and floats overflow without a word, as in compiled code
         return np.errstate(all="ignore")(function)
-    kernel: Any = Kernel(function)
-    return kernel
+    return Kernel(function, **({"fastmath": {"reassoc"}} if reorders else {}))

@@ -152,7 +152,10 @@ def _part(
     sizes = [arrays[leaf].size for leaf in module.leaves]
     ends = list(itertools.accumulate(sizes, initial=0))
     shared = ends[module.shared]
-    places = [np.arange(start + 1, end + 1) for start, end in itertools.pairwise(ends)]
+    all_places = np.arange(1, ends[-1] + 1)
+    places = [all_places[start:end] for start, end in itertools.pairwise(ends)]
+    numbers = np.concatenate([np.zeros(1), *(arrays[leaf].ravel() for leaf in module.leaves)])  # by place
+    bounds = all_places.ctypes.data, all_places.ctypes.data + all_places.nbytes
     each_shared = np.zeros((count, shared if rows else 0))
     own = slice(first - start_of_all, last - start_of_all)
     seeds = [array for k in module.seeded for array in (cotangents.flat[k], cotangents.starts[k][own])]
@@ -160,14 +163,14 @@ def _part(
     while True:
         nodes = taped.nodes
         status = np.zeros(count + 1, np.uint8)
-        state = np.array([0, ends[-1] + 1, 0, nodes >= most, 0, 0, 0, 0], np.int64)
+        state = np.array([0, ends[-1] + 1, 0, nodes >= most, 0, 0, 0, 0, *bounds], np.int64)
         adjoints, seen = np.zeros(ends[-1] + 1 + nodes), np.zeros(ends[-1] + 1 + nodes, np.uint8)
         window = min(nodes, config.memory_budget // 2 // (8 * _WORDS))
         parents, partials = np.empty((window, 2), np.int64), np.empty((window, 2))
         values, operands = np.empty(window), np.empty(2 * window, np.int64)
         outs = entry(
             count, 1, taped.table, depth, status, *arrays, *steps, *captured,
-            parents, partials, state, values, operands, adjoints, seen, each_shared, *places, *seeds,
+            parents, partials, state, values, operands, numbers, adjoints, seen, each_shared, *places, *seeds,
         )  # fmt: skip
         if not state[2]:
             break

@@ -21,7 +21,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled import compiled_call
 from autobatch.compiled.compiled_call import Arguments, ColumnPlace
-from autobatch.compiled.compiled_map import CompiledForm, prepared, run_kernel
+from autobatch.compiled.compiled_map import CompiledForm, is_close, prepared, run_kernel
 from autobatch.compiled.taping.backward import Cotangents, TapedForm, run_backward, taped_form
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.value_layout import columns, flattened, rows_of, split
@@ -454,12 +454,7 @@ class _Backward:
                     continue
                 same = [each.value._ab_index == leaf.value._ab_index for each in self.held]
                 own = sum(itertools.compress(parts, same))
-                if not _is_close(own, np.asarray(expected)):
+                if not is_close(own, np.asarray(expected)):
                     name = self.call.plain.function.__qualname__
                     raise self.taped.refuse(f"the gradient of {name}", own, expected)
             self.taped.checked = True
-
-
-def _is_close(one: Any, two: np.ndarray) -> bool:
-    scale = float(np.abs(two[np.isfinite(two)]).max(initial=0.0))
-    return bool(np.allclose(one, two, rtol=1e-3, atol=1e-5 * scale, equal_nan=True))

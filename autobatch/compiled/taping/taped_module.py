@@ -17,7 +17,7 @@ from autobatch.errors import Unsupported
 
 TAPE = [
     ("parents", numba_array("int64", 2)), ("partials", numba_array("float64", 2)), ("state", numba_array("int64")),
-    ("values", numba_array("float64")), ("operands", numba_array("int64")),
+    ("values", numba_array("float64")), ("operands", numba_array("int64")), ("leaves", numba_array("float64")),
     ("adjoints", numba_array("float64")), ("seen", numba_array("uint8")), ("each_shared", numba_array("float64", 2)),
 ]  # fmt: skip
 """The tape. `adjoints[1:]` are the gradients of the leaves; for shared arguments summed over the examples, unless
@@ -96,7 +96,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     for k in seeded:
         more += [(f"cotangents{k}", numba_array("float64")), (f"starts{k}", numba_array("int64"))]
     parameters += more
-    tape = "tape = parents, partials, state, values, operands"
+    tape = "tape = parents, partials, state, values, operands, leaves"
     head = f"def kernel({', '.join(name for name, _ in parameters)}):"
     written = flat(["@jit", head, [tape, *shadows.kernel.body()]])
     text = HEAD + "from autobatch.kernels.compiled_code.gradient_tape import *\n\n" + program.makers() + shadows.text()

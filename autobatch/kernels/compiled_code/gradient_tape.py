@@ -8,9 +8,11 @@ the tape. `walk` goes back over the nodes, and leaves `adjoints` and `seen` zero
 Only a window of the tape is stored. If the whole tape does not fit, the function runs again for each window, the last
 one first, so memory is bounded at the cost of recomputation.
 
-A tape is `(parents, partials, state, values, operands)`. `parents` (int64) and `partials` (float64) are (n, 2), for the
-window's nodes; `values` and `operands` belong to array operations. `state` is [next place, first node, 1 if one of them
-exceeds the buffers, 1 if the tape has its maximum length, used parts of `values` and `operands`, the window's bounds].
+A tape is `(parents, partials, state, values, operands, leaves)`. `parents` (int64) and `partials` (float64) are (n, 2),
+for the window's nodes; `values` and `operands` belong to array operations; `leaves` are the numbers of the arguments by
+place, which nothing writes, so a product with an argument stores only where it lies. `state` is [next place, first
+node, 1 if one of them exceeds the buffers, 1 if the tape has its maximum length, used parts of `values` and `operands`,
+the window's bounds, the addresses between which the arguments' places lie].
 
 Sources: Wengert, A simple automatic derivative evaluation program (1964); the flat layout of CppAD and Stan; one level
 of the recomputation in Griewank, Achieving logarithmic growth of temporal and spatial complexity (1992).
@@ -27,7 +29,7 @@ _ELEMENTS, _OF_ROOT, _SUM, _PRODUCT = 0, 1, 2, 3  # what an array operation is
 @jit
 def start_tape(tape):
     """Empty the tape; its window begins at the first node."""
-    parents, _, state, _, _ = tape
+    parents, _, state, _, _, _ = tape
     state[0] = state[6] = state[1]
     state[7] = state[1] + parents.shape[0]
     state[4] = state[5] = 0
@@ -36,7 +38,7 @@ def start_tape(tape):
 @jit
 def moves_window(tape, end):
     """If the node before `end` is not in the window, move the window and return True: the function must run again."""
-    parents, _, state, _, _ = tape
+    parents, _, state, _, _, _ = tape
     low, high, size = state[6], state[7], parents.shape[0]
     if low < end <= high:
         return False
@@ -51,7 +53,7 @@ def push_2(tape, a, da, b, db):
     """Record a number with two parents and partial derivatives; returns its place, 0 if both are constants."""
     if a == 0 and b == 0:
         return np.int64(0)
-    parents, partials, state, _, _ = tape
+    parents, partials, state, _, _, _ = tape
     place = state[0]
     state[0] = place + 1
     if state[6] <= place < state[7]:
@@ -81,7 +83,7 @@ def push_array_op(tape, operation, count, numbers, places):
 
     Returns (first place, index in `values`, index in `operands`); the indices are -1 if it is outside the window.
     """
-    parents, _, state, values, operands = tape
+    parents, _, state, values, operands, _ = tape
     first, at, used = state[0], state[4], state[5]
     state[0] += count
     places += 3
@@ -158,7 +160,7 @@ def walk(tape, adjoints, seen, end):
 
     Nodes that no cotangent has reached are skipped.
     """
-    parents, partials, state, values, operands = tape
+    parents, partials, state, values, operands, _ = tape
     low = state[6]
     place = end - 1
     while place >= low:
@@ -166,7 +168,7 @@ def walk(tape, adjoints, seen, end):
         if parents[node, 1] == _ARRAY_OP:
             at = parents[node, 0]
             if operands[at] == _PRODUCT:
-                walk_product(values, operands, at, adjoints, seen)
+                walk_product(tape, at, adjoints, seen)
             elif operands[at] == _SUM:
                 walk_sum(operands, at, adjoints, seen)
             else:
@@ -191,22 +193,54 @@ def walk(tape, adjoints, seen, end):
 
 
 @jit
-def walk_elements(values, operands, at, adjoints, seen):
-    """Propagate the cotangents of an element-wise operation's results to its operands."""
-    is_root, count, first = operands[at] == _OF_ROOT, operands[at + 1], operands[at + 2]
-    for side in (at + 3, at + 7):
-        start, step, partial, wide = operands[side], operands[side + 1], operands[side + 2], operands[side + 3]
-        if start == 0 and step == 0:
-            continue
-        for k in range(count):
-            parent = operands[start + k] if step == 2 else start + k * step
-            if parent > 0 and seen[first + k] != 0:
-                ct = adjoints[first + k]
-                if ct != 0.0 or not is_root:
-                    adjoints[parent] += ct * values[partial + k * wide]
-                seen[parent] = 1
+def took(adjoints, seen, first, count):
+    """The cotangents of an operation's results, which are left zero; none if no cotangent has reached them."""
+    reached = False
+    for k in range(first, first + count):
+        reached |= seen[k] != 0
+    if not reached:
+        return np.empty(0)
+    cts = adjoints[first : first + count].copy()
     adjoints[first : first + count] = 0.0
     seen[first : first + count] = 0
+    return cts
+
+
+@jit
+def walk_elements(values, operands, at, adjoints, seen):
+    """Propagate the cotangents of an element-wise operation's results to its operands."""
+    is_root, count = operands[at] == _OF_ROOT, operands[at + 1]
+    cts = took(adjoints, seen, operands[at + 2], count)
+    for side in (at + 3, at + 7):
+        start, step, partial, wide = operands[side], operands[side + 1], operands[side + 2], operands[side + 3]
+        if (start == 0 and step == 0) or cts.size == 0:
+            continue
+        more = np.full(count, values[partial])
+        if wide:
+            more[:] = values[partial : partial + count]
+        for k in range(count):
+            more[k] = cts[k] * more[k] if cts[k] != 0.0 or not is_root else 0.0
+        if step == 0:
+            adjoints[start] += more.sum()
+            seen[start] = 1
+        else:
+            give(operands, start, step == 2, more, adjoints, seen)
+
+
+@jit
+def give(operands, start, is_list, cts, adjoints, seen):
+    """Add cotangents at consecutive places from `start` on, or at those of a list that starts in `operands`."""
+    if not is_list:
+        seen[start : start + cts.size] = 1
+        own = adjoints[start : start + cts.size]
+        for k in range(cts.size):
+            own[k] += cts[k]
+        return
+    for k in range(cts.size):
+        place = operands[start + k]
+        if place > 0:
+            adjoints[place] += cts[k]
+            seen[place] = 1
 
 
 @jit
@@ -286,52 +320,129 @@ def taped_where(tape, condition, x, y):
     return out
 
 
+_NOWHERE, _GIVEN, _CONSECUTIVE, _LISTED = 0, 1, 2, 3  # where the places of a factor of a product are
+
+
+@jit
+def places_of_factor(tape, places):
+    """Where the places of a matrix are, and whether they are by column. An argument's are at known distances."""
+    state = tape[2]
+    if state[8] <= places.ctypes.data < state[9]:
+        return _GIVEN, False
+    rows, columns = places.shape
+    by_column = places.strides[0] < places.strides[1]
+    row, column = (1, rows) if by_column else (columns, 1)
+    first, carries, in_a_row = places[0, 0], False, places[0, 0] > 0
+    for i in range(rows):
+        for j in range(columns):
+            carries |= places[i, j] != 0
+            in_a_row &= places[i, j] == first + i * row + j * column
+    return (_CONSECUTIVE if in_a_row else _LISTED) if carries else _NOWHERE, by_column
+
+
+@jit
+def write_factor(tape, at, kind, by_column, x, places, used, numbers):
+    """Write a matrix of a product, six words: what its places are, the first, and the steps to the next row and column,
+    of places or in their list; the index of the first number, and whether the numbers are those of arguments.
+
+    Args:
+        used: where a list of places goes; numbers: where the numbers go, -1 if nobody reads them.
+    """
+    _, _, _, values, operands, _ = tape
+    rows, columns = x.shape
+    first, row, column = places[0, 0], 1 if by_column else columns, rows if by_column else 1
+    if kind == _GIVEN:
+        row, column, numbers = places.strides[0] // 8, places.strides[1] // 8, first
+    elif kind == _LISTED:
+        first = used
+        for i in range(rows):
+            for j in range(columns):
+                operands[used + i * row + j * column] = places[i, j]
+    if kind != _GIVEN and numbers >= 0:
+        for i in range(rows):
+            for j in range(columns):
+                values[numbers + i * row + j * column] = x[i, j]
+    operands[at], operands[at + 1], operands[at + 2] = kind, first, row
+    operands[at + 3], operands[at + 4], operands[at + 5] = column, numbers, kind == _GIVEN
+
+
 @jit
 def taped_product_22(tape, a, a_places, b, b_places):
     """The places of the elements of a matrix product; zeros (constants) if no operand carries a gradient."""
     rows, inner, columns = a.shape[0], a.shape[1], b.shape[1]
     out = np.zeros((rows, columns), np.int64)
-    if not (a_places.any() or b_places.any()) or out.size == 0 or inner == 0:
+    if out.size == 0 or inner == 0:
         return out
-    many = rows * inner + inner * columns
-    first, at, used = push_array_op(tape, _PRODUCT, out.size, many, 4 + many)
+    a_kind, a_by_column = places_of_factor(tape, a_places)
+    b_kind, b_by_column = places_of_factor(tape, b_places)
+    if a_kind == _NOWHERE and b_kind == _NOWHERE:
+        return out
+    a_numbers = 0 if a_kind == _GIVEN or b_kind == _NOWHERE else a.size
+    b_numbers = 0 if b_kind == _GIVEN or a_kind == _NOWHERE else b.size
+    a_list, b_list = a.size if a_kind == _LISTED else 0, b.size if b_kind == _LISTED else 0
+    first, at, used = push_array_op(tape, _PRODUCT, out.size, a_numbers + b_numbers, 15 + a_list + b_list)
     for k in range(out.size):
         out.flat[k] = first + k
     if used < 0:
         return out
-    values, operands = tape[3], tape[4]
-    operands[used], operands[used + 1], operands[used + 2], operands[used + 3] = rows, inner, columns, at
-    used += 4
-    for i in range(rows * inner):
-        values[at + i], operands[used + i] = a.flat[i], a_places.flat[i]
-    at, used = at + rows * inner, used + rows * inner
-    for i in range(inner * columns):
-        values[at + i], operands[used + i] = b.flat[i], b_places.flat[i]
+    operands = tape[4]
+    operands[used], operands[used + 1], operands[used + 2] = rows, inner, columns
+    lists = used + 15
+    write_factor(tape, used + 3, a_kind, a_by_column, a, a_places, lists, at if a_numbers else -1)
+    at, lists = at + a_numbers, lists + a_list
+    write_factor(tape, used + 9, b_kind, b_by_column, b, b_places, lists, at if b_numbers else -1)
     return out
 
 
 @jit
-def walk_product(values, operands, at, adjoints, seen):
+def factor_at(operands, at):
+    """The first five words of a factor."""
+    return operands[at], operands[at + 1], operands[at + 2], operands[at + 3], operands[at + 4]
+
+
+@jit(reorders=True)
+def walk_product(tape, at, adjoints, seen):
     """Propagate the cotangents of a matrix product's elements to the elements of its operands."""
-    place, rows, inner, columns = operands[at + 2], operands[at + 3], operands[at + 4], operands[at + 5]
-    a, a_place = operands[at + 6], at + 7
-    b, b_place = a + rows * inner, a_place + rows * inner
+    _, _, _, values, operands, leaves = tape
+    rows, inner, columns = operands[at + 3], operands[at + 4], operands[at + 5]
+    cts = took(adjoints, seen, operands[at + 2], operands[at + 1])
+    if cts.size == 0:
+        return
+    a_kind, a_first, a_row, a_step, a_at = factor_at(operands, at + 6)
+    b_kind, b_first, b_row, b_step, b_at = factor_at(operands, at + 12)
+    a, b = leaves if operands[at + 11] else values, leaves if operands[at + 17] else values
+    a_cts, a_to = (np.zeros(rows * inner), 0) if a_kind == _LISTED else (adjoints, a_first)
+    b_cts, b_to = (np.zeros(inner * columns), 0) if b_kind == _LISTED else (adjoints, b_first)
     for i in range(rows):
-        for j in range(columns):
-            out = place + i * columns + j
-            if seen[out] == 0:
-                continue
-            ct = adjoints[out]
-            adjoints[out] = 0.0
-            seen[out] = 0
+        ct = cts[i * columns : (i + 1) * columns]
+        if b_step == 1 and columns > 1:
             for k in range(inner):
-                one, two = operands[a_place + i * inner + k], operands[b_place + k * columns + j]
-                if one > 0:
-                    adjoints[one] += ct * values[b + k * columns + j]
-                    seen[one] = 1
-                if two > 0:
-                    adjoints[two] += ct * values[a + i * inner + k]
-                    seen[two] = 1
+                place = i * a_row + k * a_step
+                if a_kind != _NOWHERE:
+                    row, total = b[b_at + k * b_row : b_at + k * b_row + columns], 0.0
+                    for j in range(columns):
+                        total += row[j] * ct[j]
+                    a_cts[a_to + place] += total
+                if b_kind != _NOWHERE:
+                    more, factor = b_cts[b_to + k * b_row : b_to + k * b_row + columns], a[a_at + place]
+                    for j in range(columns):
+                        more[j] += factor * ct[j]
+            continue
+        for j in range(columns):
+            if a_kind != _NOWHERE:
+                for k in range(inner):
+                    a_cts[a_to + i * a_row + k * a_step] += ct[j] * b[b_at + k * b_row + j * b_step]
+            if b_kind != _NOWHERE:
+                for k in range(inner):
+                    b_cts[b_to + k * b_row + j * b_step] += ct[j] * a[a_at + i * a_row + k * a_step]
+    if a_kind == _LISTED:
+        give(operands, a_first, True, a_cts, adjoints, seen)
+    elif a_kind == _CONSECUTIVE:
+        seen[a_first : a_first + rows * inner] = 1
+    if b_kind == _LISTED:
+        give(operands, b_first, True, b_cts, adjoints, seen)
+    elif b_kind == _CONSECUTIVE:
+        seen[b_first : b_first + inner * columns] = 1
 
 
 @jit
