@@ -234,10 +234,20 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
     lines = [*kernel.start(), "clear_flags()", "for i in range(n):", loop, "status[n] = float_flags() != 0"]
     head = f"def kernel({', '.join(name for name, _ in parameters)}):"
     text = HEAD + program.text() + "\n"
-    text += "\n".join(flat(["@jit", head, [*lines, kernel.end()]])).replace("@extra@", program.extra()) + "\n\n"
+    text += (
+        "\n".join(flat(["@jit", head, [*unowned(parameters), *lines, kernel.end()]])).replace(
+            "@extra@", program.extra()
+        )
+        + "\n\n"
+    )
     text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in parameters)})\n"
     steps = tuple(kernel.loader.steps)
     return Module(program, root, text, root.result, kernel.kept, kernel.changes, steps, tuple(varying))
+
+
+def unowned(parameters: Sequence[tuple[str, str]]) -> Lines:
+    """The lines by which a kernel does not count the uses of the arrays that it is given."""
+    return [f"{name} = unowned({name})" for name, kind in parameters if kind.startswith("types.Array")]
 
 
 def new_program() -> SourceProgram:

@@ -291,3 +291,36 @@ def rows_that_are_joined(xs):
     a, b = (xs * k for k in (2.0, 3.0))
     kept = sorted(xs, key=lambda x: -x)
     return (low * high).sum() + sum([a, b, xs]).sum() + kept[0] * kept[1] + np.array(kept)[-1]
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=(rng.integers(2, 5), 4)), rng.normal(size=(4, 4))))
+def products_with_arguments(x, w):
+    total = np.sum(np.tanh(x @ w.T)) + np.sum(np.tanh(x.T @ w[: len(x)])) + np.sum(x[:, :0] @ w[:0])
+    total += np.sum(x[:, 1:3] @ w[1:3, ::-1]) * np.sum(np.tanh(x[:, ::2] @ w[:2, 1:]))
+    return total + np.sum(x[:, :1] @ w[:1]) * np.sum(x[:1] @ x[:1].T) + w[1] @ x[1]
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=(rng.integers(2, 5), 4)), rng.normal(size=(4, 4)) * 0.5))
+def products_with_results(x, w):
+    states = []
+    h = x[0]
+    for row in x:
+        h = np.tanh(row @ w + h @ w)
+        states.append(h)
+    keys = np.stack(states)
+    read = np.tanh(keys @ h) @ keys * 0.1
+    both = np.concatenate([w, keys * 0.5])
+    own = np.tanh(x @ w)
+    total = np.sum(np.tanh(read @ keys.T)) + np.sum(np.tanh(both.T @ (both @ x[0] * 0.1))) + np.sum(own @ own.T)
+    return total + np.sum((own.T @ x) @ own.T) + h @ h
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=(3, 4)), rng.normal(size=(4, 4))))
+def products_with_what_is_overwritten(x, w):
+    a = np.zeros(w.shape)
+    a[0] = x[0]
+    before = a @ w
+    a[0] = x[1] * w[0]
+    a[1, 1] = w[2, 1]
+    a += w
+    return np.sum(before * before) + np.sum(np.tanh(w @ a)) + np.sum(a @ x[0])

@@ -115,7 +115,7 @@ _INTRINSICS: dict[str, Any] = {
     "_call_1": lambda address, data, x, y, count, *steps: _loop(address, data, [x, y], count, list(steps)),
     "_call_2": lambda address, data, x, y, z, count, *steps: _loop(address, data, [x, y, z], count, list(steps)),
     "tuple_setitem": lambda items, place, value: (*items[:place], value, *items[place + 1 :]), "address": id,
-    "extent": _extent, "_stepped": _stepped,
+    "unowned": lambda x: x, "extent": _extent, "_stepped": _stepped,
 }  # fmt: skip
 _NUMBERS: dict[str, Any] = {
     "int64": _signed, "uint64": lambda value: int(value) % _WORD, "float64": np.float64, "boolean": bool,

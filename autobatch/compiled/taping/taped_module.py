@@ -8,7 +8,7 @@ its result go in and the tape is walked back. The tape is then used again, so it
 import dataclasses
 from collections.abc import Sequence
 
-from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array
+from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array, unowned
 from autobatch.compiled.taping.tape_writer import SEED, Shadows
 from autobatch.compiled.translation.exact_types import INT, LookedUp, within
 from autobatch.compiled.translation.source_program import Instance, Lines, flat
@@ -98,7 +98,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     parameters += more
     tape = "tape = parents, partials, state, values, operands, leaves"
     head = f"def kernel({', '.join(name for name, _ in parameters)}):"
-    written = flat(["@jit", head, [tape, *shadows.kernel.body()]])
+    written = flat(["@jit", head, [*unowned(parameters), tape, *shadows.kernel.body()]])
     text = HEAD + "from autobatch.kernels.compiled_code.gradient_tape import *\n\n" + program.makers() + shadows.text()
     text += "\n".join(written).replace("@extra@", program.extra()) + "\n\n"
     text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in parameters)})\n"

@@ -189,6 +189,18 @@ def address(typing_context, container):
     return types.int64(container), generate
 
 
+@intrinsic
+def unowned(typing_context, x):
+    """An array that the caller keeps alive, without the count of its users, each step of which is an atomic one."""
+
+    def generate(context, builder, signature, args):
+        out = context.make_array(x)(context, builder, args[0])
+        out.meminfo = out.meminfo.type(None)
+        return out._getvalue()
+
+    return x(x), generate
+
+
 @jit
 def extent(x):
     """The addresses of the first and the last byte of a nonempty array."""

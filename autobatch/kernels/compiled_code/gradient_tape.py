@@ -83,7 +83,7 @@ def push_array_op(tape, operation, count, numbers, places):
 
     Returns (first place, index in `values`, index in `operands`); the indices are -1 if it is outside the window.
     """
-    parents, _, state, values, operands, _ = tape
+    state, values, operands = tape[2], tape[3], tape[4]
     first, at, used = state[0], state[4], state[5]
     state[0] += count
     places += 3
@@ -96,8 +96,8 @@ def push_array_op(tape, operation, count, numbers, places):
         state[7] = first  # the window is full
         return first, np.int64(-1), np.int64(-1)
     node = last - state[6]
-    parents[node, 0] = used
-    parents[node, 1] = _ARRAY_OP
+    tape[0][node, 0] = used
+    tape[0][node, 1] = _ARRAY_OP
     operands[used], operands[used + 1], operands[used + 2] = operation, count, first
     state[4], state[5] = at + numbers, used + places
     return first, at, used + 3
@@ -106,10 +106,12 @@ def push_array_op(tape, operation, count, numbers, places):
 @jit
 def list_length(places):
     """The number of places to store as a list: 0 if they are consecutive, or only one."""
-    in_a_row = places.size == 0 or places[0] > 0
-    for k in range(1, places.size):
-        in_a_row &= places[k] == places[0] + k
-    return 0 if in_a_row or places.size == 1 else places.size
+    if places.size < 2:
+        return 0
+    strays = np.int64(places[0] <= 0)
+    for k in range(places.size):
+        strays |= places[k] ^ (places[0] + k)
+    return places.size if strays else 0
 
 
 @jit
@@ -324,20 +326,19 @@ _NOWHERE, _GIVEN, _CONSECUTIVE, _LISTED = 0, 1, 2, 3  # where the places of a fa
 
 
 @jit
-def places_of_factor(tape, places):
-    """Where the places of a matrix are, and whether they are by column. An argument's are at known distances."""
-    state = tape[2]
+def places_of_factor(state, places, by_column):
+    """Where the places of a matrix are, if results are stored by row or by column. An argument's are at known steps."""
     if state[8] <= places.ctypes.data < state[9]:
-        return _GIVEN, False
+        return _GIVEN
     rows, columns = places.shape
-    by_column = places.strides[0] < places.strides[1]
     row, column = (1, rows) if by_column else (columns, 1)
-    first, carries, in_a_row = places[0, 0], False, places[0, 0] > 0
+    first = places[0, 0]
+    carries, strays = np.int64(0), np.int64(first <= 0)
     for i in range(rows):
         for j in range(columns):
-            carries |= places[i, j] != 0
-            in_a_row &= places[i, j] == first + i * row + j * column
-    return (_CONSECUTIVE if in_a_row else _LISTED) if carries else _NOWHERE, by_column
+            carries |= places[i, j]
+            strays |= places[i, j] ^ (first + i * row + j * column)
+    return (_LISTED if strays else _CONSECUTIVE) if carries else _NOWHERE
 
 
 @jit
@@ -348,7 +349,7 @@ def write_factor(tape, at, kind, by_column, x, places, used, numbers):
     Args:
         used: where a list of places goes; numbers: where the numbers go, -1 if nobody reads them.
     """
-    _, _, _, values, operands, _ = tape
+    values, operands = tape[3], tape[4]
     rows, columns = x.shape
     first, row, column = places[0, 0], 1 if by_column else columns, rows if by_column else 1
     if kind == _GIVEN:
@@ -370,79 +371,119 @@ def write_factor(tape, at, kind, by_column, x, places, used, numbers):
 def taped_product_22(tape, a, a_places, b, b_places):
     """The places of the elements of a matrix product; zeros (constants) if no operand carries a gradient."""
     rows, inner, columns = a.shape[0], a.shape[1], b.shape[1]
-    out = np.zeros((rows, columns), np.int64)
-    if out.size == 0 or inner == 0:
-        return out
-    a_kind, a_by_column = places_of_factor(tape, a_places)
-    b_kind, b_by_column = places_of_factor(tape, b_places)
+    count = rows * columns
+    if count == 0 or inner == 0:
+        return np.zeros((rows, columns), np.int64)
+    by_column = b_places.strides[0] < b_places.strides[1]  # as in `keys.T`
+    a_kind, b_kind = places_of_factor(tape[2], a_places, False), places_of_factor(tape[2], b_places, by_column)
     if a_kind == _NOWHERE and b_kind == _NOWHERE:
-        return out
+        return np.zeros((rows, columns), np.int64)
     a_numbers = 0 if a_kind == _GIVEN or b_kind == _NOWHERE else a.size
     b_numbers = 0 if b_kind == _GIVEN or a_kind == _NOWHERE else b.size
     a_list, b_list = a.size if a_kind == _LISTED else 0, b.size if b_kind == _LISTED else 0
-    first, at, used = push_array_op(tape, _PRODUCT, out.size, a_numbers + b_numbers, 15 + a_list + b_list)
-    for k in range(out.size):
-        out.flat[k] = first + k
+    first, at, used = push_array_op(tape, _PRODUCT, count, a_numbers + b_numbers, 15 + a_list + b_list)
+    out = np.empty(count, np.int64)
+    for k in range(count):
+        out[k] = first + k
     if used < 0:
-        return out
+        return out.reshape(rows, columns)
     operands = tape[4]
     operands[used], operands[used + 1], operands[used + 2] = rows, inner, columns
     lists = used + 15
-    write_factor(tape, used + 3, a_kind, a_by_column, a, a_places, lists, at if a_numbers else -1)
+    write_factor(tape, used + 3, a_kind, False, a, a_places, lists, at if a_numbers else -1)
     at, lists = at + a_numbers, lists + a_list
-    write_factor(tape, used + 9, b_kind, b_by_column, b, b_places, lists, at if b_numbers else -1)
+    write_factor(tape, used + 9, b_kind, by_column, b, b_places, lists, at if b_numbers else -1)
+    return out.reshape(rows, columns)
+
+
+@jit
+def numbers_of(source, at, shape, steps):
+    """The numbers of a matrix that lies in `source` from `at` on, as a contiguous matrix; not copied if it is one."""
+    rows, columns = shape
+    if is_contiguous(shape, steps):
+        return source[at : at + rows * columns].reshape(shape)
+    out = np.empty(shape)
+    for i in range(rows):
+        for j in range(columns):
+            out[i, j] = source[at + i * steps[0] + j * steps[1]]
     return out
 
 
 @jit
-def factor_at(operands, at):
-    """The first five words of a factor."""
-    return operands[at], operands[at + 1], operands[at + 2], operands[at + 3], operands[at + 4]
+def is_contiguous(shape, steps):
+    """True if the rows of a matrix with these steps lie one after the other."""
+    return (steps[1] == 1 or shape[1] == 1) and (steps[0] == shape[1] or shape[0] == 1)
+
+
+@jit
+def give_factor(operands, factor, shape, steps, cts, adjoints, seen):
+    """Add the cotangents of a factor of a product, unless `cts` is where they belong already."""
+    kind, first = operands[factor], operands[factor + 1]
+    if kind == _LISTED:
+        give(operands, first, True, cts.ravel(), adjoints, seen)
+    elif kind == _CONSECUTIVE:
+        seen[first : first + cts.size] = 1
+    elif kind == _GIVEN and not is_contiguous(shape, steps):
+        for i in range(shape[0]):
+            for j in range(shape[1]):
+                adjoints[first + i * steps[0] + j * steps[1]] += cts[i, j]
 
 
 @jit(reorders=True)
 def walk_product(tape, at, adjoints, seen):
-    """Propagate the cotangents of a matrix product's elements to the elements of its operands."""
-    _, _, _, values, operands, leaves = tape
+    """Propagate the cotangents of a matrix product's elements to the elements of its operands.
+
+    The matrices are read by rows, the second one by its columns if these are what lies in a row.
+    """
+    values, operands, leaves = tape[3], tape[4], tape[5]
     rows, inner, columns = operands[at + 3], operands[at + 4], operands[at + 5]
     cts = took(adjoints, seen, operands[at + 2], operands[at + 1])
     if cts.size == 0:
         return
-    a_kind, a_first, a_row, a_step, a_at = factor_at(operands, at + 6)
-    b_kind, b_first, b_row, b_step, b_at = factor_at(operands, at + 12)
-    a, b = leaves if operands[at + 11] else values, leaves if operands[at + 17] else values
-    a_cts, a_to = (np.zeros(rows * inner), 0) if a_kind == _LISTED else (adjoints, a_first)
-    b_cts, b_to = (np.zeros(inner * columns), 0) if b_kind == _LISTED else (adjoints, b_first)
+    one, two = at + 6, at + 12
+    to_a, to_b = operands[one] != _NOWHERE, operands[two] != _NOWHERE
+    by_column = columns == 1 or operands[two + 2] < operands[two + 3]
+    a_shape, a_steps = (rows, inner), (operands[one + 2], operands[one + 3])
+    b_shape, b_steps = (inner, columns), (operands[two + 2], operands[two + 3])
+    if by_column:
+        b_shape, b_steps = (columns, inner), (operands[two + 3], operands[two + 2])
+    none = np.zeros((1, 1))
+    a, a_cts, b, b_cts = none, none, none, none
+    if to_a:
+        b = numbers_of(leaves if operands[two + 5] else values, operands[two + 4], b_shape, b_steps)
+        if operands[one] != _LISTED and is_contiguous(a_shape, a_steps):
+            a_cts = numbers_of(adjoints, operands[one + 1], a_shape, a_steps)
+        else:
+            a_cts = np.zeros(a_shape)
+    if to_b:
+        a = numbers_of(leaves if operands[one + 5] else values, operands[one + 4], a_shape, a_steps)
+        if operands[two] != _LISTED and is_contiguous(b_shape, b_steps):
+            b_cts = numbers_of(adjoints, operands[two + 1], b_shape, b_steps)
+        else:
+            b_cts = np.zeros(b_shape)
     for i in range(rows):
         ct = cts[i * columns : (i + 1) * columns]
-        if b_step == 1 and columns > 1:
-            for k in range(inner):
-                place = i * a_row + k * a_step
-                if a_kind != _NOWHERE:
-                    row, total = b[b_at + k * b_row : b_at + k * b_row + columns], 0.0
-                    for j in range(columns):
-                        total += row[j] * ct[j]
-                    a_cts[a_to + place] += total
-                if b_kind != _NOWHERE:
-                    more, factor = b_cts[b_to + k * b_row : b_to + k * b_row + columns], a[a_at + place]
-                    for j in range(columns):
-                        more[j] += factor * ct[j]
+        if by_column:
+            for j in range(columns):
+                for k in range(inner if to_a else 0):
+                    a_cts[i, k] += ct[j] * b[j, k]
+                for k in range(inner if to_b else 0):
+                    b_cts[j, k] += ct[j] * a[i, k]
             continue
-        for j in range(columns):
-            if a_kind != _NOWHERE:
-                for k in range(inner):
-                    a_cts[a_to + i * a_row + k * a_step] += ct[j] * b[b_at + k * b_row + j * b_step]
-            if b_kind != _NOWHERE:
-                for k in range(inner):
-                    b_cts[b_to + k * b_row + j * b_step] += ct[j] * a[a_at + i * a_row + k * a_step]
-    if a_kind == _LISTED:
-        give(operands, a_first, True, a_cts, adjoints, seen)
-    elif a_kind == _CONSECUTIVE:
-        seen[a_first : a_first + rows * inner] = 1
-    if b_kind == _LISTED:
-        give(operands, b_first, True, b_cts, adjoints, seen)
-    elif b_kind == _CONSECUTIVE:
-        seen[b_first : b_first + inner * columns] = 1
+        for k in range(inner):
+            if to_a:
+                total = 0.0
+                for j in range(columns):
+                    total += ct[j] * b[k, j]
+                a_cts[i, k] += total
+            if to_b:
+                factor = a[i, k]
+                for j in range(columns):
+                    b_cts[k, j] += factor * ct[j]
+    if to_a:
+        give_factor(operands, one, a_shape, a_steps, a_cts, adjoints, seen)
+    if to_b:
+        give_factor(operands, two, b_shape, b_steps, b_cts, adjoints, seen)
 
 
 @jit
