@@ -438,8 +438,8 @@ def same(a: Any, b: Any, approximate: bool) -> bool:
     if isinstance(a, np.ndarray):
         if a.dtype != b.dtype or a.shape != b.shape:
             return False
-        close = approximate and a.dtype.kind == "f"
-        return is_close(a, b) if close else np.array_equal(a, b, equal_nan=a.dtype.kind == "f")
+        is_float = a.dtype.kind == "f"
+        return is_close(a, b) if approximate and is_float else np.array_equal(a, b, equal_nan=is_float)
     if isinstance(a, np.random.Generator):
         return words_of(a) == words_of(b)
     if isinstance(a, list | tuple):

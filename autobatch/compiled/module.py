@@ -142,6 +142,13 @@ class KernelLoop:
             lines += [assigned(f"out{leaf}", code("np.empty", "max(n, 16)", f"np.{name}")), f"used{leaf} = 0"]
         return [*lines, *self.before]
 
+    def text(self, program: SourceProgram, parameters: Sequence[tuple[str, str]], body: Lines) -> str:
+        """The text of the kernel, which does not count the uses of the arrays that it is given, and its signature."""
+        given = [f"{name} = unowned({name})" for name, kind in parameters if kind.startswith("types.Array")]
+        head = f"def kernel({', '.join(name for name, _ in parameters)}):"
+        written = "\n".join(flat(["@jit", head, [*given, *body]])).replace("@extra@", program.extra())
+        return f"{written}\n\nSIGNATURE = {self.returns()}({', '.join(kind for _, kind in parameters)})\n"
+
     def end(self) -> str:
         """The return statement."""
         outs = "".join(f"out{leaf}[:used{leaf}], " for leaf in range(len(self.writer.dtypes)))
@@ -232,22 +239,9 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
     ]
     parameters = [*FIRST_PARAMETERS, *kernel.parameters(program)]
     lines = [*kernel.start(), "clear_flags()", "for i in range(n):", loop, "status[n] = float_flags() != 0"]
-    head = f"def kernel({', '.join(name for name, _ in parameters)}):"
-    text = HEAD + program.text() + "\n"
-    text += (
-        "\n".join(flat(["@jit", head, [*unowned(parameters), *lines, kernel.end()]])).replace(
-            "@extra@", program.extra()
-        )
-        + "\n\n"
-    )
-    text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in parameters)})\n"
+    text = HEAD + program.text() + "\n" + kernel.text(program, parameters, [*lines, kernel.end()])
     steps = tuple(kernel.loader.steps)
     return Module(program, root, text, root.result, kernel.kept, kernel.changes, steps, tuple(varying))
-
-
-def unowned(parameters: Sequence[tuple[str, str]]) -> Lines:
-    """The lines by which a kernel does not count the uses of the arrays that it is given."""
-    return [f"{name} = unowned({name})" for name, kind in parameters if kind.startswith("types.Array")]
 
 
 def new_program() -> SourceProgram:

@@ -8,10 +8,10 @@ its result go in and the tape is walked back. The tape is then used again, so it
 import dataclasses
 from collections.abc import Sequence
 
-from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array, unowned
+from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array
 from autobatch.compiled.taping.tape_writer import SEED, Shadows
 from autobatch.compiled.translation.exact_types import INT, LookedUp, within
-from autobatch.compiled.translation.source_program import Instance, Lines, flat
+from autobatch.compiled.translation.source_program import Instance, Lines
 from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.errors import Unsupported
 
@@ -92,16 +92,12 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
         "for j in range(each_shared.shape[1]):",
         ["each_shared[i, j] = adjoints[j + 1]", "adjoints[j + 1] = 0.0"],
     ]
-    more = [*TAPE, *((f"{name}_p", numba_array("int64")) for name in names)]
+    parameters += [*TAPE, *((f"{name}_p", numba_array("int64")) for name in names)]
     for k in seeded:
-        more += [(f"cotangents{k}", numba_array("float64")), (f"starts{k}", numba_array("int64"))]
-    parameters += more
+        parameters += [(f"cotangents{k}", numba_array("float64")), (f"starts{k}", numba_array("int64"))]
     tape = "tape = parents, partials, state, values, operands, leaves"
-    head = f"def kernel({', '.join(name for name, _ in parameters)}):"
-    written = flat(["@jit", head, [*unowned(parameters), tape, *shadows.kernel.body()]])
     text = HEAD + "from autobatch.kernels.compiled_code.gradient_tape import *\n\n" + program.makers() + shadows.text()
-    text += "\n".join(written).replace("@extra@", program.extra()) + "\n\n"
-    text += f"SIGNATURE = {kernel.returns()}({', '.join(kind for _, kind in parameters)})\n"
+    text += kernel.text(program, parameters, [tape, *shadows.kernel.body()])
     return TapedModule(text, (*leaves[0], *leaves[1]), len(leaves[0]), seeded, tuple(kernel.writer.dtypes))
 
 

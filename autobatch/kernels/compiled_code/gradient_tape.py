@@ -217,11 +217,10 @@ def walk_elements(values, operands, at, adjoints, seen):
         start, step, partial, wide = operands[side], operands[side + 1], operands[side + 2], operands[side + 3]
         if (start == 0 and step == 0) or cts.size == 0:
             continue
-        more = np.full(count, values[partial])
-        if wide:
-            more[:] = values[partial : partial + count]
+        more = np.zeros(count)
         for k in range(count):
-            more[k] = cts[k] * more[k] if cts[k] != 0.0 or not is_root else 0.0
+            if cts[k] != 0.0 or not is_root:
+                more[k] = cts[k] * values[partial + k * wide]
         if step == 0:
             adjoints[start] += more.sum()
             seen[start] = 1
@@ -322,168 +321,123 @@ def taped_where(tape, condition, x, y):
     return out
 
 
-_NOWHERE, _GIVEN, _CONSECUTIVE, _LISTED = 0, 1, 2, 3  # where the places of a factor of a product are
+_NOWHERE, _GIVEN, _IN_A_ROW, _LISTED = range(4)  # where the places of a factor of a product are
 
 
 @jit
-def places_of_factor(state, places, by_column):
-    """Where the places of a matrix are, if results are stored by row or by column. An argument's are at known steps."""
-    if state[8] <= places.ctypes.data < state[9]:
-        return _GIVEN
+def where_places_are(state, places, by_column):
+    """Where the places of a factor are, if those of a row, or of a column, follow each other."""
     rows, columns = places.shape
-    row, column = (1, rows) if by_column else (columns, 1)
-    first = places[0, 0]
+    row, column, first = 1 if by_column else columns, rows if by_column else 1, places[0, 0]
+    if state[8] <= places.ctypes.data < state[9]:
+        steps = (row * places.itemsize, column * places.itemsize)
+        if (rows == 1 or places.strides[0] == steps[0]) and (columns == 1 or places.strides[1] == steps[1]):
+            return _GIVEN
     carries, strays = np.int64(0), np.int64(first <= 0)
     for i in range(rows):
         for j in range(columns):
             carries |= places[i, j]
             strays |= places[i, j] ^ (first + i * row + j * column)
-    return (_LISTED if strays else _CONSECUTIVE) if carries else _NOWHERE
+    return (_LISTED if strays else _IN_A_ROW) if carries else _NOWHERE
 
 
 @jit
-def write_factor(tape, at, kind, by_column, x, places, used, numbers):
-    """Write a matrix of a product, six words: what its places are, the first, and the steps to the next row and column,
-    of places or in their list; the index of the first number, and whether the numbers are those of arguments.
+def write_factor(tape, at, where, by_column, x, places, used, numbers):
+    """Write a factor, three words: where its places are, the first one, and its first number, in `leaves` or `values`.
 
     Args:
-        used: where a list of places goes; numbers: where the numbers go, -1 if nobody reads them.
+        used: where in `operands` a list of places goes; numbers: where in `values` x goes, -1 if nobody reads it.
     """
-    values, operands = tape[3], tape[4]
+    operands = tape[4]
     rows, columns = x.shape
-    first, row, column = places[0, 0], 1 if by_column else columns, rows if by_column else 1
-    if kind == _GIVEN:
-        row, column, numbers = places.strides[0] // 8, places.strides[1] // 8, first
-    elif kind == _LISTED:
-        first = used
-        for i in range(rows):
-            for j in range(columns):
-                operands[used + i * row + j * column] = places[i, j]
-    if kind != _GIVEN and numbers >= 0:
-        for i in range(rows):
-            for j in range(columns):
-                values[numbers + i * row + j * column] = x[i, j]
-    operands[at], operands[at + 1], operands[at + 2] = kind, first, row
-    operands[at + 3], operands[at + 4], operands[at + 5] = column, numbers, kind == _GIVEN
+    row, column = 1 if by_column else columns, rows if by_column else 1
+    operands[at], operands[at + 1] = where, used if where == _LISTED else places[0, 0]
+    operands[at + 2] = places[0, 0] if where == _GIVEN else numbers
+    for i in range(rows if where != _GIVEN else 0):
+        for j in range(columns):
+            k = i * row + j * column
+            if where == _LISTED:
+                operands[used + k] = places[i, j]
+            if numbers >= 0:
+                tape[3][numbers + k] = x[i, j]
 
 
 @jit
 def taped_product_22(tape, a, a_places, b, b_places):
     """The places of the elements of a matrix product; zeros (constants) if no operand carries a gradient."""
     rows, inner, columns = a.shape[0], a.shape[1], b.shape[1]
-    count = rows * columns
-    if count == 0 or inner == 0:
-        return np.zeros((rows, columns), np.int64)
-    by_column = b_places.strides[0] < b_places.strides[1]  # as in `keys.T`
-    a_kind, b_kind = places_of_factor(tape[2], a_places, False), places_of_factor(tape[2], b_places, by_column)
-    if a_kind == _NOWHERE and b_kind == _NOWHERE:
-        return np.zeros((rows, columns), np.int64)
-    a_numbers = 0 if a_kind == _GIVEN or b_kind == _NOWHERE else a.size
-    b_numbers = 0 if b_kind == _GIVEN or a_kind == _NOWHERE else b.size
-    a_list, b_list = a.size if a_kind == _LISTED else 0, b.size if b_kind == _LISTED else 0
-    first, at, used = push_array_op(tape, _PRODUCT, count, a_numbers + b_numbers, 15 + a_list + b_list)
-    out = np.empty(count, np.int64)
-    for k in range(count):
-        out[k] = first + k
-    if used < 0:
+    out = np.zeros(rows * columns, np.int64)
+    if out.size == 0 or inner == 0:
         return out.reshape(rows, columns)
-    operands = tape[4]
-    operands[used], operands[used + 1], operands[used + 2] = rows, inner, columns
-    lists = used + 15
-    write_factor(tape, used + 3, a_kind, False, a, a_places, lists, at if a_numbers else -1)
-    at, lists = at + a_numbers, lists + a_list
-    write_factor(tape, used + 9, b_kind, by_column, b, b_places, lists, at if b_numbers else -1)
+    by_column = columns == 1 or b_places.strides[0] < b_places.strides[1]  # as in `keys.T`
+    of_a, of_b = where_places_are(tape[2], a_places, False), where_places_are(tape[2], b_places, by_column)
+    if of_a != _NOWHERE or of_b != _NOWHERE:
+        a_numbers = 0 if of_a == _GIVEN or of_b == _NOWHERE else a.size
+        b_numbers = 0 if of_b == _GIVEN or of_a == _NOWHERE else b.size
+        a_list, b_list = a.size if of_a == _LISTED else 0, b.size if of_b == _LISTED else 0
+        first, at, used = push_array_op(tape, _PRODUCT, out.size, a_numbers + b_numbers, 10 + a_list + b_list)
+        for k in range(out.size):
+            out[k] = first + k
+        if used >= 0:
+            operands, lists = tape[4], used + 10
+            operands[used], operands[used + 1], operands[used + 2], operands[used + 3] = rows, inner, columns, by_column
+            write_factor(tape, used + 4, of_a, False, a, a_places, lists, at if a_numbers else -1)
+            b_at = at + a_numbers if b_numbers else -1
+            write_factor(tape, used + 7, of_b, by_column, b, b_places, lists + a_list, b_at)
     return out.reshape(rows, columns)
 
 
 @jit
-def numbers_of(source, at, shape, steps):
-    """The numbers of a matrix that lies in `source` from `at` on, as a contiguous matrix; not copied if it is one."""
-    rows, columns = shape
-    if is_contiguous(shape, steps):
-        return source[at : at + rows * columns].reshape(shape)
-    out = np.empty(shape)
-    for i in range(rows):
-        for j in range(columns):
-            out[i, j] = source[at + i * steps[0] + j * steps[1]]
-    return out
+def numbers_of(tape, at, shape):
+    """The numbers of a factor, anything if nobody reads them."""
+    source, first = tape[5] if tape[4][at] == _GIVEN else tape[3], tape[4][at + 2]
+    return source[first : first + shape[0] * shape[1]].reshape(shape) if first >= 0 else np.empty(shape)
 
 
 @jit
-def is_contiguous(shape, steps):
-    """True if the rows of a matrix with these steps lie one after the other."""
-    return (steps[1] == 1 or shape[1] == 1) and (steps[0] == shape[1] or shape[0] == 1)
-
-
-@jit
-def give_factor(operands, factor, shape, steps, cts, adjoints, seen):
-    """Add the cotangents of a factor of a product, unless `cts` is where they belong already."""
-    kind, first = operands[factor], operands[factor + 1]
-    if kind == _LISTED:
-        give(operands, first, True, cts.ravel(), adjoints, seen)
-    elif kind == _CONSECUTIVE:
-        seen[first : first + cts.size] = 1
-    elif kind == _GIVEN and not is_contiguous(shape, steps):
-        for i in range(shape[0]):
-            for j in range(shape[1]):
-                adjoints[first + i * steps[0] + j * steps[1]] += cts[i, j]
+def cotangents_of(operands, at, shape, adjoints, seen):
+    """Where the cotangents of a factor are added up: in place, unless its places are listed."""
+    where, first, count = operands[at], operands[at + 1], shape[0] * shape[1]
+    if where == _IN_A_ROW:
+        seen[first : first + count] = 1
+    if where in (_GIVEN, _IN_A_ROW):
+        return adjoints[first : first + count].reshape(shape)
+    return np.zeros(shape if where == _LISTED else (0, 0))
 
 
 @jit(reorders=True)
 def walk_product(tape, at, adjoints, seen):
-    """Propagate the cotangents of a matrix product's elements to the elements of its operands.
-
-    The matrices are read by rows, the second one by its columns if these are what lies in a row.
-    """
-    values, operands, leaves = tape[3], tape[4], tape[5]
-    rows, inner, columns = operands[at + 3], operands[at + 4], operands[at + 5]
+    """Propagate the cotangents of a matrix product's elements to the elements of its operands."""
+    operands = tape[4]
+    rows, inner, columns, by_column = operands[at + 3], operands[at + 4], operands[at + 5], operands[at + 6]
     cts = took(adjoints, seen, operands[at + 2], operands[at + 1])
     if cts.size == 0:
         return
-    one, two = at + 6, at + 12
+    one, two = at + 7, at + 10
     to_a, to_b = operands[one] != _NOWHERE, operands[two] != _NOWHERE
-    by_column = columns == 1 or operands[two + 2] < operands[two + 3]
-    a_shape, a_steps = (rows, inner), (operands[one + 2], operands[one + 3])
-    b_shape, b_steps = (inner, columns), (operands[two + 2], operands[two + 3])
-    if by_column:
-        b_shape, b_steps = (columns, inner), (operands[two + 3], operands[two + 2])
-    none = np.zeros((1, 1))
-    a, a_cts, b, b_cts = none, none, none, none
-    if to_a:
-        b = numbers_of(leaves if operands[two + 5] else values, operands[two + 4], b_shape, b_steps)
-        if operands[one] != _LISTED and is_contiguous(a_shape, a_steps):
-            a_cts = numbers_of(adjoints, operands[one + 1], a_shape, a_steps)
-        else:
-            a_cts = np.zeros(a_shape)
-    if to_b:
-        a = numbers_of(leaves if operands[one + 5] else values, operands[one + 4], a_shape, a_steps)
-        if operands[two] != _LISTED and is_contiguous(b_shape, b_steps):
-            b_cts = numbers_of(adjoints, operands[two + 1], b_shape, b_steps)
-        else:
-            b_cts = np.zeros(b_shape)
+    a_shape, b_shape = (rows, inner), (columns, inner) if by_column else (inner, columns)
+    a, b = numbers_of(tape, one, a_shape), numbers_of(tape, two, b_shape)
+    a_cts = cotangents_of(operands, one, a_shape, adjoints, seen)
+    b_cts = cotangents_of(operands, two, b_shape, adjoints, seen)
     for i in range(rows):
         ct = cts[i * columns : (i + 1) * columns]
-        if by_column:
-            for j in range(columns):
-                for k in range(inner if to_a else 0):
-                    a_cts[i, k] += ct[j] * b[j, k]
-                for k in range(inner if to_b else 0):
-                    b_cts[j, k] += ct[j] * a[i, k]
-            continue
-        for k in range(inner):
+        for j in range(columns if by_column else 0):
+            for k in range(inner if to_a else 0):
+                a_cts[i, k] += ct[j] * b[j, k]
+            for k in range(inner if to_b else 0):
+                b_cts[j, k] += ct[j] * a[i, k]
+        for k in range(0 if by_column else inner):
             if to_a:
                 total = 0.0
                 for j in range(columns):
                     total += ct[j] * b[k, j]
                 a_cts[i, k] += total
-            if to_b:
-                factor = a[i, k]
-                for j in range(columns):
-                    b_cts[k, j] += factor * ct[j]
-    if to_a:
-        give_factor(operands, one, a_shape, a_steps, a_cts, adjoints, seen)
-    if to_b:
-        give_factor(operands, two, b_shape, b_steps, b_cts, adjoints, seen)
+            for j in range(columns if to_b else 0):
+                b_cts[k, j] += ct[j] * a[i, k]
+    if operands[one] == _LISTED:
+        give(operands, operands[one + 1], True, a_cts.ravel(), adjoints, seen)
+    if operands[two] == _LISTED:
+        give(operands, operands[two + 1], True, b_cts.ravel(), adjoints, seen)
 
 
 @jit
