@@ -96,9 +96,9 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     for k in seeded:
         parameters += [(f"cotangents{k}", numba_array("float64")), (f"starts{k}", numba_array("int64"))]
     tape = "tape = parents, partials, state, values, operands, leaves"
+    written = kernel.text(program, parameters, [tape, *shadows.kernel.body()])  # first: it finds containers to make
     text = HEAD + "from autobatch.kernels.compiled_code.gradient_tape import *\n\n" + program.makers() + shadows.text()
-    text += kernel.text(program, parameters, [tape, *shadows.kernel.body()])
-    return TapedModule(text, (*leaves[0], *leaves[1]), len(leaves[0]), seeded, tuple(kernel.writer.dtypes))
+    return TapedModule(text + written, (*leaves[0], *leaves[1]), len(leaves[0]), seeded, tuple(kernel.writer.dtypes))
 
 
 def _leaves(module: Module, differentiated: Sequence[bool]) -> tuple[list[int], list[int]]:
