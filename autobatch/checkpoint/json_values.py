@@ -66,7 +66,8 @@ def from_literal(node: dict[str, Any]) -> Any:
     Raises:
         CheckpointError: the name of something that is not imported or does not exist.
     """
-    first, said = next(iter(node.items()), ("", ""))
+    said: Any
+    first, said = next(iter(node.items()), ("", None))
     if first == "enum":
         return object_named(said)[node["member"]]
     if first not in _READ:

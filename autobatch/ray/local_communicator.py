@@ -4,6 +4,7 @@ Workers are threads of which one runs at a time, so a run repeats from its seed:
 which message arrives next, which is lost and which arrives twice.
 """
 
+import asyncio
 import contextvars
 import dataclasses
 import random
@@ -15,10 +16,6 @@ from autobatch.errors import OptionError
 from autobatch.ray.communicator import Communicator
 from autobatch.ray.messages import Reply, ShardRequest
 from autobatch.ray.shard import Shard
-
-
-class _StoppedError(BaseException):
-    """Raised in a worker to end it, because another worker failed."""
 
 
 class _LocalMember(Communicator):
@@ -133,7 +130,7 @@ class LocalCommunicator:
                 each.thread.join()
             self._stopping = False
         for each in threads:
-            if each.error is not None and not isinstance(each.error, _StoppedError):
+            if each.error is not None and not isinstance(each.error, asyncio.CancelledError):
                 raise each.error
         return [each.result for each in threads]
 
@@ -144,7 +141,7 @@ class LocalCommunicator:
                 own.result = work(own.member)
         except BaseException as error:
             own.error = error
-            if not isinstance(error, _StoppedError):
+            if not isinstance(error, asyncio.CancelledError):
                 self._stopping = True
         finally:
             own.ended = True
@@ -153,11 +150,11 @@ class LocalCommunicator:
     def suspend(self, member: _LocalMember) -> None:
         """Called in a worker's thread: suspend it until its answers have arrived."""
         if self._stopping:
-            raise _StoppedError
+            raise asyncio.CancelledError
         self._turn.release()
         member.resume.acquire()
         if self._stopping:
-            raise _StoppedError
+            raise asyncio.CancelledError
 
     def _step(self, threads: Sequence[_Thread]) -> None:
         """Do one thing: deliver a message, or let a worker continue; if neither is possible, send messages again."""

@@ -130,17 +130,14 @@ def svg_graph(report: "Report") -> str:
 
 
 def _layers(graph: Any, order: dict[Any, int]) -> dict[int, list[Any]]:
-    """Nodes by the length of the longest path to them; back edges, to a loop's next step, are ignored.
+    """Nodes by the length of the longest path to them; edges back, to a loop's next step, are ignored.
 
     Args:
         order: in which they ran first.
     """
-    depth: dict[Any, int] = {}
+    import networkx  # noqa: PLC0415 - heavy, and only for what a person looks at
 
-    layers: dict[int, list[Any]] = {}
-    for node in order:
-        depth[node] = 1 + max(
-            [depth[each] for each in graph.predecessors(node) if order[each] < order[node]], default=-1
-        )
-        layers.setdefault(depth[node], []).append(node)
-    return dict(sorted(layers.items()))
+    ahead = graph.edge_subgraph([(a, b) for a, b in graph.edges if order[a] < order[b]]).copy()
+    ahead.add_nodes_from(graph)
+    layers = networkx.topological_generations(ahead)
+    return {depth: sorted(nodes, key=order.__getitem__) for depth, nodes in enumerate(layers)}

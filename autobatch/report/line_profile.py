@@ -169,12 +169,12 @@ class LineProfile:
         self._start += now - self._last
         self._last = now
 
-    def _timed_only(self, backward: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    def _timed_only(self, backward: Callable[..., Any]) -> Any:
         """The backward pass, which belongs to no line: in this thread it runs at full speed, and is timed."""
         thread = threading.get_ident()
 
         @functools.wraps(backward)
-        def timed(*args: Any, **kwargs: Any) -> list[Any]:
+        def timed(*args: Any, **kwargs: Any) -> Any:
             if self._place == BACKWARD or threading.get_ident() != thread:
                 return backward(*args, **kwargs)
             self._charge(time.perf_counter())

@@ -24,7 +24,6 @@ try:
     from autobatch.serving.bodies import JSON, NPY, SAFETENSORS, UnsuitedResultError, decode, encode
     from autobatch.serving.typed_values import (
         BadValueError,
-        OverBudgetError,
         Reading,
         check_levels,
         record_of,
@@ -36,7 +35,8 @@ except ImportError as error:
     raise ImportError(f"ab.serve needs more packages: {missing}") from error
 
 from autobatch.checkpoint.checkpoints import Checkpoints
-from autobatch.errors import ClosedError, OptionError, OverloadedError
+from autobatch.core.current_region import check_time, with_deadline
+from autobatch.errors import ClosedError, OptionError, OverloadedError, OverTime
 from autobatch.serving.batcher import Batcher
 from autobatch.serving.request_rounds import Answer
 
@@ -276,12 +276,12 @@ class App(Starlette):
     def _example(self, media_type: str, body: bytes) -> tuple[Any, ...]:
         """The positional arguments of the function, read from a request's body."""
         try:
-            reading = Reading(self._max_read)
-            value = decode(media_type, body)
-            check_levels(value, self._max_depth)
-            reading.check_time()
-            out = reading.read(value, self._schema)
-        except OverBudgetError:
+            with with_deadline(self._max_read):
+                value = decode(media_type, body)
+                check_levels(value, self._max_depth)
+                check_time()
+                out = Reading().read(value, self._schema)
+        except OverTime:
             expected = f"a request that is read within {self._max_read} s"
             raise BadValueError("$", expected, f"{len(body)} bytes that take longer") from None
         except RecursionError:

@@ -8,8 +8,6 @@ list or object is read once as a union, whatever the number of records above it:
 
 import dataclasses
 import itertools
-import math
-import time
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +15,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
+
+from autobatch.core.current_region import check_time
 
 _SHOWN, _SAID = 60, 200  # the most characters of a client's text in a message, and of any other
 
@@ -39,17 +39,16 @@ class BadValueError(ValueError):
 
 
 class Reading:
-    """The reading of one request, which may take so many seconds of this thread's processor time."""
+    """The reading of one request, before the deadline of `core.current_region.with_deadline`."""
 
-    def __init__(self, seconds: float = math.inf) -> None:
-        self._seconds, self._end = seconds, time.thread_time() + seconds
+    def __init__(self) -> None:
         self.unions: dict[tuple[int, Any], Any] = {}  # what lists and objects, by identity, were read as, or an error
 
     def read(self, value: object, schema: object) -> Any:
         """A value as a type of msgspec's that `schema_of` gave.
 
         Raises:
-            BadValueError: it is none, or the time is over.
+            BadValueError: it is none. OverTime: the deadline has passed.
         """
         if schema is Any:
             return value
@@ -61,16 +60,8 @@ class Reading:
             raise BadValueError("$", "another value", "an array") from None
 
     def _read_form(self, form: Any, value: object) -> Any:
-        self.check_time()
+        check_time()
         return form.read(value, self)
-
-    def check_time(self) -> None:
-        if time.thread_time() > self._end:
-            raise OverBudgetError(self._seconds)
-
-
-class OverBudgetError(Exception):  # no ValueError, which msgspec would give a place
-    """The reading of a request has taken its seconds."""
 
 
 def _named(error: msgspec.ValidationError) -> BadValueError:

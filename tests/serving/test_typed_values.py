@@ -14,7 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobatch.serving.typed_values import BadValueError, OverBudgetError, Reading, check_levels, schema_of
+from autobatch.core.current_region import with_deadline
+from autobatch.errors import OverTime
+from autobatch.serving.typed_values import BadValueError, Reading, check_levels, schema_of
 from tests.law import assert_same
 from tests.serving import fuzz
 from tests.serving.models import Tree
@@ -243,9 +245,8 @@ def test_a_clients_texts_are_shortened():
 
 
 def test_a_budget_of_processor_time_ends_the_reading():
-    reading = Reading(0.0)
-    with pytest.raises(OverBudgetError, match=r"^0\.0$"):
-        reading.read({"word": 1}, schema_of(Tree))
+    with with_deadline(0.0), pytest.raises(OverTime, match=r"^$"):
+        Reading().read({"word": 1}, schema_of(Tree))
 
 
 @pytest.mark.fuzz
