@@ -50,7 +50,7 @@ _NEEDS = {  # method: (the plain value that it needs, what to write instead)
     ),
 }
 _FLOAT = np.dtype(np.float64)
-_ndarray = np.ndarray
+_ndarray, _may_share = np.ndarray, np.may_share_memory
 _WEAK = frozenset((float, int, bool))
 _PLAIN = frozenset((float, int, bool, np.float64, np.float32, np.int64, np.bool_))  # never recorded: skip the dispatch
 
@@ -67,27 +67,15 @@ def count_refusals() -> int:
 
 def forget_refusals(since: int) -> None:
     """Forget those after the first `since`: they were raised in a run that is abandoned for another mode."""
-    tape = active_tape()
-    if tape is not None:
+    if (tape := active_tape()) is not None:
         del tape.refusals[since:]
 
 
 def keep_before(writes: Sequence[tuple[Any, Any, Any]]) -> None:
     """Copy what the active tape holds of arrays that are about to be written into, each the first of its write."""
-    tape = active_tape()
-    if tape is None or not writes:
-        return
-    written = {id(_memory_of(array)) for array, *_ in writes}
-    for node in tape.nodes:
-        for at, value in enumerate(node[2] if node is not None else ()):
-            if type(value) is _ndarray and id(_memory_of(value)) in written:
-                node[2][at] = value.copy()  # type: ignore[index]
-
-
-def _memory_of(array: Any) -> Any:
-    while getattr(array, "base", None) is not None:
-        array = array.base
-    return array
+    arrays = [array for array, *_ in writes if type(array) is _ndarray]
+    for _, _, args, *_ in filter(None, tape.nodes if arrays and (tape := active_tape()) is not None else ()):
+        args[:] = [x.copy() if type(x) is _ndarray and any(_may_share(x, to) for to in arrays) else x for x in args]
 
 
 class Tape:
@@ -131,11 +119,8 @@ class Tape:
 
     def close(self) -> None:
         """Drop the recording. Values that are still referenced keep their data; further ops on them raise an error."""
-        self.nodes.clear()
-        self.timed.clear()
-        self.asked_later.clear()
-        self.refusals.clear()  # their tracebacks hold what was recorded
-        self.kept.large.clear()
+        for each in (self.nodes, self.timed, self.asked_later, self.refusals, self.kept.large):
+            each.clear()  # the tracebacks of refusals hold what was recorded
         self.closed = True
 
     def backward(self, output: "TapeArray", ct: Any, leaves: Sequence["TapeArray"], *, free: bool = False) -> list[Any]:
@@ -192,18 +177,16 @@ class Tape:
             op, out, args, params, parents = node
             vjp = op.vjp
             for position, parent in parents:
-                contribution = vjp(position, part, out, args, params)  # type: ignore[misc]
-                if contribution is not None:
-                    _contribute(pending, parent, contribution)
+                _contribute(pending, parent, vjp(position, part, out, args, params))  # type: ignore[misc]
             if free:
                 nodes[index] = None
 
 
 def _contribute(pending: list[Any], index: int, contribution: object) -> None:
-    """Add a contribution to the cotangent of node `index`."""
+    """Add a contribution, if there is one, to the cotangent of node `index`."""
     slot = pending[index]
-    if slot is None:
-        pending[index] = contribution
+    if slot is None or contribution is None:
+        pending[index] = contribution if slot is None else slot
     elif type(slot) is Contributions:
         slot.add(contribution)
     else:
@@ -222,8 +205,7 @@ def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
     found = op.joint([position for position, _ in parents], cts, outs, args, params)  # type: ignore[misc]
     for (_, parent), contribution in zip(parents, found, strict=True):
         for part in contribution if type(contribution) is list else [contribution]:
-            if part is not None:
-                _contribute(pending, parent, part)
+            _contribute(pending, parent, part)
 
 
 class TapeArray(RecordedArray, ArrayMixin):

@@ -20,25 +20,6 @@ PLAIN = frozenset(
 )
 
 
-_EXACT = frozenset((str, int))
-
-
-class _Keys(tuple[Any, ...]):
-    """Keys of a dict of which some may equal others that they are not: 1 and True, 0.0 and -0.0."""
-
-    __slots__ = ()
-    __hash__ = tuple.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return tuple.__eq__(self, other) is True and _shown(self) == _shown(other)
-
-
-def _shown(key: Any) -> Any:
-    if isinstance(key, tuple):
-        return list(map(_shown, key))
-    return type(key), repr(key) if isinstance(key, float | complex | np.inexact) else ""
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class TreeDef:
     """The structure of a tree: how to build a node from its children. A leaf is a TreeDef of kind None.
@@ -48,6 +29,7 @@ class TreeDef:
         keys: dict keys, attribute names of a dataclass object, or positions.
         children: one TreeDef per key.
         factory: a defaultdict's `default_factory`.
+        exact: what tells keys apart that are equal but not the same, such as 1 and True, or 0.0 and -0.0.
         build: function that rebuilds a node from its children, for nodes other than the pytree kinds.
     """
 
@@ -55,6 +37,7 @@ class TreeDef:
     keys: tuple[Any, ...] = ()
     children: tuple["TreeDef", ...] = ()
     factory: Any = None
+    exact: tuple[Any, ...] = ()
     build: Callable[[list[Any]], Any] | None = dataclasses.field(default=None, compare=False)
 
     @property
@@ -81,8 +64,7 @@ leaf_def = TreeDef(None)
 
 def is_node(tree: object) -> bool:
     """True if `tree` is a node: a dict, list, tuple or dataclass object."""
-    cls: Any = type(tree)
-    return _kind_of(cls) is not _OTHER
+    return _kind_of(type(tree)) is not _OTHER  # type: ignore[arg-type]
 
 
 def is_container(cls: type) -> bool:
@@ -114,10 +96,9 @@ def attributes(tree: object) -> tuple[str, ...]:
     """The names of a dataclass object's fields, then (sorted) of other attributes set on it.
 
     >>> attributes(TreeDef(None))
-    ('kind', 'keys', 'children', 'factory', 'build')
+    ('kind', 'keys', 'children', 'factory', 'exact', 'build')
     """
-    kind: type = type(tree)
-    names = _fields(kind)
+    names = _fields(type(tree))  # type: ignore[arg-type]
     more = [name for name in getattr(tree, "__dict__", ()) if name not in names]
     return (*names, *sorted(more)) if more else names
 
@@ -150,10 +131,9 @@ def _flatten_into(tree: object, out: list[Any]) -> TreeDef:
 
 def node_def(tree: object, keys: tuple[Any, ...], children: tuple[TreeDef, ...]) -> TreeDef:
     """The structure of a node, given its keys and its children's structures."""
-    if isinstance(tree, dict) and not _EXACT.issuperset(map(type, keys)):
-        keys = _Keys(keys)
     factory = tree.default_factory if isinstance(tree, collections.defaultdict) else None
-    return TreeDef(getattr(type(tree), "_ab_tree", type(tree)), keys, children, factory)
+    told = [repr(k) if type(k) in PLAIN or type(k) is tuple else type(k) for k in keys if type(k) not in (str, int)]
+    return TreeDef(getattr(type(tree), "_ab_tree", type(tree)), keys, children, factory, tuple(told))
 
 
 def unflatten(structure: TreeDef, values: Iterable[Any]) -> Any:

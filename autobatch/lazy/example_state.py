@@ -35,7 +35,7 @@ import numpy as np
 from autobatch.batches.any_batch import Batch
 from autobatch.core.diagnostics import is_library
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import attributes, leaves, replace_leaves
+from autobatch.core.pytree import attributes, children_of, leaves, replace_leaves
 from autobatch.core.recorded_array import is_recorded
 from autobatch.core.snapshot import SavedState, Snapshot, functions_of, is_user_code
 from autobatch.errors import Unsupported
@@ -311,25 +311,16 @@ def _is_raw(values: tuple[Any, ...]) -> bool:
     return False
 
 
-def _entries(copy: Any) -> tuple[Any, list[Any]]:
-    if isinstance(copy, dict):
-        return tuple(copy), list(copy.values())
-    if isinstance(copy, list):
-        return tuple(range(len(copy))), copy
-    keys = attributes(copy)
-    return keys, [getattr(copy, key) for key in keys]
-
-
 def _is_changed(each: _Copy) -> bool:
     _, copy, keys, _, new = each
     if isinstance(copy, tuple):
         return False
-    keys_now, now = _entries(copy)
+    keys_now, now = children_of(copy)
     return keys_now != keys or len(now) != len(new) or any(a is not b for a, b in zip(now, new, strict=True))
 
 
 def _store(original: Any, copy: Any, given: Callable[[Any], Any]) -> None:
-    keys, now = _entries(copy)
+    keys, now = children_of(copy)
     values = [given(value) for value in now]
     if dataclasses.is_dataclass(original):
         for key, value in zip(keys, values, strict=True):

@@ -99,11 +99,9 @@ def _slice(item: slice, operands: list[Any]) -> tuple[Any, ...]:
     if _KNOWN.issuperset(map(type, bounds)):
         return ("s", *bounds)
     if any(rank_of(bound) == BATCH_RANK for bound in bounds):
-        for bound in bounds:
-            if is_boxed(bound) and dtype_of(bound).kind not in "iu" and getattr(bound, "scalar", None) is not bool:
-                raise TypeError("slice indices must be integers or None or have an __index__ method")
-            if bound is not None:
-                operands.append(bound if is_boxed(bound) else np.int64(operator.index(bound)))
+        if any(is_boxed(x) and dtype_of(x).kind not in "iu" and getattr(x, "scalar", None) is not bool for x in bounds):
+            raise TypeError("slice indices must be integers or None or have an __index__ method")
+        operands += [x if is_boxed(x) else np.int64(operator.index(x)) for x in bounds if x is not None]
         return ("d", *(int(bound is not None) for bound in bounds))
     return ("s", *(None if bound is None else as_size(bound) for bound in bounds))
 
