@@ -559,7 +559,7 @@ class Inputs:
 
     Attributes:
         in_order: all of them are C-contiguous, so that whether a reshape is a view follows from the shape alone.
-        written: (handle, array, example) of each argument that an example has written to.
+        written: (handle, array) of each argument that an example has written to.
         lent: read-only views of values, given to examples as plain arrays (`np.asarray`).
         originals: {id: the caller's object}, for copies of containers, and for the handles in `written`.
     """
@@ -569,7 +569,7 @@ class Inputs:
     def __init__(self) -> None:
         self._owners: dict[int, list[Any]] = {}
         self.in_order = True
-        self.written: list[tuple[Any, Any, int]] = []
+        self.written: list[tuple[Any, Any]] = []
         self.lent: list[np.ndarray] = []
         self.originals: dict[int, Any] = {}
         self._copies: list[Any] = []  # keeps the ids
@@ -592,7 +592,7 @@ class Inputs:
         """Note that a handle is about to be rebound, if it holds an argument; False if that argument is read-only."""
         owner = self._owners.get(id(handle.source))
         if owner is not None and owner[0] is handle.source:
-            self.written.append((handle, *owner))
+            self.written.append((handle, owner[0]))
             if type(owner[0]) is np.ndarray:
                 self.originals[id(handle)] = owner[0]
             return type(handle.source) is not np.ndarray or handle.source.flags.writeable
@@ -631,10 +631,10 @@ class Inputs:
         """Pending writes (array, index, value) into the caller's arrays; None if one overlaps another array."""
         if not self.written:
             return []
-        if any(example == _SEVERAL for _, _, example in self.written) or self._overlap(shared):
+        if any(self._owners[id(target)][1] == _SEVERAL for _, target in self.written) or self._overlap(shared):
             return None
         found = []
-        for handle, target, _ in self.written:
+        for handle, target in self.written:
             value = handle.trace.value(handle)
             if is_boxed(target) or not is_boxed(value):  # an array cannot hold a gradient
                 found.append((target, ..., value))
@@ -643,7 +643,7 @@ class Inputs:
     def _overlap(self, shared: Iterable[Any]) -> bool:
         arrays = [x for x, _ in self._owners.values() if type(x) is np.ndarray and x.size]
         arrays += [x for x in shared if type(x) is np.ndarray and x.size]
-        written = {id(array) for _, array, _ in self.written}
+        written = {id(array) for _, array in self.written}
         bounds = sorted((*np.lib.array_utils.byte_bounds(x), id(x) in written) for x in arrays)
         end, end_written = -1, -1
         for low, high, is_written in bounds:

@@ -226,7 +226,7 @@ class Fibers:
             self._begin(index)
             if index >= self.failed:
                 break
-        while self._join() or self._fibers or (self._recorder is not None and self._recorder.is_waiting):
+        while self._join() or self._is_open():
             self._launch()
             for index, fiber in list(self._fibers.items()):
                 if self._goes_on(index):
@@ -235,7 +235,13 @@ class Fibers:
                     self._end(index, fiber)
             if self._recorder is not None and self._recorder.is_waiting:
                 self._resume(self._recorder)  # after the fibers: it may start new ones, which wait for the next launch
+            if self._joining is not None and self._finished and self._is_open():
+                self._launch()  # others may join in their place
         self._launch()
+
+    def _is_open(self) -> bool:
+        """True if an example waits for a value."""
+        return bool(self._fibers) or (self._recorder is not None and self._recorder.is_waiting)
 
     def _goes_on(self, index: int) -> bool:
         """False for an example that the loop would not reach, or that is not wanted any more."""

@@ -392,3 +392,23 @@ def test_an_argument_that_is_read_only(f, wrap):
     *theirs, _ = outcome(loop)
     assert_same(mine, theirs)
     assert f is set_unless_it_is_read_only or "raised for example 1" in notes
+
+
+@pytest.mark.parametrize("numbers", [(1, -1), (-1, 1, -1), (1, 1), (1, -1, 2, -1)])
+def test_an_array_in_a_dict_that_a_later_example_reads(numbers):
+    def f(each, w):
+        x, n = each["x"], each["n"]
+        h = np.tanh(x @ w)
+        if n > 0:
+            x[x > 0] = n
+        return h, x
+
+    def shared():
+        x = np.array([1.0, -1.0, 0.5])
+        return [{"x": x, "n": n} for n in numbers]
+
+    w = np.arange(9.0).reshape(3, 3) / 9
+    with noted_fallbacks():
+        found = ab.map(f, xs := shared(), w=w)
+    assert_same(found, loop(f, again := shared(), w=w))
+    assert_same(xs, again)
