@@ -1,9 +1,9 @@
-"""An open-ended graph segment: each round launches only the nodes that are needed now.
+"""An open-ended graph segment for generator-recorded examples: each round launches only the nodes that are needed now.
 
-Used by `example_recorder`; and under a gradient by `trace.Trace.read`, for values that only decide. Nodes keep their
+Used only by `example_recorder`; in every other example a `float(x)` goes to `trace.Trace.value`. Nodes keep their
 numbers for the whole map. Nodes not needed in a round wait, and join calls that other examples record later. A round
 schedules each call as late as possible (by longest path to a wanted node), since most calls feed the decision that ends
-the round.
+the round. One kernel call (`schedule_round`) finds the launch order, the place of each operand and of each result.
 
 Under a gradient, rounds compute plain values, used only to decide branches. At the end the nodes that the results
 depend on form one ordinary segment, which is planned and launched on the tape; nodes used only for decisions are not.

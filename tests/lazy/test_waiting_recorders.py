@@ -1,6 +1,6 @@
 """Recorders that wait for values: decoding, search and parsing give what the loop gives, example by example.
 
-To see these tests fail: in `Rounds.launch` leave out the reset of `_consts`, in `heights_of` what outputs hand to
+To see these tests fail: in `Rounds.launch` leave out the reset of `_consts`, in `schedule_round` what outputs hand to
 their node, in `OpenSegment.keep_externals` the new operands, or let `_values` answer for exact numbers on a tape.
 """
 
