@@ -227,7 +227,7 @@ class Rounds:
             else:
                 part, numbers = segment.part(self._results())
                 trace.run_segment(part)
-                (segment.take_taped if segment.is_taped else segment.take)(part, numbers)
+                segment.take(part, numbers)
         segment.leave()
         if not segment.is_taped:  # else all are needed again for the launch on the tape
             sources, kept, large, consts = self._fixed

@@ -43,7 +43,7 @@ class Plans:
         if found is None:
             marks = np.zeros(len(segment.sources), np.int64)
             marks[np.array(shared, np.int64) * -1 - 1] = np.arange(1, len(shared) + 1)
-            found = _make_plan(graph_of(sigs, refs, table, len(marks)), table, marks)
+            found = _make_plan(_graph_of(sigs, refs, table, len(marks)), table, marks)
             if len(sigs) <= _MOST_CALLS:
                 if len(self._kept) >= _MOST_PLANS:
                     del self._kept[next(iter(self._kept))]
@@ -62,7 +62,7 @@ def _integers(values: Any) -> np.ndarray:
     return np.frombuffer(array("q", values), np.int64) if values else np.zeros(0, np.int64)
 
 
-def graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any], outside: int) -> Graph:
+def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any], outside: int) -> Graph:
     """The recorded calls as a graph."""
     count, operands = len(sigs), refs
     places = np.flatnonzero(sigs >= 0)
