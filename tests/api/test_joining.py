@@ -64,6 +64,7 @@ def test_examples_join_between_launches():
 
 
 def test_what_joins_runs_in_the_same_launches():
+    Guests([(1.0, 2), (2.0, 2)]).run(countdown, w=W)  # after which examples are recorded
     alone = Guests([(1.0, 6)])
     launches = alone.run(countdown, w=W).launches
     guests = Guests([(1.0, 6)], [[(float(i), 3)] for i in range(4)])
