@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from scipy import special
 
 import autobatch as ab
 from tests.law import assert_same
 
+special = pytest.importorskip("scipy.special")
 UFUNCS = {
     f"{module.__name__}.{name}": each
     for module in (np, special)
