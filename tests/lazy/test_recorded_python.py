@@ -335,6 +335,45 @@ def waits_between_writes(each, w):
     return h, own
 
 
+def copied_and_captured(each, w):
+    own, seen = each[1].copy(), []
+    for i, n in enumerate(each[0][:3]):
+        own[i] = n
+        seen.append(step(own, w))
+    return seen, own
+
+
+def added_between_writes(each, w):
+    own, h, seen = np.zeros(3, np.float32), step(each[1], w), []
+    for i, n in enumerate(each[0][:3]):
+        own[i] = n
+        seen.append(h + own)
+    return seen, own
+
+
+@pytest.mark.parametrize("f", [copied_and_captured, added_between_writes])
+def test_what_is_recorded_of_an_array_is_what_it_was(f):
+    for seed in range(3):
+        xs = examples(12, seed)
+        found, stats = map_with_stats(f, xs, w=W)
+        assert_same(found, [f(x, W) for x in xs], precision=4)
+    assert stats.recorded >= 10
+
+
+def changes_and_warns(each, w):
+    own = np.asarray(each[1])
+    own[0] += 1.0
+    return step(each[1], w) if np.log(each[0][0]) > 0 else own
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_an_example_that_runs_again_changes_what_it_is_given_once():
+    for _ in range(3):
+        xs, again = [[([i % 3], normal(3, seed=i), "") for i in range(12)] for _ in range(2)]
+        assert_same(ab.map(changes_and_warns, xs, w=W), [changes_and_warns(x, W) for x in again], precision=4)
+        assert_same([x for _, x, _ in xs], [x for _, x, _ in again])
+
+
 @pytest.mark.parametrize(
     "f", [captured_between_writes, written_by_a_helper, under_two_names, counts, sorts_a_copy, waits_between_writes]
 )
