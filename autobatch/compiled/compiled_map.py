@@ -35,6 +35,7 @@ from autobatch.core.snapshot import Snapshot, cell_value
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import Unsupported, reason_of
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
+from autobatch.tables.sparse import SparseRows
 
 _DEEPEST = 3000  # nested calls that fit on a thread's stack, which Python's own calls do not need
 MIN_PARALLEL = 2e-3  # seconds of estimated work above which several threads are used
@@ -440,6 +441,9 @@ def same(a: Any, b: Any, approximate: bool) -> bool:
             return False
         is_float = a.dtype.kind == "f"
         return is_close(a, b) if approximate and is_float else np.array_equal(a, b, equal_nan=is_float)
+    if isinstance(a, SparseRows):
+        one, other = in_common(a, b)
+        return same(one, other, approximate)
     if isinstance(a, np.random.Generator):
         return words_of(a) == words_of(b)
     if isinstance(a, list | tuple):
@@ -465,3 +469,12 @@ def is_close(one: Any, two: np.ndarray) -> bool:
     """True if two arrays differ by rounding: of elements that cancel out, by that of what is added up."""
     scale = float(np.abs(two[np.isfinite(two)]).max(initial=0.0))
     return bool(np.allclose(one, two, rtol=1e-3, atol=1e-5 * scale, equal_nan=True))
+
+
+def in_common(one: SparseRows, other: SparseRows) -> list[np.ndarray]:
+    """Two gradients of a table as rows of the same ids, those that either has."""
+    ids, places = np.unique(np.concatenate([one.ids, other.ids]), return_inverse=True)
+    out = [np.zeros((len(ids), each.shape[1]), each.dtype) for each in (one, other)]
+    for rows, each, own in zip(out, (one, other), np.split(places, [len(one.ids)]), strict=True):
+        np.add.at(rows, own, each.rows)
+    return out

@@ -194,8 +194,6 @@ def flattened(kind: types.Type, values: Sequence[Any]) -> Iterator[tuple[types.T
                 yield from flattened(kind.value, [each for value in values for each in value.values()])
         case None | types.Scalar(name="none"):
             pass
-        case types.LookedUp():
-            yield kind.weights, [table.weights for table in values]
         case _:
             yield kind, values
 
@@ -227,6 +225,8 @@ def _packed(kind: Any, values: Sequence[Any]) -> list[np.ndarray]:
                 return [flat[0], sizes]  # no copy, since nothing writes into it
             joined = np.concatenate(flat) if flat else np.empty(0, kind.dtype)
             return [np.ascontiguousarray(joined), sizes]
+        case types.LookedUp():
+            return _packed(kind.weights, [table.weights for table in values])
         case types.RandomStream():
             return [np.array([words_of(value) for value in values], np.uint64).reshape(-1)]
         case types.Text():
@@ -272,13 +272,15 @@ class Loader:
         dtypes: of the packed arrays, in order; the text names them `in0`, `in1` …, and read positions `at0`, `at1` …
         steps: arrays whose examples may lie apart, as in padded data; `step<array>` is how far, -1 for no gaps.
         kinds: the type of each variable that holds a value.
+        tables: for each packed array that is the weights of a table, the variable that holds it; "" for several tables.
     """
 
     def __init__(self) -> None:
         self.dtypes: list[str] = []
         self.steps: list[int] = []
         self.kinds: dict[str, types.Type] = {}
-        self._count = 0
+        self.tables: dict[int, str] = {}
+        self._count = self._depth = 0
 
     def _leaf(self, dtype: str) -> int:
         self.dtypes.append(dtype)
@@ -300,7 +302,8 @@ class Loader:
             case None | types.Scalar(name="none"):
                 return "0"
             case types.LookedUp():
-                return self.load(kind.weights, lines, at_top)
+                self.tables[len(self.dtypes)] = "" if self._depth else name
+                lines.append(assigned(name, self.load(kind.weights, lines, at_top)))
             case types.Scalar():
                 leaf = self._leaf(_word(kind).name)
                 lines += [assigned(name, item_text(f"in{leaf}", f"at{leaf}")), f"at{leaf} += 1"]
@@ -336,11 +339,13 @@ class Loader:
             case types.List() | types.Set() | types.Dict():
                 leaf = self._leaf("int64")
                 inner: Lines = []
+                self._depth += 1
                 key = self.load(kind.elem, inner)
                 if isinstance(kind, types.Dict):
                     inner.append(assigned(item_text(name, key), self.load(kind.value, inner)))
                 else:
                     inner.append(code(".append" if isinstance(kind, types.List) else ".add", name, key))
+                self._depth -= 1
                 lines += [
                     assigned(name, code(f"new_{rep(kind)}")),
                     f"for _ in range(in{leaf}[at{leaf}]):",

@@ -5,9 +5,11 @@ import pytest
 
 import autobatch as ab
 from autobatch.compiled.compiled_map import compiled_map, prepared
+from autobatch.compiled.taping import backward
 from autobatch.errors import Unsupported
 from tests.compiled.interpreted import interpreted
 from tests.compiled.law import outcome, same
+from tests.inspect import ran_ways
 
 
 def summed(words, emb):
@@ -135,13 +137,46 @@ def test_memory_that_an_example_writes_into_is_not_a_tables():
     assert own[0][0] == own[1][0] == emb.weights[1, 0] + 1.0
 
 
-def test_a_gradient_leaves_tables_to_the_other_ways():
-    emb, w = table(np.float64), np.ones(4)
-    with interpreted(), ab.options(way="compiled"):
-        found = ab.map(ab.grad(lambda w, x, emb: (emb[int(x)] * w).sum()), [w, w], [1.0, 2.0], emb=emb)
-        both = ab.grad(lambda p: sum(ab.map(lambda x, p: (p["emb"][x] * p["w"]).sum(), [1, 2], p=p)))(
-            {"emb": emb, "w": w}
-        )
-    assert same(found, [emb[1], emb[2]])
-    assert same(both["w"], emb[1] + emb[2])
-    assert both["emb"].ids.tolist() == [1, 2]
+def read_twice(ids, params):
+    """Rows one by one, of matrices of ids and of no ids, from two tables, one of which has other rows."""
+    total = params["narrow"][ids % 3].sum() + params["emb"][ids[:0]].sum()
+    for word in ids:
+        h = params["emb"][word] * params["w"]
+        if word % 2:
+            total = total + h.sum() * params["emb"][0][1]
+    return total + (params["emb"][np.stack([ids, ids])] * params["emb"][ids]).sum()
+
+
+def params_of(dtype, **changes):
+    narrow = np.random.default_rng(1).normal(size=(3, 2)).astype(dtype)
+    return {"emb": table(dtype, **changes), "narrow": ab.EmbeddingTable(narrow), "w": np.linspace(1, 2, 4, dtype=dtype)}
+
+
+def equal_gradients(found, want, dtype):
+    for name, one in found.items():
+        if isinstance(one, ab.SparseRows):
+            assert type(want[name]) is ab.SparseRows
+            assert one.ids.tolist() == want[name].ids.tolist()
+            one, other = one.rows, want[name].rows
+        else:
+            other = want[name]
+        assert one.dtype == other.dtype == dtype
+        np.testing.assert_allclose(one, other, rtol=1e-4 if dtype is np.float32 else 1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_gradients_of_what_is_looked_up(dtype, monkeypatch):
+    """In parts of two examples, one of which looks up more rows than there is room for at first."""
+    monkeypatch.setattr(backward, "_CHUNK", 2)
+    params, ids = params_of(dtype), [*[each for each in ARRAYS if len(each)], np.arange(backward._ROWS // 4) % 20]
+    with interpreted(), ab.options(way="compiled"), ran_ways() as ran:
+        each = ab.map(ab.value_and_grad(read_twice, 1), ids, ab.shared(params))
+        value, total = ab.value_and_grad(lambda p: sum(ab.map(read_twice, ids, params=p)))(params)
+    assert [run.way for run in ran if run.way != "loop"] == ["compiled", "compiled"]
+    wanted = [ab.value_and_grad(read_twice, 1)(one, params) for one in ids]
+    for (found, own), (want, other) in zip(each, wanted, strict=True):
+        np.testing.assert_allclose(found, want, rtol=1e-5)
+        equal_gradients(own, other, dtype)
+    want, other = ab.value_and_grad(lambda p: sum(read_twice(one, p) for one in ids))(params)
+    np.testing.assert_allclose(value, want, rtol=1e-5)
+    equal_gradients(total, other, dtype)

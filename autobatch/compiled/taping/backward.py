@@ -5,7 +5,7 @@ import functools
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,13 +14,15 @@ from autobatch.compiled.compiled_call import CompiledCall, packed_arguments
 from autobatch.compiled.compiled_map import MIN_PARALLEL, CompiledForm, KernelForm, recursion_depth
 from autobatch.compiled.module import table_of
 from autobatch.compiled.taping.taped_module import TapedModule, write_taped
-from autobatch.compiled.translation.exact_types import Array, List, Scalar, Struct, Text, Tuple, Type
+from autobatch.compiled.translation.exact_types import Array, List, LookedUp, Scalar, Struct, Text, Tuple, Type
 from autobatch.compiled.value_layout import columns, rows_of, split
 from autobatch.core.config import config
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import Unsupported, reason_of
+from autobatch.tables.sparse import SparseRows
 
 _NODES = 1 << 12  # length of the tape, in nodes, for a form that has not run
+_ROWS = 1 << 10  # rows looked up in differentiated tables, for a form that has not run
 _CHUNK = 64  # examples whose gradients are summed first, so that sums do not depend on the number of threads
 _WORDS = 7  # 8-byte words of the tape for a recorded node; beside these every node has a cotangent and a flag
 
@@ -31,6 +33,7 @@ class TapedForm(KernelForm):
 
     module: TapedModule | None = None
     nodes: int = _NODES
+    rows: int = _ROWS
     seconds: float = 0.0  # CPU seconds per example, in the last run
 
     def threads(self, count: int, chunks: int) -> int:
@@ -60,6 +63,8 @@ def differentiable(kind: Type) -> bool:
             return kind.kind in "fnb"
         case Array():
             return np.dtype(kind.dtype).kind == "f"
+        case LookedUp():
+            return differentiable(kind.weights)
         case Text():
             return True
         case Tuple():
@@ -84,6 +89,23 @@ class Cotangents:
     starts: dict[int, np.ndarray]
 
 
+class TableRows(NamedTuple):
+    """The gradient of a table.
+
+    Attributes:
+        examples: (n,) ascending, with the ids (n,) in the order of the look-ups, and rows (n, dim).
+    """
+
+    examples: np.ndarray
+    ids: np.ndarray
+    rows: np.ndarray
+
+    def of_example(self, index: int, num_rows: int) -> SparseRows:
+        """The gradient of one example."""
+        first, last = np.searchsorted(self.examples, (index, index + 1))
+        return SparseRows.trusted(self.ids[first:last].copy(), self.rows[first:last].copy(), num_rows)
+
+
 @dataclasses.dataclass
 class Backward:
     """The outcome of a backward run.
@@ -92,11 +114,13 @@ class Backward:
         outs: the arrays of results; failed: the examples without a result, which Python has to run.
         leaves: the cotangents of the packed arrays, in the order of `TapedModule.leaves`. For shared arguments they are
             summed over the examples, or have a row for each.
+        tables: what differentiated tables were asked for, in the order of `TapedModule.tables`.
     """
 
     outs: Any
     failed: list[int]
     leaves: list[np.ndarray]
+    tables: list[TableRows]
 
 
 def run_backward(
@@ -132,7 +156,11 @@ def run_backward(
     ]
     kept = [part.outs for part in parts]
     outs = tuple(map(np.concatenate, zip(*kept, strict=True))) if isinstance(kept[0], tuple) else sum(kept)
-    return Backward(outs, [index for part in parts for index in part.failed], joined)
+    tables = [
+        TableRows(*map(np.concatenate, zip(*own, strict=True)))
+        for own in zip(*[part.tables for part in parts], strict=True)
+    ]
+    return Backward(outs, [index for part in parts for index in part.failed], joined, tables)
 
 
 def _part(
@@ -149,6 +177,7 @@ def _part(
     began = time.thread_time()
     arrays, steps = packed_arguments(call, form.module.root.kinds, first, last)
     count = last - first
+    tables = [arrays[leaf + 1] for leaf in module.tables]  # (rows, dim)
     sizes = [arrays[leaf].size for leaf in module.leaves]
     ends = list(itertools.accumulate(sizes, initial=0))
     shared = ends[module.shared]
@@ -162,30 +191,50 @@ def _part(
     most = config.memory_budget // 2 // 9  # an example that needs a longer tape is left to Python
     while True:
         nodes = taped.nodes
+        found = np.empty((taped.rows if module.tables else 0, 3), np.int64)
+        found_rows = np.empty((len(found), max((weights[1] for weights in tables), default=0)))
         status = np.zeros(count + 1, np.uint8)
-        state = np.array([0, ends[-1] + 1, 0, nodes >= most, 0, 0, 0, 0, *bounds], np.int64)
+        state = np.array([0, ends[-1] + 1, 0, nodes >= most, 0, 0, 0, 0, *bounds, 0, 0], np.int64)
         adjoints, seen = np.zeros(ends[-1] + 1 + nodes), np.zeros(ends[-1] + 1 + nodes, np.uint8)
         window = min(nodes, config.memory_budget // 2 // (8 * _WORDS))
         parents, partials = np.empty((window, 2), np.int64), np.empty((window, 2))
         values, operands = np.empty(window), np.empty(2 * window, np.int64)
         outs = entry(
             count, 1, taped.table, depth, status, *arrays, *steps, *captured,
-            parents, partials, state, values, operands, numbers, adjoints, seen, each_shared, *places, *seeds,
+            parents, partials, state, values, operands, numbers, found, found_rows, adjoints, seen, each_shared,
+            *places, *seeds,
         )  # fmt: skip
-        if not state[2]:
+        if state[2]:
+            taped.nodes = max(taped.nodes, min(8 * nodes, most))
+        elif state[10] <= len(found):
             break
-        taped.nodes = max(taped.nodes, min(8 * nodes, most))
+        else:
+            taped.rows = max(taped.rows, 2 * int(state[10]))
     taped.seconds = (time.thread_time() - began) / count
     leaves = [adjoints[start + 1 : end + 1] for start, end in itertools.pairwise(ends)]
     if rows:
         leaves[: module.shared] = [
             each_shared[:, a:b].ravel() for a, b in itertools.pairwise(ends[: module.shared + 1])
         ]
-    return Backward(outs, (first + np.flatnonzero(status[:-1])).tolist(), leaves)
+    many = int(state[10])
+    looked_up = [
+        _rows_of(found[:many], found_rows[:many, :width], number, first, arrays[leaf].dtype)
+        for number, (leaf, (_, width)) in enumerate(zip(module.tables, tables, strict=True), 1)
+    ]
+    return Backward(outs, (first + np.flatnonzero(status[:-1])).tolist(), leaves, looked_up)
 
 
-def gradients_of(kind: Type, values: Sequence[Any], leaves: Iterator[np.ndarray]) -> list[Any]:
-    """The gradient of each value, in the value's form, from the cotangents of the packed arrays."""
+def _rows_of(found: np.ndarray, rows: np.ndarray, number: int, first: int, dtype: np.dtype) -> TableRows:
+    """What one of the tables was asked for, from the kernel's records, which are in reverse order for each example."""
+    mine = np.flatnonzero(found[:, 0] == number)[::-1]
+    mine = mine[np.argsort(found[mine, 2], kind="stable")]
+    return TableRows(first + found[mine, 2], found[mine, 1], rows[mine].astype(dtype))
+
+
+def gradients_of(
+    kind: Type, values: Sequence[Any], leaves: Iterator[np.ndarray], tables: Iterator[TableRows]
+) -> list[Any]:
+    """The gradient of each value, in the value's form, from the cotangents of the packed arrays and tables."""
     match kind:
         case Scalar():
             if kind.kind != "f":
@@ -195,10 +244,13 @@ def gradients_of(kind: Type, values: Sequence[Any], leaves: Iterator[np.ndarray]
         case Array():
             parts = split(next(leaves).astype(kind.dtype), [value.size for value in values])
             return [part.reshape(value.shape).copy() for value, part in zip(values, parts, strict=True)]
+        case LookedUp():
+            rows = next(tables)
+            return [rows.of_example(index, len(table)) for index, table in enumerate(values)]
         case Tuple() | Struct():
-            found = [gradients_of(item, column, leaves) for item, column in columns(kind, values)]
+            found = [gradients_of(item, column, leaves, tables) for item, column in columns(kind, values)]
             return rows_of(kind, found, len(values))
         case List():
-            inner = gradients_of(kind.elem, list(itertools.chain.from_iterable(values)), leaves)
+            inner = gradients_of(kind.elem, list(itertools.chain.from_iterable(values)), leaves, tables)
             return split(inner, map(len, values))
     return [None] * len(values)

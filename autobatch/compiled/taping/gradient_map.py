@@ -89,7 +89,7 @@ def compiled_gradient_map(
     outs = done.outs if isinstance(done.outs, tuple) else ()
     values = unpack(form.module.result, outs, call.count - len(done.failed))
     python = dataclasses.replace(call, function=in_python)  # type: ignore[arg-type]
-    results = _assembled(gradient, call, form, values, done.leaves, done.failed, taped)
+    results = _assembled(gradient, call, form, values, done, taped)
     if isinstance(_result(gradient, form.module.result), Union):  # an int result has no gradient: Python raises
         given = iter([value[0] if gradient.has_aux else value for value in values])
         bad = set(done.failed)
@@ -103,27 +103,28 @@ def compiled_gradient_map(
 
 
 def _assembled(
-    gradient: Gradient, call: CompiledCall, form: CompiledForm, values: list[Any], leaves: list[np.ndarray],
-    failed: list[int], taped: backward.TapedForm,
+    gradient: Gradient, call: CompiledCall, form: CompiledForm, values: list[Any], done: backward.Backward,
+    taped: backward.TapedForm,
 ) -> list[Any]:  # fmt: skip
     """The results, in the form in which the gradient function returns them."""
     assert form.module is not None
     assert taped.module is not None
     kinds, varying = form.module.root.kinds, form.module.varying
-    shared_leaves, own_leaves = iter(leaves[: taped.module.shared]), iter(leaves[taped.module.shared :])
+    shared = taped.module.shared
+    shared_leaves, own_leaves, tables = iter(done.leaves[:shared]), iter(done.leaves[shared:]), iter(done.tables)
     trees: dict[int, list[Any]] = {}
     for position in sorted(set(gradient.positions)):
         value = call.values[position]
         if varying[position]:
             if not isinstance(value, ColumnPlace):
                 raise Unsupported("the gradient with respect to an argument that is partly shared is not compiled")
-            trees[position] = backward.gradients_of(kinds[position], call.examples(value.column), own_leaves)
+            trees[position] = backward.gradients_of(kinds[position], call.examples(value.column), own_leaves, tables)
         else:
-            trees[position] = backward.gradients_of(kinds[position], [value] * call.count, shared_leaves)
+            trees[position] = backward.gradients_of(kinds[position], [value] * call.count, shared_leaves, tables)
     if gradient.single:
         grads: Sequence[Any] = trees[gradient.positions[0]]
     else:
         grads = list(zip(*(trees[position] for position in gradient.positions), strict=True))
     given = iter(values)
-    bad = set(failed)
+    bad = set(done.failed)
     return [None if index in bad else gradient.result(next(given), grads[index]) for index in range(call.count)]

@@ -45,6 +45,8 @@ def carries(kind: Any) -> bool:
 
 
 def _is_float(kind: Any) -> bool:
+    if isinstance(kind, types.LookedUp):
+        kind = kind.weights
     if isinstance(kind, types.Scalar | types.Union):  # None also stands for an unknown type
         return any(each.kind == "f" for each in types.members(kind)) or kind == NONE
     return np.dtype(kind.dtype).kind == "f" if isinstance(kind, types.Array) else kind is None
@@ -78,16 +80,22 @@ class Shadows:
         kernel: the kernel; cotangents go in where it has the line `SEED`.
         given: the kernel's parameters, into which nothing is written.
         inputs: those of them whose elements are leaves; their places have the same names with `_p`.
+        tables: the kernel's variables that hold differentiated tables. The place of the k-th is k + 1; a look-up in it
+            is an operation of the tape, whose cotangents are kept by id.
     """
 
-    def __init__(self, program: SourceProgram, kernel: Instance, given: Sequence[str], inputs: Sequence[str]) -> None:
+    def __init__(
+        self, program: SourceProgram, kernel: Instance, given: Sequence[str], inputs: Sequence[str],
+        tables: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         self.program = program
         self.constant = {*program.captured, *program.memos, "True", "False", "INF", "NAN"}
         self.containers: dict[str, Any] = {}
         self.makers: dict[str, str] = {}
         self.functions = {each.name: _ShadowedFunction(self, each) for each in program.written()}
         self.kernel = _ShadowedFunction(self, kernel, frozenset(given))
-        self.kernel.active |= set(inputs)
+        self.kernel.active |= {*inputs, *tables}
+        self.tables = {name: number for number, name in enumerate(tables, 1)}
         changed = True
         while changed:
             changed = self.kernel.spread()
@@ -312,6 +320,8 @@ class _ShadowedFunction:
                 raise self.refuse(line, f"`{line}` has none here")
             return [line]
         match line.head, line.operands:
+            case "=", (name, _) if self.given and name in self.shadows.tables:
+                return [line, f"{name}_p = int64({self.shadows.tables[name]})"]
             case "=", (name, value):
                 self._check(value)
                 if name in self.active:
@@ -510,6 +520,10 @@ class _ShadowedFunction:
                 return f"select({condition}, {self.scalar(one)}, {self.scalar(other)})"
             case "np.full", (shape, number, _):
                 return f"np.full({shape}, {self.scalar(number)}, np.int64)"
+            case "table_rows", (table, ids):
+                return f"taped_rows(tape, {self.place(table)}, {ids}, {table}.shape[1])"
+            case "table_row", (table, k):
+                return f"taped_rows(tape, {self.place(table)}, np.full(1, {k}), {table}.shape[1])[0]"
             case "array_of", (items, _):
                 return f"array_of({self.place(items)}, {_ZERO})"
             case "np.concatenate", (Applied() as joined,):

@@ -21,28 +21,30 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled import compiled_call
 from autobatch.compiled.compiled_call import Arguments, ColumnPlace
-from autobatch.compiled.compiled_map import CompiledForm, is_close, prepared, run_kernel
-from autobatch.compiled.taping.backward import Cotangents, TapedForm, run_backward, taped_form
+from autobatch.compiled.compiled_map import CompiledForm, in_common, is_close, prepared, run_kernel
+from autobatch.compiled.taping.backward import Backward, Cotangents, TapedForm, run_backward, taped_form
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.value_layout import columns, flattened, rows_of, split
 from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.core.batched import Batched
-from autobatch.core.cotangent import SparseCotangent
+from autobatch.core.cotangent import SparseCotangent, total
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import is_node, leaves_of_kind, map_tree
 from autobatch.errors import Unsupported
+from autobatch.tables.sparse import SparseRows
 
 _CHECKED = 2  # examples whose gradient is also taken in Python when a form is first used
 
 
 @dataclasses.dataclass
 class _Leaf:
-    """A value of the outer tape, and where its cotangent lies: the packed array, and the range in it."""
+    """A value of the outer tape, and where its cotangent lies: the packed array and the range in it, or the table."""
 
     value: TapeArray
     array: int
-    first: int
-    last: int
+    first: int = 0
+    last: int = 0
+    is_table: bool = False
 
 
 class _TapedCall:
@@ -115,12 +117,17 @@ class _TapedCall:
         assert self.form.module is not None
         module = self.form.module
         found: dict[bool, list[list[Any]]] = {False: [], True: []}
+        tables: list[Any] = []
         for value, kind, own, wanted in zip(
             self.given.values, module.root.kinds, module.varying, self.differentiated, strict=True
         ):
+            if wanted and not own:
+                tables += [
+                    each for leaf, one in flattened(kind, [value]) if isinstance(leaf, types.LookedUp) for each in one
+                ]
             if wanted:
                 found[own] += self._objects(kind, value) if own else _objects(kind, [value])
-        out: list[_Leaf] = []
+        out = [_Leaf(each, number, is_table=True) for number, each in enumerate(tables) if _holds_tape(each)]
         for array, objects in enumerate([*found[False], *found[True]]):
             ends = itertools.accumulate((getattr(each, "size", 1) for each in objects), initial=0)
             for each, (first, last) in zip(objects, itertools.pairwise(ends), strict=True):
@@ -150,7 +157,7 @@ def _objects(kind: types.Type, values: Sequence[Any]) -> list[list[Any]]:
     return [
         list(own)
         for leaf, own in flattened(kind, values)
-        if any(dtype.startswith("float") for dtype in packed_leaves(leaf))
+        if not isinstance(leaf, types.LookedUp) and any(dtype.startswith("float") for dtype in packed_leaves(leaf))
     ]
 
 
@@ -346,7 +353,7 @@ class _Backward:
         except Unsupported:
             return self._by_python(cts, examples)
         failed = [index for index in done.failed if index in set(examples)]
-        found = [self._part(done.leaves, leaf) for leaf in self.held]
+        found = [self._part(done, leaf) for leaf in self.held]
         if not failed:
             return found
         return [[one, two] for one, two in zip(found, self._by_python(cts, failed), strict=True)]
@@ -363,14 +370,18 @@ class _Backward:
             done = run_backward(self.call.plain, self.form, self.taped, one, owner, owner + 1, False)
         except Unsupported:
             return False
-        return not done.failed and not any(np.isnan(leaf).any() for leaf in done.leaves)
+        rows = [each.rows for each in done.tables]
+        return not done.failed and not any(np.isnan(leaf).any() for leaf in (*done.leaves, *rows))
 
     def _run(self, cotangents: Cotangents) -> Any:
         return run_backward(self.call.plain, self.form, self.taped, cotangents, 0, self.call.plain.count, False)
 
-    def _part(self, arrays: Sequence[np.ndarray], leaf: _Leaf) -> Any:
+    def _part(self, done: Backward, leaf: _Leaf) -> Any:
         value = leaf.value._ab_value
-        flat = arrays[leaf.array][leaf.first : leaf.last]
+        if leaf.is_table:
+            table = done.tables[leaf.array]
+            return SparseRows.trusted(table.ids, table.rows, len(value))
+        flat = done.leaves[leaf.array][leaf.first : leaf.last]
         if type(value) is float:
             return np.float64(flat[0])
         return flat.reshape(value.shape).astype(value.dtype)
@@ -429,9 +440,9 @@ class _Backward:
         totals = own.backward_from(outputs, seeds, leaves_)
         seen: set[int] = set()
         out_: list[Any] = []
-        for leaf, total in zip(self.held, totals, strict=True):  # a value that occurs twice has one total
-            dense = total.to_dense() if isinstance(total, SparseCotangent) else total
-            out_.append(None if leaf.value._ab_index in seen else dense)
+        for leaf, found in zip(self.held, totals, strict=True):  # a value that occurs twice has one total
+            ct = found.to_dense() if isinstance(found, SparseCotangent) and not leaf.is_table else found
+            out_.append(None if leaf.value._ab_index in seen else ct)
             seen.add(leaf.value._ab_index)
         own.close()
         return out_
@@ -448,12 +459,14 @@ class _Backward:
             done = self._run(Cotangents(cotangents.flat, alone))
             if index in done.failed:
                 continue
-            parts = [self._part(done.leaves, leaf) for leaf in self.held]
+            parts = [self._part(done, leaf) for leaf in self.held]
             for leaf, expected in zip(self.held, self._by_python(cts, [index]), strict=True):
                 if expected is None:
                     continue
                 same = [each.value._ab_index == leaf.value._ab_index for each in self.held]
-                own = sum(itertools.compress(parts, same))
+                own = total(list(itertools.compress(parts, same)))
+                if isinstance(own, SparseRows):
+                    own, expected = in_common(own, expected)
                 if not is_close(own, np.asarray(expected)):
                     name = self.call.plain.function.__qualname__
                     raise self.taped.refuse(f"the gradient of {name}", own, expected)

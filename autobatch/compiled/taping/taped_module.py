@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from autobatch.compiled.module import FIRST_PARAMETERS, HEAD, KernelLoop, Module, numba_array
 from autobatch.compiled.taping.tape_writer import SEED, Shadows
-from autobatch.compiled.translation.exact_types import INT, LookedUp, within
+from autobatch.compiled.translation.exact_types import INT
 from autobatch.compiled.translation.source_program import Instance, Lines
 from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.errors import Unsupported
@@ -18,10 +18,11 @@ from autobatch.errors import Unsupported
 TAPE = [
     ("parents", numba_array("int64", 2)), ("partials", numba_array("float64", 2)), ("state", numba_array("int64")),
     ("values", numba_array("float64")), ("operands", numba_array("int64")), ("leaves", numba_array("float64")),
+    ("found", numba_array("int64", 2)), ("found_rows", numba_array("float64", 2)),
     ("adjoints", numba_array("float64")), ("seen", numba_array("uint8")), ("each_shared", numba_array("float64", 2)),
 ]  # fmt: skip
 """The tape. `adjoints[1:]` are the gradients of the leaves; for shared arguments summed over the examples, unless
-`each_shared` has a row for each example."""
+`each_shared` has a row for each example. `found_rows` are the gradients of what tables were asked for."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -31,6 +32,7 @@ class TapedModule:
     Attributes:
         leaves: the packed arrays whose elements are leaves, in the order of their places.
         shared: how many of these arrays belong to shared arguments; they come first.
+        tables: the packed arrays that are the weights of differentiated tables, in the order of their numbers.
         seeded: the arrays of results that have cotangents; the others are constant.
         dtypes: of all arrays of results.
     """
@@ -38,6 +40,7 @@ class TapedModule:
     text: str
     leaves: tuple[int, ...]
     shared: int
+    tables: tuple[int, ...]
     seeded: tuple[int, ...]
     dtypes: tuple[str, ...]
 
@@ -51,13 +54,15 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     program, root = module.program, module.root
     if program.writes:
         raise root.refusal(f"{root.function.__qualname__} changes an argument")
-    if any(isinstance(each, LookedUp) for kind in root.kinds for each in within(kind)):
-        raise Unsupported("a gradient of what is looked up in a table is not compiled")
     kernel = KernelLoop.of(program, root, module.varying, taped=True)
-    leaves = _leaves(module, differentiated)
+    tables = kernel.loader.tables
+    *leaves, looked_up = _leaves(module, differentiated, frozenset(tables))
+    if not all(tables[leaf] for leaf in looked_up):
+        raise Unsupported("a gradient with respect to tables in a list is not compiled")
     loop: Lines = [
         "clear_flags()",
         "start_tape(tape)",
+        "state[11] = i",
         *kernel.loop,
         "if float_flags() != 0:",
         ["ok = False"],
@@ -74,7 +79,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     names = [f"in{leaf}" for leaf in (*leaves[0], *leaves[1])]
     parameters = [*FIRST_PARAMETERS, *kernel.parameters(program)]
     lines = Instance("kernel", root.function, (), body=body, variables=kinds)
-    shadows = Shadows(program, lines, [name for name, _ in parameters], names)
+    shadows = Shadows(program, lines, [name for name, _ in parameters], names, [tables[leaf] for leaf in looked_up])
     seeded = tuple(int(name[3:]) for name in shadows.seeds())
     if not seeded:
         raise root.refusal(f"the result of {root.function.__qualname__} does not depend on what is differentiated")
@@ -95,21 +100,32 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     parameters += [*TAPE, *((f"{name}_p", numba_array("int64")) for name in names)]
     for k in seeded:
         parameters += [(f"cotangents{k}", numba_array("float64")), (f"starts{k}", numba_array("int64"))]
-    tape = "tape = parents, partials, state, values, operands, leaves"
+    tape = "tape = parents, partials, state, values, operands, leaves, found, found_rows"
     written = kernel.text(program, parameters, [tape, *shadows.kernel.body()])  # first: it finds containers to make
     text = HEAD + "from autobatch.kernels.compiled_code.gradient_tape import *\n\n" + program.makers() + shadows.text()
-    return TapedModule(text + written, (*leaves[0], *leaves[1]), len(leaves[0]), seeded, tuple(kernel.writer.dtypes))
+    dtypes = tuple(kernel.writer.dtypes)
+    own = (*leaves[0], *leaves[1])
+    return TapedModule(text + written, own, len(leaves[0]), tuple(looked_up), seeded, dtypes)
 
 
-def _leaves(module: Module, differentiated: Sequence[bool]) -> tuple[list[int], list[int]]:
-    """The packed arrays of floats of differentiated arguments: of shared ones, and of those that differ by example."""
+def _leaves(module: Module, differentiated: Sequence[bool], tables: frozenset[int]) -> tuple[list[int], ...]:
+    """The packed arrays of floats of differentiated arguments: of shared ones, of those that differ by example, tables.
+
+    Raises:
+        Unsupported: a table differs by example.
+    """
     shared: list[int] = []
     own: list[int] = []
+    looked_up: list[int] = []
     first = 0
     for kind, is_varying, is_wanted in zip(module.root.kinds, module.varying, differentiated, strict=True):
         dtypes = packed_leaves(kind)
         if is_wanted:
             found = [first + k for k, dtype in enumerate(dtypes) if dtype.startswith("float")]
-            (own if is_varying else shared).extend(found)
+            mine = tables.intersection(found)
+            if mine and is_varying:
+                raise Unsupported("a gradient with respect to a table of each example is not compiled")
+            (own if is_varying else shared).extend(leaf for leaf in found if leaf not in mine)
+            looked_up += sorted(mine)
         first += len(dtypes)
-    return shared, own
+    return shared, own, looked_up

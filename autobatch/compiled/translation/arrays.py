@@ -233,23 +233,28 @@ def item(reader: Any, holder: Value, index: nf.Value, node: Any) -> Value:
 def looked_up(reader: Any, table: Value, index: nf.Value, node: Any) -> Value:
     """`table[index]`: a copy of the rows with these ids, which must not be negative."""
     table = reader.once(table)
-    holder = Value(table.kind.weights, table.text)
     several = isinstance(index, nf.Call) and index.symbol in ("slice", "tuple")
     ids = None if several else reader.once(reader.expr(index))
     if ids is not None and types.is_number(ids.kind) and ids.kind.kind in "iu":
         k = in_range(reader, reader.index(ids, node), f"{table.text}.shape[0]", ids, signed=False)
         if ids.bounds.low is None or ids.bounds.low < 0:
             reader.fail_if(f"{ids.text} < 0")
-        return reader.temp(code(".copy", item_text(table.text, k)), types.Array(holder.kind.dtype, 1))
+        return reader.temp(code("table_row", table.text, k), types.Array(table.kind.weights.dtype, 1))
     if ids is None or not isinstance(ids.kind, types.Array | types.List):
         raise reader.refuse("an index of a table that is not ids", node)
     ids = as_array(reader, ids, node)
-    if ids.kind.dtype == "bool":
+    if ids.kind.dtype == "bool" or not ids.kind.ndim:
         raise reader.refuse("an index of a table that is not ids", node)
-    found = ArrayIndex(["", ":"], [False, True], [], [])
-    _together(reader, holder, found, [(0, ids)], node)
-    reader.fail_if(f"not all_within({ids.text}, 0.0, 9.2e18)")
-    return taken(reader, holder, found)
+    if np.dtype(ids.kind.dtype).kind not in "iu":
+        reader.stop()
+    reader.fail_if(f"not all_within({ids.text}, 0, 9.2e18)")
+    reader.fail_if(f"not all_within({ids.text}, 0, {table.text}.shape[0] - 1)", IndexError)
+    dtype, ndim = table.kind.weights.dtype, ids.kind.ndim
+    out = reader.temp(code("table_rows", table.text, ids.text), types.Array(dtype, 2))
+    if ndim == 1:
+        return out
+    sizes = [*(f"{ids.text}.shape[{axis}]" for axis in range(ndim)), f"{out.text}.shape[1]"]
+    return reader.temp(code(".reshape", out.text, code("()", *sizes)), types.Array(dtype, ndim + 1))
 
 
 def taken(reader: Any, holder: Value, index: ArrayIndex) -> Value:

@@ -27,6 +27,21 @@ def equal_lengths(rows):
 
 
 @jit
+def table_row(weights, k):
+    """The row of an id, copied."""
+    return weights[k].copy()
+
+
+@jit
+def table_rows(weights, ids):
+    """(ids, dim): the row of each id, in C order."""
+    out = np.empty((ids.size, weights.shape[1]), weights.dtype)
+    for k, each in enumerate(ids.flat):
+        out[k] = weights[each]
+    return out
+
+
+@jit
 def float_arange(start, stop, step):
     """`np.arange` of floats."""
     out = np.empty(max(0, int(np.ceil((stop - start) / step))))

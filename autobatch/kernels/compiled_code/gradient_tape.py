@@ -8,11 +8,14 @@ the tape. `walk` goes back over the nodes, and leaves `adjoints` and `seen` zero
 Only a window of the tape is stored. If the whole tape does not fit, the function runs again for each window, the last
 one first, so memory is bounded at the cost of recomputation.
 
-A tape is `(parents, partials, state, values, operands, leaves)`. `parents` (int64) and `partials` (float64) are (n, 2),
-for the window's nodes; `values` and `operands` belong to array operations; `leaves` are the numbers of the arguments by
-place, which nothing writes, so a product with an argument stores only where it lies. `state` is [next place, first
-node, 1 if one of them exceeds the buffers, 1 if the tape has its maximum length, used parts of `values` and `operands`,
-the window's bounds, the addresses between which the arguments' places lie].
+A tape is `(parents, partials, state, values, operands, leaves, found, found_rows)`. `parents` (int64) and `partials`
+(float64) are (n, 2), for the window's nodes; `values` and `operands` belong to array operations; `leaves` are the
+numbers of the arguments by place, which nothing writes, so a product with an argument stores only where it lies. For
+each row that was looked up in a table and that a cotangent reaches, `found` has (the table's number, id, example),
+`found_rows` the cotangent; of one example the last row comes first. `state` is [next place, first node, 1 if one of
+them exceeds the buffers, 1 if the tape has its maximum length, used parts of `values` and `operands`, the window's
+bounds, the addresses between which the arguments' places lie, rows found (more than `found` holds if it is too short),
+example].
 
 Sources: Wengert, A simple automatic derivative evaluation program (1964); the flat layout of CppAD and Stan; one level
 of the recomputation in Griewank, Achieving logarithmic growth of temporal and spatial complexity (1992).
@@ -23,13 +26,13 @@ import numpy as np
 from autobatch.kernels.jit import jit
 
 _ARRAY_OP = -(2**62)  # second parent of an array operation; the first is the index of its record in `operands`
-_ELEMENTS, _OF_ROOT, _SUM, _PRODUCT = 0, 1, 2, 3  # what an array operation is
+_ELEMENTS, _OF_ROOT, _SUM, _PRODUCT, _ROWS = range(5)  # what an array operation is
 
 
 @jit
 def start_tape(tape):
     """Empty the tape; its window begins at the first node."""
-    parents, _, state, _, _, _ = tape
+    parents, state = tape[0], tape[2]
     state[0] = state[6] = state[1]
     state[7] = state[1] + parents.shape[0]
     state[4] = state[5] = 0
@@ -38,7 +41,7 @@ def start_tape(tape):
 @jit
 def moves_window(tape, end):
     """If the node before `end` is not in the window, move the window and return True: the function must run again."""
-    parents, _, state, _, _, _ = tape
+    parents, state = tape[0], tape[2]
     low, high, size = state[6], state[7], parents.shape[0]
     if low < end <= high:
         return False
@@ -53,7 +56,7 @@ def push_2(tape, a, da, b, db):
     """Record a number with two parents and partial derivatives; returns its place, 0 if both are constants."""
     if a == 0 and b == 0:
         return np.int64(0)
-    parents, partials, state, _, _, _ = tape
+    parents, partials, state = tape[0], tape[1], tape[2]
     place = state[0]
     state[0] = place + 1
     if state[6] <= place < state[7]:
@@ -162,7 +165,7 @@ def walk(tape, adjoints, seen, end):
 
     Nodes that no cotangent has reached are skipped.
     """
-    parents, partials, state, values, operands, _ = tape
+    parents, partials, state, values, operands = tape[0], tape[1], tape[2], tape[3], tape[4]
     low = state[6]
     place = end - 1
     while place >= low:
@@ -173,6 +176,8 @@ def walk(tape, adjoints, seen, end):
                 walk_product(tape, at, adjoints, seen)
             elif operands[at] == _SUM:
                 walk_sum(operands, at, adjoints, seen)
+            elif operands[at] == _ROWS:
+                walk_rows(tape, at, adjoints, seen)
             else:
                 walk_elements(values, operands, at, adjoints, seen)
             place -= operands[at + 1]
@@ -258,6 +263,40 @@ def walk_sum(operands, at, adjoints, seen):
         if parent > 0:
             adjoints[parent] += ct
             seen[parent] = 1
+
+
+@jit
+def taped_rows(tape, table, ids, width):
+    """The places, (ids, width), of rows that are looked up in a table; zeros for a table that is not differentiated."""
+    out = np.zeros((ids.size, width), np.int64)
+    if table == 0 or out.size == 0:
+        return out
+    first, _, used = push_array_op(tape, _ROWS, out.size, 0, 2 + ids.size)
+    if used >= 0:
+        tape[4][used], tape[4][used + 1] = table, ids.size
+    for k, each in enumerate(ids.flat):
+        if used >= 0:
+            tape[4][used + 2 + k] = each
+        for j in range(width):
+            out[k, j] = first + k * width + j
+    return out
+
+
+@jit
+def walk_rows(tape, at, adjoints, seen):
+    """Keep the cotangents of rows that were looked up, by table, id and example; the last row comes first."""
+    state, operands, found, found_rows = tape[2], tape[4], tape[6], tape[7]
+    table, count = operands[at + 3], operands[at + 4]
+    cts = took(adjoints, seen, operands[at + 2], operands[at + 1])
+    if cts.size == 0:
+        return
+    width = cts.size // count
+    for k in range(count - 1, -1, -1):
+        row = state[10]
+        if row < found.shape[0]:
+            found[row, 0], found[row, 1], found[row, 2] = table, operands[at + 5 + k], state[11]
+            found_rows[row, :width] = cts[k * width : (k + 1) * width]
+        state[10] = row + 1
 
 
 @jit
