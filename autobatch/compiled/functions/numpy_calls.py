@@ -336,9 +336,14 @@ def _axis(reader: Any, axis: Value | None, value: Value, node: Any) -> tuple[int
 
 
 def _along(
-    reader: Any, value: Value, axes: tuple[int, int] | None, keep: bool, dtype: types.Scalar, reduce: Any
-) -> Value:
-    """`reduce` of all elements, or of each 1-d part along the reduced axes; `keep` is NumPy's `keepdims`."""
+    reader: Any, value: Value, axes: tuple[int, int] | None, keep: bool, dtype: types.Scalar, reduce: Any,
+    adds: bool = False,
+) -> Value:  # fmt: skip
+    """`reduce` of all elements, or of each 1-d part along the reduced axes.
+
+    Args:
+        keep: NumPy's `keepdims`; adds: `reduce` is the sum of floats of this dtype.
+    """
     rank = value.kind.ndim
     first, last = axes or (0, rank)
     if axes is None and not keep:
@@ -349,6 +354,10 @@ def _along(
     before, many, after = (reader.temp(part, INT).text for part in parts)
     whole = code(".reshape", code("np.ascontiguousarray", value.text), f"({before}, {many}, {after})")
     source = reader.temp(whole, types.Array(value.kind.dtype, 3))
+    sizes[first:last] = ["1"] * (last - first) if keep else []
+    if adds and last < rank:
+        out = reader.temp(code("sum_rows", source.text), types.Array(dtype.name, 2))
+        return reader.temp(code(".reshape", out.text, code("()", *sizes)), types.Array(dtype.name, len(sizes)))
     out = reader.temp(f"np.empty(({before}, {after}), {arrays.np_name(dtype.name)})", types.Array(dtype.name, 2))
     i, j = reader.fresh("i"), reader.fresh("j")
 
@@ -358,7 +367,6 @@ def _along(
 
     lines, _ = reader.arm(body, reader.env)
     reader.emit(f"for {i} in range({before}):", [f"for {j} in range({after}):", lines])
-    sizes[first:last] = ["1"] * (last - first) if keep else []
     return reader.temp(code(".reshape", out.text, code("()", *sizes)), types.Array(dtype.name, len(sizes)))
 
 
@@ -390,7 +398,8 @@ def _reduction(function: Any, op: Op) -> None:
             return reader.temp(item_text(out.text, 0), dtype)
 
         keeps = bool(constant_of(reader, keepdims, False, node, "keepdims"))
-        return _along(reader, value, axes, keeps, dtype, reduce)
+        adds = ufunc is np.add and dtype.kind == "f" and value.kind.dtype == dtype.name
+        return _along(reader, value, axes, keeps, dtype, reduce, adds)
 
 
 for _function, _op in REDUCTIONS.items():

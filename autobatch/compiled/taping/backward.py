@@ -178,31 +178,36 @@ def _part(
     arrays, steps = packed_arguments(call, form.module.root.kinds, first, last)
     count = last - first
     tables = [arrays[leaf + 1] for leaf in module.tables]  # (rows, dim)
+    real = np.dtype(module.real)
     sizes = [arrays[leaf].size for leaf in module.leaves]
     ends = list(itertools.accumulate(sizes, initial=0))
     shared = ends[module.shared]
-    all_places = np.arange(1, ends[-1] + 1)
-    places = [all_places[start:end] for start, end in itertools.pairwise(ends)]
-    numbers = np.concatenate([np.zeros(1), *(arrays[leaf].ravel() for leaf in module.leaves)])  # by place
-    bounds = all_places.ctypes.data, all_places.ctypes.data + all_places.nbytes
-    each_shared = np.zeros((count, shared if rows else 0))
+    numbers = np.concatenate(
+        [np.zeros(1, real), *(arrays[leaf].ravel() for leaf in module.leaves)], dtype=real
+    )  # by place
+    each_shared = np.zeros((count, shared if rows else 0), real)
     own = slice(first - start_of_all, last - start_of_all)
     seeds = [array for k in module.seeded for array in (cotangents.flat[k], cotangents.starts[k][own])]
     most = config.memory_budget // 2 // 9  # an example that needs a longer tape is left to Python
     while True:
         nodes = taped.nodes
         found = np.empty((taped.rows if module.tables else 0, 3), np.int64)
-        found_rows = np.empty((len(found), max((weights[1] for weights in tables), default=0)))
+        found_rows = np.empty((len(found), max((weights[1] for weights in tables), default=0)), real)
         status = np.zeros(count + 1, np.uint8)
-        state = np.array([0, ends[-1] + 1, 0, nodes >= most, 0, 0, 0, 0, *bounds, 0, 0], np.int64)
-        adjoints, seen = np.zeros(ends[-1] + 1 + nodes), np.zeros(ends[-1] + 1 + nodes, np.uint8)
+        all_places = _numbers_up_to(ends[-1] + 1 + nodes)
+        places = [all_places[start + 1 : end + 1] for start, end in itertools.pairwise(ends)]
+        bounds = all_places.ctypes.data, all_places.ctypes.data + all_places.nbytes
+        state = np.array(
+            [0, ends[-1] + 1, 0, nodes >= most, 0, 0, 0, 0, *bounds, 0, 0, module.writes_places, -1], np.int64
+        )
+        adjoints, seen = np.zeros(ends[-1] + 1 + nodes, real), np.zeros(ends[-1] + 1 + nodes, np.uint8)
         window = min(nodes, config.memory_budget // 2 // (8 * _WORDS))
-        parents, partials = np.empty((window, 2), np.int64), np.empty((window, 2))
-        values, operands = np.empty(window), np.empty(2 * window, np.int64)
+        parents, partials = np.empty((window, 2), np.int64), np.empty((window, 2), real)
+        values, operands = np.empty(window, real), np.empty(2 * window, np.int64)
         outs = entry(
             count, 1, taped.table, depth, status, *arrays, *steps, *captured,
-            parents, partials, state, values, operands, numbers, found, found_rows, adjoints, seen, each_shared,
-            *places, *seeds,
+            parents, partials, state, values, operands, numbers, found, found_rows, all_places, adjoints, seen,
+            each_shared, *places, *seeds,
         )  # fmt: skip
         if state[2]:
             taped.nodes = max(taped.nodes, min(8 * nodes, most))
@@ -222,6 +227,18 @@ def _part(
         for number, (leaf, (_, width)) in enumerate(zip(module.tables, tables, strict=True), 1)
     ]
     return Backward(outs, (first + np.flatnonzero(status[:-1])).tolist(), leaves, looked_up)
+
+
+def _numbers_up_to(count: int) -> np.ndarray:
+    """`np.arange(count)`, which nobody writes into."""
+    global _numbers
+    numbers = _numbers
+    if numbers.size < count:
+        numbers = _numbers = np.arange(max(count, 2 * numbers.size))
+    return numbers[:count]
+
+
+_numbers = np.arange(0)  # another thread may see the old one, or make its own
 
 
 def _rows_of(found: np.ndarray, rows: np.ndarray, number: int, first: int, dtype: np.dtype) -> TableRows:

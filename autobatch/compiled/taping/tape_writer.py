@@ -27,6 +27,7 @@ from autobatch.compiled.translation.typed_text import Applied, assigned, code, i
 from autobatch.errors import Unsupported
 
 _ZERO = "int64(0)"
+_NOWHERE = "tape[8][:0]"
 _MOVED = frozenset({
     "[]", ".T!", ".copy", ".ravel", ".reshape", ".pop", "np.ascontiguousarray", "broadcast_to", "broadcast_aligned",
     "list_item", "reserve",
@@ -52,6 +53,15 @@ def _is_float(kind: Any) -> bool:
     return np.dtype(kind.dtype).kind == "f" if isinstance(kind, types.Array) else kind is None
 
 
+def _is_single(kind: Any) -> bool:
+    """True unless a value of a type, itself, is of float64: Python's floats take the dtype of what they meet."""
+    if isinstance(kind, types.Union):
+        return all(map(_is_single, types.members(kind)))
+    if isinstance(kind, types.Scalar):
+        return kind.python or kind.name != "float64"
+    return kind is not None and getattr(kind, "dtype", "") != "float64"
+
+
 def in_memory(kind: Any) -> bool:
     """True if two names of a value of a type share its memory, so that each sees what is written through the other."""
     in_place = types.Array | types.List | types.Set | types.Dict | types.Object
@@ -65,6 +75,13 @@ def _codes(body: Lines) -> Iterator[Applied]:
             yield from _codes(line)
         elif isinstance(line, Applied):
             yield line
+
+
+def _root(text: str) -> str:
+    """The variable that a value is, or is a part of."""
+    while isinstance(text, Applied):
+        text = text.operands[0]
+    return text
 
 
 def _names(text: str) -> set[str]:
@@ -101,6 +118,9 @@ class Shadows:
             changed = self.kernel.spread()
             for function in self.functions.values():
                 changed |= function.spread()
+        kinds = [each for function in (self.kernel, *self.functions.values()) for each in function.active_kinds()]
+        self.real = "float32" if all(map(_is_single, kinds)) else "float64"
+        self.writes_places = any(each.writes_places() for each in (self.kernel, *self.functions.values()))
 
     def seeds(self) -> list[str]:
         """The arrays of results that carry a gradient, in order."""
@@ -153,8 +173,68 @@ class _ShadowedFunction:
         self.result = False
         self.count = 0
         self.seeding: Lines = []
+        self.filled: set[int] = set()  # the lines that make an array, and the array loops after them that fill it
+        self.fills: set[int] = set()
+        self._find_fills(instance.body)
 
     # --- which variables carry a gradient
+
+    def writes_places(self) -> bool:
+        """True if places are written that the function may not have made as an array of their own."""
+        assigned_to: dict[str, list[str]] = {}
+        written: list[str] = []
+        for line in _codes(self.instance.body):
+            match line.head, line.operands:
+                case "=", (name, value) if not isinstance(name, Applied):
+                    assigned_to.setdefault(name, []).append("" if id(line) in self.filled else value)
+                case "for", (name, _):
+                    assigned_to.setdefault(name, []).append("")
+                case "call", (_, name, *_):
+                    assigned_to.setdefault(name, []).append("")
+                case "=" | "+=", (Applied() as target, _):
+                    written.append(target)
+                case "fill_rows" | "reorder", (holder, *_):
+                    written.append(holder)
+                case head, (*_, out) if self._array_loop(head, line.operands) and id(line) not in self.fills:
+                    written.append(out)
+
+        def is_own(text: str, around: frozenset[str]) -> bool:
+            if isinstance(text, Applied):
+                head = text.head
+                return head in (*_MADE, "np.full", ".copy") or (head in _MOVED and is_own(text.operands[0], around))
+            if text in around or text.startswith("np.empty("):
+                return True
+            return text in assigned_to and all(is_own(each, around | {text}) for each in assigned_to[text])
+
+        for each in written:
+            root = _root(each)
+            if (
+                self.carries(root)
+                and isinstance(self.kinds.get(root), types.Array | None)
+                and not is_own(root, frozenset())
+            ):
+                return True
+        return False
+
+    def active_kinds(self) -> list[Any]:
+        """The types of what carries a gradient."""
+        found = [self.kinds.get(name) for name in self.active if not (self.given and name not in self.kinds)]
+        return [each for kind in found for each in types.within(kind)]
+
+    def _find_fills(self, body: Lines) -> None:
+        """Find the array loops that fill an array which the line before has made."""
+        before: Any = None
+        for line in body:
+            if isinstance(line, list):
+                self._find_fills(line)
+            elif (
+                isinstance(line, Applied) and isinstance(before, Applied) and self._array_loop(line.head, line.operands)
+            ):
+                name, made = before.operands[0], before.operands[-1]
+                if before.head == "=" and name == _root(line.operands[-1]) and made.startswith("np.empty("):
+                    self.filled.add(id(before))
+                    self.fills.add(id(line))
+            before = line
 
     def spread(self) -> bool:
         """Find more variables that carry a gradient, until there are no more; returns whether there were any."""
@@ -222,8 +302,7 @@ class _ShadowedFunction:
         """Activate `holder` if `value`, stored in it, carries a gradient; and an item stored in an active list."""
         if self.carries(value):
             self._reach(holder)
-        while isinstance(holder, Applied):
-            holder = holder.operands[0]
+        holder = _root(holder)
         kind = self.kinds.get(holder)
         if holder in self.active and isinstance(kind, types.List | types.Object) and in_memory(_held(kind)):
             self._reach(value)
@@ -325,7 +404,7 @@ class _ShadowedFunction:
             case "=", (name, value):
                 self._check(value)
                 if name in self.active:
-                    return self._assign(name, value, line)
+                    return [line] if id(line) in self.filled else self._assign(name, value, line)
                 if isinstance(name, Applied) and self.carries(name.operands[0]):
                     return [line, assigned(self.place(name), self._into(name.operands[0], value))]
                 if self.carries(value) and carries(self.kind_of(name)) and not name.isidentifier():
@@ -399,7 +478,7 @@ class _ShadowedFunction:
                 return [line]
             if head == "reduce_1":
                 return self._reduction(ufunc.__name__, sources[0], operands[-1], line)
-            return [line, *self._loop(ufunc, sources, operands[-1])]
+            return [line, *self._loop(ufunc, sources, operands[-1], id(line) in self.fills)]
         holder, *given = operands
         if self.carries(holder):
             if head == "list_put":
@@ -423,8 +502,12 @@ class _ShadowedFunction:
         kind = self.kind_of(holder)
         return self.place(value, _held(kind) if isinstance(kind, types.List | types.Object) else None)
 
-    def _loop(self, ufunc: Any, operands: Sequence[str], out: str) -> Lines:
-        """The lines for an element-wise operation, one op of the tape: its places, and loops for the partials."""
+    def _loop(self, ufunc: Any, operands: Sequence[str], out: str, fills: bool) -> Lines:
+        """The lines for an element-wise operation, one op of the tape: its places, and loops for the partials.
+
+        Args:
+            fills: the line before has made `out`.
+        """
         found = partials_of(ufunc, len(operands))
         if found is None:
             raise self.refuse(out, f"np.{ufunc.__name__} has none here")
@@ -442,18 +525,20 @@ class _ShadowedFunction:
             values.append(name if is_number else f"{name}[{at}]")
             if each is not out and self.carries(each):
                 place = self.place(each)
-                sides.append(f"np.full(1, {place})" if is_number else f"{place}.ravel()")
+                sides.append(f"tape[8][{place}:{place} + 1]" if is_number else f"{place}.ravel()")
             elif each is not out:
-                sides.append("np.empty(0, np.int64)")
+                sides.append(_NOWHERE)
         texts = [partial.format(*values[:-1], y=values[-1]) for partial in partials]
         wide = [f"[{k}]" in text or f"({k} " in text for text in texts]
         if len(texts) == 1:
-            sides, wide = [*sides, "np.empty(0, np.int64)"], [*wide, False]
+            sides, wide = [*sides, _NOWHERE], [*wide, False]
         given = f"{sides[0]}, {wide[0]}, {sides[1]}, {wide[1]}, {is_root}"
         lines: Lines = [line for name, line in names.items() if any(name in text for text in texts)]
-        lines.append(f"{k}_a, {k}_b = push_elements(tape, {self.place(out)}.ravel(), {given})")
+        lines.append(f"{k}_p, {k}_a, {k}_b = push_elements(tape, {out}.size, {given})")
+        whole = _root(out)
+        lines.append(f"{whole}_p = {k}_p.reshape({whole}.shape)" if fills else f"put_places({self.place(out)}, {k}_p)")
         for start, text, is_wide, side in zip("ab", texts, wide, sides, strict=False):
-            if side != "np.empty(0, np.int64)":
+            if side != _NOWHERE:
                 many = f"{out}.size" if is_wide else "1"
                 loop = f"for {k} in range({many} if {k}_{start} >= 0 else 0):"
                 lines += [loop, [f"tape[3][{k}_{start} + {k}] = {text}"]]
@@ -524,6 +609,8 @@ class _ShadowedFunction:
                 return f"taped_rows(tape, {self.place(table)}, {ids}, {table}.shape[1])"
             case "table_row", (table, k):
                 return f"taped_rows(tape, {self.place(table)}, np.full(1, {k}), {table}.shape[1])[0]"
+            case "sum_rows", (rows,):
+                return f"taped_sum_rows(tape, {self.place(rows)})"
             case "array_of", (items, _):
                 return f"array_of({self.place(items)}, {_ZERO})"
             case "np.concatenate", (Applied() as joined,):

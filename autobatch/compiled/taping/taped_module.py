@@ -16,13 +16,13 @@ from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.errors import Unsupported
 
 TAPE = [
-    ("parents", numba_array("int64", 2)), ("partials", numba_array("float64", 2)), ("state", numba_array("int64")),
-    ("values", numba_array("float64")), ("operands", numba_array("int64")), ("leaves", numba_array("float64")),
-    ("found", numba_array("int64", 2)), ("found_rows", numba_array("float64", 2)),
-    ("adjoints", numba_array("float64")), ("seen", numba_array("uint8")), ("each_shared", numba_array("float64", 2)),
+    ("parents", "int64", 2), ("partials", "", 2), ("state", "int64", 1), ("values", "", 1), ("operands", "int64", 1),
+    ("leaves", "", 1), ("found", "int64", 2), ("found_rows", "", 2), ("all_places", "int64", 1), ("adjoints", "", 1),
+    ("seen", "uint8", 1), ("each_shared", "", 2),
 ]  # fmt: skip
-"""The tape. `adjoints[1:]` are the gradients of the leaves; for shared arguments summed over the examples, unless
-`each_shared` has a row for each example. `found_rows` are the gradients of what tables were asked for."""
+"""The tape: names, dtypes ("": `TapedModule.real`) and ranks. `adjoints[1:]` are the gradients of the leaves; for
+shared arguments summed over the examples, unless `each_shared` has a row for each example. `found_rows` are the
+gradients of what tables were asked for."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -33,6 +33,8 @@ class TapedModule:
         leaves: the packed arrays whose elements are leaves, in the order of their places.
         shared: how many of these arrays belong to shared arguments; they come first.
         tables: the packed arrays that are the weights of differentiated tables, in the order of their numbers.
+        writes_places: the function may write into places that are views of `all_places`.
+        real: the dtype of the tape: float32 if all numbers that carry a gradient are, else float64.
         seeded: the arrays of results that have cotangents; the others are constant.
         dtypes: of all arrays of results.
     """
@@ -41,6 +43,8 @@ class TapedModule:
     leaves: tuple[int, ...]
     shared: int
     tables: tuple[int, ...]
+    writes_places: bool
+    real: str
     seeded: tuple[int, ...]
     dtypes: tuple[str, ...]
 
@@ -76,10 +80,12 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     body: Lines = [*kernel.start(), "for i in range(n):", loop, "clear_flags()", kernel.end()]
     counters = [f"{name}{leaf}" for leaf in range(len(kernel.writer.dtypes)) for name in ("used", "kept")]
     kinds = {**kernel.loader.kinds, **dict.fromkeys(counters, INT), "result": module.result}
-    names = [f"in{leaf}" for leaf in (*leaves[0], *leaves[1])]
+    own = (*leaves[0], *leaves[1])
+    names = [f"in{leaf}" for leaf in own]
     parameters = [*FIRST_PARAMETERS, *kernel.parameters(program)]
     lines = Instance("kernel", root.function, (), body=body, variables=kinds)
     shadows = Shadows(program, lines, [name for name, _ in parameters], names, [tables[leaf] for leaf in looked_up])
+    real = shadows.real if all(kernel.loader.dtypes[leaf] == "float32" for leaf in own) else "float64"
     seeded = tuple(int(name[3:]) for name in shadows.seeds())
     if not seeded:
         raise root.refusal(f"the result of {root.function.__qualname__} does not depend on what is differentiated")
@@ -97,15 +103,17 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
         "for j in range(each_shared.shape[1]):",
         ["each_shared[i, j] = adjoints[j + 1]", "adjoints[j + 1] = 0.0"],
     ]
-    parameters += [*TAPE, *((f"{name}_p", numba_array("int64")) for name in names)]
+    parameters += [(name, numba_array(dtype or real, ndim)) for name, dtype, ndim in TAPE]
+    parameters += [*((f"{name}_p", numba_array("int64")) for name in names)]
     for k in seeded:
         parameters += [(f"cotangents{k}", numba_array("float64")), (f"starts{k}", numba_array("int64"))]
-    tape = "tape = parents, partials, state, values, operands, leaves, found, found_rows"
+    tape = "tape = parents, partials, state, values, operands, leaves, found, found_rows, all_places"
     written = kernel.text(program, parameters, [tape, *shadows.kernel.body()])  # first: it finds containers to make
     text = HEAD + "from autobatch.kernels.compiled_code.gradient_tape import *\n\n" + program.makers() + shadows.text()
     dtypes = tuple(kernel.writer.dtypes)
-    own = (*leaves[0], *leaves[1])
-    return TapedModule(text + written, own, len(leaves[0]), tuple(looked_up), seeded, dtypes)
+    return TapedModule(
+        text + written, own, len(leaves[0]), tuple(looked_up), shadows.writes_places, real, seeded, dtypes
+    )
 
 
 def _leaves(module: Module, differentiated: Sequence[bool], tables: frozenset[int]) -> tuple[list[int], ...]:

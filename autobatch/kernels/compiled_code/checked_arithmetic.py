@@ -464,7 +464,7 @@ def nonnegative_indices(places, length):
     return out
 
 
-@jit
+@jit(reorders=True)
 def product_11(a, b, zero):
     """The inner product of two vectors."""
     for i in range(a.size):
@@ -485,9 +485,7 @@ def product_21(a, b, zero):
 def product_12(a, b, zero):
     """A vector times a matrix."""
     out = np.full(b.shape[1], zero)
-    for k in range(a.size):
-        for j in range(b.shape[1]):
-            out[j] += a[k] * b[k, j]
+    add_product(a, b, out)
     return out
 
 
@@ -496,7 +494,22 @@ def product_22(a, b, zero):
     """A matrix times a matrix."""
     out = np.full((a.shape[0], b.shape[1]), zero)
     for i in range(a.shape[0]):
-        for k in range(a.shape[1]):
-            for j in range(b.shape[1]):
-                out[i, j] += a[i, k] * b[k, j]
+        add_product(a[i], b, out[i])
     return out
+
+
+@jit(reorders=True)
+def add_product(a, b, out):
+    """`out += a @ b` of a vector and a matrix, four rows at a time, or by column if columns lie together."""
+    if b.strides[0] < b.strides[1]:
+        for j in range(out.size):
+            out[j] += product_11(a, b[:, j], out.dtype.type(0))
+        return
+    four = a.size - a.size % 4
+    for k in range(0, four, 4):
+        one, two, three, last = a[k], a[k + 1], a[k + 2], a[k + 3]
+        for j in range(out.size):
+            out[j] += one * b[k, j] + two * b[k + 1, j] + three * b[k + 2, j] + last * b[k + 3, j]
+    for k in range(four, a.size):
+        for j in range(out.size):
+            out[j] += a[k] * b[k, j]

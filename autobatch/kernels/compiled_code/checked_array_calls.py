@@ -42,6 +42,17 @@ def table_rows(weights, ids):
 
 
 @jit
+def sum_rows(x):
+    """The sums of an array of three axes over the second, in order."""
+    out = np.zeros((x.shape[0], x.shape[2]), x.dtype)
+    for i in range(x.shape[0]):
+        for k in range(x.shape[1]):
+            for j in range(x.shape[2]):
+                out[i, j] += x[i, k, j]
+    return out
+
+
+@jit
 def float_arange(start, stop, step):
     """`np.arange` of floats."""
     out = np.empty(max(0, int(np.ceil((stop - start) / step))))

@@ -8,14 +8,18 @@ the tape. `walk` goes back over the nodes, and leaves `adjoints` and `seen` zero
 Only a window of the tape is stored. If the whole tape does not fit, the function runs again for each window, the last
 one first, so memory is bounded at the cost of recomputation.
 
-A tape is `(parents, partials, state, values, operands, leaves, found, found_rows)`. `parents` (int64) and `partials`
-(float64) are (n, 2), for the window's nodes; `values` and `operands` belong to array operations; `leaves` are the
+A tape is `(parents, partials, state, values, operands, leaves, found, found_rows, all_places)`. `parents` (int64) and
+`partials` are (n, 2), for the nodes of the window; `values` and `operands` belong to array operations; `leaves` are the
 numbers of the arguments by place, which nothing writes, so a product with an argument stores only where it lies. For
 each row that was looked up in a table and that a cotangent reaches, `found` has (the table's number, id, example),
-`found_rows` the cotangent; of one example the last row comes first. `state` is [next place, first node, 1 if one of
-them exceeds the buffers, 1 if the tape has its maximum length, used parts of `values` and `operands`, the window's
-bounds, the addresses between which the arguments' places lie, rows found (more than `found` holds if it is too short),
-example].
+`found_rows` the cotangent; of one example the last row comes first. `all_places[k]` is k: the places of a new array are
+a view of it, which costs nothing, and an array whose memory lies in it has places in a row. What is no int64 is float32
+if all numbers that carry a gradient are, else float64.
+
+`state` is [next place, first node, 1 if one of them exceeds the buffers, 1 if the tape has its maximum length, used
+parts of `values` and `operands`, the window's bounds, the addresses between which `all_places` lies, rows found (more
+than `found` holds if it is too short), example, 1 if the function may write into places that are views, the last
+product whose cotangent of an argument is not added yet (-1: none)].
 
 Sources: Wengert, A simple automatic derivative evaluation program (1964); the flat layout of CppAD and Stan; one level
 of the recomputation in Griewank, Achieving logarithmic growth of temporal and spatial complexity (1992).
@@ -26,7 +30,7 @@ import numpy as np
 from autobatch.kernels.jit import jit
 
 _ARRAY_OP = -(2**62)  # second parent of an array operation; the first is the index of its record in `operands`
-_ELEMENTS, _OF_ROOT, _SUM, _PRODUCT, _ROWS = range(5)  # what an array operation is
+_ELEMENTS, _OF_ROOT, _SUM, _ROW_SUM, _PRODUCT, _ROWS = range(6)  # what an array operation is
 
 
 @jit
@@ -36,6 +40,7 @@ def start_tape(tape):
     state[0] = state[6] = state[1]
     state[7] = state[1] + parents.shape[0]
     state[4] = state[5] = 0
+    state[13] = -1
 
 
 @jit
@@ -107,9 +112,31 @@ def push_array_op(tape, operation, count, numbers, places):
 
 
 @jit
-def list_length(places):
+def row_of(tape, first, count):
+    """The places from `first` on, as an array."""
+    state, all_places = tape[2], tape[8]
+    if first + count > all_places.size:
+        state[2] = 1
+        return np.zeros(count, np.int64)
+    return all_places[first : first + count].copy() if state[12] else all_places[first : first + count]
+
+
+@jit
+def in_a_row(state, places):
+    """True if a vector of places is a view of all places."""
+    return state[8] <= places.ctypes.data < state[9] and (places.size < 2 or places.strides[0] == places.itemsize)
+
+
+@jit
+def carries(state, places):
+    """True if an array has places of numbers that carry a gradient."""
+    return places.size > 0 and (places[0] > 0 or (places.size > 1 and places.any()))
+
+
+@jit
+def list_length(state, places):
     """The number of places to store as a list: 0 if they are consecutive, or only one."""
-    if places.size < 2:
+    if places.size < 2 or in_a_row(state, places):
         return 0
     strays = np.int64(places[0] <= 0)
     for k in range(places.size):
@@ -132,31 +159,37 @@ def write_operand(operands, at, many, list_at, places, numbers_at, wide):
 
 
 @jit
-def push_elements(tape, out, a, a_wide, b, b_wide, is_root):
-    """Record an element-wise operation with operands at places a and b; the results' places are written to `out`.
+def push_elements(tape, count, a, a_wide, b, b_wide, is_root):
+    """Record an element-wise operation with `count` results and operands at places a and b.
 
     Args:
-        out: (n,) zeros; unchanged if all operands are constants.
-        a, b: places: (n,), (1,) for an operand that is broadcast, or (0,) for one without a gradient.
+        a, b: places: (count,), (1,) for an operand that is broadcast, or (0,) for one without a gradient.
         a_wide, b_wide: True if there is one partial derivative for each element, False if one for all.
 
-    Returns the indices in `values` at which to write the partial derivatives of a and of b; -1 if they are not needed.
+    Returns the results' places, zeros if all operands are constants; and the indices in `values` at which to write the
+    partial derivatives of a and of b, -1 if they are not needed.
     """
-    count = out.size
-    if count == 0 or not (a.any() or b.any()):
-        return np.int64(-1), np.int64(-1)
-    a_many, b_many = list_length(a), list_length(b)
+    state = tape[2]
+    if count == 0 or not (carries(state, a) or carries(state, b)):
+        return np.zeros(count, np.int64), np.int64(-1), np.int64(-1)
+    a_many, b_many = list_length(state, a), list_length(state, b)
     a_numbers = count if a_wide else 1
     numbers = a_numbers + (count if b_wide else 1)
     first, at, used = push_array_op(tape, _OF_ROOT if is_root else _ELEMENTS, count, numbers, 8 + a_many + b_many)
-    for k in range(count):
-        out[k] = first + k
+    out = row_of(tape, first, count)
     if at < 0:
-        return np.int64(-1), np.int64(-1)
+        return out, np.int64(-1), np.int64(-1)
     operands = tape[4]
     write_operand(operands, used, a_many, used + 8, a, at, a_wide)
     write_operand(operands, used + 4, b_many, used + 8 + a_many, b, at + a_numbers, b_wide)
-    return at, at + a_numbers
+    return out, at, at + a_numbers
+
+
+@jit
+def put_places(places, values):
+    """Write places into an array of them, in C order."""
+    for k, index in enumerate(np.ndindex(places.shape)):
+        places[index] = values[k]
 
 
 @jit
@@ -174,6 +207,8 @@ def walk(tape, adjoints, seen, end):
             at = parents[node, 0]
             if operands[at] == _PRODUCT:
                 walk_product(tape, at, adjoints, seen)
+            elif operands[at] == _ROW_SUM:
+                walk_row_sum(operands, at, adjoints, seen)
             elif operands[at] == _SUM:
                 walk_sum(operands, at, adjoints, seen)
             elif operands[at] == _ROWS:
@@ -196,17 +231,24 @@ def walk(tape, adjoints, seen, end):
                         adjoints[-parent] += ct * partials[node, k]
                     seen[-parent] = 1
         place -= 1
+    add_products(tape, adjoints)
     return place + 1
+
+
+@jit
+def is_reached(seen, first, count):
+    """True if a cotangent has reached one of an operation's results."""
+    reached = np.uint8(0)
+    for each in seen[first : first + count]:
+        reached |= each
+    return reached != 0
 
 
 @jit
 def took(adjoints, seen, first, count):
     """The cotangents of an operation's results, which are left zero; none if no cotangent has reached them."""
-    reached = False
-    for k in range(first, first + count):
-        reached |= seen[k] != 0
-    if not reached:
-        return np.empty(0)
+    if not is_reached(seen, first, count):
+        return np.empty(0, adjoints.dtype)
     cts = adjoints[first : first + count].copy()
     adjoints[first : first + count] = 0.0
     seen[first : first + count] = 0
@@ -216,13 +258,26 @@ def took(adjoints, seen, first, count):
 @jit
 def walk_elements(values, operands, at, adjoints, seen):
     """Propagate the cotangents of an element-wise operation's results to its operands."""
-    is_root, count = operands[at] == _OF_ROOT, operands[at + 1]
-    cts = took(adjoints, seen, operands[at + 2], count)
+    is_root, count, first = operands[at] == _OF_ROOT, operands[at + 1], operands[at + 2]
+    if not is_reached(seen, first, count):
+        return
+    cts = adjoints[first : first + count]
     for side in (at + 3, at + 7):
         start, step, partial, wide = operands[side], operands[side + 1], operands[side + 2], operands[side + 3]
-        if (start == 0 and step == 0) or cts.size == 0:
+        if start == 0 and step == 0:
             continue
-        more = np.zeros(count)
+        if step == 1 and not is_root:
+            own = adjoints[start : start + count]
+            seen[start : start + count] = 1
+            if wide:
+                factors = values[partial : partial + count]
+                for k in range(count):
+                    own[k] += cts[k] * factors[k]
+            else:
+                for k in range(count):
+                    own[k] += cts[k] * values[partial]
+            continue
+        more = np.zeros(count, adjoints.dtype)
         for k in range(count):
             if cts[k] != 0.0 or not is_root:
                 more[k] = cts[k] * values[partial + k * wide]
@@ -231,6 +286,8 @@ def walk_elements(values, operands, at, adjoints, seen):
             seen[start] = 1
         else:
             give(operands, start, step == 2, more, adjoints, seen)
+    cts[:] = 0.0
+    seen[first : first + count] = 0
 
 
 @jit
@@ -258,28 +315,34 @@ def walk_sum(operands, at, adjoints, seen):
     ct = adjoints[place]
     adjoints[place] = 0.0
     seen[place] = 0
-    for k in range(operands[at + 3]):
-        parent = operands[at + 4 + k]
-        if parent > 0:
-            adjoints[parent] += ct
-            seen[parent] = 1
+    count, many = operands[at + 3], operands[at + 4]
+    give(operands, at + 6 if many else operands[at + 5], many > 0, np.full(count, ct), adjoints, seen)
+
+
+@jit
+def walk_row_sum(operands, at, adjoints, seen):
+    """Propagate the cotangents of sums of rows to the rows."""
+    before, rows, after, many = operands[at + 3], operands[at + 4], operands[at + 5], operands[at + 6]
+    cts = took(adjoints, seen, operands[at + 2], operands[at + 1])
+    start = at + 8 if many else operands[at + 7]
+    for i in range(before if cts.size else 0):
+        for _ in range(rows):
+            give(operands, start, many > 0, cts[i * after : (i + 1) * after], adjoints, seen)
+            start += after
 
 
 @jit
 def taped_rows(tape, table, ids, width):
     """The places, (ids, width), of rows that are looked up in a table; zeros for a table that is not differentiated."""
-    out = np.zeros((ids.size, width), np.int64)
-    if table == 0 or out.size == 0:
-        return out
-    first, _, used = push_array_op(tape, _ROWS, out.size, 0, 2 + ids.size)
+    count = ids.size * width
+    if table == 0 or count == 0:
+        return np.zeros((ids.size, width), np.int64)
+    first, _, used = push_array_op(tape, _ROWS, count, 0, 2 + ids.size)
     if used >= 0:
         tape[4][used], tape[4][used + 1] = table, ids.size
-    for k, each in enumerate(ids.flat):
-        if used >= 0:
+        for k, each in enumerate(ids.flat):
             tape[4][used + 2 + k] = each
-        for j in range(width):
-            out[k, j] = first + k * width + j
-    return out
+    return row_of(tape, first, count).reshape(ids.size, width)
 
 
 @jit
@@ -321,13 +384,33 @@ def sign_of(x):
 def taped_sum(tape, start, places):
     """The place of a sum: the number at `start` plus the numbers at `places`."""
     flat = places.ravel()
-    if not flat.any():
+    if not carries(tape[2], flat):
         return start
-    first, _, used = push_array_op(tape, _SUM, 1, 0, 1 + flat.size)
+    many = list_length(tape[2], flat)
+    first, _, used = push_array_op(tape, _SUM, 1, 0, 3 + many)
     if used >= 0:
-        tape[4][used] = flat.size
-        tape[4][used + 1 : used + 1 + flat.size] = flat
+        tape[4][used], tape[4][used + 1], tape[4][used + 2] = flat.size, many, flat[0]
+        if many:
+            tape[4][used + 3 : used + 3 + many] = flat
     return first if start == 0 else push_2(tape, start, 1.0, first, 1.0)
+
+
+@jit
+def taped_sum_rows(tape, places):
+    """The places of the sums, over the second axis, of an array of three."""
+    before, rows, after = places.shape
+    flat, count = places.ravel(), before * after
+    if not carries(tape[2], flat):
+        return np.zeros((before, after), np.int64)
+    many = list_length(tape[2], flat)
+    first, _, used = push_array_op(tape, _ROW_SUM, count, 0, 5 + many)
+    if used >= 0:
+        operands = tape[4]
+        operands[used], operands[used + 1], operands[used + 2], operands[used + 3] = before, rows, after, many
+        operands[used + 4] = flat[0]
+        if many:
+            operands[used + 5 : used + 5 + many] = flat
+    return row_of(tape, first, count).reshape(before, after)
 
 
 @jit
@@ -351,13 +434,12 @@ def taped_extreme(start, value, places, values, sign):
 @jit
 def taped_where(tape, condition, x, y):
     """The places of `np.where`; elements not chosen get a cotangent of zero."""
-    out = np.zeros(condition.shape, np.int64)
     chosen = condition.ravel()
-    one, two = push_elements(tape, out.ravel(), x.ravel(), True, y.ravel(), True, False)
+    out, one, two = push_elements(tape, condition.size, x.ravel(), True, y.ravel(), True, False)
     for k in range(condition.size if one >= 0 else 0):
         tape[3][one + k] = 1.0 if chosen[k] else 0.0
         tape[3][two + k] = 0.0 if chosen[k] else 1.0
-    return out
+    return out.reshape(condition.shape)
 
 
 _NOWHERE, _GIVEN, _IN_A_ROW, _LISTED = range(4)  # where the places of a factor of a product are
@@ -371,7 +453,7 @@ def where_places_are(state, places, by_column):
     if state[8] <= places.ctypes.data < state[9]:
         steps = (row * places.itemsize, column * places.itemsize)
         if (rows == 1 or places.strides[0] == steps[0]) and (columns == 1 or places.strides[1] == steps[1]):
-            return _GIVEN
+            return _GIVEN if first < state[1] else _IN_A_ROW
     carries, strays = np.int64(0), np.int64(first <= 0)
     for i in range(rows):
         for j in range(columns):
@@ -405,32 +487,33 @@ def write_factor(tape, at, where, by_column, x, places, used, numbers):
 def taped_product_22(tape, a, a_places, b, b_places):
     """The places of the elements of a matrix product; zeros (constants) if no operand carries a gradient."""
     rows, inner, columns = a.shape[0], a.shape[1], b.shape[1]
-    out = np.zeros(rows * columns, np.int64)
-    if out.size == 0 or inner == 0:
-        return out.reshape(rows, columns)
+    count = rows * columns
+    if count == 0 or inner == 0:
+        return np.zeros((rows, columns), np.int64)
     by_column = columns == 1 or b_places.strides[0] < b_places.strides[1]  # as in `keys.T`
     of_a, of_b = where_places_are(tape[2], a_places, False), where_places_are(tape[2], b_places, by_column)
-    if of_a != _NOWHERE or of_b != _NOWHERE:
-        a_numbers = 0 if of_a == _GIVEN or of_b == _NOWHERE else a.size
-        b_numbers = 0 if of_b == _GIVEN or of_a == _NOWHERE else b.size
-        a_list, b_list = a.size if of_a == _LISTED else 0, b.size if of_b == _LISTED else 0
-        first, at, used = push_array_op(tape, _PRODUCT, out.size, a_numbers + b_numbers, 10 + a_list + b_list)
-        for k in range(out.size):
-            out[k] = first + k
-        if used >= 0:
-            operands, lists = tape[4], used + 10
-            operands[used], operands[used + 1], operands[used + 2], operands[used + 3] = rows, inner, columns, by_column
-            write_factor(tape, used + 4, of_a, False, a, a_places, lists, at if a_numbers else -1)
-            b_at = at + a_numbers if b_numbers else -1
-            write_factor(tape, used + 7, of_b, by_column, b, b_places, lists + a_list, b_at)
-    return out.reshape(rows, columns)
+    if of_a == _NOWHERE and of_b == _NOWHERE:
+        return np.zeros((rows, columns), np.int64)
+    a_numbers = 0 if of_a == _GIVEN or of_b == _NOWHERE else a.size
+    b_numbers = 0 if of_b == _GIVEN or of_a == _NOWHERE else b.size
+    a_list, b_list = a.size if of_a == _LISTED else 0, b.size if of_b == _LISTED else 0
+    late = count if of_b == _GIVEN or (of_a == _GIVEN and by_column) else 0
+    first, at, used = push_array_op(tape, _PRODUCT, count, a_numbers + b_numbers + late, 12 + a_list + b_list)
+    if used >= 0:
+        operands, lists = tape[4], used + 12
+        operands[used + 10] = at + a_numbers + b_numbers if late else -1
+        operands[used], operands[used + 1], operands[used + 2], operands[used + 3] = rows, inner, columns, by_column
+        write_factor(tape, used + 4, of_a, False, a, a_places, lists, at if a_numbers else -1)
+        b_at = at + a_numbers if b_numbers else -1
+        write_factor(tape, used + 7, of_b, by_column, b, b_places, lists + a_list, b_at)
+    return row_of(tape, first, count).reshape(rows, columns)
 
 
 @jit
 def numbers_of(tape, at, shape):
     """The numbers of a factor, anything if nobody reads them."""
     source, first = tape[5] if tape[4][at] == _GIVEN else tape[3], tape[4][at + 2]
-    return source[first : first + shape[0] * shape[1]].reshape(shape) if first >= 0 else np.empty(shape)
+    return source[first : first + shape[0] * shape[1]].reshape(shape) if first >= 0 else np.empty(shape, tape[3].dtype)
 
 
 @jit
@@ -441,7 +524,7 @@ def cotangents_of(operands, at, shape, adjoints, seen):
         seen[first : first + count] = 1
     if where in (_GIVEN, _IN_A_ROW):
         return adjoints[first : first + count].reshape(shape)
-    return np.zeros(shape if where == _LISTED else (0, 0))
+    return np.zeros(shape if where == _LISTED else (0, 0), adjoints.dtype)
 
 
 @jit(reorders=True)
@@ -453,7 +536,12 @@ def walk_product(tape, at, adjoints, seen):
     if cts.size == 0:
         return
     one, two = at + 7, at + 10
-    to_a, to_b = operands[one] != _NOWHERE, operands[two] != _NOWHERE
+    late = operands[at + 13]
+    if late >= 0:
+        tape[3][late : late + cts.size] = cts
+        operands[at + 14], tape[2][13] = tape[2][13], at
+    to_b = operands[two] != _NOWHERE and operands[two] != _GIVEN
+    to_a = operands[one] != _NOWHERE and (late < 0 or operands[two] == _GIVEN)
     a_shape, b_shape = (rows, inner), (columns, inner) if by_column else (inner, columns)
     a, b = numbers_of(tape, one, a_shape), numbers_of(tape, two, b_shape)
     a_cts = cotangents_of(operands, one, a_shape, adjoints, seen)
@@ -467,7 +555,7 @@ def walk_product(tape, at, adjoints, seen):
                 b_cts[j, k] += ct[j] * a[i, k]
         for k in range(0 if by_column else inner):
             if to_a:
-                total = 0.0
+                total = cts.dtype.type(0)
                 for j in range(columns):
                     total += ct[j] * b[k, j]
                 a_cts[i, k] += total
@@ -477,6 +565,75 @@ def walk_product(tape, at, adjoints, seen):
         give(operands, operands[one + 1], True, a_cts.ravel(), adjoints, seen)
     if operands[two] == _LISTED:
         give(operands, operands[two + 1], True, b_cts.ravel(), adjoints, seen)
+
+
+@jit
+def add_products(tape, adjoints):
+    """Add the cotangents of arguments that are factors of products, all of one argument in one product.
+
+    An argument's cotangent is `left.T @ right`, where a row of each belongs to a row (or column) of one product.
+    """
+    state, operands = tape[2], tape[4]
+    while state[13] >= 0:
+        last, of = state[13], late_factor(operands, state[13])
+        size, at = 0, last
+        while at >= 0:
+            own = late_factor(operands, at)
+            size += own[3] if own[:3] == of[:3] else 0
+            at = operands[at + 14]
+        left, right = np.empty((size, of[1]), adjoints.dtype), np.empty((size, of[2]), adjoints.dtype)
+        state[13], at, used = -1, last, 0
+        while at >= 0:
+            following, own = operands[at + 14], late_factor(operands, at)
+            if own[:3] == of[:3]:
+                put_factors(tape, at, left[used : used + own[3]], right[used : used + own[3]])
+                used += own[3]
+            else:
+                operands[at + 14], state[13] = state[13], at
+            at = following
+        add_outer(left, right, adjoints[of[0] : of[0] + of[1] * of[2]].reshape(of[1], of[2]))
+
+
+@jit
+def late_factor(operands, at):
+    """Of a product's argument: its first place, its rows and columns as they lie, and how many rows are added to it."""
+    rows, inner, columns, by_column = operands[at + 3], operands[at + 4], operands[at + 5], operands[at + 6]
+    if operands[at + 10] != _GIVEN:
+        return operands[at + 8], rows, inner, columns
+    return operands[at + 11], columns if by_column else inner, inner if by_column else columns, rows
+
+
+@jit
+def put_factors(tape, at, left, right):
+    """The factors of what is added to an argument's cotangent."""
+    operands = tape[4]
+    rows, inner, columns, by_column = operands[at + 3], operands[at + 4], operands[at + 5], operands[at + 6]
+    late = operands[at + 13]
+    cts = tape[3][late : late + rows * columns].reshape(rows, columns)
+    if operands[at + 10] != _GIVEN:
+        left[:], right[:] = cts.T, numbers_of(tape, at + 10, (columns, inner))
+        return
+    a = numbers_of(tape, at + 7, (rows, inner))
+    if by_column:
+        left[:], right[:] = cts, a
+    else:
+        left[:], right[:] = a, cts
+
+
+@jit(reorders=True)
+def add_outer(left, right, out):
+    """`out += left.T @ right`."""
+    many, four = left.shape[0], left.shape[0] - left.shape[0] % 4
+    for p in range(out.shape[0]):
+        row = out[p]
+        for k in range(0, four, 4):
+            a, b, c, d = left[k, p], left[k + 1, p], left[k + 2, p], left[k + 3, p]
+            for q in range(row.size):
+                row[q] += a * right[k, q] + b * right[k + 1, q] + c * right[k + 2, q] + d * right[k + 3, q]
+        for k in range(four, many):
+            a = left[k, p]
+            for q in range(row.size):
+                row[q] += a * right[k, q]
 
 
 @jit
