@@ -5,7 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.compiled.compiled_map import compiled_map, prepared
-from autobatch.compiled.taping import backward
+from autobatch.compiled.taping import backward, taped_map
 from autobatch.errors import Unsupported
 from tests.compiled.interpreted import interpreted
 from tests.compiled.law import outcome, same
@@ -180,3 +180,29 @@ def test_gradients_of_what_is_looked_up(dtype, monkeypatch):
     want, other = ab.value_and_grad(lambda p: sum(read_twice(one, p) for one in ids))(params)
     np.testing.assert_allclose(value, want, rtol=1e-5)
     equal_gradients(total, other, dtype)
+
+
+def test_a_loss_whose_examples_weigh_alike_or_not():
+    """The gradient is taken with the values, for weights that are alike; else backward takes it anew."""
+    params, ids, runs = params_of(np.float64), [each for each in ARRAYS if len(each)], []
+    counted = taped_map.run_backward
+
+    def weighted(p, weights):
+        values = ab.map(read_twice, ids, params=p)
+        runs.append(0)
+        return sum(weight * value for weight, value in zip(weights, values, strict=True))
+
+    def counting(*args):
+        runs[-1:] = [*runs[-1:], 1]
+        return counted(*args)
+
+    with interpreted(), ab.options(way="compiled"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(taped_map, "run_backward", counting)
+        for weights in [(1.0, 1.0, 1.0), (0.5, 0.5, 0.5), (1.0, 2.0, 3.0), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)]:
+            value, found = ab.value_and_grad(weighted)(params, weights)
+            want, other = ab.value_and_grad(
+                lambda p, weights=weights: sum(w * read_twice(one, p) for w, one in zip(weights, ids, strict=True))
+            )(params)
+            np.testing.assert_allclose(value, want, rtol=1e-10)
+            equal_gradients(found, other, np.float64)
+    assert runs == [0, 1, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1]

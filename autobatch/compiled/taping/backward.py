@@ -34,6 +34,7 @@ class TapedForm(KernelForm):
     module: TapedModule | None = None
     nodes: int = _NODES
     rows: int = _ROWS
+    is_alike: bool = True  # the cotangents of the results of each call so far were all the same
     seconds: float = 0.0  # CPU seconds per example, in the last run
 
     def threads(self, count: int, chunks: int) -> int:

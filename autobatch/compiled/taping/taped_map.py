@@ -1,8 +1,9 @@
 """A compiled map inside of a differentiated function: one op on the outer tape, for all examples.
 
-Forward, the call runs as it does without a tape. Backward, the examples run once more, one after the other, each with a
-tape of its own in compiled memory. So memory is bounded by the operations of one example, and the price is a second
-forward run, which is small beside a tape in Python.
+The examples run one after the other, each with a tape of its own in compiled memory, so memory is bounded by the
+operations of one example. Where each result is one number, as a loss is, their gradients are added up with cotangents
+of 1 while the call runs, since most losses are means: backward only scales what is there. Otherwise, or if the
+cotangents then differ, forward is a run without a tape, and backward a second run.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from autobatch.compiled.compiled_call import Arguments, ColumnPlace
 from autobatch.compiled.compiled_map import CompiledForm, in_common, is_close, prepared, run_kernel
 from autobatch.compiled.taping.backward import Backward, Cotangents, TapedForm, run_backward, taped_form
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.value_layout import columns, flattened, rows_of, split
+from autobatch.compiled.value_layout import columns, flattened, rows_of, split, unpack
 from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent, total
@@ -286,12 +287,19 @@ def compiled_map_on_tape(
     if taped is not None:
         taped.require_ready()
     form.require_ready()
-    done = run_kernel(call.plain, form)
-    values, failed = done.results, done.failed
+    assert form.module is not None
+    ready = None
+    if taped is not None and taped.checked and form.checked and taped.is_alike and _is_loss(form, taped):
+        ready = run_backward(call.plain, form, taped, _of_ones(call.plain.count), 0, call.plain.count, False)
+        failed = ready.failed
+        found, bad = iter(unpack(form.module.result, ready.outs, call.plain.count - len(failed))), set(failed)
+        values = [None if index in bad else next(found) for index in range(call.plain.count)]
+    else:
+        done = run_kernel(call.plain, form)
+        values, failed = done.results, done.failed
     if taped is None:
         done.finish(call.given.in_python)
         return values
-    assert form.module is not None
     assert taped.module is not None
     bad = set(failed)
     good = [index for index in range(call.plain.count) if index not in bad]
@@ -301,7 +309,7 @@ def compiled_map_on_tape(
     whole = stacked and not failed and isinstance(kind, types.Scalar) and taped.module.seeded == (0,)
     trees = results.add(kind, [values[index] for index in good], good)
     held = call.leaves()
-    backward = _Backward(call, form, taped, results, held, whole)
+    backward = _Backward(call, form, taped, results, held, whole, ready)
     op = Op("compiled", lambda: None, joint=backward)
     parents = [(place, leaf.value._ab_index) for place, leaf in enumerate(held)]
     if whole:
@@ -320,6 +328,18 @@ def compiled_map_on_tape(
     return values
 
 
+def _is_loss(form: CompiledForm, taped: TapedForm) -> bool:
+    """True if the result of an example is one float, with a gradient."""
+    assert form.module is not None
+    assert taped.module is not None
+    kind = form.module.result
+    return isinstance(kind, types.Scalar) and kind.kind == "f" and taped.module.seeded == (0,)
+
+
+def _of_ones(count: int) -> Cotangents:
+    return Cotangents({0: np.ones(count)}, {0: np.arange(count)})
+
+
 def _filled(tree: Any, boxes: Sequence[TapeArray]) -> Any:
     """A result with the values of the tape in the places of the `_Out`s."""
     if type(tree) is _Out:
@@ -331,7 +351,11 @@ def _filled(tree: Any, boxes: Sequence[TapeArray]) -> Any:
 
 @dataclasses.dataclass
 class _Backward:
-    """The backward step of a call: the cotangents of its arguments from those of its results."""
+    """The backward step of a call: the cotangents of its arguments from those of its results.
+
+    Attributes:
+        whole: the results are one batch; ready: the gradient for cotangents of 1, if it is known.
+    """
 
     call: _TapedCall
     form: CompiledForm
@@ -339,6 +363,7 @@ class _Backward:
     results: _Results
     held: list[_Leaf]
     whole: bool
+    ready: Backward | None = None
 
     def __call__(self, wanted: Sequence[int], cts: Sequence[Any], outs: Any, args: Any, params: Any) -> list[Any]:
         count = self.call.plain.count
@@ -349,7 +374,7 @@ class _Backward:
         try:
             if not self.taped.checked:
                 self._check(cotangents, cts, examples)
-            done = self._run(cotangents)
+            done = self._scaled(cts) or self._run(cotangents)
         except Unsupported:
             return self._by_python(cts, examples)
         failed = [index for index in done.failed if index in set(examples)]
@@ -357,6 +382,19 @@ class _Backward:
         if not failed:
             return found
         return [[one, two] for one, two in zip(found, self._by_python(cts, failed), strict=True)]
+
+    def _scaled(self, cts: Sequence[Any]) -> Backward | None:
+        """The gradient for cotangents that are all the same number, from that for ones."""
+        ready, self.ready = self.ready, None
+        if ready is None:
+            return None
+        given = np.array([np.nan if ct is None else ct for ct in cts], np.float64)
+        if given.size == 0 or not np.isfinite(given).all() or (given != given[0]).any() or given[0] == 0:
+            self.taped.is_alike = False
+            return None
+        scale = given[0]
+        tables = [each._replace(rows=each.rows * each.rows.dtype.type(scale)) for each in ready.tables]
+        return Backward(ready.outs, ready.failed, [leaf * leaf.dtype.type(scale) for leaf in ready.leaves], tables)
 
     def is_constant(self, at: int) -> bool:
         """True if a result does not depend on what is differentiated: a cotangent of NaN then reaches no argument."""
