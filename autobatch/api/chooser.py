@@ -400,7 +400,7 @@ class Turn:
         """
         kind, left, seconds = self._kind, self.left, cost.seconds
         now = loop * left
-        if seconds is not None and seconds <= loop and not cost.stopped:
+        if seconds is not None and seconds <= loop and not cost.stopped and (cost.runs >= _RUNS or way == kind.best()):
             return None  # it already beats the loop, so `best` considers it
         expected = kind.expected(way)
         count = min(left, max(FEW, left // 8)) if expected.divides and cost.runs < _RUNS else left

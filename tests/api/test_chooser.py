@@ -166,6 +166,17 @@ def test_what_is_cheap_in_its_third_run_is_used():
     assert costs.over_the_loop(11, 12, 64) == pytest.approx(0.1)
 
 
+def test_what_is_dear_in_its_first_run_is_tried_again_beside_another_way_in_use():
+    """The first run of compiled code is compared with the loop; it may cost more than another way, later ones less."""
+    costs = Costs(
+        GAIN, first=lambda run, count: 0.3 * count, other=lambda run, count: (0.6 if run < 1 else 0.1) * count
+    )
+    for _ in range(30):
+        costs.call(16)
+    assert costs.ways[-1] == ["other"]
+    assert costs.runs["first"] <= 5
+
+
 def test_a_way_that_becomes_dear_is_left():
     dear = [False]
     costs = Costs(NOTHING_SURE, way=lambda run, n: n * (0.9 + 10.0 * dear[0]))
