@@ -83,6 +83,9 @@ class _TapedCall:
         """A value in which each `TapeArray` is replaced by the number or array that it holds."""
         if isinstance(value, Batch):
             data = batch_data(value) if isinstance(value, Batched | PackedBatch) else None
+            if isinstance(data, Batch):  # of lists of arrays
+                plain = self._untaped(data)
+                return value if plain is data else with_data(value, plain)
             return with_data(value, np.ascontiguousarray(self._untaped_leaf(data))) if is_boxed(data) else value
         if type(value) is np.ndarray or type(value) in (float, int, str, bool):
             return value

@@ -558,6 +558,10 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
         return reader.temp(code(f"scalar_{ufunc.nin}", *address, *texts, f"{numba_type(out)}(0)"), out)
     if 0 in ranks:
         raise reader.refuse("a 0-d array", node)
+    if ufunc is np.multiply and len(ranks) == 1:
+        factor, whole = sorted(values, key=lambda value: isinstance(value.kind, types.Array))
+        if type(factor.constant) is float and factor.constant == 1.0 and whole.kind.dtype == out.name:
+            return reader.temp(code(".copy", whole.text), types.Array(out.name, whole.kind.ndim))
     by_loop = bool(_exact(ufunc)) and {scalar.name for scalar in scalars} in ({"float64"}, {"float32"})
     sources, shape = _sources(reader, values, wanted, by_loop)
     made = reader.temp(f"np.empty({shape}, {np_name(out.name)})", types.Array(out.name, max(ranks)))
