@@ -87,18 +87,22 @@ def compare(seed: int) -> str:
     params: dict[str, Any] = {"w": rng.normal(size=N), "m": rng.normal(size=(N, N))}
     params = {name: value.astype(dtype) for name, value in params.items()}
     params["emb"] = ab.EmbeddingTable(rng.normal(size=(7, N)).astype(dtype))
+    before = {name: np.array(value) for name, value in params.items()}
     ids, xs = [rng.integers(0, 7, N) for _ in range(3)], list(rng.normal(size=(3, N)).astype(dtype))
     budget = {"memory_budget": 3000} if seed % 4 == 1 else {}
     with np.errstate(all="ignore"):
         try:
             wanted = [ab.value_and_grad(f, 2)(one, x.copy(), params) for one, x in zip(ids, xs, strict=True)]
-        except ab.errors.ForcedValueError:  # a number that carries a gradient, written into a plain array
+        except (ab.errors.ForcedValueError, ab.errors.UnsupportedError):  # written into a plain array
             return "refused"
+        if not all(np.array_equal(value, before[name]) for name, value in params.items()):
+            return "writes into its parameters"
         with (
             interpreted(), ab.options(way="compiled", warn=False, **budget), ran_ways() as ran,
             pytest.MonkeyPatch.context() as patch,
         ):  # fmt: skip
             patch.setattr(KernelForm, "refuse", _refuse)
+            patch.setattr(backward, "_LEAST", 2)
             _, total = ab.value_and_grad(lambda p: sum(ab.map(f, ids, [x.copy() for x in xs], p=p)))(params)
             each = ab.map(ab.value_and_grad(f, 2), ids, [x.copy() for x in xs], ab.shared(params))
     for (value, own), (want, other) in zip(each, wanted, strict=True):
@@ -138,7 +142,6 @@ FUZZERS = {"array_gradients": by_seed(compare, summary)}
 
 @pytest.mark.parametrize("first", range(0, 20, 10))
 def test_gradients_of_random_array_programs(first):
-    assert backward._CHUNK > 3
     assert [compare(seed) for seed in range(first, first + 10)].count("compiled") >= 5
 
 

@@ -167,7 +167,7 @@ def equal_gradients(found, want, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_gradients_of_what_is_looked_up(dtype, monkeypatch):
     """In parts of two examples, one of which looks up more rows than there is room for at first."""
-    monkeypatch.setattr(backward, "_CHUNK", 2)
+    monkeypatch.setattr(backward, "_LEAST", 2)
     params, ids = params_of(dtype), [*[each for each in ARRAYS if len(each)], np.arange(backward._ROWS // 4) % 20]
     with interpreted(), ab.options(way="compiled"), ran_ways() as ran:
         each = ab.map(ab.value_and_grad(read_twice, 1), ids, ab.shared(params))

@@ -23,7 +23,7 @@ from autobatch.tables.sparse import SparseRows
 
 _NODES = 1 << 12  # length of the tape, in nodes, for a form that has not run
 _ROWS = 1 << 10  # rows looked up in differentiated tables, for a form that has not run
-_CHUNK = 64  # examples whose gradients are summed first, so that sums do not depend on the number of threads
+_LEAST, _MOST = 16, 64  # examples whose gradients are summed first, so that sums do not depend on the threads
 _WORDS = 7  # 8-byte words of the tape for a recorded node; beside these every node has a cotangent and a flag
 
 
@@ -136,12 +136,14 @@ def run_backward(
     assert form.module is not None
     captured = [np.ascontiguousarray(each.read()) for each in form.module.program.captured.values()]
     depth = recursion_depth()
-    chunks = list(itertools.pairwise([*range(first, last, _CHUNK), last]))
+    step = min(max(_LEAST, -(-(last - first) // 2)), _MOST)
+    chunks = list(itertools.pairwise([*range(first, last, step), last]))
     threads = taped.threads(last - first, len(chunks))
 
     def share(number: int) -> list[Backward]:
         own = chunks[len(chunks) * number // threads : len(chunks) * (number + 1) // threads]
-        return [_part(call, form, taped, cotangents, first, a, b, rows, captured, depth) for a, b in own]
+        memory = _Memory(taped)
+        return [_part(call, form, taped, cotangents, first, a, b, rows, captured, depth, memory) for a, b in own]
 
     shares = run_together([functools.partial(share, number) for number in range(threads)])
     parts = [part for each in shares for part in each]
@@ -164,9 +166,34 @@ def run_backward(
     return Backward(outs, [index for part in parts for index in part.failed], joined, tables)
 
 
+class _Memory:
+    """The memory of tapes, for one after the other of the same form: `adjoints` and `seen` are zero between them."""
+
+    def __init__(self, taped: TapedForm) -> None:
+        assert taped.module is not None
+        self.taped, self.real = taped, np.dtype(taped.module.real)
+        self.nodes = self.rows = -1
+        self.adjoints, self.seen = np.zeros(0, self.real), np.zeros(0, np.uint8)
+
+    def hold(self, leaves: int, width: int) -> None:
+        """Make room for so many leaves, and for the lengths that the form has learned; `width`: of the widest table."""
+        taped = self.taped
+        if self.nodes != taped.nodes or self.adjoints.size < leaves + taped.nodes:
+            self.nodes = taped.nodes
+            self.adjoints = np.zeros(leaves + self.nodes, self.real)
+            self.seen = np.zeros(leaves + self.nodes, np.uint8)
+            window = min(self.nodes, config.memory_budget // 2 // (8 * _WORDS))
+            self.parents, self.partials = np.empty((window, 2), np.int64), np.empty((window, 2), self.real)
+            self.values, self.operands = np.empty(window, self.real), np.empty(2 * window, np.int64)
+        if self.rows != taped.rows:
+            self.rows = taped.rows
+            self.found = np.empty((self.rows if width else 0, 3), np.int64)
+            self.found_rows = np.empty((len(self.found), width), self.real)
+
+
 def _part(
     call: CompiledCall, form: CompiledForm, taped: TapedForm, cotangents: Cotangents, start_of_all: int, first: int,
-    last: int, rows: bool, captured: Sequence[np.ndarray], depth: int,
+    last: int, rows: bool, captured: Sequence[np.ndarray], depth: int, memory: _Memory,
 ) -> Backward:  # fmt: skip
     """`run_backward` for one chunk of the examples."""
     module = taped.module
@@ -190,42 +217,40 @@ def _part(
     own = slice(first - start_of_all, last - start_of_all)
     seeds = [array for k in module.seeded for array in (cotangents.flat[k], cotangents.starts[k][own])]
     most = config.memory_budget // 2 // 9  # an example that needs a longer tape is left to Python
+    width = max((weights[1] for weights in tables), default=0)
     while True:
         nodes = taped.nodes
-        found = np.empty((taped.rows if module.tables else 0, 3), np.int64)
-        found_rows = np.empty((len(found), max((weights[1] for weights in tables), default=0)), real)
+        memory.hold(ends[-1] + 1, width)
         status = np.zeros(count + 1, np.uint8)
-        all_places = _numbers_up_to(ends[-1] + 1 + nodes)
+        all_places = _numbers_up_to(memory.adjoints.size)
         places = [all_places[start + 1 : end + 1] for start, end in itertools.pairwise(ends)]
         bounds = all_places.ctypes.data, all_places.ctypes.data + all_places.nbytes
         state = np.array(
             [0, ends[-1] + 1, 0, nodes >= most, 0, 0, 0, 0, *bounds, 0, 0, module.writes_places, -1], np.int64
         )
-        adjoints, seen = np.zeros(ends[-1] + 1 + nodes, real), np.zeros(ends[-1] + 1 + nodes, np.uint8)
-        window = min(nodes, config.memory_budget // 2 // (8 * _WORDS))
-        parents, partials = np.empty((window, 2), np.int64), np.empty((window, 2), real)
-        values, operands = np.empty(window, real), np.empty(2 * window, np.int64)
+        adjoints, seen = memory.adjoints, memory.seen
         outs = entry(
             count, 1, taped.table, depth, status, *arrays, *steps, *captured,
-            parents, partials, state, values, operands, numbers, found, found_rows, all_places, adjoints, seen,
-            each_shared, *places, *seeds,
+            memory.parents, memory.partials, state, memory.values, memory.operands, numbers, memory.found,
+            memory.found_rows, all_places, adjoints, seen, each_shared, *places, *seeds,
         )  # fmt: skip
+        leaves = [adjoints[start + 1 : end + 1].copy() for start, end in itertools.pairwise(ends)]
+        adjoints[: ends[-1] + 1] = seen[: ends[-1] + 1] = 0
         if state[2]:
             taped.nodes = max(taped.nodes, min(8 * nodes, most))
-        elif state[10] <= len(found):
+        elif state[10] <= len(memory.found):
             break
         else:
             taped.rows = max(taped.rows, 2 * int(state[10]))
     taped.seconds = (time.thread_time() - began) / count
-    leaves = [adjoints[start + 1 : end + 1] for start, end in itertools.pairwise(ends)]
     if rows:
         leaves[: module.shared] = [
             each_shared[:, a:b].ravel() for a, b in itertools.pairwise(ends[: module.shared + 1])
         ]
     many = int(state[10])
     looked_up = [
-        _rows_of(found[:many], found_rows[:many, :width], number, first, arrays[leaf].dtype)
-        for number, (leaf, (_, width)) in enumerate(zip(module.tables, tables, strict=True), 1)
+        _rows_of(memory.found[:many], memory.found_rows[:many, :dim], number, first, arrays[leaf].dtype)
+        for number, (leaf, (_, dim)) in enumerate(zip(module.tables, tables, strict=True), 1)
     ]
     return Backward(outs, (first + np.flatnonzero(status[:-1])).tolist(), leaves, looked_up)
 
