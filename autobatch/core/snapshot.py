@@ -174,7 +174,7 @@ class Snapshot:
     def saved(
         self, places: Any = None, entries: bool = False, is_wanted: Callable[[Any], bool] = lambda value: True
     ) -> list[SavedState]:
-        """What `changed` checks, of the objects that `is_wanted` (of a global: None)."""
+        """What `changed` checks, of the objects that `is_wanted` (of a global or a cell: None)."""
         of = {**self._seen, **self.places}.get
         found = [kept for place, kept in self._kept if (places is None or place in places) and is_wanted(of(place))]
         return [x for x in found if not entries or type(x.was) is list or getattr(x.was, "nbytes", _SMALL) < _SMALL]

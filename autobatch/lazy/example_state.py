@@ -26,9 +26,9 @@ import inspect
 import itertools
 import random
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType, WrapperDescriptorType
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, NoneType, WrapperDescriptorType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,11 +40,13 @@ from autobatch.core.recorded_array import is_recorded
 from autobatch.core.snapshot import SavedState, Snapshot, functions_of, is_user_code
 from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import effect_of, may_act, mutators, reads_values
+from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.python_functions import ACTING_MODULES, FRAME_READERS, PAUSES
 from autobatch.facts.types import COMPARISON_METHODS, GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
 from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS
+from autobatch.program.liveness import free
 from autobatch.program.purity import ANY, may_change, meaning_of
 from autobatch.program.scopes import is_dotted
 from autobatch.program.source import find, inner_codes, normal_form
@@ -165,68 +167,100 @@ class ExampleState:
         return [*(self._shared_copies or ()), *(self.copies or ())]
 
 
-_SEQUENCES = (list, collections.deque, bytearray)
-_CONTAINERS = (dict, set, *_SEQUENCES)
-_IN_PLACE = {"+=": _SEQUENCES, "*=": _SEQUENCES, "|=": (dict, set), "&=": (set,), "-=": (set,), "^=": (set,)}
+_CONTAINERS = (dict, set, list, collections.deque, bytearray)
 _UNCLEAR = frozenset(
-    ("getattr", "setattr", "delattr", "vars", "__dict__", "__setattr__", "__delattr__", "methodcaller", "globals")
+    ("getattr", "setattr", "delattr", "vars", "__dict__", "__setattr__", "__delattr__", "methodcaller", "globals", "?")
 )
+_IN_PLACE = {f"{each.symbol}=": each.inplace_method for each in ARITHMETIC}
 
 
 def _changes_of(state: Snapshot, kinds: Collection[type]) -> Callable[[Any], bool]:
-    """What tells whether the functions may change an object, by its class and what their instructions store.
+    """What tells whether the functions may change an object, by its class and what their normal forms write.
 
     Args:
         state, kinds: as in `shows_order`.
     """
-    functions = _functions(state, kinds)
     called = [each for each in state.held[ANY] if not isinstance(getattr(each, "__self__", None), type)]
-    names: set[str] = set()
-    changed: set[type] = set()
-    stores: set[str] = set()
-    methods: set[str] = set()
-    for function in functions:
-        if is_library(function.__code__.co_filename):
-            continue
-        for code in inner_codes(function.__code__):
-            found = [meaning_of(function, name) for name in (*code.co_names, *code.co_freevars)]
-            called += [each for each in found if not isinstance(each, ModuleType)]
-            modules = [vars(each) for each in found if isinstance(each, ModuleType)]
-            called += [module[name] for module in modules for name in code.co_names if name in module]
-            for step, following in itertools.pairwise(dis.get_instructions(code)):
-                if step.argval == "pop" and following.opname in ("PRECALL", "CALL") and not following.arg:
-                    changed.update((set, *_SEQUENCES))  # a dictionary needs a key
-                elif isinstance(step.argval, str) and step.opname != "LOAD_CONST":
-                    methods.add(step.argval)
-                stores.add(step.opname)
-                if following.opname == "STORE_ATTR" and (code.co_name, step.argval) != ("__init__", "self"):
-                    names.add(following.argval)
-                if step.opname == "STORE_ATTR":
-                    stores.update("STORE_GLOBAL" for module in modules if step.argval in module)
-                elif step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"):
-                    changed.update((dict, *_SEQUENCES))
-                elif step.opname == "BINARY_OP":
-                    changed.update(_IN_PLACE.get(step.argrepr, ()))
-    changed.update(kind for kind in _CONTAINERS if not methods.isdisjoint(mutators(kind)))
-    if not _UNCLEAR.isdisjoint(methods) or any(map(_may_write, called)) or any(map(_acts_by_itself, kinds)):
+    words: set[str] = set()
+    modules: list[dict[str, Any]] = []
+    for function in _functions(state, kinds):
+        own = _words_of(function)
+        words |= own.said
+        for each in [meaning_of(function, name) for name in own.names]:
+            held = vars(each) if isinstance(each, ModuleType) else {}
+            called += [each, *[held[name] for name in own.said & held.keys()]]
+            modules.append(held)
+    inits = "__init__" in words and "super" not in words  # objects that exist
+    if inits or not _UNCLEAR.isdisjoint(words) or any(map(_may_write, called)) or any(map(_acts_by_itself, kinds)):
         return lambda value: True
-
-    if "__init__" in methods and "super" not in methods:  # of an object that exists
-        return lambda value: True
-    if not stores.isdisjoint(("STORE_GLOBAL", "DELETE_GLOBAL")):
-        changed.update((dict, type(None)))
+    attributes = {word[1:] for word in words if word[0] == "."}
+    changed: set[type] = {kind for kind in _CONTAINERS if not words.isdisjoint(mutators(kind))}
+    if "global" in words or not all(map(attributes.isdisjoint, modules)):
+        changed.update((dict, NoneType))  # a global, or a cell
 
     def may(value: Any) -> bool:
         if value is None or type(value) in _CONTAINERS:
             return type(value) in changed
-        if type(value) is CellType:
-            return not stores.isdisjoint(("STORE_DEREF", "DELETE_DEREF"))
-        if "DELETE_ATTR" in stores or isinstance(value, (np.ndarray, *_CONTAINERS)) or not is_user_code(type(value)):
-            return type(value) is not FunctionType or "__defaults__" in names
+        if isinstance(value, (np.ndarray, *_CONTAINERS)) or not is_user_code(type(value)):
+            return type(value) is not FunctionType or "__defaults__" in attributes
         slots = copyreg._slotnames(type(value))  # type: ignore[attr-defined]
-        return not names.isdisjoint({*getattr(value, "__dict__", ()), *slots})
+        return not attributes.isdisjoint({*getattr(value, "__dict__", ()), *slots})
 
     return may
+
+
+class _Words(NamedTuple):
+    """Free names of a normal form; (name, attribute steps) where it calls them without using the result; what is said.
+
+    Said are these names, attributes, methods that operators call, `.name` for an attribute that is set, "global" for a
+    variable of the module or of a function around it, "id" for `is`, "?" for what may do anything. What is done to an
+    object that `__init__` or a comprehension makes is left out; `pop` without a key, which no dict has, is `remove`.
+    """
+
+    said: Set[str]
+    names: Set[str] = frozenset()
+    dropped: Sequence[tuple[str, Any]] = ()
+
+
+def _words_of(function: FunctionType) -> _Words:
+    code = function.__code__
+    if is_library(code.co_filename) or code.co_qualname.startswith("__create_fn__."):  # a dataclass's own
+        return _Words(frozenset())
+    try:
+        return _words(normal_form(function))
+    except Unsupported:
+        return _Words({"?"})
+
+
+@functools.lru_cache(maxsize=MOST_FUNCTIONS)
+def _words(form: nf.Closure) -> _Words:
+    names = free(form)
+    said, paths = set(names), []
+    for function in nf.closures(form):
+        nodes = list(nf.walk(function.body))
+        new = {node.fills for node in nodes if isinstance(node, nf.Loop)}
+        new.update(function.parameters.names[:1] if function.name == "__init__" else ())
+        keyless = {node.function for node in nodes if isinstance(node, nf.Call) and not node.args}
+        said.update(("global",) if function.shared or function.outer else ())
+        for node in nodes:
+            match node:
+                case nf.Bind(target=None, value=nf.Call(function=called)):
+                    paths.append(nf.path_of(called))
+                case nf.Call(function=nf.Operator(symbol="is" | "is not"), args=[_, nf.Value() as other]):
+                    said.update(() if isinstance(other, nf.Constant) else ("id",))
+                case nf.Operator(symbol=symbol) if symbol in _IN_PLACE:
+                    said.add(_IN_PLACE[symbol])
+                case nf.Read(base=nf.Name(id=base)) | nf.Write(base=nf.Name(id=base)) if base in new:
+                    pass
+                case nf.Read(key=str(name)):
+                    said.add("remove" if name == "pop" and node in keyless else name)
+                case nf.Write(key=str(name), value=value):
+                    said.add(f".{name}" if value else "?")
+                case nf.Write(value=value):
+                    said.add("__setitem__" if value else "__delitem__")
+                case nf.Opaque() | nf.OpaqueStatement():
+                    said.add("?")
+    return _Words(said, names, [path for path in paths if path and path[0] in names and is_dotted(path[1])])
 
 
 def _acts_by_itself(kind: type) -> bool:
@@ -239,10 +273,9 @@ def _acts_by_itself(kind: type) -> bool:
 
 def _may_write(value: Any) -> bool:
     """True for a callable, not of the user's, that may change objects other than arrays."""
-    if not callable(value) or isinstance(value, np.ufunc | type) or is_user_code(type(value)):
+    is_read = isinstance(value, FunctionType) and not is_library(value.__code__.co_filename)  # its own form is
+    if is_read or not callable(value) or isinstance(value, np.ufunc | type) or is_user_code(type(value)):
         return False
-    if isinstance(value, FunctionType) and not is_library(value.__code__.co_filename):
-        return False  # its own instructions are read
     package = (getattr(value, "__module__", None) or "").partition(".")[0]
     effect = effect_of(value)
     of_arrays = package == "numpy" and effect is not None and effect.section != "draws"
@@ -297,9 +330,7 @@ def _given(own: dict[int, Any], finished: Callable[[Any], Any], value: Any) -> A
 
 def _is_wrapped(value: Any) -> bool:
     """True if an example as a whole is a number, a string, or an array that the trace wraps."""
-    if type(value) is np.ndarray:
-        return is_recorded(value)
-    return type(value) in SCALARS
+    return is_recorded(value) if type(value) is np.ndarray else type(value) in SCALARS
 
 
 def _is_raw(values: tuple[Any, ...]) -> bool:
@@ -333,7 +364,7 @@ def _store(original: Any, copy: Any, given: Callable[[Any], Any]) -> None:
         original.update(zip(keys, values, strict=True))
 
 
-_IDENTITY = frozenset(("id", "is_", "is_not"))
+_IDENTITY = frozenset(("id", "is_", "is_not", "?"))
 _METHODS = frozenset(("write", "writelines"))  # of files; counted only as attributes, users' functions may share a name
 _NAMES = ACTING_MODULES | {"input", "open", "print"} | PAUSES | _METHODS
 _OF_OBJECTS = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
@@ -355,11 +386,10 @@ def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = F
     False
     """
     functions = _functions(state, kinds)
-    codes = [function.__code__ for function in functions]
     reached = state.places.values()
     if batches and any(isinstance(value, Batch) for value in reached):
         return True
-    codes = [code for code in codes if not is_library(code.co_filename)]
+    codes = [each.__code__ for each in functions if not is_library(each.__code__.co_filename)]
     if any(map(_names_effectful, codes)) or any(map(_has_unsaveable_state, kinds)) or any(map(_is_effectful, reached)):
         return True
     return any(map(_calls_effects_elsewhere, functions))
@@ -373,8 +403,7 @@ def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[A
     Args:
         state, kinds: as in `shows_order`; columns: the examples; units: the function and each shared argument.
     """
-    codes = [function.__code__ for function in _functions(state, kinds)]
-    asks = any(_compares_objects(code) for code in codes if not is_library(code.co_filename))
+    asks = any(not _IDENTITY.isdisjoint(_words_of(function).said) for function in _functions(state, kinds))
     if not asks and not _holds_identity_objects(state):
         return False
     if any(map(state.has_reached, _arrays_in(columns))):
@@ -415,17 +444,6 @@ def _functions(state: Snapshot, kinds: Collection[type]) -> list[FunctionType]:
     """The user's functions and methods that were reached, and methods of the classes `kinds` that they name."""
     methods = (vars(kind)[name] for kind in kinds for name in state.named & vars(kind).keys())
     return [*state.functions, *state.methods, *(each for each in methods if isinstance(each, FunctionType))]
-
-
-@functools.lru_cache(maxsize=MOST_FUNCTIONS)
-def _compares_objects(code: CodeType) -> bool:
-    """True if code compares objects by identity (`is`, `id`), other than with a constant such as None."""
-    if not _IDENTITY.isdisjoint(code.co_names):
-        return True
-    steps = [each.opname for each in dis.get_instructions(code)]
-    if any(step == "IS_OP" and before != "LOAD_CONST" for before, step in itertools.pairwise(steps)):
-        return True
-    return any(_compares_objects(const) for const in code.co_consts if isinstance(const, CodeType))
 
 
 def shows_classes(state: Snapshot, kinds: Collection[type]) -> bool:
@@ -491,7 +509,7 @@ def changes_nothing(function: Any, shared: Any, kinds: Collection[type]) -> bool
 
 def _calls_effects_elsewhere(function: FunctionType) -> bool:
     """True if it calls another package's function with possible side effects and drops the result."""
-    for name, steps in _dropped_calls(function):
+    for name, steps in _words_of(function).dropped:
         value = meaning_of(function, name)
         for _, attribute in steps:
             value = inspect.getattr_static(value, attribute, None)
@@ -499,25 +517,6 @@ def _calls_effects_elsewhere(function: FunctionType) -> bool:
         if isinstance(value, FunctionType) and is_library(value.__code__.co_filename) and may_act(value):
             return True
     return False
-
-
-def _dropped_calls(function: FunctionType) -> Sequence[tuple[str, Any]]:
-    """(name, attribute steps) of each dotted path that a function calls without using the result; no local names."""
-    code = function.__code__
-    known = _dropped.get(code)
-    if known is None:
-        known = []
-        with contextlib.suppress(Unsupported):
-            nodes = [node for each in nf.closures(normal_form(function)) for node in nf.walk(each.body)]
-            calls = [node.value for node in nodes if isinstance(node, nf.Bind) and node.target is None]
-            paths = [nf.path_of(call.function) for call in calls if isinstance(call, nf.Call)]
-            local = {name for each in inner_codes(code) for name in each.co_varnames}
-            known = [path for path in paths if path is not None and is_dotted(path[1]) and path[0] not in local]
-        _dropped[code] = known
-    return known
-
-
-_dropped: weakref.WeakKeyDictionary[CodeType, Sequence[tuple[str, Any]]] = weakref.WeakKeyDictionary()
 
 
 @functools.lru_cache(maxsize=MOST_FUNCTIONS)

@@ -1,6 +1,9 @@
 """What waiting for a value costs: comparisons of what the code may change, Python calls, and launches on a tape."""
 
+import collections
+import linecache
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -116,6 +119,58 @@ def test_a_change_that_is_undone_is_seen():
         out = ab.map(a_toggle, WORDS, params=params)
     np.testing.assert_allclose(out, [a_toggle(words, params) for words in WORDS], rtol=1e-5)
     assert params["seen"] == []
+
+
+CHANGES = {
+    "list": ("seen.append(1)", "len(seen)", "seen.pop()"),
+    "set": ("marks |= {0}", "1 + len(marks)", "marks -= {0}"),
+    "deque": ("queue.appendleft(1)", "len(queue)", "del queue[0]"),
+    "dict": ("counts['n'] += 1", "counts['n']", "counts['n'] -= 1"),
+    "attribute": ("box.n += 1", "box.n", "box.n -= 1"),
+    "attribute that is deleted": ("box.m = 2", "box.m", "del box.m"),
+    "module": ("module.n += 1", "module.n", "module.n -= 1"),
+    "global": ("global n; n += 1", "n", "n -= 1"),
+    "nonlocal": ("nonlocal m; m += 1", "m", "m -= 1"),
+    "a method's": ("box.add(1)", "box.n", "box.add(-1)"),
+    "an imported function's": ("import heapq; heapq.heappush(seen, 1)", "len(seen)", "heapq.heappop(seen)"),
+    "a class's": ("class Box: seen.append(1)", "len(seen)", "class Box: seen.pop()"),
+}
+
+
+class Box:
+    n = 1
+
+    def add(self, n):
+        self.n += n
+
+
+def toggling(change, read, undo, has_source):
+    """A function that undoes its change of what it names, with a wait in between."""
+    lines = ["def f(words, params, seen, marks, queue, counts, box):", "    rows = params['table'][words]"]
+    lines += [
+        "    " + change,
+        "    more = 1.0 if rows.sum() > 0 else 2.0",
+        "    out = rows.sum() * more * (" + read + ")",
+    ]
+    lines = ["def make(m):", *["    " + line for line in (*lines, "    " + undo, "    return out", "return f")]]
+    name = f"<{change}, {has_source}>.py"
+    if has_source:
+        linecache.cache[name] = 1, None, [line + "\n" for line in lines], name
+    module = types.ModuleType("a_module_of_the_users")
+    module.n = 1
+    names = {"__name__": "users", "module": module, "n": 1}
+    exec(compile("\n".join(lines) + "\n", name, "exec"), names)
+    return names["make"](1)
+
+
+@pytest.mark.parametrize("has_source", [True, False])
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_change_of_any_kind_that_is_undone_is_seen(kind, has_source):
+    f = toggling(*CHANGES[kind], has_source)
+    shared = {"seen": [], "marks": set(), "queue": collections.deque(), "counts": {"n": 1}, "box": Box()}
+    with ab.options(way="fly", warn=False):
+        out = ab.map(f, WORDS, params=PARAMS, **shared)
+    np.testing.assert_allclose(out, [f(words, PARAMS, **shared) for words in WORDS], rtol=1e-5)
 
 
 def test_what_decides_is_computed_apart_from_the_tape():
