@@ -7,7 +7,6 @@ reported, complex numbers are ordered by their real parts even if an imaginary p
 root. `np.add(x, y)`, and an operator of which one operand is an array, is the ufunc.
 """
 
-import ast
 import functools
 import operator
 from collections.abc import Callable
@@ -23,13 +22,13 @@ class Binary:
 
     Attributes:
         symbol: as in source code. name: its method's name without underscores (`add`, `and`).
-        syntax: its class in `ast`. function: its function in module `operator`. ufunc: its function for arrays.
+        syntax: its class's name in `ast`. function: its function in module `operator`. ufunc: its function for arrays.
         mirrored: for a comparison, the name of the one with exchanged operands (`gt` for `<`); else "".
     """
 
     symbol: str
     name: str
-    syntax: type[ast.operator | ast.cmpop]
+    syntax: str
     function: Callable[[Any, Any], Any]
     ufunc: np.ufunc
     mirrored: str = ""
@@ -66,39 +65,39 @@ class Unary:
 
     symbol: str
     name: str
-    syntax: type[ast.unaryop]
+    syntax: str
     function: Callable[[Any], Any]
     ufunc: np.ufunc
 
 
 ARITHMETIC = (
-    Binary("+", "add", ast.Add, operator.add, np.add),
-    Binary("-", "sub", ast.Sub, operator.sub, np.subtract),
-    Binary("*", "mul", ast.Mult, operator.mul, np.multiply),
-    Binary("/", "truediv", ast.Div, operator.truediv, np.true_divide),
-    Binary("//", "floordiv", ast.FloorDiv, operator.floordiv, np.floor_divide),
-    Binary("%", "mod", ast.Mod, operator.mod, np.remainder),
-    Binary("**", "pow", ast.Pow, operator.pow, np.power),
-    Binary("@", "matmul", ast.MatMult, operator.matmul, np.matmul),
-    Binary("&", "and", ast.BitAnd, operator.and_, np.bitwise_and),
-    Binary("|", "or", ast.BitOr, operator.or_, np.bitwise_or),
-    Binary("^", "xor", ast.BitXor, operator.xor, np.bitwise_xor),
-    Binary("<<", "lshift", ast.LShift, operator.lshift, np.left_shift),
-    Binary(">>", "rshift", ast.RShift, operator.rshift, np.right_shift),
+    Binary("+", "add", "Add", operator.add, np.add),
+    Binary("-", "sub", "Sub", operator.sub, np.subtract),
+    Binary("*", "mul", "Mult", operator.mul, np.multiply),
+    Binary("/", "truediv", "Div", operator.truediv, np.true_divide),
+    Binary("//", "floordiv", "FloorDiv", operator.floordiv, np.floor_divide),
+    Binary("%", "mod", "Mod", operator.mod, np.remainder),
+    Binary("**", "pow", "Pow", operator.pow, np.power),
+    Binary("@", "matmul", "MatMult", operator.matmul, np.matmul),
+    Binary("&", "and", "BitAnd", operator.and_, np.bitwise_and),
+    Binary("|", "or", "BitOr", operator.or_, np.bitwise_or),
+    Binary("^", "xor", "BitXor", operator.xor, np.bitwise_xor),
+    Binary("<<", "lshift", "LShift", operator.lshift, np.left_shift),
+    Binary(">>", "rshift", "RShift", operator.rshift, np.right_shift),
 )
 COMPARISONS = (
-    Binary("<", "lt", ast.Lt, operator.lt, np.less, "gt"),
-    Binary("<=", "le", ast.LtE, operator.le, np.less_equal, "ge"),
-    Binary(">", "gt", ast.Gt, operator.gt, np.greater, "lt"),
-    Binary(">=", "ge", ast.GtE, operator.ge, np.greater_equal, "le"),
-    Binary("==", "eq", ast.Eq, operator.eq, np.equal, "eq"),
-    Binary("!=", "ne", ast.NotEq, operator.ne, np.not_equal, "ne"),
+    Binary("<", "lt", "Lt", operator.lt, np.less, "gt"),
+    Binary("<=", "le", "LtE", operator.le, np.less_equal, "ge"),
+    Binary(">", "gt", "Gt", operator.gt, np.greater, "lt"),
+    Binary(">=", "ge", "GtE", operator.ge, np.greater_equal, "le"),
+    Binary("==", "eq", "Eq", operator.eq, np.equal, "eq"),
+    Binary("!=", "ne", "NotEq", operator.ne, np.not_equal, "ne"),
 )
 BINARY = (*ARITHMETIC, *COMPARISONS)
 UNARY = (
-    Unary("-", "neg", ast.USub, operator.neg, np.negative),
-    Unary("+", "pos", ast.UAdd, operator.pos, np.positive),
-    Unary("~", "invert", ast.Invert, operator.invert, np.invert),
+    Unary("-", "neg", "USub", operator.neg, np.negative),
+    Unary("+", "pos", "UAdd", operator.pos, np.positive),
+    Unary("~", "invert", "Invert", operator.invert, np.invert),
 )
 
 INTEGERS = "bhilqBHILQ"

@@ -4,7 +4,6 @@ The lock-step form is made from the live function: its globals, closure cells an
 rebinding any of them is seen.
 """
 
-import ast
 import dataclasses
 from types import CellType, CodeType, FunctionType
 from typing import Any
@@ -23,8 +22,9 @@ from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCa
 from autobatch.program.folding import folded
 from autobatch.program.liveness import all_names, annotate
 from autobatch.program.ownership import Ownership
+from autobatch.program.python_text import source_of
 from autobatch.program.scopes import Guard, Scope
-from autobatch.program.source import PARSING, compiled, inner_codes, normal_form
+from autobatch.program.source import PARSING, FunctionNode, compiled, inner_codes, normal_form
 
 _ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
 _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
@@ -35,7 +35,7 @@ class _Converted:
 
     __slots__ = ("code", "last", "origin", "reason", "sites", "tree")
 
-    def __init__(self, origin: CodeType, code: CodeType | None, tree: ast.FunctionDef | None, reason: str) -> None:
+    def __init__(self, origin: CodeType, code: CodeType | None, tree: FunctionNode | None, reason: str) -> None:
         self.origin = origin  # keeps the key alive
         self.code = code
         self.tree = tree
@@ -96,7 +96,7 @@ def source(function: Any) -> str:
         raise UnsupportedError(f"{function.__qualname__} belongs to a library, which is not rewritten")
     if rewritten is function:
         raise UnsupportedError(f"{function.__qualname__} is rewritten code itself")
-    return ast.unparse(_cache[id(code)].tree or ast.Module([], []))
+    return "" if (tree := _cache[id(code)].tree) is None else source_of(tree)
 
 
 def block_lines(function: FunctionType) -> list[range]:

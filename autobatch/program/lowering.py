@@ -16,10 +16,10 @@ from autobatch.facts.operators import BINARY, UNARY
 from autobatch.program import normal_form as nf
 from autobatch.program.scopes import binds, bound_names, local_nodes, parameters
 
-_SYMBOLS = {each.syntax: each.symbol for each in BINARY} | {
+_SYMBOLS = {getattr(ast, each.syntax): each.symbol for each in BINARY} | {
     ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
 }  # fmt: skip
-_UNARY = {each.syntax: each.name for each in UNARY} | {ast.Not: "not"}
+_UNARY = {getattr(ast, each.syntax): each.name for each in UNARY} | {ast.Not: "not"}
 _COMPREHENSIONS = {ast.ListComp: "list", ast.SetComp: "set", ast.DictComp: "dict"}
 
 

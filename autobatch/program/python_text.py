@@ -10,10 +10,10 @@ from autobatch.facts.operators import ARITHMETIC, BINARY, UNARY
 from autobatch.program import normal_form as nf
 from autobatch.program.quote import located
 
-_BINARY = {each.symbol: each.syntax for each in BINARY}
+_BINARY = {each.symbol: getattr(ast, each.syntax) for each in BINARY}
 _COMPARED = {"is": ast.Is, "is not": ast.IsNot, "in": ast.In, "not in": ast.NotIn}
-_UNARY = {each.name: each.syntax for each in UNARY} | {"not": ast.Not}
-_UPDATES = {f"{each.symbol}=": each.syntax for each in ARITHMETIC}
+_UNARY = {each.name: getattr(ast, each.syntax) for each in UNARY} | {"not": ast.Not}
+_UPDATES = {f"{each.symbol}=": getattr(ast, each.syntax) for each in ARITHMETIC}
 _COMPREHENSIONS: dict[str, Any] = {
     "list": ast.ListComp, "set": ast.SetComp, "dict": ast.DictComp, "generator": ast.GeneratorExp,
 }  # fmt: skip
@@ -256,7 +256,7 @@ class Writer:
 
     def operation(self, symbol: str, args: list[nf.Value], node: nf.Value) -> ast.expr:
         if symbol in _BINARY and len(args) == 2 and issubclass(_BINARY[symbol], ast.operator):
-            return ast.BinOp(self.value(args[0]), _BINARY[symbol](), self.value(args[1]))  # type: ignore[arg-type]
+            return ast.BinOp(self.value(args[0]), _BINARY[symbol](), self.value(args[1]))
         if symbol in _BINARY or symbol in _COMPARED:
             syntax: Any = _BINARY.get(symbol) or _COMPARED[symbol]
             return ast.Compare(self.value(args[0]), [syntax()], [self.value(args[1])])

@@ -1,6 +1,5 @@
 """`ab.source`: a function as the user wrote it, each line marked with how it runs; or the code that runs instead."""
 
-import ast
 import functools
 from collections.abc import Callable
 from types import FunctionType, MethodType, WrapperDescriptorType
@@ -11,7 +10,7 @@ from autobatch.errors import NeedsLoop, Reason, UnsupportedError
 from autobatch.lazy.block_forms import block_source
 from autobatch.lockstep.lockstep_forms import block_lines
 from autobatch.lockstep.lockstep_forms import source as lock_step_source
-from autobatch.report.source_lines import Source, source_of
+from autobatch.report.source_lines import source_of
 
 
 def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: bool = False) -> str:
@@ -99,7 +98,7 @@ def _marked(function: FunctionType) -> list[str]:
         text = written.text(number)
         mark = "block" if number in blocks and text.strip() else ""
         if not mark and section.name != "<lambda>":
-            mark = _mark(written, number)
+            mark = written.mark(number)
         if refused is not None and number == at:
             mark = "refused"
         elif refused is not None:
@@ -109,13 +108,3 @@ def _marked(function: FunctionType) -> list[str]:
             says = f"{refused}{f' → {refused.instead}' if refused.instead else ''}"
             out += wrapped(f"{' ' * 15}^ {says}", " " * 17)
     return out
-
-
-def _mark(written: Source, line: int) -> str:
-    """How a statement, without its body, runs for the examples."""
-    node = written.statement(line)
-    if node is None or node.lineno != line:
-        return ""
-    if isinstance(node, ast.For | ast.While):
-        return "steps"
-    return "parts" if isinstance(node, ast.If | ast.Assert) else ""

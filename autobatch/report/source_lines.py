@@ -62,6 +62,15 @@ class Source:
         """The innermost statement of a line; of a compound one, its head."""
         return self._statements.get(line)
 
+    def mark(self, line: int) -> str:
+        """How a statement that begins at a line, without its body, runs for the examples of a batch."""
+        node = self._statements.get(line)
+        if node is None or node.lineno != line:
+            return ""
+        if isinstance(node, ast.For | ast.While):
+            return "steps"
+        return "parts" if isinstance(node, ast.If | ast.Assert) else ""
+
     def start(self, line: int) -> int:
         """The first line of the statement at a line."""
         found = self._statements.get(line)

@@ -313,7 +313,7 @@ def sum_(reader: Any, node: nf.Call, start: nf.Value | None = None) -> Value:
 for _each in (*operators.ARITHMETIC, *operators.COMPARISONS):
     _does = "compared" if _each in operators.COMPARISONS else "binary"
     calls(_each.function)(
-        lambda reader, node, a, b, does=_does, word=_each.syntax.__name__: getattr(reader, does)(word, a, b, node)
+        lambda reader, node, a, b, does=_does, word=_each.syntax: getattr(reader, does)(word, a, b, node)
     )
 
 

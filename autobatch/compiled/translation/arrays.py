@@ -28,7 +28,7 @@ from autobatch.facts import operators
 from autobatch.ops.rules.dispatch import UFUNCS
 from autobatch.program import normal_form as nf
 
-_UFUNCS: dict[str, Any] = {each.syntax.__name__: each.ufunc for each in (*operators.BINARY, *operators.UNARY)}
+_UFUNCS: dict[str, Any] = {each.syntax: each.ufunc for each in (*operators.BINARY, *operators.UNARY)}
 _ARITHMETIC = {each.ufunc: each.symbol for each in operators.ARITHMETIC[:4]}
 _SIGNS = _ARITHMETIC | {each.ufunc: each.symbol for each in operators.COMPARISONS}
 

@@ -41,11 +41,11 @@ _OPERATORS = {
 }
 
 
-_METHODS = {each.syntax.__name__: each for each in BINARY}
-_SIGNS = {each.syntax.__name__: f"__{each.name}__" for each in UNARY}
-WORDS = {each.symbol: each.syntax.__name__ for each in BINARY} | {
+_METHODS = {each.syntax: each for each in BINARY}
+_SIGNS = {each.syntax: f"__{each.name}__" for each in UNARY}
+WORDS = {each.symbol: each.syntax for each in BINARY} | {
     "is": "Is", "is not": "IsNot", "in": "In", "not in": "NotIn",
-    **{each.name: each.syntax.__name__ for each in UNARY},
+    **{each.name: each.syntax for each in UNARY},
 }  # fmt: skip
 
 

@@ -26,8 +26,8 @@ from autobatch.compiled.translation.typed_text import (
 )
 from autobatch.facts import operators
 
-OPERATORS = {each.syntax.__name__: each for each in operators.ARITHMETIC}
-COMPARISONS = {each.syntax.__name__: each for each in operators.COMPARISONS}
+OPERATORS = {each.syntax: each for each in operators.ARITHMETIC}
+COMPARISONS = {each.syntax: each for each in operators.COMPARISONS}
 _GUARDED = {"Add": "add", "Sub": "subtract", "Mult": "multiply"}
 _PLAIN = {name: OPERATORS[name].symbol for name in ("Add", "Sub", "Mult", "Div", "BitAnd", "BitOr", "BitXor")}
 _EXACT = 2**53  # ints up to here are exact as floats
