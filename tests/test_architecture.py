@@ -101,11 +101,11 @@ MOST_LINES = {
     "checkpoint": 2_772,
     "cli": 948,
     "compiled": 10_442,
-    "core": 3_876,
+    "core": 3_872,
     "facts": 1_112,
     "kernels": 3_944,
-    "lazy": 12_625,
-    "lockstep": 6_453,
+    "lazy": 12_620,
+    "lockstep": 6_449,
     "nn": 529,
     "ops": 9_592,
     "optim": 1_133,
@@ -149,6 +149,7 @@ MOST_LONG_FUNCTIONS = 7  # of over LONG lines, their docstrings aside
 LONG = 60
 MOST_NUMBERS = 257  # constants of modules that are numbers
 MOST_NUMBERS_WITHOUT_A_REASON = 35  # of them, those without a comment or docstring beside them
+MOST_ERRORS_OF_THEIR_OWN = 4  # classes that no `except` for a builtin error catches, beside the signals
 MOST_READERS_OF_SYNTAX = 3  # files outside of `program` that import `ast`
 MOST_FILES_WITH_A_KIND = 88  # in which a variable, a parameter or a field is called `kind`, whatever that means there
 
@@ -354,6 +355,8 @@ def test_signals_are_few():
         raised |= more
     signals = {name for name in raised & named.keys() if not name.endswith(("Error", "Warning"))}
     assert signals == {"Unsupported", "NeedsLoop", "OverTime", "Unreachable"}
+    bare = {name for name, bases in named.items() if "Exception" in bases} - signals
+    assert len(bare) <= MOST_ERRORS_OF_THEIR_OWN, bare
 
 
 def test_no_pattern_searches_the_librarys_own_words():

@@ -334,7 +334,7 @@ def replace_leaves(
         return tree
     try:
         return _replaced(tree, leaf, {}, copies, originals)
-    except (_CycleError, RecursionError):
+    except RecursionError:
         return tree
 
 
@@ -368,10 +368,6 @@ def _is_plain(tree: Any, parts_of: dict[int, Any] | None) -> bool:
     return True
 
 
-class _CycleError(Exception):
-    pass
-
-
 _BUSY = object()
 
 
@@ -383,7 +379,7 @@ def _replaced(
         return tree
     found = originals[id(tree)] if originals and id(tree) in originals else done.get(id(tree))
     if found is _BUSY:
-        raise _CycleError
+        raise RecursionError
     if found is not None:
         return found
     if _kind_of(kind) is _OTHER:

@@ -30,7 +30,7 @@ from autobatch.errors import (
 )
 from autobatch.lazy.example_recorder import ExampleRecorder, Recorders
 from autobatch.lazy.example_state import ExampleState, shows_classes, shows_identity, shows_order
-from autobatch.lazy.fibers import Fibers, Joining, LaunchError, active_trace
+from autobatch.lazy.fibers import Fibers, Joining, active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.trace import Trace, finish, record_lookups, wrap_example, wrap_shared
 from autobatch.program.source import is_rewritten
@@ -186,8 +186,8 @@ class _Map:
                     results = fibers.results
                     fibers = None  # it refers to the trace
                     return self._finish_map(results)
-            except LaunchError as launch:
-                self.cause = launch.__cause__
+            except NeedsLoop as lost:
+                self.cause = lost.__cause__ or lost
             self.restore()
         except BaseException:  # an interrupt, or the deadline: either all writes were made (by one C call) or none
             if self._written is None or operator.length_hint(self._written):
@@ -214,7 +214,7 @@ class _Map:
                     writes = trace.inputs.pending_writes(leaves_of_kind(self._shared, np.ndarray))
                     if writes is None:
                         why = "an example writes into memory that it shares with other arguments"
-                        raise LaunchError from NeedsLoop(why, instead=COPY_FIRST)
+                        raise NeedsLoop(why, instead=COPY_FIRST)
                     self._writes = writes
             finally:
                 if recorder is not None:
@@ -251,7 +251,7 @@ class _Map:
         """Finish the map: replace all recorded arrays left anywhere by values, write to arguments, return the results.
 
         Raises:
-            LaunchError: recorded arrays, or a rewritten function, are left where they cannot be replaced.
+            NeedsLoop: recorded arrays, or a rewritten function, are left where they cannot be replaced.
         """
         finished = functools.partial(finish, self.trace)
         self.state.finish(finished)
@@ -270,7 +270,7 @@ class _Map:
         left = left or ("a function that it makes" if any(map(is_rewritten, made)) else "")
         if left:
             instead = "return what is needed instead of keeping it elsewhere"
-            raise LaunchError from NeedsLoop(f"an example leaves {left}", instead=instead)
+            raise NeedsLoop(f"an example leaves {left}", instead=instead)
         keep_before(self._writes)
         self._written = iter(self._writes)
         write_all(self._written)

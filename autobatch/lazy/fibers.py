@@ -123,10 +123,6 @@ def get_attribute(x: Any, name: Any, *default: Any) -> Any:
     return getattr(x, name, *default)
 
 
-class LaunchError(Exception):
-    """A batched call raised, so it is not known which example is at fault."""
-
-
 class Joining(Protocol):
     """Source of examples that join a running map, and receiver of results; only for a function that changes nothing.
 
@@ -199,7 +195,7 @@ class Fibers:
         """Run the examples.
 
         Raises:
-            LaunchError: from the error of a batched call.
+            NeedsLoop: from the error of a batched call, of which example is not known.
             OverTime: the deadline has passed.
         """
         self._trace.park = self._park
@@ -308,23 +304,22 @@ class Fibers:
         check_time()
         self._trace.example = index
         filters = user_filters()
-        try:
-            outcome = fiber.switch(index)
-            while outcome is _URGENT:
+        outcome = _URGENT
+        while outcome is _URGENT:
+            try:
+                outcome = fiber.switch(index)
+            except BaseException as error:
+                if came_from_outside(error):
+                    raise
+                del self._fibers[index]
+                if self._joining is not None:
+                    self._joining.on_error(index)
+                else:
+                    self.failed, self.error = index, error
+                return
+            if outcome is _URGENT:
                 self._launch()
                 self._trace.example = index
-                outcome = fiber.switch()
-        except LaunchError:
-            raise
-        except BaseException as error:
-            if came_from_outside(error):
-                raise
-            del self._fibers[index]
-            if self._joining is not None:
-                self._joining.on_error(index)
-            else:
-                self.failed, self.error = index, error
-            return
         self.changed = self.changed or self._is_changing(index)
         if outcome is _PARK:
             if user_filters() is not filters:  # parked inside `catch_warnings`: the others must not run under it
@@ -336,7 +331,7 @@ class Fibers:
             self.results[index] = outcome
             self._finished.append(index)
         if self._trace.failed is not None:  # the example may have caught the error
-            raise LaunchError from self._trace.failed
+            raise NeedsLoop from self._trace.failed
 
     def _launch(self) -> None:
         """Launch everything recorded, then settle the results of finished examples, which frees their segments."""
@@ -345,7 +340,7 @@ class Fibers:
             if self._recorder is not None:
                 self._recorder.launch()
         except Exception as error:
-            raise LaunchError from error
+            raise NeedsLoop from error
         if self._trace.is_pending:
             return  # only what decides was launched
         for index in self._finished:
