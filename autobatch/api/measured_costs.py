@@ -51,7 +51,6 @@ class FunctionCosts:
 
 
 WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, besides the loop
-_MOST_KINDS = 64
 _FEW = 63  # inputs of at most so many elements are of one kind
 functions: BoundedDict[int, FunctionCosts] = BoundedDict(MOST_FUNCTIONS)
 _EACH = 50  # instructions whose price every function pays, however short
@@ -142,7 +141,7 @@ def history_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Hi
         return None
     kind = known.kinds.get(key)
     if kind is None:
-        if len(known.kinds) >= _MOST_KINDS:
+        if len(known.kinds) >= 64:
             known.kinds.pop(next(iter(known.kinds)), None)
         taped = gradient is not None or active_tape() is not None
         expected = functools.partial(_expected, known, taped)

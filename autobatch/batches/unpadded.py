@@ -24,7 +24,6 @@ from autobatch.ops.rules.padding import fill_p
 from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
 
 _LEAST_ELEMENTS = 1 << 13  # of the padded array; of fewer, the copies take longer than what they save
-_WIDE_ROWS = 64  # elements per row; on wider rows `reduceat` walks memory in strides, so each lane is reduced by itself
 _MOST_FILLED = 0.9  # share of positions inside examples; if more are, the copies cost more than they save
 
 
@@ -244,7 +243,8 @@ def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype,
     """Reduce each lane's values over the first axis; `empty` for lanes without values."""
     starts = layout.offsets[:-1]
     out = np.empty((layout.shape[0], *values.shape[1:]), dtype)
-    if math.prod(values.shape[1:]) > _WIDE_ROWS:
+    # On wider rows `reduceat` walks memory in strides, so each lane is reduced by itself.
+    if math.prod(values.shape[1:]) > 64:
         for lane, start, stop in zip(out, starts.tolist(), layout.offsets[1:].tolist(), strict=True):
             if start == stop:
                 lane[...] = empty

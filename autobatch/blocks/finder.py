@@ -52,7 +52,6 @@ from autobatch.program.python_text import executed
 from autobatch.program.scopes import Guard, Scope
 from autobatch.program.source import normal_form
 
-_NO_PLAIN_CODE = 0x20 | 0x80 | 0x100 | 0x200  # generator, coroutine, iterable coroutine, asynchronous generator
 _NUMBERS = (int, float, bool, type(None), str)
 _relied: BoundedDict[tuple[int, int], tuple[types.CodeType, Any, list[Guard] | None]] = BoundedDict(MOST_FUNCTIONS)
 
@@ -103,7 +102,8 @@ def helper(function: Any) -> list[Guard] | None:
 
 def _relied_on(function: types.FunctionType) -> list[Guard] | None:
     code = function.__code__
-    if code.co_freevars or code.co_flags & _NO_PLAIN_CODE:
+    # A generator, coroutine, iterable coroutine, asynchronous generator.
+    if code.co_freevars or code.co_flags & (0x20 | 0x80 | 0x100 | 0x200):
         return None
     try:
         form = folded(normal_form(function))
@@ -482,7 +482,6 @@ def _lists(function: nf.Closure) -> nf.Names:
 
 
 _MOST = 3  # statements moved into one `if`; each is copied into every arm
-_ARMS = 4
 
 
 def sink(body: list[nf.Statement], is_array: Callable[[nf.Value], bool]) -> list[nf.Statement]:
@@ -515,7 +514,7 @@ def _moves(node: nf.Statement, into: nf.Branch, is_array: Callable[[nf.Value], b
     ):
         return False
     ends = _ends(into)
-    return len(ends) <= _ARMS and any(_feeds(end, node.value) for end in ends)
+    return len(ends) <= 4 and any(_feeds(end, node.value) for end in ends)
 
 
 def _ends(node: nf.Branch) -> list[list[nf.Statement]]:

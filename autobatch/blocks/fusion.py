@@ -23,8 +23,6 @@ from autobatch.core.op import Op
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.numpy.shaping import reshape_p
 
-_NARROW = 4  # elements; shorter rows leave most lanes of a vector register empty
-
 
 def has_batch_axis(kind: Aval) -> bool:
     """True if the first dimension is the batch axis, and no other depends on the batch size."""
@@ -135,7 +133,8 @@ class Plan:
 
     def _find_rule(self, step: Step) -> None:
         kind = self.code.kinds[step.out]
-        if not has_batch_axis(kind) or width_of(kind) < _NARROW or step.op.kind != "elementwise":
+        # Shorter rows leave most lanes of a vector register empty.
+        if not has_batch_axis(kind) or width_of(kind) < 4 or step.op.kind != "elementwise":
             return
         dtype = self._computed_in(step)
         rule = None if dtype is None else rule_of(step.op, step.params, dtype)

@@ -38,7 +38,6 @@ _ndarray = np.ndarray
 _PLAIN = frozenset((np.ndarray, int, float, bool, complex))
 RUNS_BEFORE_A_FORM = 2  # step by step; compiling costs as much time as a dozen or so runs save
 RUNS_BEFORE_KERNELS = 3
-_PATIENCE = 8  # non-finite results, each computed twice, before kernels may be given up
 
 
 class _Block:
@@ -82,7 +81,8 @@ class _Block:
         if out is not None:
             return out
         self._odd += 1
-        if self._odd > _PATIENCE and 2 * self._odd > self._runs:
+        # Each non-finite result is computed twice.
+        if self._odd > 8 and 2 * self._odd > self._runs:
             self.run = self._plain
         return self._plain(*operands)
 

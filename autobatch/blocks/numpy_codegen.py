@@ -354,9 +354,6 @@ def _variable(length: str) -> str:
     return "n" if length == EXAMPLES else f"size_{length}"
 
 
-_FEW_ROWS = 512  # products of fewer rows are joined with others of the same matrix
-
-
 def take_parts(code: Code) -> list[list[int]]:
     """Replace the outputs of backward code by the summands of each gradient, one after the other.
 
@@ -407,4 +404,5 @@ def contributions(counts: Sequence[Sequence[int]], values: Sequence[Any]) -> lis
 
 
 def _product(left: Any, right: Any) -> Any:
-    return Product(left, right) if left.shape[0] < _FEW_ROWS else np.matmul(left.T, right)
+    # Products of fewer rows are joined with others of the same matrix.
+    return Product(left, right) if left.shape[0] < 512 else np.matmul(left.T, right)

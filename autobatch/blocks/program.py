@@ -150,7 +150,6 @@ def renumbered(
     )
 
 
-_LIMIT = 1 << 12
 _interned: weakref.WeakValueDictionary[Any, Program] = weakref.WeakValueDictionary()
 _skeletons: dict[Any, object] = {}
 
@@ -188,7 +187,7 @@ def _skeleton(program: Program) -> Any:
     if not all(has_ragged_rule(step.op) for step in program.steps):
         return None
     kinds = tuple([(aval.ndim, aval.dtype, aval.scalar, aval.non_c_order, aval.weak) for aval in program.avals])
-    if len(_skeletons) >= _LIMIT:
+    if len(_skeletons) >= 1 << 12:
         _skeletons.clear()
     return _skeletons.setdefault((len(program.inputs), kinds, *_steps_key(program, without_sizes)), object())
 

@@ -29,9 +29,6 @@ from autobatch.errors import Unsupported
 from autobatch.ops.array_protocols import ArrayMixin
 from autobatch.ops.rules.aliasing import is_contiguous, is_unclear, view_record
 
-_LARGE = 1 << 16  # bytes; a larger constant should be an operand
-_MOST_STEPS = 512  # in one trace; a body that iterates over the rows of an array has steps for each row
-
 
 class Tracer:
     """Records a trace, with a numbered slot for each input, constant and result.
@@ -75,7 +72,7 @@ class Tracer:
             known: Any = WEAK[int if kind is Affine else kind]
             key = (kind, repr(value))
         elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
-            if value.nbytes > _LARGE:
+            if value.nbytes > 1 << 16:  # bytes; a larger constant should be an operand
                 self.fail("a large array that is no operand")
             known = known_aval(value)
             value = np.array(value)[()] if isinstance(value, np.generic) else np.array(value, order="C")
@@ -115,7 +112,8 @@ class Tracer:
             out = abstract_eval(op, params, token, kinds)
             if out is None:
                 self.fail(f"{op.name}: its result is not known without its operands")
-            if len(self.steps) >= _MOST_STEPS:
+            # A body that iterates over the rows of an array has steps for each row.
+            if len(self.steps) >= 512:
                 self.fail("too many steps")
             slot = self._known[key] = self._slot(out)
             self.steps.append(Step(op, slots, dict(params), slot))

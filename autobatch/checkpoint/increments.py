@@ -18,8 +18,6 @@ from autobatch.errors import CheckpointError
 from autobatch.kernels.hash_functions import digest_units
 
 _LEAST = 1 << 14  # bytes: smaller arrays are stored whole each time
-_SHORT_ROW = 1 << 12  # bytes: rows up to this size are not split between units
-_UNIT = 256  # bytes of a unit, at least
 
 
 def is_tracked(array: np.ndarray) -> bool:
@@ -36,9 +34,9 @@ def unit_of(array: np.ndarray) -> int:
     size = array.itemsize
     step = 8 // math.gcd(size, 8)  # the digest reads pairs of 4-byte words
     row = math.prod(array.shape[1:]) if array.ndim > 1 else 1
-    if 0 < row * size <= _SHORT_ROW:
+    if 0 < row * size <= 1 << 12:  # bytes: rows up to this size are not split between units
         step = math.lcm(step, row)
-    return step * -(-_UNIT // (step * size))
+    return step * -(-256 // (step * size))  # bytes of a unit, at least
 
 
 class Digester:

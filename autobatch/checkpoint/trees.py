@@ -30,8 +30,6 @@ from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredTable
 from autobatch.tables.table import EmbeddingTable
 
-_MOST_OF_NOTHING = 1 << 24  # elements of an array whose elements take no bytes in the file
-_HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class was made by a class statement
 _BRANCHES: dict[str, type] = {"dict": dict, "object": object, "list": list, "tuple": tuple}
 ANY: Any = object()  # no tree to restore into: use the saved structure
 
@@ -208,7 +206,7 @@ def _has_attributes(cls: type) -> bool:
     """True for dataclasses, and for other Python classes that do not customise pickling."""
     if cls is types.SimpleNamespace or dataclasses.is_dataclass(cls):
         return True
-    made_in_python = bool(cls.__flags__ & _HEAP_TYPE)
+    made_in_python = bool(cls.__flags__ & (1 << 9))  # Py_TPFLAGS_HEAPTYPE: the class was made by a class statement
     plain = cls.__reduce_ex__ is object.__reduce_ex__ and cls.__reduce__ is object.__reduce__
     return made_in_python and plain and cls.__getstate__ is object.__getstate__
 
@@ -427,7 +425,7 @@ class Rebuilding:
         elif dtype.itemsize:
             data = self._entries.array(entry, (*shape, dtype.itemsize), np.dtype(np.uint8))
             out = np.ascontiguousarray(data).view(dtype).reshape(shape)
-        elif math.prod(shape) > _MOST_OF_NOTHING:
+        elif math.prod(shape) > 1 << 24:  # elements of an array whose elements take no bytes in the file
             raise CheckpointError(f"{entry!r:.100} is an array of shape {shape} of elements without bytes")
         else:
             out = np.zeros(shape, dtype)

@@ -17,7 +17,6 @@ from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.testing.compare import compare
 
-_WARM = 4  # calls after which a mode has requested all its kernels
 _WAYS: tuple[WayName, ...] = ("lockstep", "fly", "compiled")
 
 
@@ -84,7 +83,7 @@ def _timing(way: WayName, call: Callable[[], Any] | str, expected: object, secon
     with options(way=way), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         first = _seconds_of(call)
-        for _ in range(_WARM):
+        for _ in range(4):  # calls after which a mode has requested all its kernels
             call()
             wait_for_kernels()
         with ran_ways() as ran, noted_fallbacks() as fallbacks:

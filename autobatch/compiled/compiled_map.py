@@ -37,13 +37,9 @@ from autobatch.errors import Unsupported, reason_of
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.tables.sparse import SparseRows
 
-_DEEPEST = 3000  # nested calls that fit on a thread's stack, which Python's own calls do not need
 MIN_PARALLEL = 2e-3  # seconds of estimated work above which several threads are used
-_PATIENCE = 0.01  # seconds between two checks whether a compilation is done
 _MOST_SHARED = 20_000  # items of the containers that examples share
-_KINDS = 32  # kinds of examples (lists of argument types) remembered for one function
 _UNBOUND = object()
-_CHECKED = 2  # examples that also run in Python, for comparison, when a module is first used
 
 
 @dataclasses.dataclass(eq=False)
@@ -177,7 +173,7 @@ def wait_for(form: KernelForm | None, seconds: float = 120.0) -> None:
         refused = form.refusal()
         if not refused.passing or time.monotonic() > end:
             raise refused
-        time.sleep(_PATIENCE)
+        time.sleep(0.01)  # seconds between two checks whether a compilation is done
 
 
 def prepared(
@@ -214,7 +210,7 @@ def prepared(
         forms = _forms_of(function)
         form = forms.get(key)
         if form is None or not _globals_unchanged(form):
-            if len(forms) >= _KINDS:
+            if len(forms) >= 32:  # kinds of examples (lists of argument types) remembered for one function
                 forms.clear()
             before = form
             form = forms[key] = _write_form(program, function, kinds, varying)
@@ -281,7 +277,8 @@ class Run:
 
 def recursion_depth() -> int:
     """How deep calls of compiled code may nest: as deep as Python's own from here, and as the stack of C allows."""
-    return max(0, min(sys.getrecursionlimit() - open_calls() - 60, _DEEPEST))
+    # So many nested calls fit on a thread's stack, which Python's own calls do not need.
+    return max(0, min(sys.getrecursionlimit() - open_calls() - 60, 3000))
 
 
 def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) -> Run:
@@ -411,7 +408,8 @@ def check(call: CompiledCall, form: KernelForm, run: Run, name: str, approximate
         Unsupported: they differ; the form is not used again.
     """
     failed = set(run.failed)
-    chosen = [index for index in dict.fromkeys((0, call.count - 1)) if index not in failed][:_CHECKED]
+    # When a module is first used, two examples also run in Python, for comparison.
+    chosen = [index for index in dict.fromkeys((0, call.count - 1)) if index not in failed][:2]
     for index in chosen:
         given = [copy.deepcopy(value) for value in call.example(index)] if writes else None
         try:

@@ -195,10 +195,7 @@ class Packed:
         return f"Packed({self.values!r}, offsets={self.offsets!r})"
 
 
-_LARGE = 1 << 26  # bytes; less padding than that is computed in little time
 _LARGE_PER_LANE = 1 << 14  # bytes; computing less padding takes no longer than running an example by itself
-_FILLED = 0.25  # an array of which less is inside the examples is mostly padding
-_BYTES_PER_SECOND = 8e9  # no array is computed faster
 _limited: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_limited_padding", default=False)
 
 
@@ -226,13 +223,13 @@ def check_padding(lanes: int, sizes: Sequence[Size], widths: Sequence[int], item
     padded = itemsize * lanes * math.prod(widths)
     if padded < _LARGE_PER_LANE or not _limited.get() or config.strict:
         return
-    check_time(padded / _BYTES_PER_SECOND)
-    if padded < max(_LARGE, lanes * _LARGE_PER_LANE):
+    check_time(padded / 8e9)  # no array is computed faster
+    if padded < max(1 << 26, lanes * _LARGE_PER_LANE):  # bytes; less padding than that is computed in little time
         return
     inside = np.ones(lanes)
     for size in sizes:
         inside *= size.values if isinstance(size, Lengths) else size
-    if itemsize * inside.sum() < _FILLED * padded:
+    if itemsize * inside.sum() < 0.25 * padded:  # an array of which less is inside the examples is mostly padding
         if has_deadline():
             raise OverTime
         why = f"{padded / 2**20:.0f} MiB for these examples together, mostly padding, since few of them are long"

@@ -30,9 +30,6 @@ import numpy as np
 
 from autobatch.core.current_region import current_region
 
-_RETAINED = 1 << 30  # bytes; a medium-sized training step frees hundreds of MiB at its end
-_TRIM_THRESHOLD = -1  # M_TRIM_THRESHOLD in glibc's malloc.h
-
 
 @functools.cache
 def keep_freed_memory() -> None:
@@ -48,7 +45,8 @@ def keep_freed_memory() -> None:
     if sys.platform == "linux" and not {"MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES"} & os.environ.keys():
         library = ctypes.CDLL(None)
         if hasattr(library, "gnu_get_libc_version"):
-            library.mallopt(_TRIM_THRESHOLD, _RETAINED)
+            # A medium-sized training step frees hundreds of MiB at its end.
+            library.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD in glibc's malloc.h
 
 
 @contextlib.contextmanager
@@ -66,7 +64,6 @@ def collector_paused() -> Iterator[None]:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_LARGE = 8192  # bytes; copying a smaller array is as fast as looking for an existing copy
 _BITS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 
 _in_library: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_ours", default=False)
@@ -114,7 +111,7 @@ class SavedArrays:
             return copy.copy(value) if hasattr(value, "_ab_rebind") else value
         if value.base is None and not value.flags.writeable:
             return value
-        if value.nbytes < _LARGE:
+        if value.nbytes < 8192:  # bytes; copying a smaller array is as fast as looking for an existing copy
             return value.copy()
         _, known = self.large.get(id(value), (None, None))
         if known is None or not _same(value, known):
@@ -194,9 +191,6 @@ def import_whole(name: str) -> Any:
                 handler(*interrupts[0])
 
 
-_MOST_WORK = 100_000  # candidate solutions that NumPy tries to decide whether two arrays have elements in common
-
-
 def overlap(a: np.ndarray, b: np.ndarray) -> bool:
     """True if the arrays have elements in common, or if that is too hard to decide.
 
@@ -205,6 +199,7 @@ def overlap(a: np.ndarray, b: np.ndarray) -> bool:
     (True, False)
     """
     try:
-        return np.shares_memory(a, b, max_work=_MOST_WORK)  # type: ignore[arg-type]
+        # NumPy tries so many candidates for an element that both have.
+        return np.shares_memory(a, b, max_work=100_000)  # type: ignore[arg-type]
     except np.exceptions.TooHardError:
         return True

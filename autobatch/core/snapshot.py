@@ -20,7 +20,6 @@ import numpy as np
 from autobatch.core.parameter_trees import is_array_like
 from autobatch.core.recorded_array import is_recorded
 
-_MAX_ENTRIES = 20_000  # entries kept by a `bounded` snapshot
 _SMALL, _LARGE = 1 << 12, 1 << 20  # bytes of an array
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})
 _MISSING = object()
@@ -151,7 +150,7 @@ class Snapshot:
         self._makes_like = False  # some code may construct objects by `type(self)(...)`
         self._inside = inside
         self._bounded = bounded
-        self._room = _MAX_ENTRIES
+        self._room = 20_000  # entries kept by a `bounded` snapshot
         self._seen: dict[int, Any] = {}
         self._kept: list[tuple[int, SavedState]] = []
         self._waiting: list[tuple[Any, bool]] = [(root, raw) for root in self.roots[::-1]]

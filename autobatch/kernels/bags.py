@@ -17,7 +17,6 @@ from autobatch.kernels.jit import jit
 from autobatch.kernels.simd_rows import add, greater, held, lesser, load, prefetch, put, scaled, store, width, zeros
 
 SUM, MEAN, SQRTN = range(3)
-_FEW = 16  # bags in a group, for which each pass over columns is made together
 _ANY = uint64(2**64 - 1)  # the number of rows if ids are not checked: greater than any id or address
 
 
@@ -57,7 +56,8 @@ def pool_sum_checked(table, rows, ids, offsets, closed, weights, norm, out, dim,
 @jit
 def _sum_bags(table, rows, ids, offsets, weights, norm, out, bags, dim, ahead, lanes, padding):
     """`pool_sum` that returns False, with `out` incomplete, if an id is not in [0, rows) or an offset falls."""
-    together = bags[1] - bags[0] if dim == width(lanes) else _FEW
+    # Each pass over columns is made for so many bags together.
+    together = bags[1] - bags[0] if dim == width(lanes) else 16
     for b in range(bags[0], bags[1], max(together, 1)):
         part = (b, min(b + together, bags[1]))
         for first in range(0, dim, width(lanes)):

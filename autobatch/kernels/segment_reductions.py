@@ -156,7 +156,6 @@ def segment_recurrence(factors, terms, segments, state, out):
 _RUN_AHEAD = 4
 _MANY = uint64(32)  # rows of a run from which four partial sums are faster
 _TOGETHER = uint64(1024)  # segment ids that are compared before it is asked whether they fall
-_NARROW = 64  # elements of a row up to which four partial sums fit into registers
 
 
 @jit
@@ -222,7 +221,8 @@ def _sum_columns(table, bounds, weights, out, first, last, column, dim, lanes):
         start = stop
         stop = uint64(bounds[k + uint64(1)])
         found = zeros(lanes)
-        if weights is None and width(lanes) <= _NARROW and width(lanes) == dim and stop - start >= _MANY:
+        # Four partial sums of a row of so many elements fit into registers.
+        if weights is None and width(lanes) <= 64 and width(lanes) == dim and stop - start >= _MANY:
             b = c = d = found
             while start + uint64(4) <= stop:
                 place = table[0] + table[1] * int64(start)

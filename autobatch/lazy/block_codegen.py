@@ -62,7 +62,6 @@ def _op(where: Where) -> Op:
 
 
 _MOST = 16  # arrays in one input; longer lists would need a program for each length
-_MOST_KNOWN = 1 << 12
 _known_trees: dict[Any, "Tree"] = {}
 
 
@@ -95,7 +94,7 @@ def flatten(trace: Any, value: Any) -> tuple[Tree | None, list[int]]:
         return None, []
     found = _known_trees.get(structure)
     if found is None:
-        if len(_known_trees) > _MOST_KNOWN:
+        if len(_known_trees) > 1 << 12:
             _known_trees.clear()
         found = _known_trees.setdefault(structure, Tree(structure))
     return found, refs

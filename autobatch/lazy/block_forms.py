@@ -42,7 +42,6 @@ from autobatch.program.python_text import Writer, source_of
 from autobatch.program.scopes import Scope
 from autobatch.program.source import compiled, inner_codes, normal_form, remember
 
-_GENERATOR = 0x20
 _ITEM = "_ab_item"  # checks what is read for an array that all examples share
 _PLAIN_INDICES = nf.SINGLE | {"not", "slice", "tuple"}
 _CONTAINERS = (dict, list, tuple)
@@ -214,7 +213,7 @@ def block_program(function: FunctionType) -> tuple[nf.Closure, dict[str, Block],
         Unsupported: it is not a plain Python function of the user's with source.
     """
     made = _form_of(function)
-    if made is None or function.__code__.co_flags & (_PLAIN_CODE | _GENERATOR):
+    if made is None or function.__code__.co_flags & (_PLAIN_CODE | 0x20):  # or a generator
         raise Unsupported(f"{function.__qualname__} is not a function of your code")
     if made.form is None:
         made.form = folded(normal_form(function))

@@ -27,10 +27,6 @@ from autobatch.ops.rules.aliasing import view
 from autobatch.program.scopes import Guard
 from autobatch.tables.lookup import lookup_p
 
-_LIMIT = 512  # kinds of calls that one block is traced for; further kinds run op by op
-_PATIENCE = 32  # refused calls, with none accepted, after which a block is given up
-_MET = 64  # kinds of calls kept in `met`
-_RECORDERS = 16  # kinds of calls that fast recorders are generated for
 _ID = aval_of((), np.dtype(np.int64), True)
 _STATIC = (int, bool, str, type(None), type(Ellipsis), type, np.dtype)
 _SEQUENCES = (list, tuple, LazyArray)
@@ -106,7 +102,8 @@ class Block:
         if outputs is None:
             self.has_refused = True
             self._refused += 1
-            if self._refused > _PATIENCE and not self._by_types:  # no call was ever accepted
+            # After so many refused calls a block is given up.
+            if self._refused > 32 and not self._by_types:  # no call was ever accepted
                 self.cell.cell_contents = _no_block
         return outputs
 
@@ -129,7 +126,7 @@ class Block:
         sig, refs, kinds = call
         if sig.shared:
             return owner.run_shared_block(sig)
-        if len(self.met) < _MET:
+        if len(self.met) < 64:  # kinds of calls kept in `met`
             self.met[tuple(map(_kind_met, kinds, values))] = tuple(sig.block.outs)
         self._quicken(arguments, values, kinds, len(sig.block.outs))
         return owner.append(sig, refs)
@@ -138,7 +135,7 @@ class Block:
         """Install a fast recorder for the next calls of this kind."""
         kind = (self.kinds_key(kinds), *map(type, values), *map(type, arguments))
         if kind not in self._recorders:
-            if len(self._recorders) >= _RECORDERS:
+            if len(self._recorders) >= 16:  # kinds of calls that fast recorders are generated for
                 return
             make = recorder(self, arguments, values, kinds, outs)
             self._recorders[kind] = None if make is None else make(self.record)
@@ -280,7 +277,7 @@ class Block:
         """The traced program of the body for operands of these kinds, cached; None if it cannot be traced."""
         general = (self.fixed, *[getattr(part, "key", part) for part in key])
         if general not in self._programs:
-            full = len(self._programs) >= _LIMIT
+            full = len(self._programs) >= 512  # kinds of calls that one block is traced for; further kinds run op by op
             self._programs[general] = None if full else self._trace(key, kinds, values)
         return self._programs[general]
 

@@ -152,7 +152,6 @@ def is_users(value: Any) -> bool:
 
 
 FRAME_NAME_READERS = FRAME_READERS - {"globals"} | {"_getframe", "currentframe"}
-_LIMIT = 1 << 12
 
 
 class Forms:
@@ -244,7 +243,7 @@ class Forms:
     def _keep(self, function: Any, make: Callable[[Any], Any]) -> Any:
         with PARSING:  # no thread may cache the id of a function that another thread has just released
             form = make(function)
-            if len(self._kept) >= _LIMIT:
+            if len(self._kept) >= 1 << 12:
                 self.forget()
             self._kept[function] = self.known[id(function)] = form
         return form

@@ -34,7 +34,6 @@ NO_ROOM: Any = object()
 """Result: launch first, then record the example again."""
 NOT_RECORDED: Any = object()
 """Result: the example has to run as Python."""
-_PATIENCE = 3  # examples of one map that may not fit before the recorder gives up
 _AT_ONCE = 64  # examples resumed between checks of the memory budget
 _SKIPPED = (int, float, str, bytes, np.ndarray)
 _Waiting = tuple[int, Generator[tuple[int, int], Any, Any], int, int]
@@ -310,7 +309,7 @@ class ExampleRecorder:
         self._trace = trace
         self._recorders = recorders
         self._columns = columns
-        self._patience = _PATIENCE
+        self._patience = 3  # examples of one map that may not fit before the recorder gives up
         self._bound: Bound | None = None
         self._run: Callable[..., Any] | None = None
         self._rounds: list[tuple[Bound, Rounds]] = []  # the last one belongs to `_bound`, if that waits

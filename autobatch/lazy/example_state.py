@@ -51,7 +51,6 @@ from autobatch.program.purity import ANY, may_change, meaning_of
 from autobatch.program.scopes import is_dotted
 from autobatch.program.source import find, inner_codes, normal_form
 
-_MOST_CHECKED = 20_000  # objects in examples
 _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
 
 
@@ -292,7 +291,7 @@ def _hold_callables(values: Iterable[Any], names: Collection[str]) -> bool:
         if kind in SCALARS or kind is np.ndarray or id(value) in seen:
             continue
         seen.add(id(value))
-        if len(seen) > _MOST_CHECKED or callable(value):
+        if len(seen) > 20_000 or callable(value):  # objects in examples
             return True
         if isinstance(value, dict | list | tuple | set | frozenset | collections.deque):
             waiting += value.values() if isinstance(value, dict) else value

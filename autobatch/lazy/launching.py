@@ -46,7 +46,6 @@ from autobatch.lazy.grouping.ragged import Group, Sizes, refuse, run_ragged, run
 from autobatch.lazy.grouping.signatures import Signature
 from autobatch.ops.numpy.joining import stack_p
 
-_LARGE = 8192  # bytes
 _NUMBERS = frozenset((int, np.int64, np.int32))
 
 

@@ -186,8 +186,6 @@ CELLS = {
 }
 
 
-_ASYNCHRONOUS = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
-
 # {(id of code, id of globals): (code, globals, code of the form or None)}; holding both keeps their ids valid.
 _forms: BoundedDict[tuple[int, int], tuple[CodeType, dict[str, Any], CodeType | None]] = BoundedDict(MOST_FUNCTIONS)
 _generated: CodeCache[None] = CodeCache()
@@ -233,7 +231,8 @@ def per_example_form(function: Any) -> Any:
 
 def _make(function: FunctionType) -> CodeType | None:
     code = function.__code__
-    if code.co_flags & _ASYNCHRONOUS or FRAME_NAME_READERS & set(code.co_names):
+    # A coroutine, iterable coroutine, asynchronous generator.
+    if code.co_flags & (0x80 | 0x100 | 0x200) or FRAME_NAME_READERS & set(code.co_names):
         return None
     try:
         form = normal_form(function)

@@ -46,7 +46,6 @@ from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule_message
 from autobatch.tables.sparse import SparseRows
 
-_SMALL = 8192  # bytes; constants of this size and more are known by identity, smaller ones by content
 _STATE = ("_ab_index", "_ab_value", "segment", "ref", "source")
 
 
@@ -285,7 +284,7 @@ class Trace:
         if arg.dtype.kind not in "biufc":
             return None, 0
         aval = known_aval(arg)
-        if arg.nbytes >= _SMALL:
+        if arg.nbytes >= 8192:  # bytes; constants of this size and more are known by identity, smaller ones by content
             return self._large_constant(arg, aval, arg, arg.copy() if arg.flags.writeable else None)
         key = (aval, arg.tobytes())
         ref = self.consts.get(key)

@@ -127,7 +127,6 @@ class Unpacked:
         return dict(zip(self.keys, items, strict=True)) if self.kind is dict else self.kind(items)
 
 
-_MOST_LEAVES = 64  # of one container
 _CONTAINERS = (dict, list, tuple)
 
 
@@ -141,7 +140,7 @@ def _unpacked(value: Any, leaves: list[Any]) -> Unpacked | None:
     if kind not in _CONTAINERS:
         leaves.append(value)
         return None
-    if len(leaves) + len(value) > _MOST_LEAVES:
+    if len(leaves) + len(value) > 64:  # of one container
         raise LookupError
     keys = tuple(value) if kind is dict else ()
     if not all(type(key) is str or type(key) is int for key in keys):
@@ -159,10 +158,7 @@ class _Unreadable:
 _CONSTANT_LEAVES = frozenset((bool, int, str, type(None), np.dtype))  # a float is an operand: it may change often
 _NOT_READ = (("u",), None)  # the signature of a leaf that a block cannot read
 
-_LEAST_FILLED = 0.25  # of padded data
-_MOST_PADDED = 1 << 19  # bytes of an operand; in larger arrays, Python's time between the ops does not count
 
-_MOST_PROGRAMS = 16  # per site; with more, shapes vary too much for tracing to pay
 _MOST_FAILURES = 4  # in one call; then the statements run one by one
 
 
@@ -239,7 +235,7 @@ class LaneBlock:
         if self.seen != key:  # a single use is not worth tracing
             self.seen = key
             return None
-        if len(self.programs) >= _MOST_PROGRAMS:
+        if len(self.programs) >= 16:  # per site; with more, shapes vary too much for tracing to pay
             return None
         places = [i for i, kind in enumerate(kinds) if kind is not None]
         count = len(self.static)
@@ -399,9 +395,10 @@ class BlockRun:
                         value = to_width(value, axis + 1, width)
             data.append(value)
         for name, own in lengths.items():
-            if widths[name] < SHORTEST or own.values.sum() < _LEAST_FILLED * region.count * widths[name]:
+            if widths[name] < SHORTEST or own.values.sum() < 0.25 * region.count * widths[name]:  # of padded data
                 return None
-        return None if max([x.nbytes for x in data if hasattr(x, "nbytes")]) > _MOST_PADDED else (data, lengths)
+        # In larger arrays, Python's time between the ops does not count.
+        return None if max([x.nbytes for x in data if hasattr(x, "nbytes")]) > 1 << 19 else (data, lengths)
 
     def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...] | None:
         assert self.program is not None

@@ -26,7 +26,6 @@ from autobatch.program.python_text import source_of
 from autobatch.program.scopes import Guard, Scope
 from autobatch.program.source import PARSING, FunctionNode, compiled, inner_codes, normal_form
 
-_ASYNCHRONOUS = 0x80 | 0x200  # coroutine, asynchronous generator
 _NAME_CELLS = {name: CellType(value) for name, value in NAMES.items()}
 
 
@@ -120,7 +119,7 @@ def _convert(function: FunctionType) -> _Converted:
     code = function.__code__
     sites: dict[str, LaneBlock | LaneScan] = {}
     try:
-        if code.co_flags & _ASYNCHRONOUS:
+        if code.co_flags & (0x80 | 0x200):  # coroutine, asynchronous generator
             raise Unsupported(f"{function.__qualname__} is a coroutine", instead=FROM_PLAIN_CODE)
         form = folded(normal_form(function), in_lanes=True)
         around = all_names(form).union(code.co_freevars)

@@ -24,7 +24,6 @@ from autobatch.program.scopes import bound_names
 UNKNOWN = object()
 _MODULES = {"np": np, "numpy": np, "math": math}
 _ALL = 1 << 10  # new at all depths
-_MOST_ROUNDS = 20
 ARRAY_METHODS = method_names(np.ndarray) - method_names(list, dict, set, tuple, str, collections.deque)
 """Names of methods that arrays have but Python's containers do not."""
 _ITEMS_ARE_KEPT = frozenset({"extend", "update", "extendleft", "__iadd__", "__ior__"})
@@ -233,7 +232,7 @@ class Reader:
     def _find_depths(self) -> None:
         """Compute each name's depth: the greatest fixed point over its bindings and the values stored in it."""
         self._depths = dict.fromkeys(self._bindings, _ALL)
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(20):
             found = {name: self._of_name(name) for name in self._bindings}
             if found == self._depths:
                 return

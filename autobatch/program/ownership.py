@@ -15,7 +15,6 @@ _MAKERS = frozenset(function.__name__ for function in functions_of("creates"))
 _KEEPERS = mutators(list, collections.deque, dict) & {"append", "appendleft", "insert", "setdefault"}
 _FRESH = nf.SINGLE | nf.ARITHMETIC | {"not", "list", "dict"}
 _BOXES = frozenset({"list", "tuple", "set", "dict", "item"})
-_INTO = 2  # positional arguments: a ufunc's third one may be the output array, which it returns
 _READERS = frozenset(
     ("len", "sum", "min", "max", "abs", "int", "float", "bool", "print", "round", "range", "any", "all")
 )
@@ -185,7 +184,8 @@ def _harmless(node: nf.Node) -> Sequence[nf.Value]:
             if _may_not_copy(node):
                 return []
             is_module = isinstance(base, nf.Name) and base.id in ("np", "numpy", "math")
-            return [base, *(args[:_INTO] if is_module and key not in SHARERS else ())]
+            # A ufunc's third one may be the output array, which it returns.
+            return [base, *(args[:2] if is_module and key not in SHARERS else ())]
         case nf.Call(function=nf.Name(id=name), args=args) if name in _READERS:
             return args
         case nf.Call(args=args) if node.symbol and node.symbol not in _BOXES:

@@ -51,7 +51,6 @@ class _Summary:
 _ITERATORS = ("enumerate", "zip", "reversed")
 _UNREADABLE = _Summary(True, True)
 _summaries: BoundedDict[tuple[int, bool], tuple[CodeType, list[_Summary]]] = BoundedDict(2 * MOST_FUNCTIONS)
-_MOST_MEANINGS = 4  # summaries of one code object, whose global and captured names mean several things
 
 
 def is_pure(function: Any) -> bool:
@@ -203,7 +202,7 @@ def _summary(function: Any, of_new: bool) -> _Summary:
     for summary in known:
         if all(meaning_of(function, name) is value for name, value in summary.means):
             return summary
-    known[_MOST_MEANINGS - 1 :] = []
+    known[3:] = []  # its globals and what it captures may mean several things
     known.insert(0, _read_function(function, of_new))
     return known[0]
 

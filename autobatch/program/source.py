@@ -136,7 +136,7 @@ def _interactive_sources(code: CodeType, file: str | None = None) -> Iterator[li
     readline = sys.modules.get("readline")
     if code.co_filename in ("<stdin>", "<console>") and readline is not None:
         count = readline.get_current_history_length()
-        typed = [f"{readline.get_history_item(at) or ''}\n" for at in range(max(1, count - _HISTORY), count + 1)]
+        typed = [f"{readline.get_history_item(at) or ''}\n" for at in range(max(1, count - 1000), count + 1)]
         for start in range(len(typed) - 1, -1, -1):
             if not typed[start][:1].isspace() and (
                 code.co_name in typed[start] or typed[start].startswith("@") or "lambda" in typed[start]
@@ -145,9 +145,6 @@ def _interactive_sources(code: CodeType, file: str | None = None) -> Iterator[li
                 while stop < len(typed) and (typed[stop][:1].isspace() or typed[stop - 1].startswith("@")):
                     stop += 1
                 yield typed[start:stop]
-
-
-_HISTORY = 1000  # number of prompt lines searched
 
 
 def inner_codes(code: CodeType) -> list[CodeType]:

@@ -25,8 +25,6 @@ from autobatch.ray.pulled_table import PulledTable
 from autobatch.ray.shard import owners_of, split_rows
 from autobatch.tables.sparse import SparseRows, first_seen
 
-_WORTH_CUTTING = 1 << 16  # bytes: each shard sums a piece of a dense gradient of this size or more
-
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPlan:
@@ -272,7 +270,8 @@ class TrainingWorker:
     def _is_split(self, name: object, value: object) -> bool:
         """True if each shard sums a piece of a large leaf's gradient; not if that may be SparseRows."""
         leaf = None if name == "loss" else self.dense[self.plan.dense.index(name)]
-        return isinstance(leaf, np.ndarray) and self.communicator.shards > 1 and leaf.nbytes >= _WORTH_CUTTING
+        # Each shard sums a piece of a dense gradient of so many bytes or more.
+        return isinstance(leaf, np.ndarray) and self.communicator.shards > 1 and leaf.nbytes >= 1 << 16
 
     def _finish(self, step: int) -> float:
         """Wait for the sums of a step, and update the dense leaves, as every worker does; returns the loss."""

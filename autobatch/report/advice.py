@@ -12,9 +12,7 @@ from autobatch.report.source_lines import Source, enclosing_loops, names_read, n
 
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line from which on advice is given
-_FEW = 16  # examples below which running them together gains little
 _COMPILED = 'try ab.options(way="compiled"): compiled code has no overhead between operations'
-_ENOUGH = 128  # examples from which on the work of a step exceeds its overhead
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +148,7 @@ def _tracing_advice(figures: Figures, facts: Facts, looped: bool) -> Advice:
 
 
 def _loop_advice(figures: Figures, facts: Facts) -> Advice:
-    if 0 < facts.examples < _FEW:
+    if 0 < facts.examples < 16:  # examples below which running them together gains little
         why = f"{facts.examples} examples are too few to gain from running together"
         return why, "give more examples to one call"
     refused = facts.refusals.get("compiled")
@@ -193,7 +191,7 @@ def _lockstep_advice(node: ast.stmt, loops: list[ast.For | ast.While], figures: 
                 return why, f"{what} for all steps at once, before the loop"
         if isinstance(node, ast.If) and all(isinstance(x, ast.Assign | ast.AugAssign) for x in node.body + node.orelse):
             return why, "choose with np.where, np.maximum or the like: examples that go different ways are taken apart"
-    if 0 < facts.examples < _ENOUGH:
+    if 0 < facts.examples < 128:  # examples from which on the work of a step exceeds its overhead
         return why or f"{facts.examples} examples share what each step costs", "give more examples to one call"
     return why, ""
 

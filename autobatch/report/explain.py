@@ -34,7 +34,6 @@ from autobatch.report.source_lines import Section, source_of
 _PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # nested code, shown with its function
 _WORTH = 0.04  # share of the time from which on a line gets advice
 _FLY, _LOOP, _COMPILED, _LOCKSTEP = NAMES["fly"], NAMES["loop"], NAMES["compiled"], NAMES["lockstep"]
-_LEAST_SHARE = 0.01  # of overhead that is shown
 _OVERHEADS = {
     _FLY: "recording, scheduling and packing", _LOCKSTEP: "entering the call and packing its result",
     _COMPILED: "entering the call and packing its result", _LOOP: "the loop itself",
@@ -42,7 +41,6 @@ _OVERHEADS = {
 _WARM_CALLS, _MOST_WARM_CALLS = 3, 10  # before the one that is watched: at least, and if the first one was slower
 _COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
 _SHORT, _LOOKS = 0.005, 5  # seconds of a call that is watched several times; the shortest one is shown
-_TRIED = 8  # examples that are collated to see whether a batch can be made of them
 
 _USAGE = "ab.explain(f, examples, name=shared), or ab.explain(f, batch, …)"
 
@@ -147,7 +145,8 @@ def _warm_up(
 def _why_no_batch(f: Any, columns: Sequence[Any]) -> str:
     """Why these examples cannot be collated for lock-step, or it does not support the function; "" if neither is so."""
     try:
-        firsts = [list(itertools.islice(column, _TRIED)) for column in columns]
+        # A few examples are collated to see whether a batch can be made of them.
+        firsts = [list(itertools.islice(column, 8)) for column in columns]
         collated = [collate(each) for each in firsts]
         if any(isinstance(leaf, ObjectBatch) for leaf in leaves(collated)) or any(map(_lists_records, firsts)):
             return "no batch can be made of the examples"
@@ -330,7 +329,7 @@ def _shares(watched: WatchedCalls, facts: Facts, code: object, stats: Stats) -> 
     overheads = []
     for part, place in (("library", LIBRARY), ("backward", BACKWARD)):
         seconds = profile.figures_of(place).seconds
-        if seconds > _LEAST_SHARE * total:
+        if seconds > 0.01 * total:  # of overhead that is shown
             what = "the backward pass" if part == "backward" else _OVERHEADS[facts.way]
             reason, remedy = overhead(part, facts) if seconds >= _WORTH * total else ("", "")
             overheads.append(Line("", 0, what, "", "", seconds, seconds / total, reason=reason, remedy=remedy))

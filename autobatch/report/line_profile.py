@@ -44,8 +44,6 @@ BACKWARD: Place = ("", 2)  # the backward pass of a tape
 Then = Callable[[Any, float, float], None]
 """Called with a function's result, its seconds, and the time at which it returned."""
 
-_MOST_SPANS = 20_000  # maximum length of a timeline, as much as a browser can show
-_MOST_NODES = 2_000  # maximum size of a graph
 _LINES = re.compile(r":(\d+)(?:-(\d+))?$")
 
 
@@ -153,7 +151,7 @@ class LineProfile:
         self._last = now
         self.figures_of(place).seconds += seconds
         spans = self.spans
-        if len(spans) >= _MOST_SPANS:
+        if len(spans) >= 20_000:  # maximum length of a timeline, as much as a browser can show
             return
         kind = kind or ("library" if place[0] == "" else "python")
         start = now - seconds - self._start
@@ -277,7 +275,7 @@ def _launch(profile: LineProfile, frame: FrameType) -> Any:
         if lines is not None:
             figures.last = max(figures.last, int(lines[2] or lines[1]))
         profile._charge(now, "launch", f"{sig.op.name}, {count} call{'s'[: count != 1]}")
-        if len(profile.nodes) < _MOST_NODES:
+        if len(profile.nodes) < 2_000:  # maximum size of a graph
             makers = profile._makers
             reads = {makers[buffer] for buffer in np.unique(launches._which[at : launches._at]) if buffer in makers}
             makers.update(dict.fromkeys(range(made, launches._number), len(profile.nodes)))

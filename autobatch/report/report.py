@@ -16,7 +16,6 @@ from autobatch.report.page import notebook_table, page
 _SHOWN = 30  # rows of the table of operations
 _FIRST = 3  # lines shown first
 _TRACKS = ("python", "launch", "compiled", "library")  # of a Chrome trace
-_LEAST_SHARE = 0.02  # share of the time from which on a line may be shown first
 _OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, .]+(?=\](?!s))")  # the shape of an operand that differs by example
 _SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # a size, or the range of sizes
 
@@ -147,7 +146,8 @@ class Report:
     def shares(self) -> tuple[Line, ...]:
         """The lines and overheads with the largest shares of the time, the largest first."""
         found = [*self.overheads, *self.slowest]
-        return tuple(sorted((each for each in found if each.share >= _LEAST_SHARE), key=lambda each: -each.share))
+        # A line with a smaller share of the time is not shown first.
+        return tuple(sorted((each for each in found if each.share >= 0.02), key=lambda each: -each.share))
 
     def __repr__(self) -> str:
         return f"<Report of {self.name}: {self.head()}>"

@@ -45,10 +45,8 @@ _KINDS = {
     "application/x-safetensors": SAFETENSORS,
 }  # fmt: skip
 _ANY = ("*/*", "application/*", "")
-_LOOK = 0.05  # seconds between two looks whether a client that waits has disconnected
 _AT_ONCE = 1 << 10  # bytes: longer bodies are read in a thread, since the event loop would wait for them
 _TEXT = 1000  # the most characters of an exception's text in an answer
-_AGAIN = 60.0  # seconds after which an exception of the same place in the code is logged again
 _OF_VALUES = (
     ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError, MemoryError, RecursionError,
 )  # fmt: skip
@@ -302,7 +300,8 @@ class App(Starlette):
         except ClosedError as error:
             raise _error(503, "ClosedError", str(error), _LATER) from None
         try:
-            while not (await asyncio.wait([waiting.future], timeout=_LOOK))[0]:
+            # Look every so many seconds whether a client that waits has disconnected.
+            while not (await asyncio.wait([waiting.future], timeout=0.05))[0]:
                 if await request.is_disconnected():
                     raise ClientDisconnect
         finally:
@@ -323,7 +322,8 @@ class App(Starlette):
         places = traceback.extract_tb(error.__traceback__)
         place = (type(error), *((places[-1].filename, places[-1].lineno) if places else ()))
         now = time.monotonic()
-        if now - self._logged.get(place, -math.inf) >= _AGAIN:  # so that no client can fill the log
+        # An exception of the same place in the code is logged again after a minute.
+        if now - self._logged.get(place, -math.inf) >= 60.0:  # so that no client can fill the log
             self._logged[place] = now
             lines = "".join(traceback.format_list(places))
             _log.error("a request raised %s: %a\n%s", type(error).__name__, shortened(text), lines)

@@ -19,7 +19,6 @@ from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.serving.metrics import Metrics
 from autobatch.serving.request_rounds import Answer, Model, Request, Round, deliver
 
-_IDLE = 1.0  # seconds without a request after which the thread ends; the next request starts one
 _TURN = 0.01  # seconds (or `max_wait` if longer) to wait for more calls from the same turn of an event loop
 _ROUNDS = 16  # times `max_batch` requests may join one round; then it runs to its end and the next one begins
 _UNNAMED = object()
@@ -281,7 +280,8 @@ class Batcher:
             while True:
                 wait = self._wait_seconds()
                 if wait is None:
-                    if not self._closed and self._changed.wait(_IDLE):
+                    # After a second without a request the thread ends; the next request starts one.
+                    if not self._closed and self._changed.wait(1.0):
                         continue
                     if self._queue:
                         continue

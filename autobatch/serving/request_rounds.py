@@ -91,9 +91,6 @@ def _wake(requests: list[Request]) -> None:
             request.future.set_result(None)  # whoever awaits it takes the answer from the request
 
 
-_FEW = 4  # after a run that raised, so many requests or fewer run one by one
-
-
 class Model:
     """A function of one example with its shared values; it never changes, `swap` makes a new one.
 
@@ -182,7 +179,7 @@ class Round:
         self._more = None
         while parts:
             part = parts.pop()
-            if len(part) <= _FEW:
+            if len(part) <= 4:  # after a run that raised, so many requests or fewer run one by one
                 for each in part:
                     self._call(each)
                 continue

@@ -50,8 +50,6 @@ from autobatch.tables.reduction_modes import (
 from autobatch.tables.row_access import check_computed, locate, pool, poolable, read_consistently, run_layout
 from autobatch.tables.sparse import SparseRows
 
-_CHUNK = 1 << 22  # modes without a bag kernel look rows up in chunks of about so many bytes
-
 
 def bags(
     table: object, ids: object, bounds: np.ndarray, weights: object = None, *, mode: object, frequencies: object = None
@@ -136,7 +134,8 @@ def _segment(
         return out if empty is None else _fill_empty(out, np.diff(bounds) == 0, empty)
     if runs and fused and mode in STREAMED and isinstance(ids, np.ndarray):
         row = max(math.prod(shape_of(data)[1:]), 1) * dtype.itemsize
-        starts = np.searchsorted(segments, np.arange(0, len(ids), max(_CHUNK // row, 1)), side="right")
+        # Modes without a bag kernel look rows up in chunks of about so many bytes.
+        starts = np.searchsorted(segments, np.arange(0, len(ids), max((1 << 22) // row, 1)), side="right")
         ends = np.unique([0, *(starts - 1).tolist(), count])  # end of each group of segments looked up together
         if len(ends) > 2:
             parts = [

@@ -42,9 +42,6 @@ class Context(enum.Enum):
     UPDATE = "update"
 
 
-_LISTED = 100_000  # a table with more keys shows none in a notebook, since finding the first ones means sorting all
-
-
 class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
     """A matrix whose rows may be anywhere in memory, in any order; each row must be contiguous.
 
@@ -249,7 +246,8 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
     def _repr_html_(self) -> str:
         """HTML for notebooks, showing the first rows."""
         count, dim = self.shape
-        ids = np.arange(min(count, SHOWN_ROWS)) if count <= _LISTED or not hasattr(self, "keys") else np.arange(0)
+        # A table with more keys shows none in a notebook, since finding the first ones means sorting all.
+        ids = np.arange(min(count, SHOWN_ROWS)) if count <= 100_000 or not hasattr(self, "keys") else np.arange(0)
         named = "key" if hasattr(self, "keys") else "id"
         if len(ids) and hasattr(self, "keys"):
             ids = self.keys()[: len(ids)]

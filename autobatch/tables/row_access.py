@@ -20,13 +20,11 @@ from autobatch.kernels.segment_reductions import sum_rows
 from autobatch.kernels.simd_rows import FORMATS, LINE, REGISTER, VectorLayout, computed_dtype
 
 _AHEAD = (16, 96)  # minimum and maximum prefetch distance, in ids
-_PREFETCHED = 16 << 10  # bytes of prefetched rows, a part of the first-level cache
 _CACHED = 1 << 18  # tables of at most so many bytes are not prefetched
 _WIDEST = 512  # bytes of a row held in registers at a time
 _WIDEST_RUN = 1024  # the same for contiguous rows, which are read twice as fast whole as in halves
 FEW = 1 << 14  # bytes of rows up to which NumPy's copy is faster than preparing a kernel call
 _NEAR = 4 << 20  # rows of tables of at most so many bytes arrive in time if prefetched
-_FAR = 8  # reading scattered rows of a larger table takes so many times as long as from the cache
 _NUMBERS = {format: VectorLayout(format, REGISTER // int(format[1:])) for format in ("f4", "f8", "i8", "u8")}
 T = TypeVar("T")
 
@@ -68,12 +66,13 @@ def prefetch_distance(total_bytes: int, row_bytes: int) -> int | None:
     if total_bytes <= _CACHED:
         return None
     least, most = _AHEAD
-    return min(most, max(least, _PREFETCHED // row_bytes))
+    return min(most, max(least, (16 << 10) // row_bytes))  # bytes of prefetched rows, a part of the first-level cache
 
 
 def read_cost(rows: int, row_bytes: int, total_bytes: int) -> int:
     """The cost of reading `rows` rows of a table of `total_bytes`, in bytes read from the cache."""
-    return rows * row_bytes * (_FAR if total_bytes > _NEAR else 1)
+    # Reading scattered rows of a larger table takes so many times as long as from the cache.
+    return rows * row_bytes * (8 if total_bytes > _NEAR else 1)
 
 
 def integers(ids: np.ndarray) -> np.ndarray:

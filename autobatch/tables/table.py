@@ -14,7 +14,6 @@ from autobatch.tables.protocol import Context, Table, checked_matrix
 from autobatch.tables.row_access import LocatedRows, locate_array
 
 _SCALE_AND_BIAS, _MOST_CODE = 8, 255  # bytes after the codes of a quantized row; the largest code
-_FEW = 1 << 10  # ids up to which `ndarray.take` is used; for more ids, the kernel that prefetches rows
 
 
 class EmbeddingTable(Table):
@@ -56,7 +55,8 @@ class EmbeddingTable(Table):
         is_plain = type(weights) is np.ndarray
         if cls is int and is_plain and 0 <= index < len(weights):
             return weights[index].copy()
-        is_few = cls is np.ndarray and index.dtype == np.int64 and index.ndim == 1 and len(index) < _FEW
+        # For more ids, the kernel that prefetches rows is faster than `ndarray.take`.
+        is_few = cls is np.ndarray and index.dtype == np.int64 and index.ndim == 1 and len(index) < 1 << 10
         if not (is_few and is_plain and weights.flags.c_contiguous and len(weights)):
             return None
         rows = weights.take(index, 0, mode="clip")  # before the check: another thread may write into the ids

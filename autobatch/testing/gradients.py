@@ -169,10 +169,7 @@ def _central_difference(
     return (sides[0] - sides[1]) / (2 * eps)
 
 
-_MOST_EXAMPLES = 4  # of which the gradient is compared with slopes: each direction runs them six times
 _MOST_ALONE = 6  # arrays with a direction of their own; all others share one
-_STEPS = (1e-5, 3e-4, 1e-3)  # the larger ones are for functions that compute in float32 internally
-_ALLOWED = 5e-3  # relative to the larger derivative
 
 
 def check_directions(f: Callable[..., Any], examples: Sequence[tuple[Any, ...]], shared: dict[str, Any]) -> int:
@@ -191,7 +188,8 @@ def check_directions(f: Callable[..., Any], examples: Sequence[tuple[Any, ...]],
     >>> check_directions(lambda x, w: np.tanh(x * w).sum(), [(np.array([0.5, 1.0]),)], {"w": np.float64(2)})
     2
     """
-    point = _Point(f, [fresh(example) for example in examples[:_MOST_EXAMPLES]], fresh(shared))
+    # Each direction runs the examples six times.
+    point = _Point(f, [fresh(example) for example in examples[:4]], fresh(shared))
     if not point.floats:
         return 0
     try:
@@ -210,7 +208,8 @@ def check_directions(f: Callable[..., Any], examples: Sequence[tuple[Any, ...]],
     for group in groups:
         direction = [random.standard_normal(np.shape(x)) if i in group else None for i, x in enumerate(point.floats)]
         slope = sum(float(np.sum(g * v)) for g, v in zip(analytic, direction, strict=True) if v is not None)
-        found = [point.slope(value, direction, step) for step in _STEPS]
+        # The larger steps are for functions that compute in float32 internally.
+        found = [point.slope(value, direction, step) for step in (1e-5, 3e-4, 1e-3)]
         reliable = [x for x in found if x is not None]
         agree = any(_close(one[0], two[0], max(one[1], two[1])) for one, two in itertools.pairwise(reliable))
         if not agree or not np.isfinite(slope):  # a kink, a step or a pole; the square root of 0
@@ -227,7 +226,7 @@ def check_directions(f: Callable[..., Any], examples: Sequence[tuple[Any, ...]],
 
 
 def _close(slope: float, numeric: float, noise: float) -> bool:
-    return abs(slope - numeric) <= _ALLOWED * max(abs(slope), abs(numeric)) + noise
+    return abs(slope - numeric) <= 5e-3 * max(abs(slope), abs(numeric)) + noise  # relative to the larger derivative
 
 
 @dataclasses.dataclass

@@ -171,7 +171,6 @@ def _batch_text(pair: Pair, found: BatchDiffersError) -> str:
 
 
 _TRIES = 60  # batches to try in the search; shrinking may try as many again
-_LONGEST_BATCH = 4  # examples: two differ, one is padded, and one more
 
 
 def smallest(pair: Pair, found: BatchDiffersError) -> BatchDiffersError:
@@ -195,7 +194,8 @@ def smallest(pair: Pair, found: BatchDiffersError) -> BatchDiffersError:
     ]
     kinds = ["given"] if found.padding.filling == "given" else ["given", found.padding.filling]
     paddings = st.builds(Padding, st.sampled_from(kinds), st.integers(0, max(found.padding.extra, 1)))
-    batches = st.tuples(st.lists(st.one_of(cuts), min_size=1, max_size=min(len(examples), _LONGEST_BATCH)), paddings)
+    # Four examples: two differ, one is padded, and one more.
+    batches = st.tuples(st.lists(st.one_of(cuts), min_size=1, max_size=min(len(examples), 4)), paddings)
     mismatches: dict[Any, BatchDiffersError] = {}
 
     def differs(drawn: Any) -> bool:

@@ -34,8 +34,6 @@ from autobatch.core.pytree import is_node, leaves_of_kind, map_tree
 from autobatch.errors import Unsupported
 from autobatch.tables.sparse import SparseRows
 
-_CHECKED = 2  # examples whose gradient is also taken in Python when a form is first used
-
 
 @dataclasses.dataclass
 class _Leaf:
@@ -495,7 +493,8 @@ class _Backward:
             Unsupported: they differ; the form is not used again.
         """
         reached = [index for index in examples if any(start[index] >= 0 for start in cotangents.starts.values())]
-        for index in list(dict.fromkeys((reached[0], reached[-1])))[:_CHECKED] if reached else []:
+        # When a form is first used, the gradient of two examples is also taken in Python.
+        for index in list(dict.fromkeys((reached[0], reached[-1])))[:2] if reached else []:
             alone = {k: np.where(np.arange(start.size) == index, start, -1) for k, start in cotangents.starts.items()}
             done = self._run(Cotangents(cotangents.flat, alone))
             if index in done.failed:

@@ -88,9 +88,6 @@ class Text:
 STR = Text()
 
 
-_MOST_PARTS = 1 << 20
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Nested:
     """What holds values of these types; a `Unsupported` where it has no end, as of `node = (value, node)` in a loop."""
@@ -101,7 +98,7 @@ class _Nested:
     def __post_init__(self) -> None:
         inside = [item.inner if isinstance(item, Maybe) else item for item in self.items]
         parts = len(inside) + 2 * sum(item.parts for item in inside if isinstance(item, _Nested))
-        if parts > _MOST_PARTS:
+        if parts > 1 << 20:
             raise Unsupported(f"{type(self).__name__.lower()}s nested without end")
         object.__setattr__(self, "parts", parts)
 

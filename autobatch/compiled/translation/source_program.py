@@ -13,10 +13,6 @@ from autobatch.program import normal_form as nf
 from autobatch.program.python_text import text_of
 from autobatch.program.source import find, written_lines
 
-_PASSES = 40
-_INSTANCES = 60
-
-
 Lines = list[Any]  # strings, and lists of lines that are indented by one level more
 
 
@@ -152,7 +148,7 @@ class SourceProgram:
         if instance is None:
             instance = self._open_call(function, (*kinds, *(kind for _, kind in outer)), jitted)
         if instance is None:
-            if len(self.instances) >= _INSTANCES:
+            if len(self.instances) >= 60:
                 raise Unsupported(f"{function.__qualname__} is called with new types again and again")
             name = f"f{len(self.instances)}_{_plain(function.__name__)}"
             instance = Instance(name, function, kinds, jitted, local, outer, binds)
@@ -192,7 +188,7 @@ class SourceProgram:
         Raises:
             Unsupported: something in it has no compiled form, or the types do not settle.
         """
-        for _ in range(_PASSES):
+        for _ in range(40):  # until the types settle
             before = self.changes[0]
             self.done = set()
             self.ufuncs = []

@@ -22,7 +22,8 @@ class Bounds(NamedTuple):
 
         An int counted up or down by small constants keeps its bits (48 at least): exceeding 56 would take days.
         """
-        counts = isinstance(constant, int) and abs(constant) <= _STEP
+        # One counts up or down by no larger constant.
+        counts = isinstance(constant, int) and abs(constant) <= 16
         bits = max(self.bits, 48) if counts else {32: 48, 48: 56}.get(max(self.bits, other.bits), 64)
         more = other.low if sign > 0 else -constant if isinstance(constant, int) else None
         return Bounds(bits, None if self.low is None or more is None else self.low + more)
@@ -35,7 +36,6 @@ class Bounds(NamedTuple):
         return Bounds(max(self.bits, other.bits), low)
 
 
-_STEP = 16  # the largest constant by which one counts up or down
 ANY = Bounds()
 LENGTH = Bounds(48, 0)
 

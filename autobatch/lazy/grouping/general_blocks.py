@@ -21,9 +21,6 @@ from autobatch.ops.rules.selected_operands import chosen_matmul_p, chosen_p
 _NUMBER = aval_of((), np.dtype(np.int64), True)
 _MULTIPLY = UFUNCS[np.multiply]
 _IDENTITY = {add_p: -0.0, _MULTIPLY: 1.0}  # the operand that changes no number, not even the sign of a zero
-_SMALL = 4096  # bytes; copying larger values for each call costs more than a launch
-_MOST_OPERANDS = 8
-_MOST_MISSING = 3
 
 
 @dataclasses.dataclass(slots=True, frozen=True)
@@ -94,7 +91,7 @@ def find_merges(used: Iterable[int], table: list[Any]) -> dict[int, Merged]:
     for index in used:
         sig = table[index]
         is_known = sig.block is not None and sig.any_length is None and not sig.block.program.views
-        if is_known and len(sig.avals) <= _MOST_OPERANDS:
+        if is_known and len(sig.avals) <= 8:
             kinds.setdefault(_merge_key(sig), []).append(index)
     out: dict[int, Merged] = {}
     for numbers in kinds.values():
@@ -152,7 +149,7 @@ def _match_blocks(general: _Candidate, other: _Candidate) -> _SlotMap | None:
             continue
         found = _optional_term(general, fit, each)
         lacking += 1
-        if found is None or lacking > _MOST_MISSING:
+        if found is None or lacking > 3:
             return None
         term, kept = found
         fit[term] = _MissingOperand(each.op, general.program.avals[each.out])
@@ -279,7 +276,7 @@ def _with_selectors(
             continue
         for place, slot in enumerate(args):
             if slot in values and slot not in rows:
-                if avals[slot].nbytes > _SMALL:
+                if avals[slot].nbytes > 4096:  # bytes; copying larger values for each call costs more than a launch
                     return None
                 at, slots = values[slot]
                 rows[slot] = len(avals)

@@ -23,9 +23,6 @@ from autobatch.kernels.jit import jit
 
 _Uses = tuple[np.ndarray, np.ndarray, np.ndarray]  # what `uses_of` gives
 
-_LIMIT = 1 << 20  # nodes times signatures; beyond it the levels cost more than a launch
-_SMALL = 64  # nodes
-
 
 @dataclasses.dataclass(slots=True)
 class Schedule:
@@ -53,7 +50,7 @@ def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: 
     ([0, 2, 1], [0, 2, 3])
     """
     kernels: tuple[Any, ...] = (node_depths, uses_of, levels_of, by_queues)
-    if len(sigs) <= _SMALL and not getattr(node_depths, "signatures", True):  # too small to compile the kernels for
+    if len(sigs) <= 64 and not getattr(node_depths, "signatures", True):  # too small to compile the kernels for
         kernels = tuple(getattr(kernel, "py_func", kernel) for kernel in kernels)
     find_depths, find_uses, find_levels, queued = kernels
     used = np.flatnonzero(np.bincount(sigs, minlength=num_sigs))
@@ -67,7 +64,8 @@ def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: 
     def is_settled() -> bool:
         return any(len(starts) - 1 <= bound for _, starts in found)
 
-    if policy == "frontier" or (policy == "auto" and len(used) * len(sigs) <= _LIMIT):
+    # For more nodes times signatures, the levels cost more than a launch.
+    if policy == "frontier" or (policy == "auto" and len(used) * len(sigs) <= 1 << 20):
         levels, bound = find_levels(sigs, offsets, refs, len(used))
         if not is_settled():
             found.append(queued(sigs, find_uses(offsets, refs), depth, levels, len(used), True))

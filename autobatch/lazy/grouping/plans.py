@@ -152,7 +152,6 @@ def _schedule_chains(graph: Graph, used: Sequence[int], table: Sequence[Any], ma
 
 # Choices that are remembered
 
-_MOST_CHOICES = 1 << 8
 _CHAINS = "separate", "chains", "all"  # additions one by one; chains as one call; chains and also single additions
 _choices: dict[Hashable, tuple[Any, int]] = {}  # {code: (choice, wins in a row)}
 
@@ -168,7 +167,7 @@ def _known_choice(code: Hashable) -> Any:
 
 
 def _note_choice(code: Hashable, chosen: Any) -> None:
-    if len(_choices) >= _MOST_CHOICES:
+    if len(_choices) >= 1 << 8:
         _choices.clear()
     known, times = _choices.get(code, (chosen, 0))
     _choices[code] = chosen, times + 1 if known == chosen else 1

@@ -34,16 +34,14 @@ from autobatch.tables.lookup import lookup_p
 
 _FLOAT_DTYPES = (np.float32, np.float64)  # dtypes in which NumPy both multiplies and sums, without an intermediate cast
 _LARGE_BYTES = 1 << 18  # bytes of per-example operands; calls with more gain nothing by sharing a launch
-_FILLED = 0.25  # where less of the padded values is inside the examples, large calls do not share a launch with small
 
 
 _refused: set[Any] = set()  # families for which `Unsupported` was raised
-_MOST_REFUSED = 1 << 12
 
 
 def refuse(family: Any) -> None:
     """From now on, launch the signatures of this family separately."""
-    if len(_refused) > _MOST_REFUSED:
+    if len(_refused) > 1 << 12:
         _refused.clear()
     _refused.add(_without_identity(family))
 
@@ -263,7 +261,8 @@ def _by_size(sigs: Sequence[Any], calls: np.ndarray) -> np.ndarray:
     """
     sizes = np.array([_largest_value(sig) for sig in sigs])
     padded = calls.sum() * sizes.max()
-    if padded < _LARGE_BYTES * len(sigs) or calls @ sizes > _FILLED * padded:
+    # Where less of the padded values is inside the examples, large calls do not share a launch with small.
+    if padded < _LARGE_BYTES * len(sigs) or calls @ sizes > 0.25 * padded:
         return np.zeros(len(sigs), np.int64)
     return np.log2(np.maximum(sizes, 1)).astype(np.int64) // 2  # sizes of one number differ by a factor of four at most
 
@@ -440,14 +439,13 @@ class _Family:
 
 
 _families: dict[Any, _Family] = {}
-_MOST_FAMILIES = 1 << 9
 
 
 def _runs_of(programs: Sequence[Program]) -> dict[int, _UniformRun]:
     kind = programs[0].skeleton()
     family = _families.get(kind)
     if family is None:
-        if len(_families) >= _MOST_FAMILIES:
+        if len(_families) >= 1 << 9:
             _families.clear()
         family = _families[kind] = _Family(programs[0])
     family.add_programs(programs)

@@ -10,8 +10,6 @@ from autobatch.core.op import Op
 from autobatch.lazy.grouping.any_length import AnyLength
 from autobatch.ops.rules.index_rule import shown
 
-_LARGE_BYTES = 8192  # bytes
-
 
 class BlockCall:
     """Extra information in the signature of a block call.
@@ -82,7 +80,7 @@ class Signature:
         self.shared = all(aval.shared for aval in avals)
         if any(unknown_lengths(aval.shape) for aval in avals):
             self.any_length = AnyLength(self)
-        if self.op.kind == "index" and self.nbytes < _LARGE_BYTES and any(type(aval) is Weak for aval in avals):
+        if self.op.kind == "index" and self.nbytes < 8192 and any(type(aval) is Weak for aval in avals):  # bytes
             self.shared = False  # which row is read depends on the example; a large result is kept shared, not copied
 
     def copied(self) -> "Signature":

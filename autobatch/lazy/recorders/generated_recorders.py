@@ -34,9 +34,7 @@ from autobatch.lazy.trace import Trace
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.source import PARSING
 
-_MOST_FORMS = 8  # per function
 _MOST_FAILURES = 6  # failed attempts to generate a recorder for a function
-_MOST_WALKED = 4096  # objects in examples whose classes are collected
 _largest = np.maximum.reduce
 _KEYS = frozenset((int, str, np.int64))
 _VIEWS: tuple[Any, ...] = (range, set, frozenset, type({}.keys()), type({}.values()), type({}.items()))
@@ -160,9 +158,10 @@ class MapRecorders:
                     return _BoundForm(form, trace, roots)
                 except NeedsLoop:
                     continue
-        if self._tried >= _MOST_TRIED or recorders.failures >= _MOST_FAILURES:
+        if self._tried >= 3 or recorders.failures >= _MOST_FAILURES:  # attempts in one map
             return None
-        if not recorders.has_run and index < max(1, min(_FIRST_RUN, len(columns[0]) // 4)):
+        # So many examples run as Python before the first recorder is written.
+        if not recorders.has_run and index < max(1, min(3, len(columns[0]) // 4)):
             return None  # its blocks have seen no inputs yet
         recorders.has_run = True
         self._tried += 1
@@ -177,7 +176,7 @@ class MapRecorders:
             recorders.reason = reason_of(error)
             recorders.failures += 1
             return None
-        recorders.forms[_MOST_FORMS - 1 :] = []
+        recorders.forms[7:] = []  # the latest are the likeliest to fit
         recorders.forms.insert(0, form)
         return bound
 
@@ -197,8 +196,6 @@ class MapRecorders:
         return list(positional), dict(named)
 
 
-_MOST_TRIED = 3  # attempts in one map
-_FIRST_RUN = 3  # examples that run as Python before the first recorder is written
 _PATIENCE_OF_FORM = 8
 
 
@@ -350,7 +347,7 @@ def _classes_in(values: Sequence[Any]) -> list[type]:
     found: dict[type, None] = {}
     seen: set[int] = set()
     stack = list(values)
-    while stack and len(seen) < _MOST_WALKED:
+    while stack and len(seen) < 4096:  # objects in examples whose classes are collected
         value = stack.pop()
         kind = type(value)
         if kind in SCALARS or id(value) in seen:
@@ -740,7 +737,7 @@ def _is_suited(kind: type, attributes: Sequence[str]) -> bool:
             continue
         if type(each).__name__ == "EnumType":
             return True
-        if not each.__flags__ & _HEAP:
+        if not each.__flags__ & (1 << 9):  # Py_TPFLAGS_HEAPTYPE
             return False
         for name, value in vars(each).items():
             if not (name.startswith("__") and name.endswith("__")) or name in _HARMLESS or value is None:
@@ -749,6 +746,3 @@ def _is_suited(kind: type, attributes: Sequence[str]) -> bool:
             if not (name in COMPARISON_METHODS and code is not None and code.co_filename == "<string>"):
                 return False
     return all(is_stored(kind, name) for name in attributes)
-
-
-_HEAP = 1 << 9

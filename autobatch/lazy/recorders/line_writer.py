@@ -18,7 +18,6 @@ from autobatch.program import normal_form as nf
 from autobatch.program.python_text import text_of
 
 _NUMBERS = "?bhilqBHILQefd"  # dtypes whose values `tolist` preserves exactly
-_SHORT = 1 << 10
 
 
 @dataclasses.dataclass(slots=True)
@@ -247,7 +246,7 @@ class LineWriter:
         if not isinstance(kind, rk.RecordedNode) or kind.aval.ndim != 1 or kind.aval.dtype.char not in _NUMBERS:
             return False
         is_index = at is rk.PLAIN or (isinstance(at, rk.Const) and type(at.value) is int)
-        return is_index and kind.aval.shape[0] <= _SHORT
+        return is_index and kind.aval.shape[0] <= 1 << 10
 
     def converted(self, value: rk.Term, kind: rk.RecorderKind) -> str:
         """The source that converts a value to a wider kind.

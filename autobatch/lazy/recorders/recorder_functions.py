@@ -25,8 +25,6 @@ from autobatch.lazy.recorders.guards import Constants
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds, captured
 
-_MOST_VERSIONS = 24
-_MOST_VERSIONS_OF_ONE = 4  # versions that differ only in numbers
 _ROUNDS = 12
 
 
@@ -386,7 +384,8 @@ class Written:
         """
         same = [each for each in self.versions.values() if each.of.form is of.form and each.of.owner is of.owner]
         key = id(of.form), id(of.owner), tuple(env.items())
-        if key not in self.versions and len(same) >= _MOST_VERSIONS_OF_ONE:  # such as a number that counts the depth
+        # `same` differ only in numbers.
+        if key not in self.versions and len(same) >= 4:  # such as a number that counts the depth
             env = {
                 name: rk.PLAIN if isinstance(kind, rk.Const) and type(kind.value) in (int, float) else kind
                 for name, kind in env.items()
@@ -394,7 +393,7 @@ class Written:
             key = id(of.form), id(of.owner), tuple(env.items())
         found = self.versions.get(key)
         if found is None:
-            if len(self.versions) >= _MOST_VERSIONS:
+            if len(self.versions) >= 24:
                 raise Unsupported("a function for more kinds of arguments than a recorder has versions of")
             self._alive.append(of.form)
             shown = of.form.name if of.form.name.isidentifier() else "lambda"

@@ -27,8 +27,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "in": lambda a, b: a in b, "not in": lambda a, b: a not in b,
 }  # fmt: skip
 _SIGNS = {each.name: each.symbol for each in operators.UNARY}
-_MOST_ITERATIONS = 6
-_MOST_UNROLLED = 16
 _MISFIT = "raise _ab_misfit"
 
 
@@ -217,7 +215,7 @@ class StatementWriter(ValueWriter):
             The lines, and the environments where it is left by `break`; `env` is that at the head.
         """
         before = head = self.env
-        for _ in range(_MOST_ITERATIONS):
+        for _ in range(6):  # until the kinds settle
             ends: list[Env] = []
             again: list[Env] = []
             self.loops.append((ends, again))
@@ -286,7 +284,7 @@ class StatementWriter(ValueWriter):
     def _unrolled(self, node: nf.Loop, over: rk.Const) -> bool:
         target = node.target
         assert target is not None
-        if len(over.value) > _MOST_UNROLLED:
+        if len(over.value) > 16:
             raise Unsupported("a loop over many shared values")
         if any(isinstance(each, nf.Jump) for each in nf.walk(node.body)):
             raise Unsupported("a loop over shared values that is left")

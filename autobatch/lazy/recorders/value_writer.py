@@ -734,12 +734,9 @@ def _samples(samples: Sequence[list[Any]]) -> Iterator[list[Any]]:
     if not samples:
         yield []
         return
-    for first in samples[0][:_MOST_TRIED]:
+    for first in samples[0][:64]:
         for rest in _samples(samples[1:]):
             yield [first, *rest]
-
-
-_MOST_TRIED = 64
 
 
 def _lengths(kind: rk.RecorderKind, text: str) -> list[str]:

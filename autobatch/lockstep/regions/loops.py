@@ -252,13 +252,11 @@ def _are_simple(values: tuple[Any, ...], region: Prefix) -> bool:
     return True
 
 
-_MOST_COUNTED = 1 << 12  # steps of a shared `range` that may run as one op
-
-
 def loop(iterable: Any) -> Any:
     """The object that a rewritten `for` iterates over."""
     kind = type(iterable)
-    if kind is range and 0 < len(iterable) <= _MOST_COUNTED and current_region() is not None:
+    # So many steps of a shared `range` may run as one op.
+    if kind is range and 0 < len(iterable) <= 1 << 12 and current_region() is not None:
         return UniformLoop(SharedSequence(iterable))
     if kind is range or kind is list or kind is tuple:
         return SharedLoop(iterable)

@@ -154,7 +154,8 @@ def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     products = None if are_unknown(tuple(sizes.values())) else _lane_by_lane(inputs, result, operands, sizes)
     if products is not None:
         return Batched(products, out_sizes)
-    padded_shape(lane_count(operands), tuple(sizes.values()), _BYTES_OF_A_PRODUCT)
+    # A quarter of a byte is made in the time of a multiplication.
+    padded_shape(lane_count(operands), tuple(sizes.values()), 0.25)
     contracted = {letter for letter in used if letter not in result}
 
     def arrays(letters_to_fill: set[str]) -> list[Any]:
@@ -164,9 +165,7 @@ def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     return Batched(mask_padding(out, out_sizes) if boxed else out, out_sizes)
 
 
-_BYTES_OF_A_PRODUCT = 0.25  # as many bytes are made in the time of a multiplication
 _CALL = 100_000  # cost of one np.matmul call, in multiplications
-_CLEARED = 40  # cost of setting one element of the padding to zero, in multiplications
 
 
 def _lane_by_lane(
@@ -195,7 +194,8 @@ def _lane_by_lane(
     rows, depth, columns = (padded_width(sizes[letter]) for letter in (result[0], contracted, result[1]))
     saved = lanes * rows * depth * columns - int((m * k * n).sum())
     if isinstance(sizes[contracted], Lengths):
-        saved += _CLEARED * lanes * depth * (rows + columns)
+        # To set one element of the padding to zero costs as much as forty multiplications.
+        saved += 40 * lanes * depth * (rows + columns)
     if saved < _CALL * lanes:
         return None
     x = _lanes(operands[left], m, k, inputs[left][0] != result[0])
@@ -297,9 +297,6 @@ def _np_einsum(*operands: Any, optimize: Any = False) -> Any:
     return unclear_view(einsum_p(*arrays, spec=spec), arrays[0])
 
 
-_FEW_ROWS = 512  # below this, the matrix's gradient is a deferred Product, to be summed with others in one product
-
-
 def _matmul(x: Any, y: Any, **options: Any) -> Any:
     tall = type(x) is np.ndarray and x.ndim > 2 and type(y) is np.ndarray and y.ndim == 2 and not options
     if tall and y.shape[0] and x.shape[-1] == y.shape[0]:
@@ -316,7 +313,8 @@ def _matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
     x, y = args
     x_rank, y_rank = ndim_of(x), ndim_of(y)
     if x_rank == y_rank == 2 and type(ct) is type(x) is type(y) is np.ndarray:
-        if len(x) < _FEW_ROWS and x.dtype is ct.dtype is y.dtype:
+        # Below this, the matrix's gradient is a deferred Product, to be summed with others in one product.
+        if len(x) < 512 and x.dtype is ct.dtype is y.dtype:
             return Product(x, ct) if position else np.matmul(ct, y.T)
         return unbroadcast(np.matmul(x.T, ct) if position else np.matmul(ct, y.T), args[position])
     if x_rank == 1 and y_rank == 1:

@@ -128,7 +128,8 @@ def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     if dtype is None:
         dtype = np.arange(*(_one_like(x, v.dtype) for x, v in zip(operands, values, strict=True))).dtype
     kinds = [v.dtype for x, v in zip(operands, values, strict=True) if getattr(x, "scalar", type(x)) is not int]
-    if any(v.dtype.kind == "O" or (v.dtype.kind in "iu" and (np.abs(v.astype(float)) > _EXACT).any()) for v in values):
+    # Integers up to here are exact as floats, and their sums as int64.
+    if any(v.dtype.kind == "O" or (v.dtype.kind in "iu" and (np.abs(v.astype(float)) > 1 << 53).any()) for v in values):
         return lane_by_lane(op, operands, params)
     values = [v.astype(np.int64) if v.dtype.kind in "iu" else v for v in values]
     start: Any = np.zeros(1, np.int64)
@@ -148,9 +149,6 @@ def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     first = start.astype(dtype).reshape(-1, 1)
     delta = (start + step).astype(dtype).reshape(-1, 1) - first  # from two elements that are rounded, as NumPy does
     return Batched((first + steps * delta).astype(dtype) + np.zeros((lanes, 1), dtype), (size,))
-
-
-_EXACT = 1 << 53  # integers up to here are exact as floats, and their sums as int64
 
 
 def _fits(dtype: np.dtype, *values: np.ndarray) -> bool:

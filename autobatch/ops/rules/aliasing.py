@@ -27,8 +27,6 @@ from autobatch.errors import COPY_FIRST, NeedsLoop, Unsupported, UnsupportedErro
 from autobatch.ops.rules.dispatch import check_cast, top_box
 from autobatch.ops.rules.sizes import differ_somewhere
 
-_PRUNE = 32  # drop dead weak references when the number of views is this times a power of two
-
 
 class _View:
     """How to derive a view from its base (`derive(base, *args)`) and to write it back (`restore(base, new, *args)`)."""
@@ -104,7 +102,8 @@ def _register(out: Any, base: Any, record: _View) -> None:
         if views is None:
             base._views = [weakref.ref(out)]
         else:
-            if len(views) >= _PRUNE and len(views) & (len(views) - 1) == 0:
+            # Drop dead weak references when the number of views is this times a power of two.
+            if len(views) >= 32 and len(views) & (len(views) - 1) == 0:
                 views[:] = [ref for ref in views if ref() is not None]
             views.append(weakref.ref(out))
 

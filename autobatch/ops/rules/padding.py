@@ -30,15 +30,13 @@ def where_or_zero(mask: Any, x: Any) -> Any:
     return np.where(mask, x, np.zeros((), dtype_of(x)))
 
 
-_WIDE = 64  # row size in elements from which writing whole rows is faster than masking their bits
-
-
 def _fill(x: Any, mask: Any, *, value: Any) -> Any:
     """`np.where(mask, x, value)`; writes whole rows if the mask is constant along the last axes."""
     rank = mask.ndim
     while rank > 1 and mask.shape[rank - 1] == 1:
         rank -= 1
-    if value == 0 and math.prod(x.shape[rank:]) < _WIDE:
+    # To write whole rows is faster for larger ones than to mask their bits.
+    if value == 0 and math.prod(x.shape[rank:]) < 64:
         return where_or_zero(mask, x)
     if rank == x.ndim < 3:
         return np.where(mask, x, x.dtype.type(value))

@@ -18,8 +18,6 @@ from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.ragged_checks import check_ids
 from autobatch.ops.rules.sizes import as_batched, lane_count, sizes_of
 
-_KERNEL_SIZE = 2048  # number of elements from which a kernel is faster than np.add.at
-
 
 class Scatter(SparseCotangent):
     """A sparse cotangent: `values` at `array[index]`, zero elsewhere. The vjp of a read returns it.
@@ -107,7 +105,8 @@ def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: boo
         add_rows(wide, ids, values.astype(np.float32))
         dense[...] = wide
         return
-    by_kernel = values.size >= _KERNEL_SIZE and kind.kind in "fc" and kind.itemsize >= 4
+    # For fewer elements np.add.at is faster.
+    by_kernel = values.size >= 2048 and kind.kind in "fc" and kind.itemsize >= 4
     by_kernel = by_kernel or (dense.ndim > 1 and kind in _COMPILED)
     if by_kernel and values.dtype == kind and dense.flags.c_contiguous:
         width = dense.size // max(dense.shape[0], 1)

@@ -17,9 +17,7 @@ from autobatch.checkpoint.files import flush
 from autobatch.errors import OptionError, StructureError
 from autobatch.ray.maps.table_mapper import Mapper, RowError, arrow_column
 
-_CHUNK_BYTES = 4 << 20  # uncompressed bytes of a row group that are mapped at a time: they fit into CPU caches
 _CHUNK_ROWS = 1 << 16  # the same for rows of few bytes
-_FIRST_TRY = 1 << 10  # the fewest rows that are tried together after a try that succeeded
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,7 +197,8 @@ def _results(mapper: Mapper, unit: Unit, skip: bool, skipped: list[Skipped]) -> 
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    rows = max(1, min(_CHUNK_ROWS, _CHUNK_BYTES // max(1, unit.nbytes // max(1, unit.rows))))
+    # So many uncompressed bytes of a row group, which fit into CPU caches, are mapped at a time.
+    rows = max(1, min(_CHUNK_ROWS, (4 << 20) // max(1, unit.nbytes // max(1, unit.rows))))
     names = list(dict.fromkeys((*mapper.columns, *mapper.keep)))
     with pq.ParquetFile(unit.path, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True) as file:
         there = file.schema_arrow.names
@@ -223,7 +222,8 @@ def _successful_rows(
         piece = table.slice(at, size)
         try:
             yield mapper.results(piece)
-            at, size = at + piece.num_rows, max(2 * size, _FIRST_TRY)
+            # After a try that succeeded, at least so many rows are tried together.
+            at, size = at + piece.num_rows, max(2 * size, 1 << 10)
         except RowError as failed:
             row = first + at + failed.row
             if not skip:

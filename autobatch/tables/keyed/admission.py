@@ -19,7 +19,6 @@ from autobatch.tables.keyed.key_index import KeyIndex
 __all__ = ["bloom", "count"]
 
 _SEEN = 255  # the maximum of a Bloom filter's counter
-_KEY_BYTES = 128  # the counting index has room for one key for each so many bytes of the machine's memory
 
 
 class Admission:
@@ -96,7 +95,8 @@ class count(Admission):  # noqa: N801 - called like a function
         self._clear()
 
     def _clear(self) -> None:
-        self._index = KeyIndex(memory_of_machine() // _KEY_BYTES)
+        # The counting index has room for one key for each so many bytes of the machine's memory.
+        self._index = KeyIndex(memory_of_machine() // 128)
         self._used = self._special = 0
 
     def seen(self, keys: np.ndarray) -> np.ndarray:

@@ -25,8 +25,6 @@ except ImportError:  # Windows
 
 _NORESERVE = {"linux": 0x4000, "darwin": 0x40}.get(sys.platform, 0)
 _RESERVED: Any = {} if os.name == "nt" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE}
-_MAP_FIXED = 0x10  # which the module `mmap` leaves out
-_STEP = 1 << 22  # least number of bytes by which a file grows; a large one grows by an eighth
 
 
 def memory_of_machine() -> int:
@@ -84,7 +82,8 @@ class Reserved:
             )
         wanted = rows * self.row_bytes
         if self._file is not None and wanted > self._mapped:
-            size = min(self._bytes, max(wanted, self._mapped + max(_STEP, self._mapped // 8)))
+            # A file grows by 4 MiB at least; a large one grows by an eighth.
+            size = min(self._bytes, max(wanted, self._mapped + max(1 << 22, self._mapped // 8)))
             self._map(size)
 
     def _map(self, size: int) -> None:
@@ -97,7 +96,7 @@ class Reserved:
         library = ctypes.CDLL(None, use_errno=True)
         library.mmap.restype = ctypes.c_void_p
         library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-        access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | _MAP_FIXED
+        access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED | 0x10  # which the module `mmap` leaves out
         found = library.mmap(address, size - self._mapped, access, flags, self._file, self._mapped)
         if found != address:
             raise MemoryError(f"a file of {size} bytes could not be mapped: {os.strerror(ctypes.get_errno())}")
@@ -105,14 +104,14 @@ class Reserved:
 
 
 _LEAST_ROWS = 1 << 16  # of a reservation, however little address space there is
-_SHARE = 64  # a reservation takes at most 1/64 of a limited address space, to leave room for everything else
 
 
 def _range(rows: int, row_bytes: int) -> tuple[mmap.mmap, int]:
     """Reserve addresses for `rows` rows, or fewer if they are limited; returns (mapping, rows)."""
     limit = -1 if resource is None else resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit >= 0:
-        rows = min(rows, max(limit // _SHARE // row_bytes, _LEAST_ROWS))
+        # A reservation takes at most 1/64 of a limited address space, to leave room for everything else.
+        rows = min(rows, max(limit // 64 // row_bytes, _LEAST_ROWS))
     while True:
         size = max(_whole_pages(rows * row_bytes), mmap.PAGESIZE)
         try:

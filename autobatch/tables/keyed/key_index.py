@@ -9,8 +9,6 @@ from autobatch.tables.keyed.growing_arrays import Reserved
 from autobatch.tables.row_access import read_cost
 
 _FULLEST = 0.7  # maximum load, at which a look-up reads fewer than two cache lines on average
-_GROWTH = 1.25  # growth factor of the slots, so that the load is never much below one half
-_AT_FIRST = 0.5  # load after a growth for many keys at once
 _MOVED = 32  # slots to move for each new key while the index grows
 _AT_ONCE = 1 << 13  # slots to move at least, and the most for one kernel call
 
@@ -74,9 +72,10 @@ class KeyIndex:
         if count <= _FULLEST * self.slots:
             return
         self._move(self.slots)
-        before, after = self.slots, int(_GROWTH * self.slots)
+        # The slots grow by a quarter, so that the load is never much below one half.
+        before, after = self.slots, int(1.25 * self.slots)
         if count > _FULLEST * after:
-            after = int(count / _AT_FIRST) + 1
+            after = int(count / 0.5) + 1  # load after a growth for many keys at once
         after = -(-after // 4) * 4
         self._memory.ensure(after + count + 4)  # the worst case: all keys are probed past the end
         self.form[:] = (before, before if count > more else 0, after)

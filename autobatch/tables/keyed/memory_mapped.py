@@ -16,7 +16,6 @@ from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import EmbeddingVariable
 from autobatch.tables.stored import StoredBlock
 
-_KEY_BYTES = 256  # bytes read from memory to find a key, roughly
 T = TypeVar("T")
 
 
@@ -64,7 +63,7 @@ class SortedRows:
     def find(self, keys: np.ndarray) -> tuple[np.ndarray, int]:
         """(row of each key, or -1 if it is missing, (n,); number of missing keys)."""
         out = np.empty(len(keys), np.int64)
-        parts = split_work(len(keys), len(keys) * _KEY_BYTES)
+        parts = split_work(len(keys), len(keys) * 256)  # bytes read from memory to find a key, roughly
         run_parts(lambda part: find_sorted(keys, self.row_keys, out, *part), parts)
         return out, int((out < 0).sum())
 

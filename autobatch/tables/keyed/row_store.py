@@ -24,9 +24,6 @@ from autobatch.tables.row_access import FEW, locate_array, write_rows
 from autobatch.tables.stored import Changes, StoredBlock
 
 _MOST_ROWS = (1 << 32) - 2  # their numbers are uint32, of which the last two mean something else
-_LARGE = 1 << 16  # tables with more rows evict more than needed, so that not every step has to scan all rows:
-_SHARE = 8  # at least 1 / 2**8 of the table
-_FORGOTTEN = 1 << 16  # changed rows are logged up to this number, or the number of rows if greater
 
 _tickets = itertools.count(1)
 _no_rows = np.empty(0, np.int64)
@@ -285,8 +282,9 @@ class RowStore:
                 f"one step names {wanted - available} keys more than the table's capacity; give it a larger capacity, "
                 "or take smaller batches"
             )
-        if len(self) > _LARGE:
-            wanted = min(max(wanted, len(self) >> _SHARE), available)
+        # Tables with more rows evict more than needed, so that not every step has to scan all rows:
+        if len(self) > 1 << 16:
+            wanted = min(max(wanted, len(self) >> 8), available)  # at least 1 / 2**8 of the table
         scores = _scores(self, eviction)
         rows = np.flatnonzero((self.versions != DEAD) & ~excluded)
         found = scores[rows]
@@ -324,7 +322,8 @@ class RowStore:
         if not self._mark:
             return
         noted = sum(len(rows) for _, rows in self._closed) + int(self.notes[LOGGED])
-        if noted + more > max(_FORGOTTEN, self.high):
+        # So many changed rows are logged, or as many as there are rows.
+        if noted + more > max(1 << 16, self.high):
             self._discard_log()
 
     def _discard_log(self) -> None:
