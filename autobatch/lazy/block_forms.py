@@ -81,15 +81,12 @@ def forget_forms() -> None:
     forget_classes()
 
 
-def block_source(function: Any) -> str:
+def block_source(function: FunctionType) -> str:
     """Return the rewritten source of a function for reading; its original source if nothing was rewritten.
 
     Raises:
-        UnsupportedError: not a function written in Python, or one without source.
+        UnsupportedError: it has no source.
     """
-    function = getattr(function, "__wrapped__", function)
-    if type(function) is not FunctionType:
-        raise UnsupportedError(f"{function!r} is not a function written in Python")
     made = _form_of(function)
     try:
         if made is None or made.form is None or made.scope is None:

@@ -77,16 +77,12 @@ def convert(function: FunctionType) -> Any:
     return out
 
 
-def source(function: Any) -> str:
+def source(function: FunctionType) -> str:
     """The rewritten source of a function, for reading.
 
     Raises:
         UnsupportedError: it has none; the message says why.
     """
-    function = getattr(function, "__wrapped__", function)
-    code = getattr(function, "__code__", None)
-    if code is None:
-        raise UnsupportedError(f"{function!r} is not a function written in Python")
     try:
         rewritten = convert(function)
     except NeedsLoop as error:
@@ -95,7 +91,7 @@ def source(function: Any) -> str:
         raise UnsupportedError(f"{function.__qualname__} belongs to a library, which is not rewritten")
     if rewritten is function:
         raise UnsupportedError(f"{function.__qualname__} is rewritten code itself")
-    return "" if (tree := _cache[id(code)].tree) is None else source_of(tree)
+    return "" if (tree := _cache[id(function.__code__)].tree) is None else source_of(tree)
 
 
 def block_lines(function: FunctionType) -> list[range]:

@@ -8,7 +8,8 @@ from typing import Any
 
 from autobatch.facts.operators import ARITHMETIC, BINARY, UNARY
 from autobatch.program import normal_form as nf
-from autobatch.program.quote import located
+from autobatch.program.liveness import all_names
+from autobatch.program.quote import definition, located
 
 _BINARY = {each.symbol: getattr(ast, each.syntax) for each in BINARY}
 _COMPARED = {"is": ast.Is, "is not": ast.IsNot, "in": ast.In, "not in": ast.NotIn}
@@ -49,9 +50,7 @@ class Writer:
             isinstance(n, ast.Yield | ast.YieldFrom) for s in body for n in ast.walk(s)
         ):
             body.append(_at(ast.Expr(_at(ast.Yield(None), function)), function))
-        (out,) = ast.parse("def f(): pass").body  # with every field that this version of Python has
-        assert isinstance(out, ast.FunctionDef)
-        out.name, out.args, out.body = name or function.name, self.arguments(function.parameters, function), body
+        out = definition(name or function.name, self.arguments(function.parameters, function), body, body[0])
         out.decorator_list = [self.value(each) for each in function.decorators]
         return _at(out, function)
 
@@ -73,6 +72,10 @@ class Writer:
     def value(self, node: nf.Value) -> ast.expr:
         """A value as Python."""
         return _at(self.syntax_of(node), node)
+
+    def optional(self, node: nf.Value | None) -> ast.expr | None:
+        """A value as Python, where there may be none."""
+        return None if node is None else self.value(node)
 
     def statement(self, node: nf.Statement) -> list[ast.stmt]:
         """A statement as Python."""
@@ -108,13 +111,11 @@ class Writer:
             case nf.Jump(to=to):
                 made = ast.Break() if to == "break" else ast.Continue()
             case nf.Return(value=made_value):
-                made = ast.Return(None if made_value is None else self.value(made_value))
+                made = ast.Return(self.optional(made_value))
             case nf.Raise(value=nf.Call(function=nf.Operator(symbol="assertion"), args=words)):
                 made = ast.Assert(_at(ast.Constant(False), node), self.value(words[0]) if words else None)
             case nf.Raise(value=error, cause=cause):
-                made = ast.Raise(
-                    None if error is None else self.value(error), None if cause is None else self.value(cause)
-                )
+                made = ast.Raise(self.optional(error), self.optional(cause))
             case nf.Inner():
                 return [_at(each, node) for each in self.compound(node)]
             case nf.OpaqueStatement():
@@ -138,12 +139,10 @@ class Writer:
             case nf.Try():
                 handlers = [
                     _at(
-                        ast.ExceptHandler(
-                            None if h.types is None else self.value(h.types), h.name or None, self.statements(h.body)
-                        ),
-                        h,
+                        ast.ExceptHandler(self.optional(each.types), each.name or None, self.statements(each.body)),
+                        each,
                     )
-                    for h in node.handlers
+                    for each in node.handlers
                 ]
                 orelse, final = [self.statements(each) if each else [] for each in (node.orelse, node.final)]
                 return [ast.Try(self.statements(node.body), handlers, orelse, final)]
@@ -152,9 +151,7 @@ class Writer:
                 return [ast.With([ast.withitem(self.value(node.manager), taken)], self.statements(node.body))]
             case nf.Match():
                 cases = [
-                    ast.match_case(
-                        each.pattern, None if each.guard is None else self.value(each.guard), self.statements(each.body)
-                    )
+                    ast.match_case(each.pattern, self.optional(each.guard), self.statements(each.body))
                     for each in node.cases
                 ]
                 return [ast.Match(self.value(node.subject), cases)]
@@ -294,10 +291,56 @@ class Writer:
             [arg(each) for each in parameters.positional],
             arg(parameters.rest) if parameters.rest else None,
             [arg(each) for each in parameters.keyword_only],
-            [None if each is None else self.value(each) for each in parameters.keyword_defaults],
+            list(map(self.optional, parameters.keyword_defaults)),
             arg(parameters.named_rest) if parameters.named_rest else None,
             [self.value(each) for each in parameters.defaults],
         )
+
+
+class _Noted(Writer):
+    """Writes before each statement a name, by the number of the note on what is live; `known`: names of variables."""
+
+    def __init__(self, known: nf.Names) -> None:
+        self.known = known
+        self.notes: list[str] = []
+
+    def statement(self, node: nf.Statement) -> list[ast.stmt]:
+        live = node.live_head if isinstance(node, nf.Inner) else node.live_after
+        at = nf.Name(node.at, f"{_NOTE}{len(self.notes)}")
+        self.notes.append(", ".join(sorted(self.known & live)))
+        return [*super().statement(nf.Bind(node.at, None, at)), *super().statement(node)]
+
+
+_NOTE = f"{nf.TEMPORARY}note_"
+
+
+def printed(function: nf.Closure) -> str:
+    """A function's normal form as text for people, with the variables that may be read after each statement.
+
+    The line of a branch or loop says what may be read when an arm or a step begins.
+
+    >>> from autobatch.program.liveness import annotate
+    >>> from autobatch.program.lowering import lowered
+    >>> function = lowered(ast.parse("def f(xs, w): return [x * w if x else w for x in xs]").body[0])
+    >>> annotate(function)
+    >>> print(printed(function))
+    def f(xs, w):
+        _ab_1 = []                                          # _ab_1, w, xs
+        for x in xs:                                        # _ab_1, w
+            if x:                                           # _ab_1, w, x
+                _ab_2 = x * w                               # _ab_1, _ab_2, w
+            else:
+                _ab_2 = w                                   # _ab_1, _ab_2, w
+            _ab_1.append(_ab_2)                             # _ab_1, w
+        return _ab_1
+    """
+    writer, out, note = _Noted(all_names(function)), [], ""
+    for line in filter(str.strip, ast.unparse(writer.definition(function)).splitlines()):
+        _, is_note, number = line.partition(_NOTE)
+        if not is_note:
+            out.append(f"{line:<54}  # {note}" if note else line)
+        note = writer.notes[int(number)] if is_note else ""
+    return "\n".join(out)
 
 
 def source_of(tree: ast.AST) -> str:
@@ -343,10 +386,8 @@ def code_of(function: nf.Closure, filename: str) -> CodeType:
     """The code of a function that another one makes; names that it declares as the other's are free in it."""
     tree = Writer().definition(function, function.name if function.name.isidentifier() else "_lambda")
     tree.decorator_list = []
-    around = ast.parse("def around(): pass")
-    outer = around.body[0]
-    assert isinstance(outer, ast.FunctionDef)
-    outer.body = [*(ast.parse(f"{name} = None").body[0] for name in sorted(function.outer)), tree]
+    body = [*(ast.parse(f"{name} = None").body[0] for name in sorted(function.outer)), tree]
+    around = ast.Module([definition("around", ast.arguments([], [], None, [], [], None, []), body, tree)], [])
     (made,) = [each for each in compile(around, filename, "exec").co_consts if isinstance(each, CodeType)]
     (code,) = [each for each in made.co_consts if isinstance(each, CodeType)]
     return code

@@ -66,6 +66,14 @@ def name(identifier: str, at: Node, ctx: ast.expr_context | None = None) -> ast.
     return ast.copy_location(ast.Name(identifier, ctx or ast.Load()), at)
 
 
+def definition(name: str, args: ast.arguments, body: list[ast.stmt], at: ast.AST) -> ast.FunctionDef:
+    """A function definition with this name, arguments and body, located at the node `at`."""
+    (out,) = ast.parse("def f(): pass").body  # with every field that this version of Python has
+    assert isinstance(out, ast.FunctionDef)
+    out.name, out.args, out.body = name, args, body
+    return ast.copy_location(out, at)
+
+
 def located(tree: Node) -> Node:
     """Give each node without a location that of the syntax around it; returns the same tree."""
     stack: list[tuple[ast.AST, int, int]] = [(tree, 1, 0)]

@@ -30,7 +30,7 @@ from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import CodeCache
 from autobatch.program.liveness import annotate
 from autobatch.program.lowering import lowered
-from autobatch.program.quote import located, parse
+from autobatch.program.quote import definition, located, parse
 from autobatch.program.scopes import parameters
 
 PARSING = threading.RLock()
@@ -362,14 +362,6 @@ def as_function(node: Any, name: str) -> ast.FunctionDef:
         if isinstance(arg, ast.arg):
             arg.annotation = None
     return node
-
-
-def definition(name: str, args: ast.arguments, body: list[ast.stmt], at: ast.AST) -> ast.FunctionDef:
-    """A function definition with this name, arguments and body, located at the node `at`."""
-    (out,) = ast.parse("def f(): pass").body  # with every field that this version of Python has
-    assert isinstance(out, ast.FunctionDef)
-    out.name, out.args, out.body = name, args, body
-    return ast.copy_location(out, at)
 
 
 class Mangle(ast.NodeTransformer):

@@ -18,6 +18,7 @@ from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.batches.data.collate import collate
 from autobatch.batches.objects import ObjectBatch
 from autobatch.blocks.kernel_cache import wait_for_kernels
+from autobatch.core.config import options
 from autobatch.core.diagnostics import hiding_frames, noted_fallbacks
 from autobatch.core.pytree import children_of, is_node, leaves
 from autobatch.core.snapshot import Snapshot
@@ -28,6 +29,7 @@ from autobatch.lockstep.lockstep_forms import block_lines
 from autobatch.program.purity import may_change
 from autobatch.report.advice import Facts, advice, general_advice, mended, overhead
 from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
+from autobatch.report.marked_source import stages as stages_of
 from autobatch.report.report import Forced, Launch, Line, Report
 from autobatch.report.source_lines import Section, source_of
 
@@ -46,7 +48,7 @@ _USAGE = "ab.explain(f, examples, name=shared), or ab.explain(f, batch, …)"
 
 
 @hiding_frames
-def explain(f: Callable[..., Any], *args: object, **shared: object) -> Report:
+def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared: Any) -> Report:
     """Run `ab.map(f, *args, **shared)` and report how each line of `f` ran; `print` the report to read it.
 
     With a `MaskedBatch` or `PackedBatch` among the arguments, or inside of one, `ab.batch(f)(*args, **shared)` runs
@@ -62,6 +64,8 @@ def explain(f: Callable[..., Any], *args: object, **shared: object) -> Report:
     Args:
         f: a function of one example.
         args: as for `ab.map`, sequences of examples; or as for `ab.batch(f)`, batches and what examples share.
+        stages: also show what the function becomes: its normal form, its blocks, and the text of each mode. For these,
+            a call is traced.
         shared: by keyword, the same for all examples (or, for `ab.batch(f)`, a batch).
 
     Returns:
@@ -111,7 +115,16 @@ def explain(f: Callable[..., Any], *args: object, **shared: object) -> Report:
     else:
         watched.examples = len(results)
         watched.no_batch = _why_no_batch(f, args)
-    return watched.report(f)
+    report = watched.report(f)
+    if not stages:
+        return report
+    function = getattr(getattr(f, "_ab_differentiated", None), "function", f)
+    before = Snapshot([function, args, shared])
+    with options(way="fly"), noted_fallbacks():
+        for _ in range(3 if times else 0):  # the first examples run, so that the recorder knows their blocks' inputs
+            call()
+            before.restore()
+    return dataclasses.replace(report, stages=stages_of(function, args, shared, batched))
 
 
 def _warm_up(
@@ -228,7 +241,7 @@ class WatchedCalls:
             untried=untried,
             called=dict(Counter(NAMES[each.way] for each in self.ran)),
             name=_name(function),
-            **_shares(self, facts, code, stats),
+            **_shares(self, facts, code, stats),  # type: ignore[arg-type]
             first=self.times[0] if self.times else 0.0,
             warm=min(self.times[1:], default=0.0),
             seconds=profile.seconds,

@@ -1,15 +1,21 @@
 """`ab.source`: a function as the user wrote it, each line marked with how it runs; or the code that runs instead."""
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from types import FunctionType, MethodType, WrapperDescriptorType
 from typing import Any
 
+from autobatch.batches.any_batch import Batch
+from autobatch.compiled.compiled_map import prepared
 from autobatch.core.formatting import wrapped
-from autobatch.errors import NeedsLoop, Reason, UnsupportedError
+from autobatch.errors import NeedsLoop, Reason, Unsupported, UnsupportedError
 from autobatch.lazy.block_forms import block_source
+from autobatch.lazy.recorders.generated_recorders import recorder_text
 from autobatch.lockstep.lockstep_forms import block_lines
 from autobatch.lockstep.lockstep_forms import source as lock_step_source
+from autobatch.program.python_text import printed
+from autobatch.program.source import normal_form
 from autobatch.report.source_lines import source_of
 
 
@@ -58,6 +64,41 @@ def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: boo
     """
     plain = _plain(function)
     return block_source(plain) if blocks else lock_step_source(plain) if rewritten else "\n".join(_marked(plain))
+
+
+def stages(f: object, args: Sequence[object], shared: dict[str, Any], batched: bool) -> dict[str, str]:
+    """What each mode makes of a function for such a call, in the order of its life: {what it is: text}.
+
+    Where there is nothing, the text says why.
+    """
+    plain = _plain(f)
+    is_column = [not batched or isinstance(each, Batch) for each in args]
+
+    def arguments_of(given: Sequence[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        places = iter(given)
+        return [next(places) if own else each for own, each in zip(is_column, args, strict=True)], named
+
+    def kernel() -> str:
+        _, form = prepared(plain, list(itertools.compress(args, is_column)), shared, arguments_of)
+        if form is None or form.module is None:
+            raise Unsupported(form.reason if form else "no examples")
+        return form.module.text
+
+    writers = {
+        "normal form": lambda: printed(normal_form(plain)),
+        "blocks": lambda: source(plain),
+        "lock-step": lambda: source(plain, rewritten=True),
+        "tracing": lambda: source(plain, blocks=True),
+        "recorder": lambda: recorder_text(plain),
+        "compiled": kernel,
+    }
+    found = {}
+    for name, write in writers.items():
+        try:
+            found[name] = write()
+        except (Unsupported, UnsupportedError) as error:
+            found[name] = f"none: {error}"
+    return found
 
 
 def _plain(function: object) -> FunctionType:

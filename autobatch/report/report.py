@@ -99,6 +99,7 @@ class Report:
             and loading code, once; `backward`, the backward pass; `library`, other work that belongs to no line.
         nbytes: the size of all results of launches.
         spans: the timeline; nodes: the traced launches and what they read.
+        stages: {what it is: text} of the function's life, if `ab.explain` was asked for it.
     """
 
     examples: int | None
@@ -125,6 +126,7 @@ class Report:
     nbytes: int = 0
     spans: tuple[Span, ...] = ()
     nodes: tuple[LaunchNode, ...] = ()
+    stages: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def launches(self) -> int:
@@ -157,7 +159,8 @@ class Report:
         return "\n".join([*wrapped(self.head(), "  "), *self._largest_shares(), *self._modes()])
 
     def __str__(self) -> str:
-        return "\n".join([self.summary(), *self._source(), *self._operations(), *self._others()])
+        stages = [part for name, text in self.stages.items() for part in ("", f"── {name}", text.rstrip())]
+        return "\n".join([self.summary(), *self._source(), *self._operations(), *self._others(), *stages])
 
     def _repr_html_(self) -> str:
         """HTML for notebooks."""

@@ -8,8 +8,8 @@ import pathlib
 
 import pytest
 
+from autobatch.program.python_text import printed
 from autobatch.program.source import normal_form
-from tests.program.printed import printed
 from tests.test_programs import PROGRAMS
 
 PAGE = pathlib.Path(__file__).with_name("printed.txt")

@@ -172,6 +172,64 @@ def test_it_shows_the_way_that_calls_take_and_costs_are_as_before(batched, monke
     assert before == ({way: (list(cost.recent), cost.runs) for way, cost in kind.costs.items()}, kind.calls, kind.work)
 
 
+@pytest.mark.parametrize("batched", [True, False])
+def test_the_stages_are_the_life_of_the_function(batched):
+    w, xs = normal(4, 4), [normal(n, 4) for n in (3, 1, 4, 2, 5, 2)]
+
+    def best_state(x, w):
+        h = np.zeros(4)
+        for row in x:
+            h = np.tanh(row @ w + h)
+            if h.sum() > 0:
+                h = h * 0.5
+        return h
+
+    args, shared = ((ab.collate(xs), w), {}) if batched else ((xs,), {"w": w})
+    report = ab.explain(best_state, *args, **shared, stages=True)
+    stages = report.stages
+    assert list(stages) == ["normal form", "blocks", "lock-step", "tracing", "recorder", "compiled"]
+    assert "if h.sum() > 0:                                 # h, w" in stages["normal form"]
+    assert "block            h = np.tanh(row @ w + h)" in stages["blocks"]
+    assert "_ab_if(" in stages["lock-step"]
+    assert "_ab_record" in stages["tracing"]
+    assert "def _ab_f0_best_state(x):" in stages["recorder"]
+    assert "def kernel(" in stages["compiled"]
+    assert str(report).endswith(stages["compiled"].rstrip())
+    assert ab.explain(best_state, *args, **shared).stages == {}
+
+
+def test_a_stage_that_there_is_none_of_says_why():
+    def prints(x):
+        print(x.sum())
+        return x * 2.0
+
+    stages = ab.explain(prints, vectors(3, 4), stages=True).stages
+    assert "print(x.sum())" in stages["normal form"]
+    assert stages["recorder"] == "none: no example was recorded"
+    assert stages["compiled"].startswith("none: ")
+    assert "print" in stages["compiled"]
+
+
+def test_the_stages_of_a_gradient_are_those_of_what_is_differentiated():
+    def loss(w, xs):
+        return sum(ab.map(lambda x, w: np.tanh(x @ w).sum(), xs, w=w))
+
+    stages = ab.explain(ab.grad(loss), normal(4, 3), vectors(3, 4), stages=True).stages
+    assert stages["normal form"].startswith("def loss(w, xs):")
+
+
+def test_what_calls_for_the_stages_change_is_undone():
+    def counts(x, seen):
+        seen.append(len(seen))
+        return x * len(seen)
+
+    seen = []
+    ab.explain(counts, vectors(3, 4), seen=seen, stages=True)
+    without = []
+    ab.explain(counts, vectors(3, 4), seen=without)
+    assert seen == without
+
+
 def test_spans_follow_each_other_and_say_who_ran():
     def f(x):
         total = 0.0

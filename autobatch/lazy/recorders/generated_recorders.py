@@ -81,6 +81,18 @@ def why_not_recorded(function: Any) -> Reason:
     return Reason(f"{type(function).__name__} is not a plain Python function" if found is None else found.reason)
 
 
+def recorder_text(function: Any) -> str:
+    """The text of the recorder that was generated last for a user's function.
+
+    Raises:
+        Unsupported: there is none.
+    """
+    found = _recorders_of(function)
+    if found is None or not found.forms:
+        raise Unsupported(why_not_recorded(function) or "no example was recorded")
+    return found.forms[0].source
+
+
 def forget_recorders() -> None:
     """Drop all recorders."""
     _found.clear()
