@@ -31,7 +31,7 @@ from autobatch.ops.numpy.python_math import OF_NUMBERS, number
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict, CodeCache
-from autobatch.program.effects import Reader, updated, usual_meaning
+from autobatch.program.effects import EffectReader, updated, usual_meaning
 from autobatch.program.folding import folded
 from autobatch.program.liveness import all_names
 from autobatch.program.ownership import Ownership, is_fresh, is_maker, stored_names
@@ -67,7 +67,7 @@ def mark(function: nf.Closure) -> Marks:
 
 def _written(body: list[nf.Statement]) -> set[str]:
     """Names of arrays that the statements write into, as a whole or in part."""
-    reader = Reader([], (), usual_meaning)
+    reader = EffectReader([], (), usual_meaning)
     changed = [each for node in nf.walk(body) for each in reader.changed(node)]
     return stored_names(body) | {each.id for each in changed if isinstance(each, nf.Name)}
 

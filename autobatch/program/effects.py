@@ -60,7 +60,7 @@ def updated(node: nf.Node) -> nf.Value | None:
     return None
 
 
-class Reader:
+class EffectReader:
     """Analyzes statements, the functions that they make included, given the meaning of their free names.
 
     Args:
@@ -73,7 +73,7 @@ class Reader:
 
     >>> from autobatch.program.lowering import lowered
     >>> function = lowered(ast.parse("def f(x):\\n y = np.zeros(3)\\n z = x\\n y[0] = 1\\n z[0] = 2").body[0])
-    >>> reader = Reader(function.body, {"x"}, usual_meaning)
+    >>> reader = EffectReader(function.body, {"x"}, usual_meaning)
     >>> [reader.depth(nf.Name(function.at, name)) > 0 for name in "xyz"]
     [False, True, False]
     """

@@ -6,7 +6,7 @@ from typing import Any
 
 from autobatch.facts.call_effects import ARRAY_SHARERS, functions_of, mutators
 from autobatch.program import normal_form as nf
-from autobatch.program.effects import ARRAY_METHODS, UNKNOWN, Reader, updated, usual_meaning
+from autobatch.program.effects import ARRAY_METHODS, UNKNOWN, EffectReader, updated, usual_meaning
 from autobatch.program.liveness import binds, captured
 
 SHARERS = (ARRAY_SHARERS | {"transpose"}) - {"array"}
@@ -23,7 +23,7 @@ _READERS = frozenset(
 def stored_names(body: Sequence[nf.Statement]) -> set[str]:
     """Names of arrays written by item assignment (`name[a][b] = value`) or by NumPy (`np.add.at(name, ...)`)."""
     out: set[str] = set()
-    reader = Reader((), (), usual_meaning)
+    reader = EffectReader((), (), usual_meaning)
     kept: dict[str, nf.Value] = {}  # what temporary names stand for
     for node in nf.walk(body):
         written: list[nf.Value] = []
@@ -46,7 +46,7 @@ def stored_names(body: Sequence[nf.Statement]) -> set[str]:
     return out
 
 
-def _is_numpys(reader: Reader, call: nf.Call) -> bool:
+def _is_numpys(reader: EffectReader, call: nf.Call) -> bool:
     """True for a call of a NumPy function, or of a method that only arrays have."""
     if reader.value_of(call.function) is not UNKNOWN:
         return True

@@ -22,7 +22,7 @@ from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import Effect, effect_of
 from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
-from autobatch.program.effects import UNKNOWN, Reader, keywords, named, unpacks
+from autobatch.program.effects import UNKNOWN, EffectReader, keywords, named, unpacks
 from autobatch.program.liveness import binds
 from autobatch.program.source import normal_form
 
@@ -231,7 +231,7 @@ def meaning_of(function: FunctionType, name: str) -> Any:
 
 
 def _summarise(body: list[nf.Statement], given: Iterable[str], meaning: Callable[[str], Any]) -> _Summary:
-    reader = Reader(body, given, meaning)
+    reader = EffectReader(body, given, meaning)
     parts = _parts_of_containers(reader) - set(given)
     functions = [node for node in reader.nodes if isinstance(node, nf.Closure)]
     stored = binds(body).union(*[{*binds(each.body), *each.parameters.names} for each in functions])
@@ -262,7 +262,7 @@ def _summarise(body: list[nf.Statement], given: Iterable[str], meaning: Callable
     return _Summary(False, acts, tuple(calls), frozenset(methods), frozenset(called), means)
 
 
-def _parts_of_containers(reader: Reader) -> set[str]:
+def _parts_of_containers(reader: EffectReader) -> set[str]:
     """Names bound only as loop targets over items at a path with attributes or keys: `for layer in self.layers`."""
     found: set[str] = set()
     others: set[str] = set()
@@ -294,7 +294,7 @@ def _bound_itself(node: nf.Statement) -> Iterable[str]:
     )
 
 
-def _is_known(node: nf.Call, function: Any, reader: Reader, calls: list[Any], methods: set[str]) -> bool:
+def _is_known(node: nf.Call, function: Any, reader: EffectReader, calls: list[Any], methods: set[str]) -> bool:
     """True if the callee can be analyzed; adds it to `calls` or `methods` if it has to be."""
     if function is UNKNOWN and isinstance(node.function, nf.Read) and isinstance(node.function.key, str):
         methods.add(node.function.key)
@@ -328,7 +328,7 @@ def _called_arguments(effect: Effect, node: nf.Call) -> list[nf.Value]:
     return [arg for name, arg in effect.bind(node.args, keywords(node)) if name in effect.calls]
 
 
-def _is_known_function(node: nf.Value, reader: Reader, calls: list[Any]) -> bool:
+def _is_known_function(node: nf.Value, reader: EffectReader, calls: list[Any]) -> bool:
     if isinstance(node, nf.Closure) or (isinstance(node, nf.Constant) and node.value is None):
         return True
     if isinstance(node, nf.Name) and node.id in reader.functions:

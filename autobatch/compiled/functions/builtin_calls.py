@@ -16,6 +16,7 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import CALLS, call_values, calls, constant_of, methods, user_function
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
 from autobatch.compiled.translation.number_operators import as_int, lift, negative, quick_compare
+from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
     LENGTH,
     NO_CONSTANT,
@@ -40,7 +41,7 @@ def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:
 
 
 @calls(len)
-def length(reader: Any, node: Any, value: Value) -> Value:
+def length(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`len`."""
     match value.kind:
         case types.Tuple() | types.Struct():
@@ -60,7 +61,7 @@ def length(reader: Any, node: Any, value: Value) -> Value:
 
 
 @calls(range)
-def range_(reader: Any, node: Any, *args: Value) -> Value:
+def range_(reader: Reader, node: nf.Node, *args: Value) -> Value:
     """`range`, other than in the head of a loop."""
     if not 1 <= len(args) <= 3:
         reader.stop()
@@ -73,7 +74,7 @@ def range_(reader: Any, node: Any, *args: Value) -> Value:
 
 
 @calls(int)
-def int_(reader: Any, node: Any, value: Value | None = None) -> Value:
+def int_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
     """`int` of a number or a string."""
     if value is None:
         return reader.constant(0, node)
@@ -88,7 +89,7 @@ def int_(reader: Any, node: Any, value: Value | None = None) -> Value:
     return _of_numbers(reader, node, one, value)
 
 
-def _to_int(reader: Any, x: Value, rounding: str = "float64") -> Value:
+def _to_int(reader: Reader, x: Value, rounding: str = "float64") -> Value:
     """A number as an int; a float by this function, if the int has 64 bits at most."""
     if x.kind.kind != "f":
         return Value(INT, as_int(x), bounds=x.bounds)
@@ -96,7 +97,7 @@ def _to_int(reader: Any, x: Value, rounding: str = "float64") -> Value:
     return reader.temp(code("int64", code(rounding, as_float(x))), INT)
 
 
-def _number(reader: Any, value: Value, node: Any) -> Value:
+def _number(reader: Reader, value: Value, node: nf.Node) -> Value:
     """A number; of a 0-d array its element."""
     if isinstance(value.kind, types.Array) and value.kind.ndim == 0:
         return reader.temp(item_text(value.text, "()"), types.Scalar(value.kind.dtype, False))
@@ -107,7 +108,7 @@ def _number(reader: Any, value: Value, node: Any) -> Value:
     return value
 
 
-def _of_numbers(reader: Any, node: Any, function: Callable[..., Value], *values: Value) -> Value:
+def _of_numbers(reader: Reader, node: nf.Node, function: Callable[..., Value], *values: Value) -> Value:
     """`function` of numbers, for each type that they may have; for None the example is left to Python, which raises."""
 
     def one(*each: Value) -> Value:
@@ -119,7 +120,7 @@ def _of_numbers(reader: Any, node: Any, function: Callable[..., Value], *values:
 
 
 @calls(float)
-def float_(reader: Any, node: Any, value: Value | None = None) -> Value:
+def float_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
     """`float` of a number, or of a constant string."""
     if value is None:
         return reader.constant(0.0, node)
@@ -136,7 +137,7 @@ def float_(reader: Any, node: Any, value: Value | None = None) -> Value:
 
 
 @calls(str)
-def str_(reader: Any, node: Any, value: Value) -> Value:
+def str_(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`str` of an int or a string."""
     if isinstance(value.kind, types.Text):
         return value
@@ -146,7 +147,7 @@ def str_(reader: Any, node: Any, value: Value) -> Value:
 
 
 @calls(round)
-def round_(reader: Any, node: Any, value: Value, ndigits: Value | None = None) -> Value:
+def round_(reader: Reader, node: nf.Node, value: Value, ndigits: Value | None = None) -> Value:
     """`round` to an integer; for Python's floats also to a number of digits."""
     value = _number(reader, value, node)
     if ndigits is not None and ndigits.kind != NONE:
@@ -163,7 +164,7 @@ def round_(reader: Any, node: Any, value: Value, ndigits: Value | None = None) -
 
 
 @calls(isinstance)
-def isinstance_(reader: Any, node: Any, value: Value, classes: Value) -> Value:
+def isinstance_(reader: Reader, node: nf.Node, value: Value, classes: Value) -> Value:
     """`isinstance` of a value whose class is known while compiling."""
     found = classes.constant
     wanted = found if isinstance(found, tuple) else (found,)
@@ -180,7 +181,7 @@ def isinstance_(reader: Any, node: Any, value: Value, classes: Value) -> Value:
 
 
 @calls(bool)
-def bool_(reader: Any, node: Any, value: Value | None = None) -> Value:
+def bool_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
     """`bool`."""
     if value is None:
         return reader.constant(False, node)
@@ -188,7 +189,7 @@ def bool_(reader: Any, node: Any, value: Value | None = None) -> Value:
 
 
 @calls(abs)
-def abs_(reader: Any, node: Any, value: Value) -> Value:
+def abs_(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`abs`."""
     if isinstance(value.kind, types.Array):
         return arrays.elementwise(reader, np.absolute, [value], node)
@@ -206,7 +207,7 @@ def abs_(reader: Any, node: Any, value: Value) -> Value:
 
 
 @calls(ord)
-def ord_(reader: Any, node: Any, value: Value) -> Value:
+def ord_(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`ord`."""
     if not isinstance(value.kind, types.Text):
         reader.stop()
@@ -216,7 +217,7 @@ def ord_(reader: Any, node: Any, value: Value) -> Value:
 
 
 @calls(chr)
-def chr_(reader: Any, node: Any, value: Value) -> Value:
+def chr_(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`chr`."""
     code = reader.temp(reader.index(value, node), INT)
     reader.fail_if(f"{code.text} < 0 or {code.text} > 1114111")
@@ -268,7 +269,7 @@ def reduced(
     return name
 
 
-def _finished(reader: Any, name: str, node: Any, default: Value | None = None) -> Value:
+def _finished(reader: Any, name: str, node: nf.Node, default: Value | None = None) -> Value:
     known = reader.env.get(name)
     if known is None:
         if default is None:
@@ -285,7 +286,7 @@ def _finished(reader: Any, name: str, node: Any, default: Value | None = None) -
 
 @calls(sum)
 @takes_nodes
-def sum_(reader: Any, node: nf.Call, start: nf.Value | None = None) -> Value:
+def sum_(reader: Reader, node: nf.Call, start: nf.Value | None = None) -> Value:
     """`sum`."""
     given = start or (node.args[1] if len(node.args) > 1 else None)
     first = reader.once(reader.expr(given)) if given is not None else reader.constant(0, node)
@@ -319,7 +320,7 @@ for _each in (*operators.ARITHMETIC, *operators.COMPARISONS):
 
 @calls(functools.reduce)
 @takes_nodes
-def reduce(reader: Any, node: nf.Call) -> Value:
+def reduce(reader: Reader, node: nf.Call) -> Value:
     """`functools.reduce`."""
     function = reader.expr(node.args[0])
     if not isinstance(function.kind, types.Static) or not 2 <= len(node.args) <= 3:
@@ -333,7 +334,7 @@ def reduce(reader: Any, node: nf.Call) -> Value:
 
 
 def _extreme(
-    reader: Any, node: nf.Call, default: nf.Value | None = None, key: nf.Value | None = None, *, sign: str
+    reader: Reader, node: nf.Call, default: nf.Value | None = None, key: nf.Value | None = None, *, sign: str
 ) -> Value:
     """`max` and `min`; with a key, of pairs of the key and the value."""
     called = None if key is None else _called_with(reader, key, node)
@@ -366,7 +367,7 @@ calls(max)(takes_nodes(functools.partial(_extreme, sign="Gt")))
 calls(min)(takes_nodes(functools.partial(_extreme, sign="Lt")))
 
 
-def _quantifier(reader: Any, node: nf.Call, until: bool) -> Value:
+def _quantifier(reader: Reader, node: nf.Call, until: bool) -> Value:
     """`any`, which reads until an item is true, and `all`, which reads until one is false."""
     out = reader.temp(str(not until), BOOL)
     argument = node.args[0]
@@ -388,7 +389,7 @@ calls(any)(takes_nodes(functools.partial(_quantifier, until=True)))
 calls(all)(takes_nodes(functools.partial(_quantifier, until=False)))
 
 
-def _collected(reader: Any, node: nf.Call, kind: Any) -> Value:
+def _collected(reader: Reader, node: nf.Call, kind: Any) -> Value:
     """A new list, set or deque of the items of an iterable."""
     if len(node.args) > 1:
         raise reader.refuse("with these arguments it is not compiled", node)
@@ -405,7 +406,7 @@ calls(set)(takes_nodes(functools.partial(_collected, kind=types.Set)))
 
 @calls(collections.Counter)
 @takes_nodes
-def counter(reader: Any, node: nf.Call) -> Value:
+def counter(reader: Reader, node: nf.Call) -> Value:
     """`collections.Counter` of items."""
     out = containers.new(reader, node, types.Counts)
 
@@ -420,7 +421,7 @@ def counter(reader: Any, node: nf.Call) -> Value:
 
 
 @calls(collections.defaultdict)
-def defaultdict(reader: Any, node: Any, factory: Value) -> Value:
+def defaultdict(reader: Reader, node: nf.Node, factory: Value) -> Value:
     """`collections.defaultdict` of numbers or lists."""
     if factory.constant not in (int, float, list):
         raise reader.refuse("a defaultdict of anything but int, float or list", node)
@@ -430,13 +431,13 @@ def defaultdict(reader: Any, node: Any, factory: Value) -> Value:
 
 
 @calls(dict)
-def dict_(reader: Any, node: nf.Call) -> Value:
+def dict_(reader: Reader, node: nf.Call) -> Value:
     """`dict()`."""
     return containers.new(reader, node, types.Dict)
 
 
 @calls(tuple)
-def tuple_(reader: Any, node: nf.Call, value: Value) -> Value:
+def tuple_(reader: Reader, node: nf.Call, value: Value) -> Value:
     """`tuple` of a value whose length is known while compiling."""
     if not isinstance(value.kind, types.Tuple):
         raise reader.refuse("a tuple of a length that is known only when it runs", node)
@@ -445,7 +446,7 @@ def tuple_(reader: Any, node: nf.Call, value: Value) -> Value:
 
 @calls(sorted)
 @takes_nodes
-def sorted_(reader: Any, node: nf.Call, key: nf.Value | None = None, reverse: nf.Value | None = None) -> Value:
+def sorted_(reader: Reader, node: nf.Call, key: nf.Value | None = None, reverse: nf.Value | None = None) -> Value:
     """`sorted`."""
     argument = node.args[0]
     out = containers.new(reader, node, types.List)
@@ -467,7 +468,7 @@ def sorted_(reader: Any, node: nf.Call, key: nf.Value | None = None, reverse: nf
 @methods(types.List, "sort")
 @takes_nodes
 def sort(
-    reader: Any, node: nf.Call, holder: Value, key: nf.Value | None = None, reverse: nf.Value | None = None
+    reader: Reader, node: nf.Call, holder: Value, key: nf.Value | None = None, reverse: nf.Value | None = None
 ) -> Value:
     """`list.sort`, which is stable."""
     containers.changed(reader, holder, node)
@@ -487,7 +488,7 @@ def sort(
     return Value(NONE, "0", None)
 
 
-def _called_with(reader: Any, key: nf.Value, node: Any) -> Callable[[Value], Value]:
+def _called_with(reader: Reader, key: nf.Value, node: nf.Node) -> Callable[[Value], Value]:
     """A key function, as a function of values: the body of a lambda is read in place, any other function is called."""
     if isinstance(key, nf.Closure):
         given = key.parameters
@@ -515,7 +516,7 @@ def _has_order(kind: Any) -> bool:
     )
 
 
-def _ordered(reader: Any, kind: Any, node: Any) -> None:
+def _ordered(reader: Reader, kind: Any, node: nf.Node) -> None:
     """Refuse values that compiled code cannot put into Python's order."""
     if not _has_order(kind):
         raise reader.refuse(f"an order of {kind}", node)
@@ -526,7 +527,7 @@ def _nan_in(text: str, kind: Any) -> list[str]:
     return [f"{x} != {x}" for x in containers.floats_in(text, kind)]
 
 
-def _without_nan(reader: Any, text: str, kind: Any) -> None:
+def _without_nan(reader: Reader, text: str, kind: Any) -> None:
     """Leave the example to Python if a value is NaN, since the order then depends on the sorting algorithm."""
     tests = _nan_in("x", kind)
     if tests:
@@ -539,7 +540,7 @@ def _without_nan(reader: Any, text: str, kind: Any) -> None:
 
 
 @calls(heapq.heappush, heapq.heappop, heapq.heappushpop, heapq.heapreplace, heapq.heapify)
-def heap(reader: Any, node: Any, holder: Value, *values: Value) -> Value:
+def heap(reader: Reader, node: nf.Call, holder: Value, *values: Value) -> Value:
     """The functions of `heapq` that change a heap; each with the value that is pushed, if any."""
     name = reader.expr(node.function).constant.__name__
     if not isinstance(holder.kind, types.List) or len(values) != int("push" in name or "replace" in name):
@@ -574,7 +575,7 @@ def _math(function: Any, op: Op) -> None:
     kind, text = BOOL if op.vjp is None else FLOAT, op.number[1]  # type: ignore[index]
 
     @calls(function)
-    def call(reader: Any, node: Any, *args: Value) -> Value:
+    def call(reader: Reader, node: nf.Node, *args: Value) -> Value:
         if len(args) != (1 if op.ufunc is None else op.ufunc.nin):
             raise reader.refuse("with these arguments it is not compiled", node)
 
@@ -593,7 +594,7 @@ for _function, _op in OPS_OF_NUMBERS.items():
 
 
 @calls(math.log)
-def log(reader: Any, node: Any, value: Value, base: Value | None = None) -> Value:
+def log(reader: Reader, node: nf.Node, value: Value, base: Value | None = None) -> Value:
     """`math.log`; with a base, the quotient of two logarithms."""
 
     def one(*each: Value) -> Value:
@@ -607,7 +608,7 @@ def log(reader: Any, node: Any, value: Value, base: Value | None = None) -> Valu
 
 def _rounding(name: str) -> None:
     @calls(getattr(math, name))
-    def call(reader: Any, node: Any, value: Value) -> Value:
+    def call(reader: Reader, node: nf.Node, value: Value) -> Value:
         return _of_numbers(reader, node, lambda x: _to_int(reader, x, f"np.{name}"), value)
 
 
@@ -616,7 +617,7 @@ for _name in ("floor", "ceil", "trunc"):
 
 
 @calls(math.gcd)
-def gcd(reader: Any, node: Any, a: Value, b: Value) -> Value:
+def gcd(reader: Reader, node: nf.Node, a: Value, b: Value) -> Value:
     """`math.gcd` of two."""
     x, y = (reader.index(value, node) for value in (a, b))
     reader.fail_if(f"{x} == -9223372036854775808 or {y} == -9223372036854775808")

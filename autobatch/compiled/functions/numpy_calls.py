@@ -12,6 +12,7 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import CALLS, calls, constant_of, methods, user_function
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.number_operators import cast, lift
+from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
     NO_CONSTANT,
     Value,
@@ -33,7 +34,7 @@ from autobatch.program import normal_form as nf
 # --- dtypes, shapes, new arrays
 
 
-def dtype_of(reader: Any, value: Value | None, default: str, node: Any) -> str:
+def dtype_of(reader: Reader, value: Value | None, default: str, node: nf.Node) -> str:
     """The name of a dtype, which has to be known while compiling."""
     if value is None or value.kind == NONE:
         return default
@@ -44,7 +45,7 @@ def dtype_of(reader: Any, value: Value | None, default: str, node: Any) -> str:
         raise reader.refuse(f"the dtype {found}: {error}", node) from None
 
 
-def shape_of(reader: Any, value: Value, node: Any) -> tuple[str, int]:
+def shape_of(reader: Reader, value: Value, node: nf.Node) -> tuple[str, int]:
     """A shape as text, and the number of its dimensions."""
     texts = []
     for each in parts_of(value) if isinstance(value.kind, types.Tuple) else [value]:
@@ -56,7 +57,7 @@ def shape_of(reader: Any, value: Value, node: Any) -> tuple[str, int]:
     return f"({''.join(text + ', ' for text in texts)})", len(texts)
 
 
-def _order(reader: Any, order: Value | None, node: Any) -> None:
+def _order(reader: Reader, order: Value | None, node: nf.Node) -> None:
     if order is not None and order.constant not in ("C", "K", "A"):
         raise reader.refuse("another order than C", node)
 
@@ -65,14 +66,14 @@ def _creation(function: Any, like: Any) -> None:
     """Register a function of a shape, and that of an array like another."""
 
     @calls(function)
-    def make(reader: Any, node: Any, shape: Value, dtype: Value | None = None, order: Value | None = None) -> Value:
+    def make(reader: Any, node: nf.Node, shape: Value, dtype: Value | None = None, order: Value | None = None) -> Value:
         _order(reader, order, node)
         text, rank = shape_of(reader, shape, node)
         kind = dtype_of(reader, dtype, "float64", node)
         return reader.temp(code(f"np.{function.__name__}", text, arrays.np_name(kind)), types.Array(kind, rank))
 
     @calls(like)
-    def make_like(reader: Any, node: Any, a: Value, *fill: Value, dtype: Value | None = None) -> Value:
+    def make_like(reader: Reader, node: nf.Node, a: Value, *fill: Value, dtype: Value | None = None) -> Value:
         if not isinstance(a.kind, types.Array):
             raise reader.refuse(f"an array like a {a.kind}", node)
         own = reader.constant(np.dtype(a.kind.dtype), node) if dtype is None else dtype
@@ -103,7 +104,7 @@ calls(np.full_like)(CALLS[np.empty_like])
 
 
 @calls(np.arange, arange_of_sizes)
-def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> Value:
+def arange(reader: Reader, node: nf.Node, *args: Value, dtype: Value | None = None) -> Value:
     """`np.arange`."""
     if not 1 <= len(args) <= 3 or not all(isinstance(arg.kind, types.Scalar) and arg.kind != NONE for arg in args):
         raise reader.refuse("np.arange with these arguments", node)
@@ -121,8 +122,8 @@ def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> 
         reader.fail_if(f"{texts[2]} == 0")
     if len(texts) > 1:  # NumPy computes with the bounds' own numbers, and makes the first two of the array's dtype
         names = {str(kind), *(arg.kind.name for arg in args if not arg.kind.python)} - {"int64", "bool"}
-        start, stop, step = [*texts, "1"][:3]
-        for name, part in itertools.product(sorted(names), (start, f"({stop} - {start})", f"({start} + {step})")):
+        begin, end, by = [*texts, "1"][:3]
+        for name, part in itertools.product(sorted(names), (begin, f"({end} - {begin})", f"({begin} + {by})")):
             dtype_ = np.dtype(name)
             limits = np.iinfo(dtype_) if dtype_.kind in "iu" else None
             largest = limits.max if limits else 2 ** (np.finfo(dtype_).nmant + 1)
@@ -131,7 +132,7 @@ def arange(reader: Any, node: Any, *args: Value, dtype: Value | None = None) -> 
     return astype_text(reader, out, kind)
 
 
-def astype_text(reader: Any, value: Value, name: str, node: Any = None) -> Value:
+def astype_text(reader: Reader, value: Value, name: str, node: nf.Node | None = None) -> Value:
     """The array converted to this dtype, as a new array unless it has that dtype."""
     if value.kind.dtype == name:
         return value
@@ -145,7 +146,7 @@ def astype_text(reader: Any, value: Value, name: str, node: Any = None) -> Value
 
 
 @methods(types.Array, "astype")
-def astype(reader: Any, node: Any, value: Value, dtype: Value) -> Value:
+def astype(reader: Reader, node: nf.Node, value: Value, dtype: Value) -> Value:
     """`array.astype`."""
     name = dtype_of(reader, dtype, "", node)
     if name == value.kind.dtype:
@@ -154,7 +155,7 @@ def astype(reader: Any, node: Any, value: Value, dtype: Value) -> Value:
 
 
 @calls(np.copy)
-def copy(reader: Any, node: Any, value: Value) -> Value:
+def copy(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`array.copy`, `np.copy`."""
     value = arrays.as_array(reader, value, node)
     return reader.temp(code(".copy", value.text), types.Array(value.kind.dtype, value.kind.ndim))
@@ -167,7 +168,7 @@ def _written_out(node: nf.Value) -> list[nf.Value]:
 
 @calls(np.array, np.asarray)
 @takes_nodes
-def array(reader: Any, node: nf.Call, dtype: nf.Value | None = None) -> Value:
+def array(reader: Reader, node: nf.Call, dtype: nf.Value | None = None) -> Value:
     """`np.array` or `np.asarray` of an array, a list, or nested lists that are written out."""
     if not 1 <= len(node.args) <= 2:
         raise reader.refuse("with these arguments it is not compiled", node)
@@ -201,14 +202,14 @@ def array(reader: Any, node: nf.Call, dtype: nf.Value | None = None) -> Value:
     return _checked_numbers(reader, out, dtype_of(reader, wanted, out.kind.dtype, node), node)
 
 
-def _checked_numbers(reader: Any, numbers: Value, name: str, node: Any) -> Value:
+def _checked_numbers(reader: Reader, numbers: Value, name: str, node: nf.Node) -> Value:
     """Numbers of a list as an array of a dtype, which NumPy checks that it holds each."""
     if np.dtype(name).kind in "iu" and not np.can_cast(numbers.kind.dtype, name, "safe"):
         raise reader.refuse(f"an array of {name} from a list of {numbers.kind.dtype}", node, instead=BUILD_ARRAYS)
     return astype_text(reader, numbers, name)
 
 
-def _nested(reader: Any, value: Value, wanted: Value | None, node: Any) -> Value:
+def _nested(reader: Reader, value: Value, wanted: Value | None, node: nf.Node) -> Value:
     """A matrix from a list of lists, or of vectors, of one length."""
     inner = value.kind.elem
     elem = inner.elem if isinstance(inner, types.List) else arrays.scalar_of(inner)
@@ -225,7 +226,7 @@ def _nested(reader: Any, value: Value, wanted: Value | None, node: Any) -> Value
     )
 
 
-def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, flat: bool = False) -> Value:
+def _stacked(reader: Reader, rows: list[Value], wanted: Value | None, node: nf.Node, flat: bool = False) -> Value:
     numbers = [reader.once(part) for row in rows for part in (row.parts or [])]
     if not numbers or len({len(row.parts or []) for row in rows}) > 1:
         raise reader.refuse("an array of such values", node)
@@ -246,7 +247,7 @@ def _stacked(reader: Any, rows: list[Value], wanted: Value | None, node: Any, fl
 
 @calls(np.concatenate)
 @takes_nodes
-def concatenate(reader: Any, node: nf.Call, axis: nf.Value | None = None) -> Value:
+def concatenate(reader: Reader, node: nf.Call, axis: nf.Value | None = None) -> Value:
     """`np.concatenate` of vectors in a list, or of vectors or matrices in one that is written out."""
     given = node.args[1] if len(node.args) > 1 else axis
     along = 0 if given is None else constant_of(reader, reader.expr(given), 0, node, "an axis")
@@ -274,7 +275,7 @@ def concatenate(reader: Any, node: nf.Call, axis: nf.Value | None = None) -> Val
 
 
 @calls(np.ufunc)
-def of_ufunc(reader: Any, node: Any, *args: Value, ufunc: Any = None, function: Any = None) -> Value:
+def of_ufunc(reader: Reader, node: nf.Node, *args: Value, ufunc: Any = None, function: Any = None) -> Value:
     """A call of a ufunc that has an op, or of its `accumulate`."""
     if function is not ufunc and len(args) == 1:
         return scan(reader, node, *args, ufunc=ufunc, function=function)
@@ -284,7 +285,7 @@ def of_ufunc(reader: Any, node: Any, *args: Value, ufunc: Any = None, function: 
 
 
 @calls(np.where)
-def where(reader: Any, node: Any, condition: Value, x: Value | None = None, y: Value | None = None) -> Value:
+def where(reader: Reader, node: nf.Node, condition: Value, x: Value | None = None, y: Value | None = None) -> Value:
     """`np.where` of a condition, and of choices that are numbers or arrays of its shape."""
     if x is None or y is None:
         return nonzero(reader, node, condition)
@@ -307,7 +308,7 @@ def where(reader: Any, node: Any, condition: Value, x: Value | None = None, y: V
 
 
 @calls(np.nonzero)
-def nonzero(reader: Any, node: Any, value: Value) -> Value:
+def nonzero(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`np.nonzero` of a vector or a matrix."""
     mask = arrays.as_array(reader, value, node)
     if mask.kind.dtype != "bool":
@@ -318,7 +319,7 @@ def nonzero(reader: Any, node: Any, value: Value) -> Value:
 # --- reductions
 
 
-def _axis(reader: Any, axis: Value | None, value: Value, node: Any) -> tuple[int, int] | None:
+def _axis(reader: Reader, axis: Value | None, value: Value, node: nf.Node) -> tuple[int, int] | None:
     """The adjacent axes to reduce, as the first and the one after the last; None for all."""
     found = constant_of(reader, axis, None, node, "an axis")
     if found is None:
@@ -406,7 +407,7 @@ for _function, _op in REDUCTIONS.items():
     _reduction(_function, _op)
 
 
-def scan(reader: Any, node: Any, value: Value, *, ufunc: np.ufunc, function: Any) -> Value:
+def scan(reader: Reader, node: nf.Node, value: Value, *, ufunc: np.ufunc, function: Any) -> Value:
     """`ufunc.accumulate` of a vector, and the functions of NumPy that it is."""
     value = arrays.as_array(reader, value, node)
     if value.kind.ndim != 1:
@@ -420,7 +421,7 @@ for _function, _ufunc in SCANS.items():
 
 
 @calls(np.dot, np.matmul)
-def dot(reader: Any, node: Any, a: Value, b: Value) -> Value:
+def dot(reader: Reader, node: nf.Node, a: Value, b: Value) -> Value:
     """`np.dot` of vectors and matrices."""
     return arrays.matmul(reader, arrays.as_array(reader, a, node), arrays.as_array(reader, b, node), node)
 
@@ -429,7 +430,7 @@ def dot(reader: Any, node: Any, a: Value, b: Value) -> Value:
 
 
 @methods(types.Array, "sort")
-def sort_method(reader: Any, node: Any, value: Value) -> Value:
+def sort_method(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`array.sort`."""
     arrays.writable(reader, value, node)
     if value.kind.ndim != 1:
@@ -439,7 +440,7 @@ def sort_method(reader: Any, node: Any, value: Value) -> Value:
 
 
 @calls(np.argsort)
-def argsort(reader: Any, node: Any, value: Value, kind: Value | None = None) -> Value:
+def argsort(reader: Reader, node: nf.Node, value: Value, kind: Value | None = None) -> Value:
     """`np.argsort` of a vector; if equal elements would show which sorting algorithm was used, Python runs."""
     value = reader.once(arrays.as_array(reader, value, node))
     if value.kind.ndim != 1:
@@ -453,7 +454,7 @@ def argsort(reader: Any, node: Any, value: Value, kind: Value | None = None) -> 
 
 
 @calls(np.searchsorted)
-def searchsorted(reader: Any, node: Any, value: Value, v: Value, side: Value | None = None) -> Value:
+def searchsorted(reader: Reader, node: nf.Node, value: Value, v: Value, side: Value | None = None) -> Value:
     """`np.searchsorted`."""
     value, v = reader.once(arrays.as_array(reader, value, node)), reader.once(v)
     which = constant_of(reader, side, "left", node, "a side")
@@ -479,7 +480,7 @@ def searchsorted(reader: Any, node: Any, value: Value, v: Value, side: Value | N
 
 
 @calls(np.add.at)
-def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) -> Value:
+def add_at(reader: Reader, node: nf.Node, holder: Value, index: Value, value: Value) -> Value:
     """`np.add.at` of a vector, or of a matrix with a tuple of two indices."""
     holder, value = reader.once(holder), reader.once(value)
     arrays.writable(reader, holder, node)
@@ -512,7 +513,7 @@ def add_at(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
 
 
 @calls(np.shape, np.ndim, np.size)
-def measure(reader: Any, node: Any, value: Value) -> Value:
+def measure(reader: Reader, node: nf.Call, value: Value) -> Value:
     """`np.shape`, `np.ndim` and `np.size`: attributes of an array, and of a number."""
     function = reader.expr(node.function).kind.value
     if isinstance(value.kind, types.Scalar | types.Union):
@@ -521,7 +522,7 @@ def measure(reader: Any, node: Any, value: Value) -> Value:
 
 
 @calls(np.reshape)
-def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
+def reshape(reader: Reader, node: nf.Node, value: Value, *shape: Value) -> Value:
     """`array.reshape`."""
     given = shape[0] if len(shape) == 1 else reader.tuple_of(list(shape))
     parts = parts_of(given) if isinstance(given.kind, types.Tuple) else [given]
@@ -547,7 +548,7 @@ def reshape(reader: Any, node: Any, value: Value, *shape: Value) -> Value:
 
 
 @methods(types.Array, "ravel", "flatten")
-def ravel(reader: Any, node: Any, value: Value) -> Value:
+def ravel(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`array.flatten` and `array.ravel`."""
     if nf.method_of(node) == "ravel":
         reader.fail_if(f"not {value.text}.flags.c_contiguous")
@@ -556,7 +557,7 @@ def ravel(reader: Any, node: Any, value: Value) -> Value:
 
 
 @methods(types.Array, "item", "tolist")
-def item(reader: Any, node: Any, value: Value) -> Value:
+def item(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`array.item` of one element; `array.tolist` of a vector."""
     kind = {"f": FLOAT, "b": BOOL}.get(np.dtype(value.kind.dtype).kind, INT)
     if nf.method_of(node) == "item":
@@ -577,7 +578,7 @@ def item(reader: Any, node: Any, value: Value) -> Value:
 
 
 @methods(types.Scalar, "item")
-def scalar_item(reader: Any, node: Any, value: Value) -> Value:
+def scalar_item(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`scalar.item`."""
 
     def one(x: Value) -> Value:
@@ -591,7 +592,7 @@ def scalar_item(reader: Any, node: Any, value: Value) -> Value:
 
 def _constructor(name: str) -> None:
     @calls(getattr(np, name))
-    def make(reader: Any, node: Any, value: Value) -> Value:
+    def make(reader: Reader, node: nf.Node, value: Value) -> Value:
         kind = types.of_dtype(np.dtype(getattr(np, name)))
         if not isinstance(value.kind, types.Scalar | types.Union):
             raise reader.refuse(f"a number of a {value.kind}", node)

@@ -1,7 +1,5 @@
 """`np.random.default_rng(seed)`, and the methods of a generator."""
 
-from typing import Any
-
 import numpy as np
 
 from autobatch.compiled.functions.numpy_calls import shape_of
@@ -9,14 +7,16 @@ from autobatch.compiled.functions.python_sources import method
 from autobatch.compiled.translation import arrays
 from autobatch.compiled.translation.calls import calls, methods
 from autobatch.compiled.translation.exact_types import FIXED, FLOAT, INT, NONE, OWN, Array, RandomStream, Scalar
+from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float, assigned, code, item_text
 from autobatch.errors import DRAW_BEFORE
+from autobatch.program import normal_form as nf
 
 _WHOLE = Scalar("int64", False)
 
 
 @calls(np.random.default_rng)
-def default_rng(reader: Any, node: Any, seed: Value | None = None) -> Value:
+def default_rng(reader: Reader, node: nf.Node, seed: Value | None = None) -> Value:
     """`np.random.default_rng` of a seed."""
     if seed is None or not isinstance(seed.kind, Scalar) or seed.kind.kind not in "iu":
         if seed is not None and isinstance(seed.kind, RandomStream):
@@ -27,7 +27,7 @@ def default_rng(reader: Any, node: Any, seed: Value | None = None) -> Value:
     return reader.temp(f"new_stream({text})", RandomStream())
 
 
-def _used(reader: Any, stream: Value, node: Any) -> None:
+def _used(reader: Reader, stream: Value, node: nf.Node) -> None:
     """Record that a generator advances; refuse a shared one, which each example finds where the last one left it."""
     if stream.kind.given & FIXED:
         raise reader.refuse("a random generator that examples share, and use in their order", node, instead=DRAW_BEFORE)
@@ -35,7 +35,7 @@ def _used(reader: Any, stream: Value, node: Any) -> None:
         reader.program.note_write(stream.kind)
 
 
-def _float(reader: Any, value: Value | None, default: float, node: Any) -> str:
+def _float(reader: Reader, value: Value | None, default: float, node: nf.Node) -> str:
     if value is None:
         return repr(default)
     if not isinstance(value.kind, Scalar) or value.kind == NONE:
@@ -43,7 +43,7 @@ def _float(reader: Any, value: Value | None, default: float, node: Any) -> str:
     return reader.temp(as_float(value), FLOAT).text
 
 
-def _drawn(reader: Any, node: Any, stream: Value, size: Value | None, one: str, kind: Scalar = FLOAT) -> Value:
+def _drawn(reader: Reader, node: nf.Node, stream: Value, size: Value | None, one: str, kind: Scalar = FLOAT) -> Value:
     """A random number, or an array of them of this size."""
     _used(reader, stream, node)
     if size is None or size.kind == NONE:
@@ -63,7 +63,7 @@ def _distribution(name: str, one: str, *parameters: tuple[str, float]) -> None:
     """
 
     @methods(RandomStream, name)
-    def call(reader: Any, node: Any, stream: Value, *args: Value, **named: Value) -> Value:
+    def call(reader: Reader, node: nf.Node, stream: Value, *args: Value, **named: Value) -> Value:
         names = [*(each for each, _ in parameters), "size"]
         given = {**dict(zip(names, args, strict=False)), **named}
         if len(args) > len(names) or not set(given) <= set(names):
@@ -86,7 +86,7 @@ _distribution("exponential", "{wide} * next_exponential({stream})", ("scale", 1.
 
 @methods(RandomStream, "integers")
 def integers(
-    reader: Any, node: Any, stream: Value, low: Value, high: Value | None = None, size: Value | None = None,
+    reader: Reader, node: nf.Node, stream: Value, low: Value, high: Value | None = None, size: Value | None = None,
     endpoint: Value | None = None,
 ) -> Value:  # fmt: skip
     """`Generator.integers`."""
@@ -105,7 +105,7 @@ def integers(
 
 
 @methods(RandomStream, "shuffle")
-def shuffle(reader: Any, node: Any, stream: Value, x: Value) -> Value:
+def shuffle(reader: Reader, node: nf.Node, stream: Value, x: Value) -> Value:
     """`Generator.shuffle` of a vector."""
     _used(reader, stream, node)
     if not isinstance(x.kind, Array) or x.kind.ndim != 1:
@@ -118,7 +118,7 @@ def shuffle(reader: Any, node: Any, stream: Value, x: Value) -> Value:
 
 @methods(RandomStream, "choice")
 def choice(
-    reader: Any, node: Any, stream: Value, a: Value, size: Value | None = None, replace: Value | None = None,
+    reader: Reader, node: nf.Node, stream: Value, a: Value, size: Value | None = None, replace: Value | None = None,
     p: Value | None = None,
 ) -> Value:  # fmt: skip
     """`Generator.choice` of one element, or of several with replacement, all equally likely."""

@@ -13,7 +13,7 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import INT, NONE
 from autobatch.compiled.translation.number_operators import cast, guard_root, in_range, lift, payload
 from autobatch.compiled.translation.source_program import Lines, flat
-from autobatch.compiled.translation.statement_reader import FAIL
+from autobatch.compiled.translation.statement_reader import FAIL, Reader
 from autobatch.compiled.translation.typed_text import (
     LENGTH,
     NO_CONSTANT,
@@ -51,7 +51,7 @@ def scalar_of(kind: types.Array) -> types.Scalar:
     return types.Scalar(kind.dtype, False)
 
 
-def row(reader: Any, value: Value, k: str) -> Value:
+def row(reader: Reader, value: Value, k: str) -> Value:
     """`value[k]`, for a k in range."""
     kind = value.kind
     if kind.ndim == 1:
@@ -59,7 +59,7 @@ def row(reader: Any, value: Value, k: str) -> Value:
     return reader.temp(item_text(value.text, k), kind.view(kind.ndim - 1))
 
 
-def attribute(reader: Any, value: Value, name: str, node: Any) -> Value:
+def attribute(reader: Reader, value: Value, name: str, node: nf.Node) -> Value:
     """An attribute of an array."""
     kind = value.kind
     if name == "shape":
@@ -96,7 +96,7 @@ class ArrayIndex:
     rank: int = 1
 
 
-def _index(reader: Any, holder: Value, index: nf.Value, node: Any) -> ArrayIndex:
+def _index(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> ArrayIndex:
     """Evaluate an index and check it."""
     kind = holder.kind
     given = _parts_of_index(reader, index, node)
@@ -138,7 +138,7 @@ def _index(reader: Any, holder: Value, index: nf.Value, node: Any) -> ArrayIndex
     return out
 
 
-def _parts_of_index(reader: Any, index: nf.Value, node: Any) -> list[Any]:
+def _parts_of_index(reader: Reader, index: nf.Value, node: nf.Node) -> list[Any]:
     """The parts of an index: a value each, a call of `slice` that is not evaluated, "..." or "new" (None)."""
     nodes = index.args if isinstance(index, nf.Call) and index.symbol == "tuple" else [index]
     parts: list[Any] = []
@@ -163,7 +163,7 @@ def _is_mask(part: Any) -> bool:
     return isinstance(part, Value) and isinstance(part.kind, types.Array) and part.kind.dtype == "bool"
 
 
-def _mask_places(reader: Any, mask: Value, holder: Value, axis: int, node: Any) -> list[Value]:
+def _mask_places(reader: Reader, mask: Value, holder: Value, axis: int, node: nf.Node) -> list[Value]:
     """The indices at which a mask is true, an array for each axis that it covers."""
     rank = mask.kind.ndim
     for k in range(rank):
@@ -171,7 +171,7 @@ def _mask_places(reader: Any, mask: Value, holder: Value, axis: int, node: Any) 
     return places_of(reader, mask, node)
 
 
-def places_of(reader: Any, mask: Value, node: Any) -> list[Value]:
+def places_of(reader: Reader, mask: Value, node: nf.Node) -> list[Value]:
     """The indices at which a mask is true, an array for each of its axes."""
     rank = mask.kind.ndim
     if rank not in (1, 2):
@@ -181,7 +181,7 @@ def places_of(reader: Any, mask: Value, node: Any) -> list[Value]:
     return [found] if rank == 1 else [reader.temp(f"{found.text}[{k}]", places) for k in range(rank)]
 
 
-def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[int, Value]], node: Any) -> None:
+def _together(reader: Reader, holder: Value, out: ArrayIndex, arrays: list[tuple[int, Value]], node: nf.Node) -> None:
     """Broadcast index arrays to one shape, check their range, and wrap negative indices."""
     out.fancy = [axis for axis, _ in arrays]
     beside = [axis for axis, is_slice in enumerate(out.slices) if not is_slice]
@@ -204,7 +204,7 @@ def _together(reader: Any, holder: Value, out: ArrayIndex, arrays: list[tuple[in
     out.count = f"{out.parts[out.fancy[0]][:-3]}.size"
 
 
-def slice_text(reader: Any, node: nf.Call) -> str:
+def slice_text(reader: Reader, node: nf.Call) -> str:
     """A slice of a list, a string or an array as text, which means what it means in Python."""
     parts: list[Any] = []
     for part in node.args:
@@ -223,14 +223,14 @@ def slice_text(reader: Any, node: nf.Call) -> str:
     return ":".join(texts) if parts[2] is not None else ":".join(texts[:2])
 
 
-def item(reader: Any, holder: Value, index: nf.Value, node: Any) -> Value:
+def item(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> Value:
     """`holder[index]`."""
     holder = reader.once(holder)
     found = _index(reader, holder, index, node)
     return taken(reader, holder, found)
 
 
-def looked_up(reader: Any, table: Value, index: nf.Value, node: Any) -> Value:
+def looked_up(reader: Reader, table: Value, index: nf.Value, node: nf.Node) -> Value:
     """`table[index]`: a copy of the rows with these ids, which must not be negative."""
     table = reader.once(table)
     several = isinstance(index, nf.Call) and index.symbol in ("slice", "tuple")
@@ -257,7 +257,7 @@ def looked_up(reader: Any, table: Value, index: nf.Value, node: Any) -> Value:
     return reader.temp(code(".reshape", out.text, code("()", *sizes)), types.Array(dtype, ndim + 1))
 
 
-def taken(reader: Any, holder: Value, index: ArrayIndex) -> Value:
+def taken(reader: Reader, holder: Value, index: ArrayIndex) -> Value:
     """The item at an index: a number, a view, or, for index arrays, a new array."""
     kind = holder.kind
     if not index.fancy:
@@ -286,7 +286,7 @@ def index_name(out: Value) -> str:
     return f"k_{out.text}"
 
 
-def _gathered(reader: Any, holder: Value, index: ArrayIndex) -> tuple[Value, str]:
+def _gathered(reader: Reader, holder: Value, index: ArrayIndex) -> tuple[Value, str]:
     """An empty array for what index arrays select, and the text of its k-th part."""
     kind, first = holder.kind, index.fancy[0]
     sizes, places = [], []
@@ -309,7 +309,7 @@ def _gathered(reader: Any, holder: Value, index: ArrayIndex) -> tuple[Value, str
     return out, item_text(out.text, ", ".join(places).replace("@", index_name(out)))
 
 
-def checked_places(reader: Any, places: Value, length: str, node: Any) -> str:
+def checked_places(reader: Reader, places: Value, length: str, node: nf.Node) -> str:
     """The name of an index array with all indices in range, negative ones wrapped."""
     if np.dtype(places.kind.dtype).kind not in "iu":
         reader.stop()
@@ -318,7 +318,7 @@ def checked_places(reader: Any, places: Value, length: str, node: Any) -> str:
     return out.text
 
 
-def as_array(reader: Any, value: Value, node: Any) -> Value:
+def as_array(reader: Reader, value: Value, node: nf.Node) -> Value:
     """An array; a list of numbers is converted to one."""
     kind = value.kind
     if isinstance(kind, types.Array):
@@ -336,7 +336,7 @@ def np_name(dtype: str) -> str:
     return "np.bool_" if dtype == "bool" else f"np.{dtype}"
 
 
-def converted(reader: Any, value: Value, to: str, node: Any) -> str:
+def converted(reader: Reader, value: Value, to: str, node: nf.Node) -> str:
     """The text of a number as an element of an array of this dtype."""
     target = types.Scalar(to, False)
 
@@ -357,14 +357,14 @@ def converted(reader: Any, value: Value, to: str, node: Any) -> str:
     return lift(reader, one, value).text
 
 
-def set_item(reader: Any, holder: Value, index: nf.Value, value: Value, node: Any) -> None:
+def set_item(reader: Reader, holder: Value, index: nf.Value, value: Value, node: nf.Node) -> None:
     """`holder[index] = value`."""
     holder, value = reader.once(holder), reader.once(value)
     writable(reader, holder, node)
     put_at(reader, holder, _index(reader, holder, index, node), value, node)
 
 
-def writable(reader: Any, holder: Value, node: Any) -> None:
+def writable(reader: Reader, holder: Value, node: nf.Node) -> None:
     """Record that an array is written into; refuse a shared one, and a copy where NumPy has a view."""
     given = holder.kind.given
     if given & types.FIXED:
@@ -373,7 +373,7 @@ def writable(reader: Any, holder: Value, node: Any) -> None:
         reader.program.note_write(holder.kind)
 
 
-def put_at(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: Any) -> None:
+def put_at(reader: Reader, holder: Value, index: ArrayIndex, value: Value, node: nf.Node) -> None:
     """`holder[index] = value`, for an index that is checked."""
     kind = holder.kind
     if index.new:
@@ -404,7 +404,7 @@ def put_at(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: An
     reader.emit(assigned(item_text(holder.text, where), text))
 
 
-def _put_fancy(reader: Any, holder: Value, index: ArrayIndex, value: Value, node: Any) -> None:
+def _put_fancy(reader: Reader, holder: Value, index: ArrayIndex, value: Value, node: nf.Node) -> None:
     """`holder[index] = value` for index arrays: in order, so that of repeated indices the last one stays."""
     kind = holder.kind
     k = reader.fresh("k")
@@ -447,7 +447,7 @@ def safe_sources(dtype: str) -> set[str]:
     )
 
 
-def augment_item(reader: Any, holder: Value, key: nf.Value, more: nf.Value, node: Any, op: str) -> None:
+def augment_item(reader: Reader, holder: Value, key: nf.Value, more: nf.Value, node: nf.Node, op: str) -> None:
     """`holder[key] op= more`."""
     kind = holder.kind
     writable(reader, holder, node)
@@ -462,7 +462,7 @@ def augment_item(reader: Any, holder: Value, key: nf.Value, more: nf.Value, node
     augment(reader, view, op, reader.expr(more), node)
 
 
-def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
+def augment(reader: Reader, old: Value, op: str, value: Value, node: nf.Node) -> None:
     """`array op= value`, in place."""
     writable(reader, old, node)
     made = operator(reader, op, old, value, node)
@@ -474,7 +474,7 @@ def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
     reader.emit(assigned(item_text(old.text, ", ".join([":"] * old.kind.ndim)), made.text))
 
 
-def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
+def operator(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Value:
     """`a op b` where one is an array."""
     values = [as_array(reader, value, node) if isinstance(value.kind, types.List) else value for value in (a, b)]
     if op == "MatMult":
@@ -489,12 +489,12 @@ def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     return elementwise(reader, ufunc, values, node)
 
 
-def unary(reader: Any, op: str, value: Value, node: Any) -> Value:
+def unary(reader: Reader, op: str, value: Value, node: nf.Node) -> Value:
     """`-array` and `~array`."""
     return elementwise(reader, _UFUNCS[op], [value], node)
 
 
-def loop_of(reader: Any, ufunc: Any, kinds: Sequence[Any], node: Any) -> tuple[int, list[types.Scalar]]:
+def loop_of(reader: Reader, ufunc: Any, kinds: Sequence[Any], node: nf.Node) -> tuple[int, list[types.Scalar]]:
     """The index of a ufunc's loop in the table of addresses, for these operand types, and the loop's dtypes."""
     weak = {"int64": int, "float64": float, "bool": np.dtype(bool)}
     dtypes: list[Any] = [
@@ -521,7 +521,7 @@ def _normal(loop: str) -> str:
     return "".join(each if each in "->" else np.dtype(each).char for each in loop)
 
 
-def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> Value:
+def elementwise(reader: Reader, ufunc: Any, values: Sequence[Value], node: nf.Node) -> Value:
     """A ufunc of arrays and numbers: by NumPy's own loop, or if it is exact by a loop that is written out."""
     values = [as_array(reader, value, node) if isinstance(value.kind, types.List) else value for value in values]
     for value in values:
@@ -577,7 +577,7 @@ def elementwise(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
 
 
 def _sources(
-    reader: Any, values: Sequence[Value], wanted: Sequence[types.Scalar], by_loop: bool
+    reader: Reader, values: Sequence[Value], wanted: Sequence[types.Scalar], by_loop: bool
 ) -> tuple[list[Value], str]:
     """The operands of a loop over elements, converted and broadcast, and the shape of its result, as text.
 
@@ -634,7 +634,7 @@ def _loop_text(name: str, operation: str, forms: str) -> str:
     return "\n".join(flat(["@jit", f"def {name}({', '.join('xy'[: len(forms)])}, out):", body, ""]))
 
 
-def _with_union(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> Value:
+def _with_union(reader: Reader, ufunc: Any, values: Sequence[Value], node: nf.Node) -> Value:
     """A ufunc of an array and a number of several possible types, all of which have to use the same loop."""
     loops = set()
     place = next(i for i, value in enumerate(values) if isinstance(value.kind, types.Union))
@@ -652,7 +652,7 @@ def _with_union(reader: Any, ufunc: Any, values: Sequence[Value], node: Any) -> 
     return elementwise(reader, ufunc, [text if i == place else value for i, value in enumerate(values)], node)
 
 
-def matmul(reader: Any, a: Value, b: Value, node: Any) -> Value:
+def matmul(reader: Reader, a: Value, b: Value, node: nf.Node) -> Value:
     """`a @ b` of vectors and matrices."""
     if not (isinstance(a.kind, types.Array) and isinstance(b.kind, types.Array)):
         reader.stop()

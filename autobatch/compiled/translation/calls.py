@@ -18,6 +18,7 @@ from autobatch.compiled.translation.local_functions import (
     outer_values,
     rebind,
 )
+from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, code, parts_of
 from autobatch.core.diagnostics import is_library
 from autobatch.core.op import Op
@@ -71,7 +72,7 @@ def handler_of(function: Any) -> Handler | None:
     return found
 
 
-def _read_source(source: tuple[Any, ...], reader: Any, node: Any, *args: Value, **named: Value) -> Value:
+def _read_source(source: tuple[Any, ...], reader: Reader, node: nf.Node, *args: Value, **named: Value) -> Value:
     """A call of what is written as plain Python."""
     function, ranks, sums = source
     parameters = inspect.signature(function).parameters
@@ -140,7 +141,7 @@ def call_function(reader: Any, node: nf.Call) -> Value:
     return call_object(reader, node, function.kind.value, keywords)
 
 
-def _method(reader: Any, node: nf.Call, holder: Value, name: str, keywords: dict[str, nf.Value]) -> Value:
+def _method(reader: Reader, node: nf.Call, holder: Value, name: str, keywords: dict[str, nf.Value]) -> Value:
     kind: Any = types.Scalar if isinstance(holder.kind, types.Union) else type(holder.kind)
     handler = METHODS.get((kind, name)) or (METHODS.get((types.Dict, name)) if issubclass(kind, types.Dict) else None)
     if handler is None and kind is types.Array and hasattr(np.ndarray, name):
@@ -181,7 +182,7 @@ def call_object(reader: Any, node: nf.Call, function: Any, keywords: dict[str, n
     return _plain_call(reader, node, function, args, named)
 
 
-def _new_object(reader: Any, node: Any, cls: Any, args: list[Value], named: dict[str, Value]) -> Value:
+def _new_object(reader: Any, node: nf.Node, cls: Any, args: list[Value], named: dict[str, Value]) -> Value:
     """A new object of a dataclass or a named tuple."""
     for name in ("__init__", "__new__"):
         reader.known_object(getattr(cls, name), functools.partial(getattr, cls, name), name, node)
@@ -203,7 +204,7 @@ def _new_object(reader: Any, node: Any, cls: Any, args: list[Value], named: dict
 
 
 @calls(dataclasses.replace)
-def replace(reader: Any, node: Any, value: Value, **changes: Value) -> Value:
+def replace(reader: Any, node: nf.Node, value: Value, **changes: Value) -> Value:
     """`dataclasses.replace` of an object that is held as named parts."""
     kind = value.kind
     if (
@@ -216,11 +217,11 @@ def replace(reader: Any, node: Any, value: Value, **changes: Value) -> Value:
     return _new_object(reader, node, kind.cls, [], own | changes)
 
 
-def _named(reader: Any, keywords: dict[str, nf.Value]) -> dict[str, Value]:
+def _named(reader: Reader, keywords: dict[str, nf.Value]) -> dict[str, Value]:
     return {name: reader.expr(value) for name, value in keywords.items()}
 
 
-def call_values(reader: Any, node: Any, function: Any, args: list[Value]) -> Value:
+def call_values(reader: Reader, node: nf.Node, function: Any, args: list[Value]) -> Value:
     """A call of an object that is known while compiling, with arguments that have been read."""
     if isinstance(function, LocalFunction):
         return _local_call(reader, node, function, args, {})
@@ -232,7 +233,7 @@ def call_values(reader: Any, node: Any, function: Any, args: list[Value]) -> Val
     return handler(reader, node, *args)
 
 
-def _plain_call(reader: Any, node: Any, function: Any, args: list[Value], named: dict[str, Value]) -> Value:
+def _plain_call(reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value]) -> Value:
     """A call of one of the user's functions: plain, compiled by Numba, or memoised."""
     jitted, plain = False, function
     if hasattr(plain, "py_func") and hasattr(plain, "targetoptions"):  # Numba's dispatcher
@@ -260,7 +261,7 @@ def _plain_call(reader: Any, node: Any, function: Any, args: list[Value], named:
     return memoised(reader, node, holder, values, lambda: _instance_call(reader, node, plain, values, jitted))
 
 
-def _memo_of(reader: Any, wrapper: Any, node: Any) -> str:
+def _memo_of(reader: Reader, wrapper: Any, node: nf.Node) -> str:
     """The name of the variable that holds the memo of a memoised module-level function."""
     memos = reader.program.memos
     for name, (known, _) in memos.items():
@@ -274,7 +275,7 @@ def _memo_of(reader: Any, wrapper: Any, node: Any) -> str:
     return name
 
 
-def _local_call(reader: Any, node: Any, local: LocalFunction, args: list[Value], named: dict[str, Value]) -> Value:
+def _local_call(reader: Any, node: nf.Node, local: LocalFunction, args: list[Value], named: dict[str, Value]) -> Value:
     """A call of a function that was made in this function or in one around it."""
     function = local.function
     values = bound_arguments(reader, node, function, args, named, local)
@@ -315,7 +316,7 @@ def _handled(
 
 
 def user_function(
-    reader: Any, node: Any, function: Any, args: list[Value], named: dict[str, Value], jitted: bool = False
+    reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value], jitted: bool = False
 ) -> Value:
     """A call of one of the user's functions, or of one that is written in its stead."""
     values = bound_arguments(reader, node, function, args, named)
@@ -323,8 +324,8 @@ def user_function(
 
 
 def _instance_call(
-    reader: Any, node: Any, function: python_types.FunctionType, values: list[Value], jitted: bool, local: Any = None,
-    outer: tuple[tuple[str, Any], ...] = (), binds: Sequence[str] = (), outer_texts: Sequence[str] = (),
+    reader: Reader, node: nf.Node, function: python_types.FunctionType, values: list[Value], jitted: bool,
+    local: Any = None, outer: tuple[Any, ...] = (), binds: Sequence[str] = (), outer_texts: Sequence[str] = (),
 ) -> Value:  # fmt: skip
     """Write the call of a function's instance; returns its result."""
     if any(isinstance(value.kind, types.Static) and holds_local(value.kind.value) for value in values):
@@ -347,7 +348,7 @@ def _instance_call(
 
 
 def bound_arguments(
-    reader: Any, node: Any, function: Any, args: list[Value], named: dict[str, Value],
+    reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value],
     local: LocalFunction | None = None,
 ) -> list[Value]:  # fmt: skip
     """The values of a function's parameters, in their order, with defaults filled in."""
@@ -383,7 +384,7 @@ def bound_arguments(
     return [*(values[name] for name in (*positional, *only_named)), *more]
 
 
-def constant_of(reader: Any, value: Value | None, default: Any, node: Any, what: str) -> Any:
+def constant_of(reader: Reader, value: Value | None, default: Any, node: nf.Node, what: str) -> Any:
     """The value of an argument that has to be known while compiling.
 
     Raises:

@@ -10,6 +10,7 @@ from autobatch.compiled.translation.calls import METHODS, methods
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE, STR
 from autobatch.compiled.translation.iteration import content
 from autobatch.compiled.translation.number_operators import COMPARISONS, OPERATORS, in_range
+from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
     LENGTH,
     NO_CONSTANT,
@@ -24,13 +25,13 @@ from autobatch.compiled.translation.typed_text import (
 from autobatch.program import normal_form as nf
 
 
-def new(reader: Any, node: Any, container: Any) -> Value:
+def new(reader: Reader, node: nf.Node, container: Any) -> Value:
     """An empty container."""
     kind = reader.site(node, container, 2 if issubclass(container, types.Dict) else 1)
     return reader.temp(code(f"new_{rep(kind)}"), kind)
 
 
-def converted_list(reader: Any, source: str, kind: types.Type, to: types.Type, times: str = "1") -> str:
+def converted_list(reader: Reader, source: str, kind: types.Type, to: types.Type, times: str = "1") -> str:
     """The text of a new list of a list's or set's elements, converted from one type to another, `times` over.
 
     It is made in a function of its own: in one with a comprehension Numba removes code that it takes for unused, such
@@ -43,7 +44,7 @@ def converted_list(reader: Any, source: str, kind: types.Type, to: types.Type, t
     return code(name, source, times)
 
 
-def widened(reader: Any, holder: Value, value: Value, node: Any, place: int = 0) -> str:
+def widened(reader: Reader, holder: Value, value: Value, node: nf.Node, place: int = 0) -> str:
     """The text of a value as a container holds it; the container's type is widened to hold such values."""
     changed(reader, holder, node)
     if isinstance(value.kind, types.Array) and value.kind.ndim == 0:
@@ -83,7 +84,7 @@ def hashable(kind: types.Type) -> bool:
     return types.is_number(kind)
 
 
-def _hashed(reader: Any, text: str, kind: types.Type) -> str:
+def _hashed(reader: Reader, text: str, kind: types.Type) -> str:
     """The text of a key. -0.0, which has another hash here than 0.0, and NaN, which Python finds only if it is the same
     object, leave the example to Python."""
     if not floats_in(text, kind):
@@ -100,7 +101,7 @@ def floats_in(text: str, kind: Any) -> list[str]:
     return [text] if kind.kind == "f" else []
 
 
-def _equal_items(reader: Any, a: Value, b: Value, node: Any) -> Value:
+def _equal_items(reader: Reader, a: Value, b: Value, node: nf.Node) -> Value:
     """`a == b` of two items; two NaN, which Python takes for equal if they are one object, leave the example to it."""
     if isinstance(a.kind, types.Object) or isinstance(b.kind, types.Object):
         raise reader.refuse("a comparison of objects, which are equal if they are the same", node)
@@ -111,7 +112,7 @@ def _equal_items(reader: Any, a: Value, b: Value, node: Any) -> Value:
     return reader.compared("Eq", a, b, node)
 
 
-def literal(reader: Any, node: Any, values: Sequence[Value], container: Any) -> Value:
+def literal(reader: Reader, node: nf.Node, values: Sequence[Value], container: Any) -> Value:
     """A list or a set of values."""
     held = [reader.once(value) for value in values]
     out = new(reader, node, container)
@@ -120,7 +121,7 @@ def literal(reader: Any, node: Any, values: Sequence[Value], container: Any) -> 
     return out
 
 
-def list_literal(reader: Any, node: nf.Call) -> Value:
+def list_literal(reader: Reader, node: nf.Call) -> Value:
     """A list literal, maybe with `*` in it."""
     stars = [isinstance(each, nf.Spread) for each in node.args]
     values = [reader.expr(each.value if isinstance(each, nf.Spread) else each) for each in node.args]
@@ -134,13 +135,13 @@ def list_literal(reader: Any, node: nf.Call) -> Value:
     return out
 
 
-def put(reader: Any, holder: Value, value: Value, node: Any) -> None:
+def put(reader: Reader, holder: Value, value: Value, node: nf.Node) -> None:
     """Append to a list, or add to a set."""
     text = widened(reader, holder, value, node)
     reader.emit(code(".append" if isinstance(holder.kind, types.List) else ".add", holder.text, text))
 
 
-def struct_of(reader: Any, cls: type, names: Sequence[str], values: Sequence[Value], node: Any) -> Value:
+def struct_of(reader: Reader, cls: type, names: Sequence[str], values: Sequence[Value], node: nf.Node) -> Value:
     """An object with named parts."""
     held = [reader.held(value) for value in values]
     if any(isinstance(value.kind, types.Static) for value in held):
@@ -149,7 +150,7 @@ def struct_of(reader: Any, cls: type, names: Sequence[str], values: Sequence[Val
     return reader.temp(text, types.Struct(tuple(value.kind for value in held), cls, tuple(names)))
 
 
-def dict_literal(reader: Any, node: nf.Call) -> Value:
+def dict_literal(reader: Reader, node: nf.Call) -> Value:
     """A dict literal; if its keys are all constant strings, an object with named parts."""
     items = [each.args for each in node.args if isinstance(each, nf.Call)]
     if len(items) < len(node.args):
@@ -164,7 +165,7 @@ def dict_literal(reader: Any, node: nf.Call) -> Value:
     return out
 
 
-def unpack_with_star(reader: Any, value: Value, target: nf.Unpack, node: Any) -> None:
+def unpack_with_star(reader: Reader, value: Value, target: nf.Unpack, node: nf.Node) -> None:
     """`a, *b, c = value` of a tuple or a list."""
     targets, star = target.targets, target.starred
     after = len(targets) - star - 1
@@ -194,7 +195,7 @@ def unpack_with_star(reader: Any, value: Value, target: nf.Unpack, node: Any) ->
     reader.store(targets[star], rest, node)
 
 
-def item(reader: Any, holder: Value, index: nf.Value, node: Any) -> Value:
+def item(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> Value:
     """`holder[index]`."""
     kind = holder.kind
     if isinstance(index, nf.Call) and index.symbol == "slice":
@@ -252,7 +253,7 @@ def item(reader: Any, holder: Value, index: nf.Value, node: Any) -> Value:
 
 
 def _field_of_name(
-    reader: Any, holder: Value, key: Value, place: int, node: Any, default: Value | None = None
+    reader: Reader, holder: Value, key: Value, place: int, node: nf.Node, default: Value | None = None
 ) -> Value:
     """`dict[key]` for keys that are strings: `key` is compared with those from `place` on, one after the other."""
     names, items = holder.kind.names, holder.kind.items
@@ -266,7 +267,7 @@ def _field_of_name(
     return reader.choice(same.text, lambda: one, rest, node)
 
 
-def _value_at(reader: Any, holder: Value, key: Value, node: Any) -> Value:
+def _value_at(reader: Reader, holder: Value, key: Value, node: nf.Node) -> Value:
     """`dict[key]`; a `defaultdict` inserts a key that is missing."""
     if isinstance(holder.kind, types.DefaultDict):
         text = widened(reader, holder, key, node)
@@ -282,7 +283,7 @@ def _value_at(reader: Any, holder: Value, key: Value, node: Any) -> Value:
     return reader.temp(item_text(holder.text, found), content(reader, holder.kind, 1))
 
 
-def _tuple_item(reader: Any, holder: Value, value: Value, node: Any) -> Value:
+def _tuple_item(reader: Reader, holder: Value, value: Value, node: nf.Node) -> Value:
     kinds = holder.kind.items
     if value.constant is not NO_CONSTANT:
         place = value.constant
@@ -295,7 +296,7 @@ def _tuple_item(reader: Any, holder: Value, value: Value, node: Any) -> Value:
     return items.get(in_range(reader, reader.index(value, node), str(len(kinds)), value))
 
 
-def _key(reader: Any, holder: Value, value: Value, node: Any) -> str | None:
+def _key(reader: Reader, holder: Value, value: Value, node: nf.Node) -> str | None:
     """The text of a key as the container holds keys; None if the container can hold no key that is equal."""
     held = holder.kind.elem
     if held is None:
@@ -321,7 +322,7 @@ def _comparable_keys(a: types.Type, b: types.Type) -> bool:
     return False
 
 
-def set_item(reader: Any, holder: Value, index: nf.Value, value: Value, node: Any) -> None:
+def set_item(reader: Reader, holder: Value, index: nf.Value, value: Value, node: nf.Node) -> None:
     """`holder[index] = value`."""
     holder, value = reader.once(holder), reader.once(value)
     part = index if isinstance(index, nf.Call) and index.symbol == "slice" else None
@@ -339,7 +340,7 @@ def set_item(reader: Any, holder: Value, index: nf.Value, value: Value, node: An
     reader.emit(code("list_put", holder.text, k, text))
 
 
-def _set_slice(reader: Any, holder: Value, index: nf.Call, value: Value, node: Any) -> None:
+def _set_slice(reader: Reader, holder: Value, index: nf.Call, value: Value, node: nf.Node) -> None:
     """`list[a:b] = list`: the old items are popped, then the new ones inserted."""
     if not isinstance(value.kind, types.List) or value.text == holder.text:
         raise reader.refuse(f"a {value.kind} in a slice of a list", node)
@@ -359,7 +360,7 @@ def _set_slice(reader: Any, holder: Value, index: nf.Call, value: Value, node: A
     iteration.each(reader, items, put_in)
 
 
-def delete(reader: Any, holder: Value, index: nf.Value, node: Any) -> None:
+def delete(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> None:
     """`del holder[index]` of a list or a dict."""
     if isinstance(index, nf.Call) and index.symbol == "slice":
         raise reader.refuse("del of a slice", node)
@@ -372,14 +373,14 @@ def delete(reader: Any, holder: Value, index: nf.Value, node: Any) -> None:
         raise reader.refuse(f"del of an item of a {holder.kind}", node)
 
 
-def assign_key(reader: Any, holder: Value, key: Value, value: Value, node: Any) -> None:
+def assign_key(reader: Reader, holder: Value, key: Value, value: Value, node: nf.Node) -> None:
     """`holder[key] = value` of a dict."""
     k = widened(reader, holder, key, node)
     text = widened(reader, holder, value, node, 1)
     reader.emit(assigned(item_text(holder.text, k), text))
 
 
-def augment_item(reader: Any, holder: Value, index: nf.Value, more: nf.Value, node: Any, op: str) -> None:
+def augment_item(reader: Reader, holder: Value, index: nf.Value, more: nf.Value, node: nf.Node, op: str) -> None:
     """`holder[index] op= more`; the index is computed once."""
     if isinstance(index, nf.Call) and index.symbol == "slice":
         raise reader.refuse("an assignment to a slice", node)
@@ -403,14 +404,14 @@ def augment_item(reader: Any, holder: Value, index: nf.Value, more: nf.Value, no
     assign_key(reader, holder, key, reader.once(reader.binary(op, old, reader.expr(more), node)), node)
 
 
-def augment(reader: Any, old: Value, op: str, value: Value, node: Any) -> None:
+def augment(reader: Reader, old: Value, op: str, value: Value, node: nf.Node) -> None:
     """`name += value` of a container, in place."""
     if not (isinstance(old.kind, types.List) and op == "Add"):
         raise reader.refuse(f"{op} in place of a {old.kind}", node)
     extend(reader, node, old, value)
 
 
-def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
+def operator(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Value:
     """`a op b` with a tuple, a list or a string."""
     match op, a.kind, b.kind:
         case "Add", types.Tuple(), types.Tuple():
@@ -448,7 +449,7 @@ def operator(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     raise AssertionError
 
 
-def _of_sets(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
+def _of_sets(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Value:
     """`&`, `|`, `^` or `-` of two sets of numbers of one type."""
     out = new(reader, node, types.Set)
     for each in (a, b):
@@ -466,7 +467,7 @@ def _of_sets(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     return out
 
 
-def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
+def compared(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Value:
     """A comparison of strings, tuples, lists or sets."""
     if isinstance(a.kind, types.Text) and isinstance(b.kind, types.Text):
         if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT:
@@ -500,7 +501,7 @@ def compared(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
     raise reader.refuse(f"a comparison of {a.kind} and {b.kind}", node)
 
 
-def _compared_tuples(reader: Any, op: str, a: list[Value], b: list[Value], node: Any) -> Value:
+def _compared_tuples(reader: Reader, op: str, a: list[Value], b: list[Value], node: nf.Node) -> Value:
     if not a or not b:
         return reader.constant(COMPARISONS[op].function(len(a), len(b)), node)
     if op in ("Eq", "NotEq") and len(a) != len(b):
@@ -520,13 +521,13 @@ def _compared_tuples(reader: Any, op: str, a: list[Value], b: list[Value], node:
     )
 
 
-def _decided(reader: Any, op: str, a: Value, b: Value, node: Any) -> Value:
+def _decided(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Value:
     if op in ("Eq", "NotEq"):
         return Value(BOOL, str(op == "NotEq"))
     return reader.compared(op, a, b, node)
 
 
-def contains(reader: Any, value: Value, holder: Value, node: Any) -> Value:
+def contains(reader: Reader, value: Value, holder: Value, node: nf.Node) -> Value:
     """`value in holder`."""
     kind = holder.kind
     if isinstance(kind, types.Struct) and kind.cls is dict and isinstance(value.constant, str):
@@ -551,7 +552,7 @@ def contains(reader: Any, value: Value, holder: Value, node: Any) -> Value:
     raise reader.refuse(f"`in` of a {kind}", node)
 
 
-def _any_of(reader: Any, value: Value, parts: list[Value], node: Any) -> Value:
+def _any_of(reader: Reader, value: Value, parts: list[Value], node: nf.Node) -> Value:
     if not parts:
         return reader.constant(False, node)
     first = _equal_items(reader, value, parts[0], node)
@@ -566,14 +567,14 @@ _NOTHING: Callable[[], Value] = lambda: Value(NONE, "0", None)
 @methods(types.Deque, "append")
 @methods(types.List, "append")
 @methods(types.Set, "add")
-def append(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+def append(reader: Reader, node: nf.Node, holder: Value, value: Value) -> Value:
     """`list.append`, `set.add`."""
     put(reader, holder, reader.once(value), node)
     return _NOTHING()
 
 
 @methods(types.Set, "discard")
-def discard(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+def discard(reader: Reader, node: nf.Node, holder: Value, value: Value) -> Value:
     """`set.discard`."""
     changed(reader, holder, node)
     text = _key(reader, holder, value, node)
@@ -583,14 +584,14 @@ def discard(reader: Any, node: Any, holder: Value, value: Value) -> Value:
 
 
 @methods(types.Set, "remove")
-def remove(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+def remove(reader: Reader, node: nf.Node, holder: Value, value: Value) -> Value:
     """`set.remove`."""
     text = _key(reader, holder, value, node)
     reader.fail_if("True" if text is None else f"{text} not in {holder.text}", KeyError)
     return discard(reader, node, holder, value)
 
 
-def changed(reader: Any, holder: Value, node: Any) -> None:
+def changed(reader: Reader, holder: Value, node: nf.Node) -> None:
     """Record that a container is changed; refuse it if all examples share the container."""
     if holder.kind.given & types.FIXED:
         raise reader.refuse("it changes a value that examples share", node)
@@ -600,7 +601,7 @@ def changed(reader: Any, holder: Value, node: Any) -> None:
 
 @methods(types.Deque, "pop")
 @methods(types.List, "pop")
-def pop(reader: Any, node: Any, holder: Value, index: Value | None = None) -> Value:
+def pop(reader: Reader, node: nf.Node, holder: Value, index: Value | None = None) -> Value:
     """`list.pop`."""
     changed(reader, holder, node)
     reader.fail_if(f"len({holder.text}) == 0", IndexError)
@@ -611,7 +612,7 @@ def pop(reader: Any, node: Any, holder: Value, index: Value | None = None) -> Va
 
 
 @methods(types.List, "insert")
-def insert(reader: Any, node: Any, holder: Value, index: Value, value: Value) -> Value:
+def insert(reader: Reader, node: nf.Node, holder: Value, index: Value, value: Value) -> Value:
     """`list.insert`."""
     text = widened(reader, holder, reader.once(value), node)
     reader.emit(code(".insert", holder.text, reader.index(index, node), text))
@@ -619,20 +620,20 @@ def insert(reader: Any, node: Any, holder: Value, index: Value, value: Value) ->
 
 
 @methods(types.Deque, "popleft")
-def popleft(reader: Any, node: Any, holder: Value) -> Value:
+def popleft(reader: Reader, node: nf.Node, holder: Value) -> Value:
     """`deque.popleft`."""
     return pop(reader, node, holder, reader.constant(0, node))
 
 
 @methods(types.Deque, "appendleft")
-def appendleft(reader: Any, node: Any, holder: Value, value: Value) -> Value:
+def appendleft(reader: Reader, node: nf.Node, holder: Value, value: Value) -> Value:
     """`deque.appendleft`."""
     return insert(reader, node, holder, reader.constant(0, node), value)
 
 
 @methods(types.Deque, "extend")
 @methods(types.List, "extend")
-def extend(reader: Any, node: Any, holder: Value, values: Value) -> Value:
+def extend(reader: Reader, node: nf.Node, holder: Value, values: Value) -> Value:
     """`list.extend`."""
     changed(reader, holder, node)
     if values.kind == holder.kind and values.text == holder.text:
@@ -646,7 +647,7 @@ def extend(reader: Any, node: Any, holder: Value, values: Value) -> Value:
 @methods(types.List, "reverse", "clear")
 @methods(types.Dict, "clear")
 @methods(types.Set, "clear")
-def reverse(reader: Any, node: Any, holder: Value) -> Value:
+def reverse(reader: Reader, node: nf.Node, holder: Value) -> Value:
     """`list.reverse`; `clear` of a list, dict or set."""
     changed(reader, holder, node)
     reader.emit(code(f".{nf.method_of(node)}", holder.text))
@@ -654,7 +655,7 @@ def reverse(reader: Any, node: Any, holder: Value) -> Value:
 
 
 @methods(types.List, "copy")
-def copy(reader: Any, node: Any, holder: Value) -> Value:
+def copy(reader: Reader, node: nf.Node, holder: Value) -> Value:
     """`list.copy`."""
     out = new(reader, node, types.List)
     extend(reader, node, out, holder)
@@ -662,7 +663,7 @@ def copy(reader: Any, node: Any, holder: Value) -> Value:
 
 
 @methods(types.Dict, "get")
-def get(reader: Any, node: Any, holder: Value, key: Value, default: Value | None = None) -> Value:
+def get(reader: Reader, node: nf.Node, holder: Value, key: Value, default: Value | None = None) -> Value:
     """`dict.get`."""
     default = default or Value(NONE, "0", None)
     text = _key(reader, holder, reader.once(key), node)
@@ -678,7 +679,7 @@ def get(reader: Any, node: Any, holder: Value, key: Value, default: Value | None
 
 
 @methods(types.Dict, "pop")
-def pop_key(reader: Any, node: Any, holder: Value, key: Value) -> Value:
+def pop_key(reader: Reader, node: nf.Node, holder: Value, key: Value) -> Value:
     """`dict.pop`; a missing key raises KeyError."""
     changed(reader, holder, node)
     text = _key(reader, holder, reader.once(key), node)
@@ -690,7 +691,7 @@ def pop_key(reader: Any, node: Any, holder: Value, key: Value) -> Value:
 
 
 @methods(types.Dict, "setdefault")
-def setdefault(reader: Any, node: Any, holder: Value, key: Value, default: Value) -> Value:
+def setdefault(reader: Reader, node: nf.Node, holder: Value, key: Value, default: Value) -> Value:
     """`dict.setdefault`."""
     key, default = reader.once(key), reader.once(default)
     text, value = widened(reader, holder, key, node), widened(reader, holder, default, node, 1)
@@ -699,7 +700,7 @@ def setdefault(reader: Any, node: Any, holder: Value, key: Value, default: Value
 
 
 @methods(types.Struct, "get")
-def get_field(reader: Any, node: Any, holder: Value, key: Value, default: Value | None = None) -> Value:
+def get_field(reader: Reader, node: nf.Node, holder: Value, key: Value, default: Value | None = None) -> Value:
     """`dict.get` of a dict that is held as named parts."""
     default = default or Value(NONE, "0", None)
     if holder.kind.cls is dict and key.constant is NO_CONSTANT and isinstance(key.kind, types.Text):

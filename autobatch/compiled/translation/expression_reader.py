@@ -20,7 +20,7 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import call_function
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram
-from autobatch.compiled.translation.statement_reader import StatementReader
+from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
     NO_CONSTANT,
     Value,
@@ -52,7 +52,7 @@ WORDS = {each.symbol: each.syntax for each in BINARY} | {
 _ORDERS = nf.COMPARED | nf.OF_OBJECTS
 
 
-class ExpressionReader(StatementReader):
+class ExpressionReader(Reader):
     """Reads a function: statements and the expressions in them."""
 
     define, for_each, in_place = local_functions.define, iteration.for_each, iteration.in_place
@@ -131,7 +131,7 @@ class ExpressionReader(StatementReader):
             out += parts_of(value)
         return out
 
-    def truth(self, value: Value, node: Any) -> str:
+    def truth(self, value: Value, node: nf.Node) -> str:
         kind = value.kind
         if value.constant is not NO_CONSTANT:
             return str(bool(value.constant))
@@ -157,7 +157,7 @@ class ExpressionReader(StatementReader):
         binds = any(node.id in each.binds for each in self.program.local_functions.values())
         return self.held(value) if binds else value
 
-    def as_number(self, value: Value, node: Any) -> Value:
+    def as_number(self, value: Value, node: nf.Node) -> Value:
         """An operand: members of an IntEnum, and other numbers with the operators of int or float, as plain numbers."""
         found: Any = value.constant
         plain: Any
@@ -174,7 +174,7 @@ class ExpressionReader(StatementReader):
         self.fail_if(f"not {value.text}[0]")
         return self.temp(item_text(value.text, 1), value.kind.inner)
 
-    def binary(self, op: str, a: Value, b: Value, node: Any) -> Value:
+    def binary(self, op: str, a: Value, b: Value, node: nf.Node) -> Value:
         """`a op b`."""
         a, b = self.as_number(self.some(a), node), self.as_number(self.some(b), node)
         for value, name in ((a, _METHODS[op].method), (b, _METHODS[op].reflected)):
@@ -216,21 +216,21 @@ class ExpressionReader(StatementReader):
             return number_operators.lift(self, lambda x: self._inverted(x, node), value)
         return number_operators.lift(self, lambda x: x if x.kind != BOOL else Value(INT, f"int64({x.text})"), value)
 
-    def _inverted(self, value: Value, node: Any) -> Value:
+    def _inverted(self, value: Value, node: nf.Node) -> Value:
         if value.kind.kind == "b" and not value.kind.python:
             return self.temp(f"not {value.text}", value.kind)
         if value.kind.kind != "i":
             raise self.refuse(f"~ of {value.kind}", node)
         return self.temp(f"~{value.text}", value.kind)
 
-    def connected(self, first: Value, rest: Callable[[], Value], is_and: bool, node: Any) -> Value:
+    def connected(self, first: Value, rest: Callable[[], Value], is_and: bool, node: nf.Node) -> Value:
         """The truth of `first and rest()`, or of `first or rest()`."""
         if first.constant is not NO_CONSTANT:
             return rest() if bool(first.constant) == is_and else first
         truth = self.truth(self.once(first), node)
         return self.choice(truth if is_and else f"not {truth}", rest, lambda: Value(BOOL, str(not is_and)), node)
 
-    def choice(self, condition: str, then: Any, other: Any, node: Any) -> Value:
+    def choice(self, condition: str, then: Any, other: Any, node: nf.Node) -> Value:
         """The value of one of two computations, depending on a condition."""
         made: list[tuple[Lines, Value]] = []
 
@@ -251,7 +251,7 @@ class ExpressionReader(StatementReader):
             return self.selected(condition, made[0][1], made[1][1], kind)
         return self._merge_branches(made, kind)
 
-    def _joined_kind(self, made: Sequence[tuple[Lines, Value]], node: Any) -> Any:
+    def _joined_kind(self, made: Sequence[tuple[Lines, Value]], node: nf.Node) -> Any:
         """The type of the value of several branches."""
         if self.env is None or not made:
             self.stop()
@@ -300,7 +300,7 @@ class ExpressionReader(StatementReader):
             return Value(BOOL, str(bool(value.constant)), bool(value.constant))
         return Value(BOOL, self.truth(value, node))
 
-    def compared(self, op: str, a: Value, b: Value, node: Any) -> Value:
+    def compared(self, op: str, a: Value, b: Value, node: nf.Node) -> Value:
         """`a op b`, where `op` is a comparison, `in` or `is`."""
         if op in ("In", "NotIn"):
             found = containers.contains(self, a, b, node)
@@ -322,7 +322,7 @@ class ExpressionReader(StatementReader):
             return arrays.operator(self, op, a, b, node)
         return containers.compared(self, op, a, b, node)
 
-    def _is(self, a: Value, b: Value, same: bool, node: Any) -> Value:
+    def _is(self, a: Value, b: Value, same: bool, node: nf.Node) -> Value:
         if b.kind != NONE:
             if all(isinstance(each.kind, types.List | types.Set | types.Dict | types.Object) for each in (a, b)):
                 if a.kind != b.kind:  # containers of two places in the program
@@ -465,7 +465,7 @@ class ExpressionReader(StatementReader):
             for each, part in zip(target.targets, self.parts(value, len(target.targets), node), strict=True):
                 self.store(each, part, node)
 
-    def parts(self, value: Value, count: int, node: Any) -> list[Value]:
+    def parts(self, value: Value, count: int, node: nf.Node) -> list[Value]:
         """The items of a value that is unpacked, each in a variable of its own."""
         kind = value.kind
         if value.parts is not None:
@@ -484,7 +484,7 @@ class ExpressionReader(StatementReader):
             return [arrays.row(self, value, str(i)) for i in range(count)]
         raise self.refuse(f"a {kind} that is unpacked", node)
 
-    def index(self, value: Value, node: Any) -> str:
+    def index(self, value: Value, node: nf.Node) -> str:
         """An index as an int64; for anything but an integer Python raises, so the example is left to it."""
         if isinstance(value.kind, types.Union):
             return number_operators.lift(self, lambda one: Value(INT, self.index(one, node)), value).text
@@ -493,8 +493,8 @@ class ExpressionReader(StatementReader):
         return value.text if value.kind.name == "int64" else f"int64({value.text})"
 
     statements: ClassVar[dict[type[nf.Statement], Callable[..., None]]] = {
-        nf.Bind: on_bind, nf.Write: on_write, nf.Branch: StatementReader.on_branch, nf.Loop: on_loop,
-        nf.Jump: StatementReader.on_jump, nf.Return: StatementReader.on_return, nf.Raise: StatementReader.on_raise,
+        nf.Bind: on_bind, nf.Write: on_write, nf.Branch: Reader.on_branch, nf.Loop: on_loop,
+        nf.Jump: Reader.on_jump, nf.Return: Reader.on_return, nf.Raise: Reader.on_raise,
         nf.Try: on_try, nf.With: on_with, nf.Match: on_match,
     }  # fmt: skip
 

@@ -10,6 +10,7 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import ITERATORS, call_values
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE, STR
 from autobatch.compiled.translation.source_program import Inline
+from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
     LENGTH,
     NO_CONSTANT,
@@ -70,7 +71,7 @@ def over_items(reader: Any, node: Any, items: Iterated, body: Callable[[Value], 
     reader.loop(node, code("for", k, items.over or f"range({items.length})"), lambda: body(take(k)), [], node.orelse)
 
 
-def items_of(reader: Any, node: nf.Value) -> Iterated:
+def items_of(reader: Reader, node: nf.Value) -> Iterated:
     """The items that a loop iterates over."""
     if isinstance(node, nf.Name) and node.id in reader.given:
         node = reader.given[node.id]
@@ -81,7 +82,7 @@ def items_of(reader: Any, node: nf.Value) -> Iterated:
     return items_of_value(reader, reader.held(reader.expr(node)), node)
 
 
-def _iterator_call(reader: Any, node: nf.Call) -> Iterated | None:
+def _iterator_call(reader: Reader, node: nf.Call) -> Iterated | None:
     """`range`, `enumerate`, `zip` and the like, and views of a dict, which need not be made; None for other calls."""
     holder = reader.expr(node.function.base) if isinstance(node.function, nf.Read) else None
     if holder is not None and not isinstance(holder.kind, types.Static):
@@ -145,7 +146,7 @@ def _together(parts: Sequence[Iterated], get: Callable[[str], Value]) -> Iterate
     return Iterated(length, get, any(part.changes for part in parts))
 
 
-def _filtered(reader: Any, node: nf.Call) -> Iterated:
+def _filtered(reader: Reader, node: nf.Call) -> Iterated:
     """The items that `filter` lets through, in a new list."""
     test = reader.expr(node.args[0])
     if not (isinstance(test.kind, types.Static) or test.kind == NONE):
@@ -167,7 +168,7 @@ def _filtered(reader: Any, node: nf.Call) -> Iterated:
     return items_of_value(reader, out, node)
 
 
-def range_items(reader: Any, args: Sequence[Value], node: Any) -> Iterated:
+def range_items(reader: Reader, args: Sequence[Value], node: nf.Node) -> Iterated:
     """The numbers of a range."""
     if not 1 <= len(args) <= 3:
         reader.stop()
@@ -196,7 +197,7 @@ def range_items(reader: Any, args: Sequence[Value], node: Any) -> Iterated:
     return Iterated(counted, get, False, written, take)
 
 
-def content(reader: Any, kind: types.Type, place: int = 0) -> types.Type:
+def content(reader: Reader, kind: types.Type, place: int = 0) -> types.Type:
     """The type of a container's elements or keys, or of a dict's values (`place` 1); stops if it is always empty."""
     found = kind.site.find().items[place]
     if place == 0 and kind.site.find().vague:
@@ -206,7 +207,7 @@ def content(reader: Any, kind: types.Type, place: int = 0) -> types.Type:
     return found
 
 
-def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
+def items_of_value(reader: Reader, value: Value, node: nf.Node) -> Iterated:
     """The items of a list, tuple, string, array, set or dict."""
     kind = value.kind
     match kind:
@@ -243,7 +244,7 @@ def items_of_value(reader: Any, value: Value, node: Any) -> Iterated:
     )
 
 
-def dict_items(reader: Any, value: Value, view: str) -> Iterated:
+def dict_items(reader: Reader, value: Value, view: str) -> Iterated:
     """The keys, values or items of a dict, in insertion order."""
     kind = value.kind
 
@@ -260,7 +261,7 @@ def dict_items(reader: Any, value: Value, view: str) -> Iterated:
     return Iterated("0", never, False, code(f".{view}", value.text), both if view == "items" else one)
 
 
-def character(reader: Any, value: Value, k: str) -> Value:
+def character(reader: Reader, value: Value, k: str) -> Value:
     """The k-th character of a string; k is in range."""
     return reader.temp(f"{value.text}[{k}:{k} + 1]", STR)
 
@@ -272,12 +273,12 @@ class GeneratedLoop:
     orelse: tuple[Any, ...] = ()
 
 
-def each(reader: Any, items: Iterated, body: Callable[[Value], Any]) -> None:
+def each(reader: Reader, items: Iterated, body: Callable[[Value], Any]) -> None:
     """Run `body(item)` for each item, in a loop that the library adds."""
     over_items(reader, GeneratedLoop(), items, body)
 
 
-def generator_of(reader: Any, node: nf.Value) -> nf.Closure | None:
+def generator_of(reader: Reader, node: nf.Value) -> nf.Closure | None:
     """The generator expression that a value is, if it is one."""
     if isinstance(node, nf.Call) and isinstance(node.function, nf.Name):
         known = (reader.env or {}).get(node.function.id)
@@ -286,7 +287,7 @@ def generator_of(reader: Any, node: nf.Value) -> nf.Closure | None:
     return None
 
 
-def each_item(reader: Any, node: nf.Value, take: Callable[[Value], Any]) -> None:
+def each_item(reader: Reader, node: nf.Value, take: Callable[[Value], Any]) -> None:
     """Run `take(item)` for each item of an argument; a generator expression is read in place."""
     generator = generator_of(reader, node)
     if generator is None:
@@ -331,7 +332,7 @@ def unrolled(reader: Any, node: nf.Value) -> Value | None:
     return reader.tuple_of(out)
 
 
-def in_place(reader: Any, function: nf.Closure) -> tuple[list[nf.Statement], dict[str, str]]:
+def in_place(reader: Reader, function: nf.Closure) -> tuple[list[nf.Statement], dict[str, str]]:
     """The body of a function with names of its own in the function around, and {name: its name there}."""
     known = reader.program.in_place
     if id(function) not in known:

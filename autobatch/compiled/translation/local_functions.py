@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autobatch.compiled.translation.exact_types import CONFLICT, Dict, Scalar, Static, Tuple, Union
+from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import Value, item_text
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds, reads
@@ -41,7 +42,7 @@ class LocalFunction:
     memo: str = ""
 
 
-def define(reader: Any, node: nf.Closure) -> Value:
+def define(reader: Reader, node: nf.Closure) -> Value:
     """Read the definition of a nested function or lambda: its defaults are stored in hidden variables."""
     known = reader.program.local_functions
     if id(node) not in known:
@@ -64,7 +65,7 @@ def define(reader: Any, node: nf.Closure) -> Value:
     return Value(Static(local), "0", local)
 
 
-def _local_function(reader: Any, node: nf.Closure, number: int) -> LocalFunction:
+def _local_function(reader: Reader, node: nf.Closure, number: int) -> LocalFunction:
     memo = any(_is_memo(reader, each, node) for each in node.decorators)
     if memo and len(list(nf.closures(node))) > 1:
         raise reader.refuse("a memoised function that makes others", node)
@@ -86,7 +87,7 @@ def _local_function(reader: Any, node: nf.Closure, number: int) -> LocalFunction
     )  # fmt: skip
 
 
-def _is_memo(reader: Any, decorator: nf.Value, form: nf.Closure) -> bool:
+def _is_memo(reader: Reader, decorator: nf.Value, form: nf.Closure) -> bool:
     """True if a decorator memoises; a bounded `lru_cache` forgets, so a call that changes something may run twice."""
     bound: Any = None
     called = decorator
@@ -117,7 +118,7 @@ def holds_local(value: Any) -> bool:
     return isinstance(value, LocalFunction) or (isinstance(value, tuple) and any(map(holds_local, value)))
 
 
-def _reached(reader: Any, local: LocalFunction) -> list[LocalFunction]:
+def _reached(reader: Reader, local: LocalFunction) -> list[LocalFunction]:
     """The nested function, and all nested functions that it may call."""
     out: list[LocalFunction] = []
     left = [local]
@@ -133,7 +134,7 @@ def _reached(reader: Any, local: LocalFunction) -> list[LocalFunction]:
     return out
 
 
-def outer_values(reader: Any, local: LocalFunction, node: Any) -> tuple[list[tuple[str, Any, str]], list[str]]:
+def outer_values(reader: Any, local: LocalFunction, node: nf.Node) -> tuple[list[tuple[str, Any, str]], list[str]]:
     """The outer variables that a call needs, as (name, type, text), and the outer names that it binds.
 
     Raises:
@@ -157,7 +158,7 @@ def outer_values(reader: Any, local: LocalFunction, node: Any) -> tuple[list[tup
     return out, sorted({name for each in reached for name in each.binds} & set(local.around))
 
 
-def rebind(reader: Any, out: Value, names: Sequence[str]) -> Value:
+def rebind(reader: Reader, out: Value, names: Sequence[str]) -> Value:
     """After a call, bind the outer variables that it has bound; returns its value."""
     for place, name in enumerate(names):
         reader.locals.add(name)
@@ -165,7 +166,7 @@ def rebind(reader: Any, out: Value, names: Sequence[str]) -> Value:
     return reader.temp(item_text(out.text, 0), out.kind.items[0])
 
 
-def memoised(reader: Any, node: Any, memo: Value, args: Sequence[Value], call: Callable[[], Value]) -> Value:
+def memoised(reader: Any, node: nf.Node, memo: Value, args: Sequence[Value], call: Callable[[], Value]) -> Value:
     """The result for these arguments: read from the memo, or computed and stored there."""
     key = reader.once(args[0] if len(args) == 1 else reader.tuple_of(list(args)))
     place, text = memo.text, reader.key_of(memo, key, node)

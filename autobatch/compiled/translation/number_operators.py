@@ -13,6 +13,7 @@ import numpy as np
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Lines
+from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
     ANY,
     NO_CONSTANT,
@@ -33,7 +34,7 @@ _PLAIN = {name: OPERATORS[name].symbol for name in ("Add", "Sub", "Mult", "Div",
 _EXACT = 2**53  # ints up to here are exact as floats
 
 
-def result_of(reader: Any, function: Any, *kinds: types.Type) -> types.Type:
+def result_of(reader: Reader, function: Any, *kinds: types.Type) -> types.Type:
     """The type of the result that NumPy or Python computes from numbers of these types.
 
     Raises:
@@ -48,7 +49,7 @@ def result_of(reader: Any, function: Any, *kinds: types.Type) -> types.Type:
         raise reader.refuse(f"{type(error).__name__}: {error}") from None
 
 
-def lift(reader: Any, function: Any, *values: Value) -> Value:
+def lift(reader: Reader, function: Any, *values: Value) -> Value:
     """`function` of scalars; if one is a `Union`, in a branch for each type that it may have."""
     for place, value in enumerate(values):
         if isinstance(value.kind, types.Union):
@@ -56,7 +57,7 @@ def lift(reader: Any, function: Any, *values: Value) -> Value:
     return function(*values)
 
 
-def _by_type(reader: Any, function: Any, values: list[Value], place: int) -> Value:
+def _by_type(reader: Reader, function: Any, values: list[Value], place: int) -> Value:
     """Like `lift`, if the value at this place is a `Union`: one branch for each type."""
     held = reader.held(values[place])
     arms: list[tuple[types.Scalar, Lines, Value | None]] = []
@@ -99,7 +100,7 @@ def payload(value: Value) -> Value | None:
     return None
 
 
-def tagged_operation(reader: Any, op: str, a: Value, b: Value) -> Value | None:
+def tagged_operation(reader: Reader, op: str, a: Value, b: Value) -> Value | None:
     """`a op b` where a number may be Python's or NumPy's, of one machine type: one operation, two possible tags.
 
     None for other operands. One guard serves both types: an example that fails it runs in Python.
@@ -122,7 +123,7 @@ def tagged_operation(reader: Any, op: str, a: Value, b: Value) -> Value | None:
     return reader.temp(code("()", tag, *parts), types.union_of([out.kind, numpys]))
 
 
-def quick_compare(reader: Any, op: str, a: Value, b: Value) -> str | None:
+def quick_compare(reader: Reader, op: str, a: Value, b: Value) -> str | None:
     """The text of a comparison of two numbers of one machine type, which may be Python's or NumPy's; else None."""
     if op not in COMPARISONS or not all(isinstance(value.kind, types.Scalar | types.Union) for value in (a, b)):
         return None
@@ -155,7 +156,7 @@ def truth_of(value: Value) -> str:
     return value.text if value.kind.name == "bool" else f"({value.text} != 0)"
 
 
-def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
+def arithmetic(reader: Reader, op: str, a: Value, b: Value) -> Value:
     """`a op b` of two numbers, neither of which is a `Union`."""
     if NONE in (a.kind, b.kind):
         reader.stop()
@@ -204,19 +205,19 @@ def arithmetic(reader: Any, op: str, a: Value, b: Value) -> Value:
     return reader.temp(code(_PLAIN[op], x, y), kind)
 
 
-def guard_root(reader: Any, exponent: Value, x: str, y: str) -> None:
+def guard_root(reader: Reader, exponent: Value, x: str, y: str) -> None:
     """Leave `x ** 0.5` of -0.0 and -inf to Python: NumPy takes the square root for some operands and not for others."""
     if exponent.constant is NO_CONSTANT or exponent.constant == 0.5:
         reader.fail_if(f"{y} == 0.5 and math.copysign(1.0, {x}) < 0 and {x} * 0.5 == {x}")
 
 
-def _check_range(reader: Any, text: str, kind: types.Scalar) -> None:
+def _check_range(reader: Reader, text: str, kind: types.Scalar) -> None:
     """Leave the example to Python if an int64 is outside of this dtype's range."""
     info = np.iinfo(kind.name)
     reader.fail_if(f"{text} < {info.min} or {text} > {info.max}")
 
 
-def _of_dtype(reader: Any, text: str, kind: types.Scalar, bounds: Bounds = ANY) -> Value:
+def _of_dtype(reader: Reader, text: str, kind: types.Scalar, bounds: Bounds = ANY) -> Value:
     """An int64 as an integer of this dtype, if it is in its range."""
     if kind.name == "int64":
         return Value(kind, text, bounds=bounds)
@@ -224,7 +225,7 @@ def _of_dtype(reader: Any, text: str, kind: types.Scalar, bounds: Bounds = ANY) 
     return Value(kind, f"{kind.name}({text})", bounds=bounds)
 
 
-def _guarded(reader: Any, op: str, kind: types.Scalar, a: Value, b: Value) -> Value:
+def _guarded(reader: Reader, op: str, kind: types.Scalar, a: Value, b: Value) -> Value:
     """A sum, difference or product of integers, guarded against overflow."""
     x, y = as_int(a), as_int(b)
     bounds = ANY
@@ -239,7 +240,7 @@ def _guarded(reader: Any, op: str, kind: types.Scalar, a: Value, b: Value) -> Va
     return _of_dtype(reader, out.text, kind, bounds)
 
 
-def _integers(reader: Any, op: str, kind: types.Scalar, a: Value, b: Value) -> Value:
+def _integers(reader: Reader, op: str, kind: types.Scalar, a: Value, b: Value) -> Value:
     x, y = as_int(a), as_int(b)
     if op in ("FloorDiv", "Mod"):
         if b.constant is NO_CONSTANT or b.constant in (0, -1):
@@ -262,7 +263,7 @@ def _integers(reader: Any, op: str, kind: types.Scalar, a: Value, b: Value) -> V
     return _of_dtype(reader, reader.temp(text, INT).text, kind, Bounds(bits, low))
 
 
-def _integer_power(reader: Any, kind: types.Scalar, a: Value, b: Value) -> Value:
+def _integer_power(reader: Reader, kind: types.Scalar, a: Value, b: Value) -> Value:
     """`a ** b` of ints; in Python a negative exponent gives a float, or raises."""
     x, y = as_int(a), as_int(b)
     if isinstance(b.constant, int) and b.constant < 0 and kind == INT:
@@ -275,7 +276,7 @@ def _integer_power(reader: Any, kind: types.Scalar, a: Value, b: Value) -> Value
     return _of_dtype(reader, out, kind)
 
 
-def compare(reader: Any, op: str, a: Value, b: Value) -> Value:
+def compare(reader: Reader, op: str, a: Value, b: Value) -> Value:
     """`a op b`, a comparison of two scalars, each of one type."""
     if NONE in (a.kind, b.kind):
         if op not in ("Eq", "NotEq"):
@@ -302,7 +303,7 @@ def compare(reader: Any, op: str, a: Value, b: Value) -> Value:
     return reader.temp(f"{one} {sign} {two}", kind)
 
 
-def negative(reader: Any, value: Value) -> Value:
+def negative(reader: Reader, value: Value) -> Value:
     """`-value`."""
     if value.constant is not NO_CONSTANT and value.kind.python and value.kind != NONE:
         return reader.constant(-value.constant, None)
@@ -316,7 +317,7 @@ def negative(reader: Any, value: Value) -> Value:
     return _guarded(reader, "Sub", kind, Value(INT, "0", 0, Bounds(32, 0)), value)
 
 
-def in_range(reader: Any, index: str, length: str, value: Value, signed: bool = True) -> str:
+def in_range(reader: Reader, index: str, length: str, value: Value, signed: bool = True) -> str:
     """An index with negative ones wrapped to count from the start; out of range leaves the example to Python.
 
     Args:

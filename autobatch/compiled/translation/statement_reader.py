@@ -93,14 +93,14 @@ class Handlers:
         return None
 
 
-class StatementReader:
+class Reader:
     """Reads one function, for the types of its arguments.
 
     Attributes:
         env: the variables at this point; None if the point is never reached.
         lines: where text is written.
-        expr, condition, store, some: an expression's value, its truth, `target = value`, a value that is not None;
-            given by `ExpressionReader`.
+        expr, condition, store, some, and others: an expression's value, its truth, `target = value`, a value that is
+            not None; given by `ExpressionReader`.
         statements: the method that reads each kind of statement; given by `ExpressionReader`.
     """
 
@@ -108,6 +108,13 @@ class StatementReader:
     condition: Callable[[nf.Value], Value]
     store: Callable[[nf.Target, Value, nf.Node], None]
     some: Callable[[Value], Value]
+    exprs: Callable[[Sequence[nf.Value]], list[Value]]
+    index: Callable[[Value, nf.Node], str]
+    truth: Callable[[Value, nf.Node], str]
+    binary: Callable[[str, Value, Value, nf.Node], Value]
+    compared: Callable[[str, Value, Value, nf.Node], Value]
+    connected: Callable[[Value, Callable[[], Value], bool, nf.Node], Value]
+    choice: Callable[[str, Any, Any, nf.Node], Value]
     statements: ClassVar[dict[type[nf.Statement], Callable[..., None]]]
 
     def __init__(self, program: SourceProgram, instance: Instance) -> None:
@@ -214,20 +221,20 @@ class StatementReader:
             self.program.error_number(self.instance, error)
         self.emit(f"if {status} != 1:", [code("return", status, "@dummy@")])
 
-    def refuse(self, why: str, node: Any = None, instead: str = "") -> Unsupported:
+    def refuse(self, why: str, node: nf.Node | None = None, instead: str = "") -> Unsupported:
         """The exception to raise where there is no compiled form, with the user's line."""
         node = node if isinstance(node, nf.Node) else self.node
         code = self.function.__code__
         what = source_program.text_at(code, node)
         return Unsupported(f"{what}: {why}", node, instead=instead).at(code.co_filename, code.co_firstlineno)
 
-    def site(self, node: Any, container: Any, size: int = 1) -> Any:
+    def site(self, node: nf.Node, container: Any, size: int = 1) -> Any:
         """The type of the containers that are made at this node."""
         site = self.program.site((self.instance.name, id(node), container.__name__), size)
         site.container = container
         return container(site)
 
-    def join(self, a: types.Type, b: types.Type, node: Any = None) -> types.Type:
+    def join(self, a: types.Type, b: types.Type, node: nf.Node | None = None) -> types.Type:
         """The type of a value that has one of two types.
 
         Raises:
@@ -263,7 +270,7 @@ class StatementReader:
         constant = value.constant if name.startswith(nf.TEMPORARY) else NO_CONSTANT
         self.env[name] = Variable(value.kind, bounds=value.bounds, constant=constant)
 
-    def read(self, name: str, node: Any, whole: bool = False) -> Value:
+    def read(self, name: str, node: nf.Node, whole: bool = False) -> Value:
         """The value of a name.
 
         Args:
@@ -286,7 +293,7 @@ class StatementReader:
             self.stop()  # unbound on every path
         return self.outside(name, node)
 
-    def outside(self, name: str, node: Any) -> Value:
+    def outside(self, name: str, node: nf.Node) -> Value:
         """The value of a name of the function's closure, its module or Python's builtins."""
         function = self.instance.local.outer if self.instance.local is not None else self.function
         free = function.__code__.co_freevars
@@ -307,7 +314,7 @@ class StatementReader:
             self.stop()
         return self.known_object(found, read, name, node)
 
-    def known_object(self, found: Any, read: Any, name: str, node: Any) -> Value:
+    def known_object(self, found: Any, read: Any, name: str, node: nf.Node) -> Value:
         """An object known while compiling; the program is valid as long as the name has this object."""
         if is_boxed(found):
             raise self.refuse(f"{name}, from outside of the function, stands for a value that is recorded", node)
@@ -325,7 +332,7 @@ class StatementReader:
                     )
         return self.constant(found, node)
 
-    def captured(self, found: np.ndarray, read: Any, name: str, node: Any) -> Value:
+    def captured(self, found: np.ndarray, read: Any, name: str, node: nf.Node) -> Value:
         """A NumPy array from outside of the function."""
         try:
             kind = types.Array(types.of_dtype(found.dtype).name, found.ndim, types.FIXED)
@@ -338,7 +345,7 @@ class StatementReader:
         self.program.captured[text] = source_program.Captured(read, found, kind)
         return Value(kind, text)
 
-    def constant(self, found: Any, node: Any) -> Value:
+    def constant(self, found: Any, node: nf.Node | None) -> Value:
         """The value of an object that is known while compiling; a `Static` if it is no number, string or tuple."""
         kind: Any
         match found:
@@ -504,7 +511,7 @@ class StatementReader:
             value = Value(NONE, "0", None) if node.value is None else self.expr(node.value)
         self.emit_return(value, node)
 
-    def emit_return(self, value: Value, node: Any) -> None:
+    def emit_return(self, value: Value, node: nf.Node) -> None:
         """Return a value, together with the variables of functions around this one that it may have bound."""
         if self.instance.binds:
             value = self.tuple_of([self.once(value), *(self.read(name, node, True) for name in self.instance.binds)])

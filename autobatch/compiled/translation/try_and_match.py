@@ -12,7 +12,7 @@ import numpy as np
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Inline, Lines
-from autobatch.compiled.translation.statement_reader import Handlers
+from autobatch.compiled.translation.statement_reader import Handlers, Reader
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, code, item_text, parts_of
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import reads
@@ -22,7 +22,7 @@ from autobatch.program.scopes import bound_names
 _LEAVES = nf.Return | nf.Jump
 
 
-def try_statement(reader: Any, node: nf.Try) -> None:
+def try_statement(reader: Reader, node: nf.Try) -> None:
     """`try`, with its handlers, `else` and `finally`."""
     guarded = [each for body in nf.bodies_of(node) if body is not node.final for each in body]
     if node.final and any(isinstance(x, _LEAVES) for x in nf.walk(guarded)):
@@ -65,7 +65,7 @@ def try_statement(reader: Any, node: nf.Try) -> None:
         reader.block(node.final)
 
 
-def _caught_classes(reader: Any, handler: nf.Handler) -> Any:
+def _caught_classes(reader: Reader, handler: nf.Handler) -> Any:
     """The classes that a handler catches; None if they are not known, or if it uses the exception."""
     if handler.name and handler.name in reads(handler.body):
         return None
@@ -114,13 +114,13 @@ def _captured(pattern: Any) -> list[str]:
     return sorted(bound_names(pattern))
 
 
-def _all(reader: Any, tests: Sequence[Any], node: Any) -> Value:
+def _all(reader: Reader, tests: Sequence[Any], node: nf.Node) -> Value:
     if not tests:
         return reader.constant(True, node)
     return reader.connected(tests[0](), lambda: _all(reader, tests[1:], node), True, node)
 
 
-def _matches(reader: Any, pattern: Any, value: Value) -> Value:
+def _matches(reader: Reader, pattern: Any, value: Value) -> Value:
     """The truth of a match of a pattern's syntax; what it captures is kept in hidden variables."""
     match type(pattern).__name__:
         case "MatchValue":
@@ -150,13 +150,13 @@ def _matches(reader: Any, pattern: Any, value: Value) -> Value:
     raise reader.refuse("a pattern of this form is not compiled", pattern)
 
 
-def _truth(reader: Any, value: Value, node: Any) -> Value:
+def _truth(reader: Reader, value: Value, node: nf.Node) -> Value:
     if value.constant is not NO_CONSTANT:
         return reader.constant(bool(value.constant), node)
     return Value(BOOL, reader.truth(value, node))
 
 
-def _any(reader: Any, patterns: Sequence[Any], value: Value, node: Any) -> Value:
+def _any(reader: Reader, patterns: Sequence[Any], value: Value, node: nf.Node) -> Value:
     if not patterns:
         return reader.constant(False, node)
     first = _matches(reader, patterns[0], value)
@@ -167,7 +167,7 @@ def _is_star(pattern: Any) -> bool:
     return type(pattern).__name__ == "MatchStar"
 
 
-def _sequence(reader: Any, patterns: Sequence[Any], value: Value, node: Any) -> Value:
+def _sequence(reader: Reader, patterns: Sequence[Any], value: Value, node: nf.Node) -> Value:
     kind = value.kind
     stars = [place for place, each in enumerate(patterns) if _is_star(each)]
     if isinstance(kind, types.Union | types.Maybe | types.Static | types.Range) or (
@@ -203,7 +203,7 @@ def _sequence(reader: Any, patterns: Sequence[Any], value: Value, node: Any) -> 
     return reader.constant(False, node)
 
 
-def _instance(reader: Any, pattern: Any, value: Value) -> Value:
+def _instance(reader: Reader, pattern: Any, value: Value) -> Value:
     cls, own = reader.expr(lowered_value(pattern.cls)).constant, class_of(value.kind)
     if not isinstance(cls, type) or own is None:
         raise reader.refuse(f"a pattern of a {value.kind}", pattern)

@@ -13,8 +13,10 @@ from typing import Any
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import call_values, user_function
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT
+from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import Value, code, convert, item_text, rep
 from autobatch.core.diagnostics import is_library
+from autobatch.program import normal_form as nf
 
 _RESULTS = {"__bool__": BOOL, "__len__": INT, "__int__": INT, "__float__": FLOAT}
 _HOOKS = ("__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__new__", "__del__")
@@ -28,11 +30,11 @@ def is_simple(cls: Any) -> bool:
     )
 
 
-def _constant(reader: Any, cls: type, name: str, found: Any, node: Any) -> Any:
+def _constant(reader: Reader, cls: type, name: str, found: Any, node: nf.Node) -> Any:
     return reader.known_object(found, functools.partial(inspect.getattr_static, cls, name), name, node)
 
 
-def _member(reader: Any, cls: type, name: str, node: Any) -> Any:
+def _member(reader: Reader, cls: type, name: str, node: nf.Node) -> Any:
     """What a class says of a name, None if nothing; the program is valid as long as it says that."""
     found = inspect.getattr_static(cls, name, None)
     if name.startswith("__") and not name.endswith("__"):
@@ -46,7 +48,7 @@ def _member(reader: Any, cls: type, name: str, node: Any) -> Any:
     return found
 
 
-def new_object(reader: Any, node: Any, cls: type, args: Sequence[Value], named: dict[str, Value]) -> Value:
+def new_object(reader: Reader, node: nf.Node, cls: type, args: Sequence[Value], named: dict[str, Value]) -> Value:
     """A new object, after its `__init__`."""
     site = reader.program.site((reader.instance.name, id(node), cls), 0)
     site.container, site.cls = types.Object, cls
@@ -60,7 +62,7 @@ def new_object(reader: Any, node: Any, cls: type, args: Sequence[Value], named: 
     return out
 
 
-def attribute(reader: Any, holder: Value, name: str, node: Any) -> Value:
+def attribute(reader: Reader, holder: Value, name: str, node: nf.Node) -> Value:
     """`object.name`: of the object, or of its class."""
     site = holder.kind.site.find()
     found = _member(reader, site.cls, name, node)
@@ -88,7 +90,7 @@ def attribute(reader: Any, holder: Value, name: str, node: Any) -> Value:
     return own()
 
 
-def set_attribute(reader: Any, holder: Value, name: str, value: Value, node: Any) -> None:
+def set_attribute(reader: Reader, holder: Value, name: str, value: Value, node: nf.Node) -> None:
     """`object.name = value`."""
     site = holder.kind.site.find()
     found = _member(reader, site.cls, name, node)
@@ -115,7 +117,7 @@ def set_attribute(reader: Any, holder: Value, name: str, value: Value, node: Any
     )
 
 
-def method(reader: Any, holder: Value, name: str, args: Sequence[Value], named: Any, node: Any) -> Value | None:
+def method(reader: Reader, holder: Value, name: str, args: Sequence[Value], named: Any, node: nf.Node) -> Value | None:
     """A call of a method; None if the class has none of this name."""
     cls = holder.kind.site.find().cls
     found = _member(reader, cls, name, node)
@@ -128,7 +130,7 @@ def method(reader: Any, holder: Value, name: str, args: Sequence[Value], named: 
     return user_function(reader, node, getattr(found, "__func__", found), list(args), named)
 
 
-def called(reader: Any, holder: Value, name: str, args: Sequence[Value], named: Any, node: Any) -> Value:
+def called(reader: Reader, holder: Value, name: str, args: Sequence[Value], named: Any, node: nf.Node) -> Value:
     """`object.name(…)`: a method, or what an attribute holds."""
     out = method(reader, holder, name, args, named, node)
     if out is not None:
@@ -141,13 +143,13 @@ def called(reader: Any, holder: Value, name: str, args: Sequence[Value], named: 
     raise reader.refuse(f"a call of a {function.kind}", node)
 
 
-def updated(reader: Any, holder: Value, name: str, value: Value, node: Any) -> Value:
+def updated(reader: Reader, holder: Value, name: str, value: Value, node: nf.Node) -> Value:
     """`object op= value`: what the name is bound to afterwards; `name` is that of the method of `op`."""
     own = method(reader, holder, f"__i{name[2:]}", [value], {}, node)
     return special(reader, name, [holder, value], node) if own is None else own
 
 
-def special(reader: Any, name: str, values: Sequence[Value], node: Any) -> Value:
+def special(reader: Reader, name: str, values: Sequence[Value], node: nf.Node) -> Value:
     """What an operator or a function of Python's does by a method of the first value's class."""
     classes = {each.kind.site.find().cls for each in values if isinstance(each.kind, types.Object)}
     of_object = isinstance(values[0].kind, types.Object) and len(classes) == 1  # else another's may go first
@@ -159,7 +161,7 @@ def special(reader: Any, name: str, values: Sequence[Value], node: Any) -> Value
     return out
 
 
-def truth(reader: Any, holder: Value, node: Any) -> str:
+def truth(reader: Reader, holder: Value, node: nf.Node) -> str:
     """Whether an object is true, as text."""
     for name in ("__bool__", "__len__"):
         if inspect.getattr_static(holder.kind.site.find().cls, name, None) is not None:
