@@ -100,7 +100,7 @@ MOST_LINES = {
     "bridges": 992,
     "checkpoint": 2_768,
     "cli": 947,
-    "compiled": 10_446,
+    "compiled": 10_442,
     "core": 3_863,
     "facts": 1_112,
     "kernels": 3_944,
@@ -147,7 +147,7 @@ ANOTHER_MEANING = {
 MOST_ANY = 0.208  # of the annotated parameters, the share that is `Any`, which says nothing
 MOST_LONG_FUNCTIONS = 7  # of over LONG lines, their docstrings aside
 LONG = 60
-MOST_NUMBERS = 133  # constants of modules that are numbers
+MOST_NUMBERS = 135  # constants of modules that are numbers
 MOST_NUMBERS_WITHOUT_A_REASON = 14  # of them, those without a comment or docstring beside them
 MOST_ERRORS_OF_THEIR_OWN = 4  # classes that no `except` for a builtin error catches, beside the signals
 MOST_READERS_OF_SYNTAX = 3  # files outside of `program` that import `ast`

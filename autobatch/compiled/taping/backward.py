@@ -21,7 +21,6 @@ from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import Unsupported, reason_of
 from autobatch.tables.sparse import SparseRows
 
-_NODES = 1 << 12  # length of the tape, in nodes, for a form that has not run
 _ROWS = 1 << 10  # rows looked up in differentiated tables, for a form that has not run
 _LEAST, _MOST = 16, 64  # examples whose gradients are summed first, so that sums do not depend on the threads
 _WORDS = 7  # 8-byte words of the tape for a recorded node; beside these every node has a cotangent and a flag
@@ -32,7 +31,7 @@ class TapedForm(KernelForm):
     """A compiled form for the gradients of some arguments."""
 
     module: TapedModule | None = None
-    nodes: int = _NODES
+    nodes: int = 1 << 12  # length of the tape, in nodes, for a form that has not run
     rows: int = _ROWS
     is_alike: bool = True  # the cotangents of the results of each call so far were all the same
     seconds: float = 0.0  # CPU seconds per example, in the last run
