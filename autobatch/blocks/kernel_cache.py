@@ -34,6 +34,7 @@ from autobatch.core.current_region import check_time
 from autobatch.kernels import jit
 from autobatch.kernels.disk_cache import (
     SUFFIX,
+    compiled_whole,
     environment_digest,
     is_trusted,
     prepare_loading,
@@ -41,7 +42,6 @@ from autobatch.kernels.disk_cache import (
     verified_content,
     warn_once,
     with_checksum,
-    with_circles_closed,
     write_atomically,
 )
 
@@ -226,8 +226,7 @@ def _compile(name: str, text: str) -> bytes:
     """The kernel as it is cached: a checksum, and Numba's compiled code."""
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
-    dispatcher.compile(module.SIGNATURE)
-    made = with_circles_closed(dispatcher.overloads[module.SIGNATURE.args])
+    made = compiled_whole(dispatcher, module.SIGNATURE)
     if made.library.has_dynamic_globals:
         raise TypeError("it holds addresses of this process")
     return with_checksum(name, serialize.dumps(made._reduce()))

@@ -5,6 +5,7 @@ import os
 import pathlib
 import pickle
 import signal
+import subprocess
 import sys
 import time
 import types
@@ -323,3 +324,45 @@ def test_no_other_application_is_started(monkeypatch, compilers, kind):
     assert not kernel.poll()
     assert kernel.failed
     assert len(started) == (kind == "refused")
+
+
+CIRCLE = """
+import numpy as np
+from numba import types
+from autobatch.kernels.compiled_code.checked_arithmetic import common_shape
+from autobatch.kernels.jit import jit
+LANES = ()
+SIGNATURE = types.int64(types.int64)
+
+@jit
+def odd(n):
+    return False if n == 0 else even(n - 1)
+
+@jit
+def even(n):
+    return True if n == 0 else odd(n - 1)
+
+@jit
+def kernel(n):
+    shape, fits = common_shape((n, 1), (1, 3))
+    return even(n) * np.zeros(shape).size
+"""
+
+
+def test_a_kernel_and_what_it_calls_are_made_machine_code_once(tmp_path):
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    code = (
+        "import sys; from autobatch.blocks import kernel_cache;"
+        "from numba.core.codegen import CPUCodeLibrary as Library;"
+        "count, finalize = [], Library._finalize_final_module;"
+        "Library._finalize_final_module = lambda self: (count.append(self.name), finalize(self))[1];"
+        "made = kernel_cache._compile(sys.argv[1], sys.argv[2]);"
+        "assert [name for name in count if 'nrt' not in name] == count[-1:], count; sys.stdout.buffer.write(made)"
+    )
+    name = name_of(CIRCLE)
+    for _ in range(2):  # the second process finds what the first one has kept of `common_shape`
+        done = subprocess.run([sys.executable, "-c", code, name, CIRCLE], env=environment, capture_output=True)
+        assert done.returncode == 0, done.stderr.decode()
+        assert len(list(tmp_path.rglob(f"*.common_shape-*{SUFFIX}"))) == 1
+        _, entry = kernel_cache._load(name, CIRCLE, done.stdout)
+        assert [entry(n) for n in (3, 4)] == [0, 12]
