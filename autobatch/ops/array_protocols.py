@@ -248,7 +248,7 @@ class ArrayMixin:
                 inputs = (inputs[0][()], *inputs[1:])
             table = _OF_SCALAR if ufunc in _OF_SCALAR and issubclass(type(inputs[0]), np.generic) else UFUNCS
             op = table.get(ufunc) if method == "__call__" and not kwargs else None
-            for x in inputs:
+            for x in inputs if method != "at" else ():  # where a tuple is an index
                 if type(x) is list or type(x) is tuple or (type(x) is np.ndarray and x.dtype.hasobject):
                     return _of_objects(ufunc, method, inputs, kwargs)
             return self._of_ufunc(ufunc, method, inputs, kwargs) if op is None else op(*inputs)

@@ -1,5 +1,6 @@
 """NumPy's functions: arrays are made, reduced, sorted and searched, with NumPy's types and guards for its errors."""
 
+import dataclasses
 import functools
 import itertools
 from typing import Any
@@ -26,7 +27,7 @@ from autobatch.core.op import Op
 from autobatch.errors import BUILD_ARRAYS, Unsupported
 from autobatch.ops.numpy.creation import MADE_LIKE
 from autobatch.ops.numpy.creation import arange as arange_of_sizes
-from autobatch.ops.numpy.cumulative_and_sorting import SCANS, accumulate_one
+from autobatch.ops.numpy.cumulative_and_sorting import SCANS, accumulate_one, scattered_one
 from autobatch.ops.numpy.joining import beside_of_one, joined_of_one
 from autobatch.ops.numpy.reductions import REDUCTIONS, argmax_p
 from autobatch.program import normal_form as nf
@@ -83,7 +84,12 @@ def _creation(function: Any, like: Any) -> None:
 
 @calls(np.full)
 def full(
-    reader: Any, node: Any, shape: Value, fill_value: Value, dtype: Value | None = None, order: Value | None = None
+    reader: Reader,
+    node: nf.Node,
+    shape: Value,
+    fill_value: Value,
+    dtype: Value | None = None,
+    order: Value | None = None,
 ) -> Value:
     """`np.full`."""
     _order(reader, order, node)
@@ -276,7 +282,9 @@ def concatenate(reader: Reader, node: nf.Call, axis: nf.Value | None = None) -> 
 
 @calls(np.ufunc)
 def of_ufunc(reader: Reader, node: nf.Node, *args: Value, ufunc: Any = None, function: Any = None) -> Value:
-    """A call of a ufunc that has an op, or of its `accumulate`."""
+    """A call of a ufunc that has an op, or of its `accumulate` or `at`."""
+    if function is not ufunc and function.__name__ == "at":
+        return scatter(reader, node, *args, ufunc=ufunc)
     if function is not ufunc and len(args) == 1:
         return scan(reader, node, *args, ufunc=ufunc, function=function)
     if len(args) != ufunc.nin:
@@ -377,7 +385,9 @@ def _reduction(function: Any, op: Op) -> None:
     start = None if ufunc is None else ufunc.identity
 
     @calls(function)
-    def call(reader: Any, node: Any, value: Value, axis: Value | None = None, keepdims: Value | None = None) -> Value:
+    def call(
+        reader: Reader, node: nf.Node, value: Value, axis: Value | None = None, keepdims: Value | None = None
+    ) -> Value:
         value = reader.once(arrays.as_array(reader, value, node))
         axes = _axis(reader, axis, value, node)
         dtype = types.of_dtype(function(np.ones(1, value.kind.dtype)).dtype)
@@ -414,6 +424,21 @@ def scan(reader: Reader, node: nf.Node, value: Value, *, ufunc: np.ufunc, functi
         raise reader.refuse("of a matrix", node)
     start = astype_text(reader, value, types.of_dtype(function(np.ones(1, value.kind.dtype)).dtype).name)
     return user_function(reader, node, accumulate_one, [start, reader.constant(ufunc, node)], {})
+
+
+def scatter(
+    reader: Reader, node: nf.Node, a: Value, indices: Value, b: Value | None = None, *, ufunc: np.ufunc
+) -> Value:
+    """`ufunc.at` with an array as index, or with one for the rows and one for the columns of a matrix."""
+    parts = parts_of(indices) if isinstance(indices.kind, types.Tuple) else [indices]
+    places = [arrays.as_array(reader, part, node) for part in parts]
+    if b is None or ufunc.nin != 2 or len(places) not in (1, a.kind.ndim) or any(x.kind.ndim != 1 for x in places):
+        raise reader.refuse("with these arguments it is not compiled", node)
+    b = b if isinstance(b.kind, types.Scalar) else arrays.as_array(reader, b, node)
+    _, (*_, made) = arrays.loop_of(reader, ufunc, [a.kind, b.kind], node)
+    if not np.can_cast(made.name, a.kind.dtype, "same_kind"):
+        reader.stop()
+    return user_function(reader, node, scattered_one, [a, b, reader.constant(ufunc, node), *places], {})
 
 
 for _function, _ufunc in SCANS.items():
@@ -476,39 +501,6 @@ def searchsorted(reader: Reader, node: nf.Node, value: Value, v: Value, side: Va
     )
 
 
-# --- counting, scattering
-
-
-@calls(np.add.at)
-def add_at(reader: Reader, node: nf.Node, holder: Value, index: Value, value: Value) -> Value:
-    """`np.add.at` of a vector, or of a matrix with a tuple of two indices."""
-    holder, value = reader.once(holder), reader.once(value)
-    arrays.writable(reader, holder, node)
-    parts = parts_of(index) if isinstance(index.kind, types.Tuple) else [index]
-    if len(parts) != holder.kind.ndim or not all(isinstance(part.kind, types.Array | types.List) for part in parts):
-        raise reader.refuse("with these indices it is not compiled", node)
-    indices = [arrays.as_array(reader, part, node) for part in parts]
-    names = [
-        arrays.checked_places(reader, each, f"{holder.text}.shape[{axis}]", node) for axis, each in enumerate(indices)
-    ]
-    for name in names[1:]:
-        reader.fail_if(f"{name}.size != {names[0]}.size")
-    if isinstance(value.kind, types.Array):
-        if value.kind.ndim != 1 or value.kind.dtype not in arrays.safe_sources(holder.kind.dtype):
-            raise reader.refuse("values of another rank or dtype", node)
-        reader.fail_if(f"{value.text}.size != {names[0]}.size")
-        text: str = item_text(value.text, "i")
-    else:
-        text = reader.temp(
-            arrays.converted(reader, value, holder.kind.dtype, node), types.Scalar(holder.kind.dtype, False)
-        ).text
-        if isinstance(value.kind, types.Scalar) and value.kind.kind == "f" and np.dtype(holder.kind.dtype).kind != "f":
-            reader.stop()
-    where_ = ", ".join(f"{name}[i]" for name in names)
-    reader.emit(f"for i in range({names[0]}.size):", [code("+=", item_text(holder.text, where_), text)])
-    return Value(NONE, "0", None)
-
-
 # --- shapes
 
 
@@ -519,6 +511,23 @@ def measure(reader: Reader, node: nf.Call, value: Value) -> Value:
     if isinstance(value.kind, types.Scalar | types.Union):
         return reader.constant(function(0), node)
     return arrays.attribute(reader, arrays.as_array(reader, value, node), function.__name__, node)
+
+
+@calls(np.broadcast_to)
+def broadcast_to(reader: Reader, node: nf.Node, array: Value, shape: Value) -> Value:
+    """`np.broadcast_to`, a view that cannot be written."""
+    text, rank = shape_of(reader, shape, node)
+    if isinstance(array.kind, types.Scalar):
+        return dataclasses.replace(
+            full(reader, node, shape, array), kind=types.Array(array.kind.name, rank, types.FIXED)
+        )
+    array = reader.once(arrays.as_array(reader, array, node))
+    if array.kind.ndim > rank:
+        reader.stop(ValueError)
+    made = reader.declared(types.Tuple((INT,) * rank))
+    reader.emit(f"{made}, o_{made} = common_shape_ranked({array.text}.shape, {text})")
+    reader.fail_if(f"not o_{made} or {made} != {text}", ValueError)
+    return reader.temp(code("np.broadcast_to", array.text, made), types.Array(array.kind.dtype, rank, types.FIXED))
 
 
 @calls(np.reshape)

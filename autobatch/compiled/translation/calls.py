@@ -64,7 +64,7 @@ def handler_of(function: Any) -> Handler | None:
             found = functools.partial(_read_source, SOURCES[function])
     except TypeError:  # unhashable
         return None
-    ufunc = function.__self__ if getattr(function, "__name__", "") == "accumulate" else function
+    ufunc = function.__self__ if getattr(function, "__name__", "") in ("accumulate", "at") else function
     if found is None and isinstance(ufunc, np.ufunc) and ufunc.nin < 3:
         op = UFUNCS.get(ufunc)
         if isinstance(op, Op) and op.kind == "elementwise":

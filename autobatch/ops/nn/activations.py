@@ -78,7 +78,7 @@ def sigmoid(x: ArrayLike) -> NDArray[Any]:
     return sigmoid_p(as_numbers(x))
 
 
-source(sigmoid, of=(1, 2))(lambda x: 1 / (np.exp(-(np.asarray(x) * 1.0)) + 1))
+source(sigmoid)(lambda x: 1 / (np.exp(-((np.asarray(x) if np.ndim(x) else x) * 1.0)) + 1))
 
 
 def relu(x: ArrayLike) -> NDArray[Any]:
@@ -96,10 +96,12 @@ def relu(x: ArrayLike) -> NDArray[Any]:
     return relu_p(as_numbers(x))
 
 
-@source(relu, of=(1, 2))
+@source(relu)
 def _relu_of_one(x):
+    if np.ndim(x) == 0:
+        return np.abs(x + 0) if x > 0 else np.abs(0 * x)  # of NaN it is NaN, of -1.0 it is 0.0
     y = np.asarray(x)
-    return np.where(y > 0, y, np.abs(0 * y))  # of NaN it is NaN, of -1.0 it is 0.0
+    return np.where(y > 0, y, np.abs(0 * y))
 
 
 def gelu(x: ArrayLike) -> NDArray[Any]:
@@ -115,3 +117,15 @@ def gelu(x: ArrayLike) -> NDArray[Any]:
     [0.0, 0.841345]
     """
     return gelu_p(as_numbers(x))
+
+
+@source(gelu, sums=True)
+def _gelu_of_one(x):
+    if np.ndim(x) == 0:
+        return np.multiply(x, 1.0) * (0.5 * math.erfc(-_SQRT_HALF * float(x)))
+    y = np.asarray(x) * 1.0
+    flat = y.ravel()
+    shares = np.empty(len(flat), y.dtype)
+    for i in range(len(flat)):
+        shares[i] = 0.5 * math.erfc(-_SQRT_HALF * float(flat[i]))
+    return y * shares.reshape(y.shape)

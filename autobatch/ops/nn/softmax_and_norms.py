@@ -323,25 +323,25 @@ def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
 
 
 @source()
-def _below_peak(x):
-    """The numbers minus the largest of them, or of their row, as floats."""
+def _below_peak(x, axis=-1):
+    """The numbers minus the largest of them along an axis, as floats."""
     y = np.asarray(x) * 1.0
     if y.ndim == 2:
-        return y - y.max(axis=-1, keepdims=True)
-    return y - np.max(y) if len(y) else y
+        return y - y.max(axis=axis, keepdims=True)
+    return y - np.max(y, axis=axis) if len(y) else y
 
 
 @source(softmax, of=(1, 2), sums=True)
-def _softmax_of_one(x):
-    weights = np.exp(_below_peak(x))
-    return weights / (weights.sum(axis=-1, keepdims=True) if weights.ndim == 2 else weights.sum())
+def _softmax_of_one(x, axis=-1):
+    weights = np.exp(_below_peak(x, axis))
+    return weights / (weights.sum(axis=axis, keepdims=True) if weights.ndim == 2 else weights.sum())
 
 
 @source(log_softmax, of=(1, 2), sums=True)
-def _log_softmax_of_one(x):
-    y = _below_peak(x)
+def _log_softmax_of_one(x, axis=-1):
+    y = _below_peak(x, axis)
     if y.ndim == 2:
-        return y - np.log(np.exp(y).sum(axis=-1, keepdims=True))
+        return y - np.log(np.exp(y).sum(axis=axis, keepdims=True))
     return y - np.log(np.exp(y).sum()) if len(y) else y
 
 
@@ -365,6 +365,14 @@ def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: b
     """
     x = as_numbers(x)
     return logsumexp_p(x, axis=normal_axes(axis, ndim_of(x)), keepdims=bool(keepdims))
+
+
+@source(logsumexp, of=(1, 2), sums=True)
+def _logsumexp_of_one(x, axis=-1, keepdims=False):
+    y = np.asarray(x) * 1.0
+    peak = y.max(axis=axis, keepdims=True)
+    total = np.exp(y - peak).sum(axis=axis, keepdims=keepdims)
+    return np.log(total) + (peak if keepdims else peak.ravel() if np.ndim(total) else peak.ravel()[0])
 
 
 @hiding_frames
@@ -399,10 +407,10 @@ def layer_norm(
 
 
 @source(layer_norm, of=(1, 2), sums=True)
-def _layer_norm_of_one(x, weight=None, bias=None):
+def _layer_norm_of_one(x, weight=None, bias=None, axis=-1, eps=1e-5):
     y = np.asarray(x) * 1.0
-    centred = y - y.mean(axis=-1, keepdims=True)
-    out = centred / np.sqrt((centred * centred).mean(axis=-1, keepdims=True) + 1e-5)
+    centred = y - y.mean(axis=axis, keepdims=True)
+    out = centred / np.sqrt((centred * centred).mean(axis=axis, keepdims=True) + float(eps))
     if weight is not None:
         out = out * weight
     return out if bias is None else out + bias

@@ -12,7 +12,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import Unsupported
 from autobatch.ops.numpy.elementwise import highest
 from autobatch.ops.numpy.reductions import along_one
-from autobatch.ops.rules.dispatch import UFUNCS, as_array, implements, name_of, source
+from autobatch.ops.rules.dispatch import UFUNCS, as_array, implements, leave_to_python, name_of, source
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import run_by_length, vjp_columns
 from autobatch.ops.rules.padding import fill, mask_cotangent, speculate
@@ -82,6 +82,21 @@ def accumulate_one(x, ufunc):
     for i in range(1, len(out)):
         out[i] = ufunc(out[i - 1], out[i])
     return out
+
+
+@source()
+def scattered_one(x, values, ufunc, places, columns=None):
+    """`ufunc.at`, in place, for the items at places, or at pairs of a place and a column."""
+    if columns is not None and len(columns) != len(places):
+        leave_to_python()
+    rows = np.broadcast_to(values, (len(places), *x.shape[1:]) if columns is None else (len(places),)).copy()
+    for k in range(len(places)):
+        if columns is not None:
+            x[places[k], columns[k]] = ufunc(x[places[k], columns[k]], rows[k])
+        elif x.ndim == 1:
+            x[places[k]] = ufunc(x[places[k]], rows[k])
+        else:
+            x[places[k]] = ufunc(x[places[k]], rows[k]).astype(x.dtype)
 
 
 SCANS: dict[Any, np.ufunc] = {np.cumsum: np.add, np.cumprod: np.multiply}
