@@ -22,7 +22,7 @@ import numpy as np
 from autobatch.compiled.taping.derivatives import CONSTANT, is_constant, meaning_of, partials_of
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import FLOAT, INT, NONE
-from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram
+from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, flat
 from autobatch.compiled.translation.typed_text import Applied, assigned, code, item_text, rep
 from autobatch.errors import Unsupported
 
@@ -193,7 +193,7 @@ class _ShadowedFunction:
                     assigned_to.setdefault(name, []).append("")
                 case "=" | "+=", (Applied() as target, _):
                     written.append(target)
-                case "fill_rows" | "reorder", (holder, *_):
+                case "fill_rows" | "reorder" | "copy_into" | "copy_over", (holder, *_):
                     written.append(holder)
                 case head, (*_, out) if self._array_loop(head, line.operands) and id(line) not in self.fills:
                     written.append(out)
@@ -478,7 +478,7 @@ class _ShadowedFunction:
                 return [line]
             if head == "reduce_1":
                 return self._reduction(ufunc.__name__, sources[0], operands[-1], line)
-            return [line, *self._loop(ufunc, sources, operands[-1], id(line) in self.fills)]
+            return [line, self._loop(ufunc, sources, operands[-1], id(line) in self.fills)]
         holder, *given = operands
         if self.carries(holder):
             if head == "list_put":
@@ -502,8 +502,8 @@ class _ShadowedFunction:
         kind = self.kind_of(holder)
         return self.place(value, _held(kind) if isinstance(kind, types.List | types.Object) else None)
 
-    def _loop(self, ufunc: Any, operands: Sequence[str], out: str, fills: bool) -> Lines:
-        """The lines for an element-wise operation, one op of the tape: its places, and loops for the partials.
+    def _loop(self, ufunc: Any, operands: Sequence[str], out: str, fills: bool) -> str:
+        """The line for an element-wise operation, one op of the tape: a call of a function that is written for its form.
 
         Args:
             fills: the line before has made `out`.
@@ -511,38 +511,35 @@ class _ShadowedFunction:
         found = partials_of(ufunc, len(operands))
         if found is None:
             raise self.refuse(out, f"np.{ufunc.__name__} has none here")
-        partials, is_root = found
-        k = self._fresh()
-        names: dict[str, str] = {}
-        values: list[str] = []
-        sides: list[str] = []
-        for number, each in enumerate([*operands, out]):
-            name = f"{k}_{number}"
-            kind = self.kind_of(each)
-            is_number = isinstance(kind, types.Scalar) and kind != NONE
-            names[name] = f"{name} = {each}{'' if is_number else '.ravel()'}"
-            at = k if len(operands) == 1 or each is out else f"({k} if {name}.size > 1 else 0)"
-            values.append(name if is_number else f"{name}[{at}]")
-            if each is not out and self.carries(each):
-                place = self.place(each)
-                sides.append(f"tape[8][{place}:{place} + 1]" if is_number else f"{place}.ravel()")
-            elif each is not out:
-                sides.append(_NOWHERE)
-        texts = [partial.format(*values[:-1], y=values[-1]) for partial in partials]
-        wide = [f"[{k}]" in text or f"({k} " in text for text in texts]
-        if len(texts) == 1:
-            sides, wide = [*sides, _NOWHERE], [*wide, False]
-        given = f"{sides[0]}, {wide[0]}, {sides[1]}, {wide[1]}, {is_root}"
-        lines: Lines = [line for name, line in names.items() if any(name in text for text in texts)]
-        lines.append(f"{k}_p, {k}_a, {k}_b = push_elements(tape, {out}.size, {given})")
-        whole = _root(out)
-        lines.append(f"{whole}_p = {k}_p.reshape({whole}.shape)" if fills else f"put_places({self.place(out)}, {k}_p)")
-        for start, text, is_wide, side in zip("ab", texts, wide, sides, strict=False):
-            if side != _NOWHERE:
-                many = f"{out}.size" if is_wide else "1"
-                loop = f"for {k} in range({many} if {k}_{start} >= 0 else 0):"
-                lines += [loop, [f"tape[3][{k}_{start} + {k}] = {text}"]]
-        return lines
+        given = dict(zip("xy", operands, strict=False))
+        kinds = {x: self.kind_of(each) for x, each in given.items()}
+        numbers = {x for x, kind in kinds.items() if isinstance(kind, types.Scalar) and kind != NONE}
+        active = [x for x, each in given.items() if self.carries(each)]
+        at = "k" if len(given) == 1 else "(k if {}.size > 1 else 0)"
+        values = [x if x in numbers else f"{x}[{at.format(x)}]" for x in given]
+        partials = {x: text.format(*values, y="out[k]") for x, text in zip(given, found[0], strict=True) if x in active}
+        wide = [x for x, text in partials.items() if "[k]" in text or "(k " in text]
+        read = [x for x in given if any(re.search(rf"\b{x}\b", text) for text in partials.values())]
+        sides = [
+            f"{_NOWHERE}, False" if x not in active
+            else f"{f'tape[8][{x}_p : {x}_p + 1]' if x in numbers else f'{x}_p.ravel()'}, {x in wide}"
+            for x in "xy"
+        ]  # fmt: skip
+        name = f"tape_{ufunc.__name__}_{''.join('an'[x in numbers] for x in given)}_{''.join(active)}"
+        body: Lines = [
+            *(f"{x} = {x}.ravel()" for x in read if x not in numbers),
+            "out = made.ravel()",
+            f"places, x_at, y_at = push_elements(tape, out.size, {', '.join(sides)}, {found[1]})",
+            "for k in range(out.size if x_at >= 0 else 0):" if wide else "if x_at >= 0:",
+            [f"tape[3][{x}_at{' + k' if x in wide else ''}] = {partials[x]}" for x in active],
+            "return places.reshape(made.shape)",
+        ]
+        head = f"def {name}({', '.join(['tape', 'made', *(f'{x}_p' for x in active), *read])}):"
+        self.shadows.makers[name] = "\n".join(flat(["@jit", head, body, ""]))
+        whole = _root(out) if fills else out
+        texts = [whole, *(self.place(given[x]) for x in active), *(given[x] for x in read)]
+        call = f"{name}(tape, {', '.join(texts)})"
+        return f"{whole}_p = {call}" if fills else f"put_places({self.place(out)}, {call}.ravel())"
 
     def _reduction(self, name: str, values: str, out: str, line: str) -> Lines:
         into, places = f"{self.place(out)}[0]", self._of_array(values)

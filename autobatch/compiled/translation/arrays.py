@@ -588,7 +588,10 @@ def _sources(
     sources: list[Value] = []
     for value, to in zip(values, wanted, strict=True):
         if isinstance(value.kind, types.Array):
-            text = value.text if value.kind.dtype == to.name else code(".astype", value.text, np_name(to.name))
+            if value.kind.dtype == to.name:
+                sources.append(reader.once(value))
+                continue
+            text = code(".astype", value.text, np_name(to.name))
             sources.append(reader.temp(text, types.Array(to.name, value.kind.ndim)))
         elif by_loop:
             sources.append(reader.temp(cast(value, to), to))
