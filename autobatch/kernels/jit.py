@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.types import unliteral
 
 from autobatch.kernels.disk_cache import MachineCodeCache
 
@@ -70,8 +71,14 @@ class Kernel:
 
     @functools.cached_property
     def nested(self) -> Any:
-        """The Numba dispatcher for calls from other kernels, without the Python wrapper, a third of compile time."""
-        return self._dispatcher(**self.options, no_cpython_wrapper=True)
+        """The Numba dispatcher for calls from other kernels, without the Python wrapper, a third of compile time.
+
+        A constant among the arguments is taken as any number: Numba would compile the kernel for each constant.
+        """
+        made = self._dispatcher(**self.options, no_cpython_wrapper=True)
+        standard = made.get_call_template
+        made.get_call_template = lambda args, named: standard(tuple(map(unliteral, args)), named)
+        return made
 
     def _dispatcher(self, **options: object) -> Any:
         """Make a dispatcher; it is not cached on disk if both the package and the user cache are read-only."""

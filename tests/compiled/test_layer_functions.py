@@ -100,6 +100,16 @@ def test_numbers(f, dtype):
         assert same(compiled_map(f, [xs], {}), [f(x) for x in xs])
 
 
+def attributes(x):
+    return np.zeros(2, x.dtype) + x, x.ndim, x.size, x.shape
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.bool_])
+def test_attributes_of_numbers(dtype):
+    with interpreted():
+        assert same(compiled_map(attributes, [[dtype(1)]], {}), [attributes(dtype(1))])
+
+
 def at_an_axis(x):
     return ab.nn.softmax(x, axis=1)
 

@@ -460,7 +460,7 @@ def sort_method(reader: Reader, node: nf.Node, value: Value) -> Value:
     arrays.writable(reader, value, node)
     if value.kind.ndim != 1:
         raise reader.refuse("of a matrix", node)
-    reader.emit(assigned(item_text(value.text, ":"), code("np.sort", value.text)))
+    reader.emit(code("copy_into", value.text, code("np.sort", value.text)))
     return Value(NONE, "0", None)
 
 

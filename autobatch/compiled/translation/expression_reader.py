@@ -359,6 +359,8 @@ class ExpressionReader(Reader):
             return Value(kind.items[place], item_text(value.text, place))
         if isinstance(kind, types.Array):
             return arrays.attribute(self, value, name, node)
+        if isinstance(kind, types.Scalar) and not kind.python and name in ("shape", "dtype", "ndim", "size"):
+            return self.constant(getattr(np.dtype(kind.name).type(0), name), node)
         if isinstance(kind, types.LookedUp) and name in ("shape", "dtype", "ndim", "size"):
             return arrays.attribute(self, Value(kind.weights, value.text), name, node)
         raise self.refuse(f"the attribute {name} of a {kind}", node)

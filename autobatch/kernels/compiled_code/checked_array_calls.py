@@ -65,6 +65,33 @@ def float_arange(start, stop, step):
 
 
 @jit
+def copy_into(out, x):
+    """`out[...] = x` for arrays of the same shape, 1-d to 3-d, that share no memory.
+
+    Numba's own code for it takes a fifth of the time of compiling a function: it can also describe errors in words.
+    """
+    for i in range(len(out)):
+        if out.ndim == 1:
+            out[i] = x[i]
+        else:
+            for j in range(out.shape[1]):
+                if out.ndim == 2:
+                    out[i, j] = x[i, j]
+                else:
+                    for k in range(out.shape[2]):
+                        out[i, j, k] = x[i, j, k]
+
+
+@jit
+def copy_over(out, x):
+    """Like `copy_into`, for arrays that may share memory."""
+    if overlap(out, x):
+        copy_into(out, x.copy())
+    else:
+        copy_into(out, x)
+
+
+@jit
 def fill_rows(out, rows):
     """out[i] = rows[i], where `rows` are lists or vectors of equal length."""
     for i in range(out.shape[0]):

@@ -78,7 +78,10 @@ def sigmoid(x: ArrayLike) -> NDArray[Any]:
     return sigmoid_p(as_numbers(x))
 
 
-source(sigmoid)(lambda x: 1 / (np.exp(-((np.asarray(x) if np.ndim(x) else x) * 1.0)) + 1))
+@source(sigmoid)
+def _sigmoid_of_one(x):
+    y = np.asarray(x) if np.ndim(x) else np.multiply(x, 1.0)
+    return 1 / (np.exp(-(y if y.dtype.kind == "f" else y * 1.0)) + 1)
 
 
 def relu(x: ArrayLike) -> NDArray[Any]:

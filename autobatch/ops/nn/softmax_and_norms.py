@@ -325,10 +325,11 @@ def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
 @source()
 def _below_peak(x, axis=-1):
     """The numbers minus the largest of them along an axis, as floats."""
-    y = np.asarray(x) * 1.0
+    y = np.asarray(x)
+    y = y if y.dtype.kind == "f" else y * 1.0
     if y.ndim == 2:
         return y - y.max(axis=axis, keepdims=True)
-    return y - np.max(y, axis=axis) if len(y) else y
+    return y - np.max(y, axis=axis) if len(y) else y * 1.0
 
 
 @source(softmax, of=(1, 2), sums=True)
@@ -369,7 +370,8 @@ def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: b
 
 @source(logsumexp, of=(1, 2), sums=True)
 def _logsumexp_of_one(x, axis=-1, keepdims=False):
-    y = np.asarray(x) * 1.0
+    y = np.asarray(x)
+    y = y if y.dtype.kind == "f" else y * 1.0
     peak = y.max(axis=axis, keepdims=True)
     total = np.exp(y - peak).sum(axis=axis, keepdims=keepdims)
     return np.log(total) + (peak if keepdims else peak.ravel() if np.ndim(total) else peak.ravel()[0])
@@ -408,7 +410,8 @@ def layer_norm(
 
 @source(layer_norm, of=(1, 2), sums=True)
 def _layer_norm_of_one(x, weight=None, bias=None, axis=-1, eps=1e-5):
-    y = np.asarray(x) * 1.0
+    y = np.asarray(x)
+    y = y if y.dtype.kind == "f" else y * 1.0
     centred = y - y.mean(axis=axis, keepdims=True)
     out = centred / np.sqrt((centred * centred).mean(axis=axis, keepdims=True) + float(eps))
     if weight is not None:
