@@ -317,7 +317,7 @@ def where(reader: Reader, node: nf.Node, condition: Value, x: Value | None = Non
 
 @calls(np.nonzero)
 def nonzero(reader: Reader, node: nf.Node, value: Value) -> Value:
-    """`np.nonzero` of a vector or a matrix."""
+    """`np.nonzero`."""
     mask = arrays.as_array(reader, value, node)
     if mask.kind.dtype != "bool":
         mask = arrays.elementwise(reader, np.not_equal, [mask, reader.constant(0, node)], node)

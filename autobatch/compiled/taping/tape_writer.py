@@ -29,8 +29,8 @@ from autobatch.errors import Unsupported
 _ZERO = "int64(0)"
 _NOWHERE = "tape[8][:0]"
 _MOVED = frozenset({
-    "[]", ".T!", ".copy", ".ravel", ".reshape", ".pop", "np.ascontiguousarray", "np.broadcast_to", "broadcast_to",
-    "broadcast_aligned", "list_item", "reserve",
+    "[]", ".T!", ".copy", ".ravel", ".reshape", ".pop", "np.ascontiguousarray", "np.broadcast_to", "broadcast_aligned",
+    "list_item", "reserve",
 })  # fmt: skip
 """What is at the same places of the first operand, which the result may share memory with."""
 _CASTS = frozenset({"float64", "float32", "np.float64", "np.float32", "opaque"})

@@ -173,12 +173,9 @@ def _mask_places(reader: Reader, mask: Value, holder: Value, axis: int, node: nf
 
 def places_of(reader: Reader, mask: Value, node: nf.Node) -> list[Value]:
     """The indices at which a mask is true, an array for each of its axes."""
-    rank = mask.kind.ndim
-    if rank not in (1, 2):
-        raise reader.refuse("a mask of more than two dimensions", node)
-    places = types.Array("int64", 1)
-    found = reader.temp(f"nonzero_{rank}({mask.text})", places if rank == 1 else types.Tuple((places,) * rank))
-    return [found] if rank == 1 else [reader.temp(f"{found.text}[{k}]", places) for k in range(rank)]
+    places, rank = types.Array("int64", 1), mask.kind.ndim
+    found = reader.temp(f"np.nonzero({mask.text})", types.Tuple((places,) * rank))
+    return [reader.temp(f"{found.text}[{k}]", places) for k in range(rank)]
 
 
 def _together(reader: Reader, holder: Value, out: ArrayIndex, arrays: list[tuple[int, Value]], node: nf.Node) -> None:
@@ -390,8 +387,12 @@ def put_at(reader: Reader, holder: Value, index: ArrayIndex, value: Value, node:
         rank = sum(slices)
         if not rank:
             reader.stop()
-        if value.kind.ndim > rank or value.kind.dtype not in safe_sources(kind.dtype):
+        if value.kind.ndim > rank or not np.can_cast(value.kind.dtype, kind.dtype, "same_kind"):
             raise reader.refuse(f"a {value.kind} in a slice of a {kind}", node)
+        if value.kind.dtype != kind.dtype:
+            value = reader.temp(
+                code(".astype", value.text, np_name(kind.dtype)), types.Array(kind.dtype, value.kind.ndim)
+            )
         view = reader.temp(item_text(holder.text, where), kind.view(rank))
         if value.kind.given or kind.given:
             reader.fail_if(f"overlap({view.text}, {value.text})")
@@ -619,7 +620,7 @@ def _sources(
             if len(given) == 1:
                 made = code("np.ascontiguousarray", source.text)
             else:
-                made = code("broadcast_aligned" if source.kind.ndim == rank else "broadcast_to", source.text, shape)
+                made = code("broadcast_aligned", source.text, shape)
             made = code(".ravel", made) if by_loop else made
             sources[place] = reader.temp(made, types.Array(source.kind.dtype, 1 if by_loop else rank))
     return sources, shape

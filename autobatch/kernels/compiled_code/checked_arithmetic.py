@@ -416,7 +416,8 @@ def reserve(buffer, used, more):
     if used + more <= buffer.size:
         return buffer
     out = np.empty(max(2 * buffer.size, used + more), buffer.dtype)
-    out[:used] = buffer[:used]
+    for k in range(used):
+        out[k] = buffer[k]
     return out
 
 
@@ -437,15 +438,9 @@ common_shape_ranked = common_shape
 
 
 @jit
-def broadcast_to(x, shape):
-    """x broadcast to a shape, as a C-contiguous array."""
-    return np.ascontiguousarray(np.broadcast_to(x, shape))
-
-
-@jit
 def broadcast_aligned(x, shape):
-    """Like `broadcast_to` for a shape of x's rank; does not copy if x is contiguous and has that shape."""
-    if x.shape == shape:
+    """x broadcast to a shape, as a C-contiguous array: x itself if it is contiguous and has that shape."""
+    if x.ndim == len(shape) and x.shape == shape:
         return np.ascontiguousarray(x)
     return np.ascontiguousarray(np.broadcast_to(x, shape))
 

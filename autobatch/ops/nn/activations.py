@@ -127,8 +127,5 @@ def _gelu_of_one(x):
     if np.ndim(x) == 0:
         return np.multiply(x, 1.0) * (0.5 * math.erfc(-_SQRT_HALF * float(x)))
     y = np.asarray(x) * 1.0
-    flat = y.ravel()
-    shares = np.empty(len(flat), y.dtype)
-    for i in range(len(flat)):
-        shares[i] = 0.5 * math.erfc(-_SQRT_HALF * float(flat[i]))
-    return y * shares.reshape(y.shape)
+    shares = [0.5 * math.erfc(-_SQRT_HALF * float(each)) for each in y.ravel()]
+    return y * np.array(shares).reshape(y.shape).astype(y.dtype)

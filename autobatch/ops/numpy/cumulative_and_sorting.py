@@ -89,14 +89,10 @@ def scattered_one(x, values, ufunc, places, columns=None):
     """`ufunc.at`, in place, for the items at places, or at pairs of a place and a column."""
     if columns is not None and len(columns) != len(places):
         leave_to_python()
-    rows = np.broadcast_to(values, (len(places), *x.shape[1:]) if columns is None else (len(places),)).copy()
+    items = np.broadcast_to(values, (len(places), *x.shape[1 if columns is None else 2 :])).copy()
     for k in range(len(places)):
-        if columns is not None:
-            x[places[k], columns[k]] = ufunc(x[places[k], columns[k]], rows[k])
-        elif x.ndim == 1:
-            x[places[k]] = ufunc(x[places[k]], rows[k])
-        else:
-            x[places[k]] = ufunc(x[places[k]], rows[k]).astype(x.dtype)
+        at = places[k] if columns is None else (places[k], columns[k])
+        x[at] = ufunc(x[at], items[k])
 
 
 SCANS: dict[Any, np.ufunc] = {np.cumsum: np.add, np.cumprod: np.multiply}
