@@ -509,7 +509,7 @@ class _ShadowedFunction:
         return self.place(value, _held(kind) if isinstance(kind, types.List | types.Object) else None)
 
     def _loop(self, ufunc: Any, operands: Sequence[str], out: str, fills: bool) -> str:
-        """The line for an element-wise operation, one op of the tape: a call of a function that is written for its form.
+        """The line for an element-wise operation, one op of the tape: a call of the function written for its form.
 
         Args:
             fills: the line before has made `out`.
