@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numba
 import numpy as np
 from numba.core.compiler_lock import global_compiler_lock
-from numba.core.types import unliteral
+from numba.core.types import unliteral  # type: ignore[attr-defined]
 
 from autobatch.kernels.disk_cache import MachineCodeCache
 

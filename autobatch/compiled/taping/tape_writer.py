@@ -521,6 +521,10 @@ class _ShadowedFunction:
         kinds = {x: self.kind_of(each) for x, each in given.items()}
         numbers = {x for x, kind in kinds.items() if isinstance(kind, types.Scalar) and kind != NONE}
         active = [x for x, each in given.items() if self.carries(each)]
+        if not active:  # into an array that carries a gradient elsewhere
+            zeros = f"np.zeros({out}.size, np.int64)"
+            whole = _root(out)
+            return f"{whole}_p = {zeros}.reshape({whole}.shape)" if fills else f"put_places({self.place(out)}, {zeros})"
         at = "k" if len(given) == 1 else "(k if {}.size > 1 else 0)"
         values = [x if x in numbers else f"{x}[{at.format(x)}]" for x in given]
         partials = {x: text.format(*values, y="out[k]") for x, text in zip(given, found[0], strict=True) if x in active}
