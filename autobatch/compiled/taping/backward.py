@@ -141,7 +141,7 @@ def run_backward(
 
     def share(number: int) -> list[Backward]:
         own = chunks[len(chunks) * number // threads : len(chunks) * (number + 1) // threads]
-        memory = _Memory(taped)
+        memory = _TapeMemory(taped)
         return [_part(call, form, taped, cotangents, first, a, b, rows, captured, depth, memory) for a, b in own]
 
     shares = run_together([functools.partial(share, number) for number in range(threads)])
@@ -165,7 +165,7 @@ def run_backward(
     return Backward(outs, [index for part in parts for index in part.failed], joined, tables)
 
 
-class _Memory:
+class _TapeMemory:
     """The memory of tapes, for one after the other of the same form: `adjoints` and `seen` are zero between them."""
 
     def __init__(self, taped: TapedForm) -> None:
@@ -192,7 +192,7 @@ class _Memory:
 
 def _part(
     call: CompiledCall, form: CompiledForm, taped: TapedForm, cotangents: Cotangents, start_of_all: int, first: int,
-    last: int, rows: bool, captured: Sequence[np.ndarray], depth: int, memory: _Memory,
+    last: int, rows: bool, captured: Sequence[np.ndarray], depth: int, memory: _TapeMemory,
 ) -> Backward:  # fmt: skip
     """`run_backward` for one chunk of the examples."""
     module = taped.module
