@@ -559,7 +559,7 @@ class Inputs:
         in_order: all of them are C-contiguous, so that whether a reshape is a view follows from the shape alone.
         written: (handle, array) of each argument that an example has written to.
         lent: read-only views of values, given to examples as plain arrays (`np.asarray`).
-        originals: {id: the caller's object}, for copies of containers, and for the handles in `written`.
+        originals: {id: the caller's object}, for copies of containers, the handles in `written`, and what is lent.
     """
 
     __slots__ = ("_copies", "_owners", "in_order", "lent", "originals", "written")
@@ -603,6 +603,7 @@ class Inputs:
         out = value.view()
         out.flags.writeable = False
         self.lent.append(out)
+        self.originals[id(out)] = value
         return out
 
     def end_loans(self, results: Any) -> None:

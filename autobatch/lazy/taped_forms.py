@@ -143,7 +143,7 @@ def listed(function: Any) -> Callable[..., Any]:
     ours = CREATION.get(function)
 
     def create(*args: Any, **kwargs: Any) -> Any:
-        plain = active_tape() is None or top_box((args, kwargs)) is None
+        plain = top_box((args, kwargs)) is None
         return (function if plain else ours)(*args, **kwargs)  # type: ignore[misc]
 
     def join(arrays: Any, *args: Any, **kwargs: Any) -> Any:

@@ -614,7 +614,8 @@ def _finished(trace: Trace, x: Any) -> Any:
             if type(item) is LazyArray:
                 x.flat[at] = _finished(trace, item)
     if type(x) is not LazyArray or x.trace is not trace:
-        return x.map_arrays(functools.partial(_finished, trace)) if isinstance(x, SparseRows) else x
+        of_rows = isinstance(x, SparseRows)
+        return x.map_arrays(functools.partial(_finished, trace)) if of_rows else trace.inputs.originals.get(id(x), x)
     if x.source is None:
         trace.place(x)
     if x.row != -1:  # stored in the handle, so that every other use of it gives the same object

@@ -202,7 +202,16 @@ def unchanged(example):
     return example, {"me": example}
 
 
+def converted(x):
+    return np.asarray(x), {"me": np.asanyarray(x)}, np.array(x, copy=None), np.tanh(x), np.require(x)
+
+
+def converted_alone(x):
+    return np.require(x)
+
+
 RETURNED = [
+    (converted, "array"), (converted_alone, "array"),
     (written_into, "array"), (written_after_a_choice, "array"), (changed_dict, "dict"), (dict_of_numbers, "dict"),
     (changed_parts, "dict"), (changed_list, "list"), (changed_record, "record"),
     *((unchanged, kind) for kind in ("array", "dict", "list", "tuple", "record")),

@@ -145,21 +145,33 @@ def test_a_refused_write_that_the_example_handles():
     same_effects(part, vectors(3, 4), table=normal(3, 4), falls_back=True)
 
 
-def test_writes_after_np_asarray():
+def test_writes_after_np_require():
     def after(x):
         y = x * 2
-        plain = np.asarray(y)
+        plain = np.require(y)
         y[0] = 5
         return plain, y
 
     def before(x):
         y = x * 2
-        plain = np.asarray(y)
+        plain = np.require(y)
         plain[0] = 5
         return y, y + 1
 
     same_effects(after, vectors(3, 4), falls_back=True)
     same_effects(before, vectors(3, 4), falls_back=True)
+
+
+def test_writes_after_np_asarray():
+    def f(x):
+        y = x * 2
+        plain = np.asarray(y)
+        z = plain + 1
+        plain[0] = 5
+        y[1] = 4
+        return y, plain, z, plain is y
+
+    same_effects(f, vectors(3, 4))
 
 
 def test_a_plain_array_as_out_comes_back_itself():
@@ -328,10 +340,10 @@ def test_the_copy_of_a_scalar():
     same_effects(lambda x: (x[0].copy(), x.sum().copy(), x.copy()), vectors(3, 4))
 
 
-def test_a_write_to_what_np_asarray_gave_is_not_seen_by_what_was_computed_before():
+def test_a_write_to_what_np_require_gave_is_not_seen_by_what_was_computed_before():
     def f(x):
         y = x * 2.0
-        plain = np.asarray(y)
+        plain = np.require(y)
         z = y + 1.0
         plain[0] = 9.0
         return y, z
@@ -339,9 +351,9 @@ def test_a_write_to_what_np_asarray_gave_is_not_seen_by_what_was_computed_before
     same_effects(f, vectors(3, 4), falls_back=True)
 
 
-def test_what_np_asarray_gave_can_be_written_to_afterwards():
+def test_what_np_require_gave_can_be_written_to_afterwards():
     def f(x):
-        plain = np.asarray(x * 2.0)
+        plain = np.require(x * 2.0)
         return plain, plain[1:]
 
     for whole, part in ab.map(f, vectors(3, 4)):
