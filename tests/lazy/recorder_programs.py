@@ -367,7 +367,10 @@ def compare_gradients(seed):
     xs, shared = examples(seed, kind)
 
     def alone(xs, shared):
-        return ab.grad(lambda w: sum(np.sum(f(x, **{**shared, "w": w})[0]) for x in xs))(shared["w"])
+        def total(w):  # of all results at once, since examples may write into what earlier ones have returned
+            return sum(np.sum(each[0]) for each in [f(x, **{**shared, "w": w}) for x in xs])
+
+        return ab.grad(total)(shared["w"])
 
     def together(xs, shared):
         with ab.options(way="fly"):
