@@ -18,14 +18,14 @@ from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import ForcedValueError, UnsupportedError
-from autobatch.facts.operators import ARITHMETIC, UNARY
+from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY
 from autobatch.facts.other_libraries import ARRAY, missing
 from autobatch.ops.array_protocols import ArrayMixin
 from autobatch.ops.rules.aliasing import stand_in
 from autobatch.ops.rules.dispatch import CONSTANT, name_of
 
-# NumPy's operators turn Python numbers into NumPy scalars; Python's operators keep them weak in dtype promotion.
-_PYTHON_OPERATORS = {each.ufunc: each.function for each in (*ARITHMETIC, *UNARY)} | {np.absolute: abs}
+# NumPy's functions turn Python numbers into NumPy scalars; Python's operators keep them weak in dtype promotion.
+_PYTHON_OPERATORS = {each.ufunc: each.function for each in (*ARITHMETIC, *COMPARISONS, *UNARY)} | {np.absolute: abs}
 
 _active: contextvars.ContextVar["Tape | None"] = contextvars.ContextVar("autobatch_tape", default=None)
 active_tape, set_active = _active.get, _active.set  # the innermost tape that is recording
@@ -225,6 +225,11 @@ class TapeArray(RecordedArray, ArrayMixin):
 
     __copy__ = alias
 
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if ufunc in _PYTHON_OPERATORS and all(map(_is_weak, inputs)):  # a call of NumPy's function, no operator
+            inputs = tuple(map(_as_scalar, inputs))
+        return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
+
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
         tape = self._ab_tape
         recorded = op.vjp is not None or op.joint is not None
@@ -252,6 +257,7 @@ class TapeArray(RecordedArray, ArrayMixin):
             out = op(*values, **params)
         elif type(self._ab_value) is float and op.impl in _PYTHON_OPERATORS and all(type(x) in _WEAK for x in values):
             out = _PYTHON_OPERATORS[op.impl](*values)
+            out = np.complex128(out) if type(out) is complex else out
         else:
             out = op.impl(*values, **params)
         if not parents:  # a view of a constant is a constant, too
@@ -329,7 +335,8 @@ class TapeArray(RecordedArray, ArrayMixin):
 
     def __getitem__(self, index: object) -> Any:
         lookup = self._ab_lookup
-        return super().__getitem__(index) if lookup is None else lookup(self, index, super().__getitem__)
+        out = super().__getitem__(index) if lookup is None else lookup(self, index, super().__getitem__)
+        return self._ab_tape.constant(out) if type(out) is _ndarray else out  # `x[places] += y` writes into it
 
     @property
     def _ab_lookup(self) -> Any:
@@ -382,6 +389,18 @@ class TapeArray(RecordedArray, ArrayMixin):
 
 def _value_of(x: Any) -> Any:
     return x._ab_value if type(x) is TapeArray else x
+
+
+def _is_weak(x: Any) -> bool:
+    """True of a Python number, also on tapes."""
+    return type(x) in _WEAK or (type(x) is TapeArray and _is_weak(x._ab_value))
+
+
+def _as_scalar(x: Any) -> Any:
+    """The same value with a NumPy scalar in the place of a Python float."""
+    if type(x) is TapeArray:
+        return TapeArray(x._ab_tape, x._ab_index, _as_scalar(x._ab_value))
+    return np.float64(x) if type(x) is float else x
 
 
 def _refuse_closed(op: Op) -> NoReturn:

@@ -42,7 +42,7 @@ share_p: Op = elementwise(
 
 
 def _power_x(ct: Any, out: Any, x: Any, y: Any) -> Any:
-    x = np.float64(x) if type(x) in (int, float) else x  # a Python 0.0 ** -1 raises; NumPy's is inf
+    x = dtype_of(out).type(x) if type(x) in (int, float) else x  # a Python 0.0 ** -1 raises; NumPy's is inf
     if type(y) in (int, float):
         return ct * (y * x ** (y - 1)) if y else ct * 0
     flat = y == 0
@@ -50,7 +50,7 @@ def _power_x(ct: Any, out: Any, x: Any, y: Any) -> Any:
 
 
 def _power_y(ct: Any, out: Any, x: Any, y: Any) -> Any:
-    return ct * out * np.log(np.where(x == 0, np.ones((), dtype_of(x)), x))
+    return ct * out * np.log(np.where(x == 0, np.ones((), dtype_of(out)), x))
 
 
 def _not_minus_inf(out: Any) -> Any:
@@ -150,21 +150,21 @@ radians_p = elementwise(np.radians,       lambda ct, out, x: np.radians(ct), num
 degrees_p = elementwise(np.degrees,       lambda ct, out, x: np.degrees(ct), number=math.degrees)
 
 max_p     = elementwise(np.maximum,       lambda ct, out, x, y: where_or_zero((x >= y) | (x != x), ct),
-                                          lambda ct, out, x, y: where_or_zero(~((x >= y) | (x != x)), ct),
+                                          lambda ct, out, x, y: where_or_zero(np.invert((x >= y) | (x != x)), ct),
                           fused=_as("greater({0}, {1})", keeps=False, quiet=True, bound=max), identity=lowest)
 min_p     = elementwise(np.minimum,       lambda ct, out, x, y: where_or_zero((x <= y) | (x != x), ct),
-                                          lambda ct, out, x, y: where_or_zero(~((x <= y) | (x != x)), ct),
+                                          lambda ct, out, x, y: where_or_zero(np.invert((x <= y) | (x != x)), ct),
                           fused=_as("lesser({0}, {1})", keeps=False, quiet=True, bound=max), identity=highest)
 fmax_p    = elementwise(np.fmax,          lambda ct, out, x, y: where_or_zero((x >= y) | (y != y), ct),
-                                          lambda ct, out, x, y: where_or_zero(~((x >= y) | (y != y)), ct),
+                                          lambda ct, out, x, y: where_or_zero(np.invert((x >= y) | (y != y)), ct),
                           identity=lambda dtype: np.nan if dtype.kind in "fc" else lowest(dtype))
 fmin_p    = elementwise(np.fmin,          lambda ct, out, x, y: where_or_zero((x <= y) | (y != y), ct),
-                                          lambda ct, out, x, y: where_or_zero(~((x <= y) | (y != y)), ct),
+                                          lambda ct, out, x, y: where_or_zero(np.invert((x <= y) | (y != y)), ct),
                           identity=lambda dtype: np.nan if dtype.kind in "fc" else highest(dtype))
 clip_p    = elementwise(umath.clip,  # type: ignore[attr-defined]
-                                          lambda ct, out, x, low, high: where_or_zero(~((x < low) | (x > high)), ct),
-                                          lambda ct, out, x, low, high: where_or_zero((x < low) & ~(low > high), ct),
-                                          lambda ct, out, x, low, high: where_or_zero((x > high) | (low > high), ct))
+                                          lambda ct, out, x, lo, hi: where_or_zero(np.invert((x < lo) | (x > hi)), ct),
+                                          lambda ct, out, x, lo, hi: where_or_zero((x < lo) & np.invert(lo > hi), ct),
+                                          lambda ct, out, x, lo, hi: where_or_zero((x > hi) | (lo > hi), ct))
 copysign_p = elementwise(np.copysign,     lambda ct, out, x, y: ct * np.copysign(1.0, x) * np.copysign(1.0, y), None,
                           number=math.copysign)
 heaviside_p = elementwise(np.heaviside,   None, lambda ct, out, x, y: where_or_zero(x == 0, ct))
