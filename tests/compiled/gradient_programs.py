@@ -169,6 +169,18 @@ def recursion(x, depth):
     return _tree(x, depth)
 
 
+@differentiated(0, examples=lambda rng: (floats(rng), int(rng.integers(0, 3))))
+def number_of_several_types(x, n):
+    a, b = 0, 1.0
+    try:
+        for _ in x:
+            a = math.sin(x[0])
+        b, a = a, n
+    except IndexError:
+        a = np.maximum(n, -2)
+    return b * x[0]
+
+
 def _halved(x, depth):
     return x * x if depth == 0 else _shifted(x * 0.5, depth - 1) + x
 

@@ -59,7 +59,7 @@ class _Symbol(np.lib.mixins.NDArrayOperatorsMixin):
         if op is not share_p:
             raise TypeError(f"{op} has no text")
         share, of = map(_text, args)
-        out = _Symbol(f"({share} / {of} if {of} != 0.0 else INF)")
+        out = _Symbol(f"({share} / {of} if {of} != 0.0 else math.copysign(INF, {of}))")
         out.is_root = True
         return out
 
