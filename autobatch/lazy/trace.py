@@ -398,7 +398,9 @@ class Trace:
         if handle.source is None:
             self.place(handle)
         source, row = handle.source, handle.row
-        return source if row < 0 else source[row] if type(source) is np.ndarray else row_p(source, row=row)
+        if row < 0 or type(source) is not np.ndarray:
+            return source if row < 0 else row_p(source, row=row)
+        return source[row] if handle.aval.scalar else source[row, ...]  # an array without dimensions is no scalar
 
     def read(self, handle: LazyArray, name: str) -> Any:
         """The value behind a handle for its method `name`; without its gradient if the method needs none."""

@@ -78,7 +78,7 @@ i / 2; n // 2; p * 2; p + n; ns[0]; ns[-1]; ns[i]; sum(ns); len(kept); d['a']; d
 float(n); round(p); n ** 2; x[0]; y[0]; y.sum(); x.max(); float(x[1]); int(x[0] > 0); len(rows); word.count('a');
 bool(n); x.shape[0]; y.size; ord(word[0]); table[0]; (n if n > 1 else p); (p or n); (n and p); math.floor(p);
 divmod(n, 3)[0]; pair.left; y.argmax(); np.float32(n); x.sum() * n; rows[0][1]; ns[1:2][0]; sorted(ns)[0]; max(ns);
-min(ns, default=0); h[0]; h.sum(); float(h.sum()); counts.get(n, 0); 1 if word else n;
+min(ns, default=0); h[0]; h.sum(); float(h.sum()); counts.get(n, 0); (1 if word else n);
 next((v for v in ns if v > 1), p); len(set(ns)); int(word == 'ab'); x.ndim; x @ x; y @ y; np.sqrt(p); np.exp(n);
 np.abs(n); np.maximum(n, p); np.sum(x); np.mean(x); np.dot(x, x)
 """

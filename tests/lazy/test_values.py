@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import fractions
 import math
 
 import numpy as np
@@ -65,6 +66,18 @@ def asks_for_numbers(x, w):
     )  # fmt: skip
 
 
+def without_dimensions(x, w):
+    found, a, b = [], np.array(x.sum()), (x * 2)[:1].reshape(())
+    for each in (a, b):
+        found.append(fractions.Fraction(1, 3) + each)
+        for function in (round, math.trunc, float, abs):
+            try:
+                found.append(function(each))
+            except TypeError as error:  # an array is no number to round and trunc
+                found.append(str(error))
+    return found, a, b
+
+
 def reads_one_row_at_a_time(x, w):
     out = []
     for row in w:
@@ -74,7 +87,7 @@ def reads_one_row_at_a_time(x, w):
 
 @pytest.mark.parametrize(
     "f",
-    [keeps_types, leaves_early, writes_in_place, asks_for_numbers, reads_one_row_at_a_time],
+    [keeps_types, leaves_early, writes_in_place, asks_for_numbers, without_dimensions, reads_one_row_at_a_time],
     ids=lambda f: f.__name__,
 )
 @pytest.mark.parametrize("count", [1, 7])
