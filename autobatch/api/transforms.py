@@ -108,14 +108,15 @@ def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the 
             "not ab.map(f(x), examples)"
         )
     try:
-        pinned = pins(f)
+        plain_f = undecorated(f)
+        pinned = {} if plain_f is f else pins(f)
         if way is not None or strict is not None:
             given = {name: value for name, value in (("way", way), ("strict", strict)) if value is not None}
             _refuse_own_names(f, given)
             pinned |= given
         if pinned:
             return with_options(lambda: _mapped(f, example_sequences, shared)[0], **pinned)
-        begun = small_map(undecorated(f), example_sequences, shared)
+        begun = small_map(plain_f, example_sequences, shared)
         return begun if isinstance(begun, list) else _mapped(f, example_sequences, shared, begun)[0]
     except Exception as error:
         _note_arguments(error, f, example_sequences, shared)
