@@ -246,3 +246,11 @@ def test_a_complex_number_of_python_takes_a_float64():
         xs = [np.array([2.0, 1.0], dtype), np.array([3.0, 2.0], dtype)]
         every_way_is_exact(by_complex_numbers, xs)
     every_way_is_exact(by_complex_numbers, [np.array([2.0, 1.0]), np.array([2.0, 0.0])])  # Python divides, and raises
+
+
+def to_a_number(x):
+    return np.linspace(0, x, 3), np.linspace(x, 1, 3)
+
+
+def test_the_signs_of_a_complex_zero_are_kept_in_a_range():
+    every_way_is_exact(to_a_number, [-0j, 1j])

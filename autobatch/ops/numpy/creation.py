@@ -209,7 +209,8 @@ def linspace(
     elif retstep or dtype_of(num).kind not in "iu" or any_true(num < 0):
         raise Unsupported("np.linspace with retstep=, or a number by example that is negative or not an int")
     float_dtype = dtype_of(np.add(start, stop) * 1.0)
-    start, stop = start * 1.0, stop * 1.0  # unsigned integers would wrap
+    if float_dtype.kind == "f":  # unsigned integers would wrap; of complex numbers, a zero may change its sign
+        start, stop = start * 1.0, stop * 1.0
     steps = arange(num).astype(float_dtype)
     parts = num - 1 if endpoint else num
     divisor = np.maximum(parts, 1) * 1.0
