@@ -270,8 +270,9 @@ def with_data(batch: Any, data: Any) -> Any:
 def _check_call(f: Callable[..., Any], positions: Sequence[int], args: Sequence[Any]) -> None:
     for position in positions:
         if not 0 <= position < len(args):
+            name = getattr(f, "__name__", type(f).__name__)
             raise UnsupportedError(
-                f"argnums={position}, but {_name(f)} was called with {len(args)} positional arguments; pass what is "
+                f"argnums={position}, but {name} was called with {len(args)} positional arguments; pass what is "
                 "differentiated by position, or change argnums"
             )
     if current_region() is not None and any(rank_of(x) == BATCH_RANK for arg in args for x in pytree.leaves(arg)):
@@ -293,10 +294,6 @@ def _refuse_leaf(
         f"{where} is {slot.error}, which has no gradient; make it a float ({where}.astype(np.float32), or 3.0 for 3), "
         "or pass it outside of the differentiated argument"
     )
-
-
-def _name(f: Callable[..., Any]) -> str:
-    return getattr(f, "__name__", type(f).__name__)
 
 
 def _argument(f: Callable[..., Any], position: int) -> str:

@@ -226,7 +226,7 @@ class TapeArray(RecordedArray, ArrayMixin):
     __copy__ = alias
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if ufunc in _PYTHON_OPERATORS and all(map(_is_weak, inputs)):  # a call of NumPy's function, no operator
+        if ufunc in _PYTHON_OPERATORS and all(type(off_tape(x)) in _WEAK for x in inputs):  # no operator, but a call
             inputs = tuple(map(_as_scalar, inputs))
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
@@ -389,11 +389,6 @@ class TapeArray(RecordedArray, ArrayMixin):
 
 def _value_of(x: Any) -> Any:
     return x._ab_value if type(x) is TapeArray else x
-
-
-def _is_weak(x: Any) -> bool:
-    """True of a Python number, also on tapes."""
-    return type(x) in _WEAK or (type(x) is TapeArray and _is_weak(x._ab_value))
 
 
 def _as_scalar(x: Any) -> Any:

@@ -143,8 +143,7 @@ def listed(function: Any) -> Callable[..., Any]:
     ours = CREATION.get(function)
 
     def create(*args: Any, **kwargs: Any) -> Any:
-        plain = top_box((args, kwargs)) is None
-        return (function if plain else ours)(*args, **kwargs)  # type: ignore[misc]
+        return (function if top_box((args, kwargs)) is None else ours)(*args, **kwargs)  # type: ignore[misc]
 
     def join(arrays: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(arrays, list | tuple):
@@ -159,13 +158,9 @@ def listed(function: Any) -> Callable[..., Any]:
     return functools.wraps(function)(join if function in _JOINING else compute if ours is None else create)
 
 
-def _if_taped(wrap: Callable[[Any], Any], function: Any) -> Any:
-    return function if active_tape() is None else wrap(function)
-
-
 def of_tape(function: Any) -> Any:
     """Wrap a function of Python numbers so that under a gradient it takes numbers that carry one."""
-    return _if_taped(number, function)
+    return function if active_tape() is None else number(function)
 
 
 _JOINING = {np.stack, np.concatenate, np.hstack, np.vstack, np.dstack, np.column_stack}
@@ -219,8 +214,6 @@ def _decorated(forms: Forms, function: Any) -> Any:
 taped_form = Forms(_form, _decorated, {each: number(each) for each in OF_NUMBERS})
 """Maps a function to the form to call while it is differentiated."""
 call_form = Forms(_form, _decorated)
-for _name, _wrap in {"_ab_listed": listed, "_ab_maker": maker, "_ab_total": total_maker}.items():
-    call_form.cells[_name] = CellType(functools.partial(_if_taped, _wrap))
 """Maps a function to the form to call while its examples are recorded op by op, without blocks."""
 
 

@@ -398,9 +398,8 @@ class Trace:
         if handle.source is None:
             self.place(handle)
         source, row = handle.source, handle.row
-        if row < 0 or type(source) is not np.ndarray:
-            return source if row < 0 else row_p(source, row=row)
-        return source[row] if handle.aval.scalar else source[row, ...]  # an array without dimensions is no scalar
+        at: Any = row if handle.aval.scalar else (row, ...)  # an array without dimensions is no scalar
+        return source if row < 0 else source[at] if type(source) is np.ndarray else row_p(source, row=row)
 
     def read(self, handle: LazyArray, name: str) -> Any:
         """The value behind a handle for its method `name`; without its gradient if the method needs none."""

@@ -3,6 +3,7 @@
 import ast
 import functools
 import threading
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -15,6 +16,21 @@ def parse(text: str) -> ast.Module:
     """`ast.parse`, one thread at a time: Python 3.11 counts all threads' depth together and raises SystemError."""
     with _parsing:
         return ast.parse(text)
+
+
+def copied(node: Any, part: Callable[[Any], Any]) -> Any:
+    """A node with `part(child)`, a node or a list of them, for each child; one without fields (an operator) stays."""
+    if not (node._fields or node._attributes):
+        return node
+    made = ast.AST.__new__(type(node))  # fields are set below; Python 3.13 warns if `__init__` lacks them
+    for name, value in vars(node).items():
+        if isinstance(value, ast.AST):
+            value = part(value)
+        elif type(value) is list:
+            new = [part(each) if isinstance(each, ast.AST) else each for each in value]
+            value = [one for each in new for one in (each if isinstance(each, list) else [each])]
+        setattr(made, name, value)
+    return made
 
 
 @functools.cache
@@ -30,16 +46,7 @@ def _filled(node: Any, at: ast.AST, parts: dict[str, Any]) -> Any:
         part = parts.get(node.value.id)
         if isinstance(part, list):
             return part
-    if not (node._fields or node._attributes):
-        return node
-    made = ast.AST.__new__(type(node))  # fields are set below; Python 3.13 warns if `__init__` lacks them
-    for name, value in vars(node).items():
-        if isinstance(value, ast.AST):
-            value = _filled(value, at, parts)
-        elif type(value) is list:
-            new = [_filled(each, at, parts) if isinstance(each, ast.AST) else each for each in value]
-            value = [part for each in new for part in (each if isinstance(each, list) else [each])]
-        setattr(made, name, value)
+    made = copied(node, lambda child: _filled(child, at, parts))
     return ast.copy_location(made, at) if "lineno" in node._attributes else made
 
 

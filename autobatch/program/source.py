@@ -30,7 +30,7 @@ from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import CodeCache
 from autobatch.program.liveness import annotate
 from autobatch.program.lowering import lowered
-from autobatch.program.quote import definition, located, parse
+from autobatch.program.quote import copied, definition, located, parse
 from autobatch.program.scopes import parameters
 
 PARSING = threading.RLock()
@@ -309,17 +309,8 @@ def _functions(text: str) -> dict[tuple[str, int], list[tuple[FunctionNode, str 
 
 
 def _fresh(node: Any) -> Any:
-    """A deep copy of a tree; nodes without fields (operators, contexts) stay shared, as Python's parser has them."""
-    if not (node._fields or node._attributes):
-        return node
-    made = ast.AST.__new__(type(node))  # fields are set below; Python 3.13 warns if `__init__` lacks them
-    for name, value in vars(node).items():
-        if isinstance(value, ast.AST):
-            value = _fresh(value)
-        elif type(value) is list:
-            value = [_fresh(part) if isinstance(part, ast.AST) else part for part in value]
-        setattr(made, name, value)
-    return made
+    """A deep copy of a tree."""
+    return copied(node, _fresh)
 
 
 def _body_starts(node: FunctionNode, code: CodeType) -> bool:

@@ -48,10 +48,8 @@ def carries(kind: Any) -> bool:
 def _is_float(kind: Any) -> bool:
     if isinstance(kind, types.LookedUp):
         kind = kind.weights
-    if isinstance(kind, types.Union):  # a variable of this form may also have held others than these
-        return True
-    if isinstance(kind, types.Scalar):  # None also stands for an unknown type
-        return kind.kind == "f" or kind == NONE
+    if isinstance(kind, types.Scalar | types.Union):  # a variable that is a union may have held other numbers, too
+        return isinstance(kind, types.Union) or kind.kind == "f" or kind == NONE  # None: also of an unknown type
     return np.dtype(kind.dtype).kind == "f" if isinstance(kind, types.Array) else kind is None
 
 

@@ -520,7 +520,7 @@ class ValueWriter(LineWriter):
                     continue
                 call = called[0].block
                 assert call is not None
-                if outs is not None and (len(outs) != len(call.outs) or any(map(_differ, outs, call.outs))):
+                if outs is not None and (len(outs) != len(call.outs) or any(map(operator.is_not, outs, call.outs))):
                     continue
                 site.kinds, site.outs = called[1], tuple(call.outs)
                 if called[0].shared:
@@ -699,10 +699,6 @@ def _is_alike(a: Aval, b: Aval) -> bool:
 
 def _is_met(kind: rk.RecorderKind, slot: tuple[str, Any]) -> bool:
     return not isinstance(kind, rk.RecordedNode) or slot == ("array", kind.aval) or slot == ("constant", kind.aval)
-
-
-def _differ(a: Any, b: Any) -> bool:
-    return a is not b
 
 
 def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any]]]:
