@@ -211,10 +211,6 @@ class DifferentiatedInput:
             return None
         return forced(boxed._ab_value, tape)
 
-    @property
-    def is_setting(self) -> bool:
-        return isinstance(self.value, int | np.integer)
-
     def finish(self, ct: Any, taken: set[int]) -> Any:
         """The gradient for the caller: of the leaf's kind, shape and dtype, in memory that no array in `taken` has."""
         value = self.value
@@ -284,7 +280,8 @@ def _refuse_leaf(
 ) -> None:
     """Raise DTypeError for a leaf that is not a float; an int in a dataclass is a setting, so it is allowed."""
     places = zip(pytree.paths(structure), pytree.in_dataclass(structure), slots, strict=True)
-    wrong = ((path, slot) for path, own, slot in places if slot.error and not (own and slot.is_setting))
+    ints = int, np.integer
+    wrong = ((path, slot) for path, own, slot in places if slot.error and not (own and isinstance(slot.value, ints)))
     path, slot = next(wrong, ("", None))
     if slot is None:
         return
@@ -494,11 +491,7 @@ def _as_type_of(output: object, tangent: Any) -> Any:
     return dtype_of(output).type(tangent) if isinstance(output, np.generic) else tangent
 
 
-def _copied(x: Any) -> Any:
-    return x.copy() if isinstance(x, np.ndarray) else x
-
-
-stop_gradient_p = elementwise(_copied, name="stop_gradient")
+stop_gradient_p = elementwise(lambda x: x.copy() if isinstance(x, np.ndarray) else x, name="stop_gradient")
 
 
 def stop_gradient(x: Tree) -> Tree:

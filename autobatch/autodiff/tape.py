@@ -27,6 +27,8 @@ from autobatch.ops.rules.dispatch import CONSTANT, name_of
 # NumPy's functions turn Python numbers into NumPy scalars; Python's operators keep them weak in dtype promotion.
 _PYTHON_OPERATORS = {each.ufunc: each.function for each in (*ARITHMETIC, *COMPARISONS, *UNARY)} | {np.absolute: abs}
 
+_scalar_p = Op("scalar", np.float64, vjp=lambda position, ct, out, args, params: ct)
+
 _active: contextvars.ContextVar["Tape | None"] = contextvars.ContextVar("autobatch_tape", default=None)
 active_tape, set_active = _active.get, _active.set  # the innermost tape that is recording
 
@@ -227,7 +229,7 @@ class TapeArray(RecordedArray, ArrayMixin):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc in _PYTHON_OPERATORS and all(type(off_tape(x)) in _WEAK for x in inputs):  # no operator, but a call
-            inputs = tuple(map(_as_scalar, inputs))
+            inputs = (_scalar_p(inputs[0]), *inputs[1:])
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -389,13 +391,6 @@ class TapeArray(RecordedArray, ArrayMixin):
 
 def _value_of(x: Any) -> Any:
     return x._ab_value if type(x) is TapeArray else x
-
-
-def _as_scalar(x: Any) -> Any:
-    """The same value with a NumPy scalar in the place of a Python float."""
-    if type(x) is TapeArray:
-        return TapeArray(x._ab_tape, x._ab_index, _as_scalar(x._ab_value))
-    return np.float64(x) if type(x) is float else x
 
 
 def _refuse_closed(op: Op) -> NoReturn:

@@ -209,12 +209,11 @@ def linspace(
     elif retstep or dtype_of(num).kind not in "iu" or any_true(num < 0):
         raise Unsupported("np.linspace with retstep=, or a number by example that is negative or not an int")
     float_dtype = dtype_of(np.add(start, stop) * 1.0)
-    if float_dtype.kind == "f":  # unsigned integers would wrap; of complex numbers, a zero may change its sign
+    if float_dtype.kind == "f":  # unsigned integers would wrap; a complex zero could change its sign
         start, stop = start * 1.0, stop * 1.0
     steps = arange(num).astype(float_dtype)
     parts = num - 1 if endpoint else num
-    divisor = np.maximum(parts, 1) * 1.0
-    step = ((stop - start) / divisor).astype(float_dtype)
+    step = ((stop - start) / (np.maximum(parts, 1) * 1.0)).astype(float_dtype)
     out = steps * step + start
     if endpoint:
         out = np.where((steps == parts) & (steps > 0), stop, out)
