@@ -46,7 +46,7 @@ from autobatch.errors import Unsupported
 from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
 from autobatch.program.folding import folded
-from autobatch.program.liveness import annotate, captured, reads
+from autobatch.program.liveness import annotate, captured, own_binds, reads
 from autobatch.program.liveness import binds as bound_names
 from autobatch.program.python_text import executed
 from autobatch.program.scopes import Guard, Scope
@@ -459,13 +459,7 @@ def _lists(function: nf.Closure) -> nf.Names:
         return isinstance(value, nf.Name) and value.id in fills
 
     for node in nodes:
-        match node:
-            case nf.Bind(target=target) | nf.Loop(target=target) | nf.With(target=target):
-                stores.update(nf.target_names(target))
-            case nf.Try(handlers=handlers):
-                stores.update(each.name for each in handlers)
-            case nf.Opaque() | nf.OpaqueStatement():
-                stores.update(bound_names(node))
+        stores.update(own_binds(node))
         match node:
             case nf.Bind(target=str(name), value=value) if is_list(value) and name not in fills:
                 made[name] += 1

@@ -178,6 +178,7 @@ CELLS = {
     "_ab_total": CellType(total_maker),
     "_ab_listed": CellType(listed),
     "_ab_number": CellType(of_tape),
+    **{f"_ab_{each.__name__}": CellType(each) for each in nf.PARTS},
 }
 
 

@@ -165,8 +165,6 @@ class LockStepWriter(Writer):
                 return [made]
             case nf.Try():
                 self.refuse("an exception that is handled", node, TEST_BEFORE)
-            case nf.Match():
-                return self.match(node)
             case nf.OpaqueStatement(syntax=ast.Import() | ast.ImportFrom()):
                 return super().statement(node)
             case nf.OpaqueStatement(syntax=syntax):
@@ -192,10 +190,6 @@ class LockStepWriter(Writer):
         if isinstance(node.key, str):
             return statements("_ab_setattr(VALUE, X, KEY)", _syntax(node.at), **parts, KEY=ast.Constant(node.key))
         return statements("_ab_setitem(VALUE, X, KEY)", _syntax(node.at), **parts, KEY=self.value(node.key))
-
-    def match(self, node: nf.Match) -> list[ast.stmt]:
-        """`match` falls back to the next mode."""
-        return self.refuse("a match statement", node, "write the cases as if / elif")
 
     def raised(self, node: nf.Raise) -> list[ast.stmt]:
         """A `raise` only signals that some example raises; the next mode finds the exact exception."""
@@ -480,14 +474,10 @@ class LockStepWriter(Writer):
         if node.args:
             args.insert(0, self.first_argument(node, node.args[0]))
         called = self.value(function)
-        named = [
-            _at(ast.keyword(key or None, self.value(part.value if isinstance(part, nf.Spread) else part)), part)
-            for key, part in node.keywords
-        ]
         written = "_ab_create(F)" if self.ownership.makes(node) else "_ab_call(F)"
         call: ast.Call = expression(written, _syntax(node.at), F=called)
         call.args += args
-        call.keywords = named
+        call.keywords = self.keywords(node.keywords)
         return call
 
     def first_argument(self, call: nf.Call, node: nf.Value) -> ast.expr:
@@ -633,7 +623,7 @@ def values(names: list[str], bound: nf.Names, at: ast.AST) -> ast.Tuple:
     for each in names:
         if each in bound:
             parts.append(name(each, at))
-        elif each.startswith(nf.TEMPORARY):
+        elif each.startswith(nf.TEMPORARY) and not each.endswith(nf.PART):
             parts.append(name("_ab_unbound", at))
         else:
             parts.append(expression("_ab_locals().get(NAME, _ab_unbound)", at, NAME=ast.Constant(each)))

@@ -111,11 +111,8 @@ def in_lock_step(
     except FallbackWarning:  # under `-W error` the user asked for this exception
         raise
     except BaseException as error:
-        if (
-            came_from_outside(error)
-            or (config.strict and isinstance(error, UnsupportedError))
-            or type(error).__name__ == "BdbQuit"  # a debugger's
-        ):
+        is_wanted = config.strict and isinstance(error, UnsupportedError)
+        if came_from_outside(error) or is_wanted or type(error).__name__ == "BdbQuit":  # a debugger's
             raise
         forget_refusals(refusals)
         reason = f"lock-step failed where the examples alone may not ({type(error).__name__}: {error})"
@@ -262,11 +259,9 @@ def _leave_root_region(tree: Any, root: Root) -> Any:
 
 def _is_made_of_lanes(value: Any) -> bool:
     """True if a non-container result is a converted function, or a callable or view that holds per-lane values."""
-    if (
-        isinstance(value, MappingView)
-        or hasattr(type(value), "_ab_internal")
-        or (isinstance(value, FunctionType) and is_rewritten(value))
-    ):
+    if isinstance(value, FunctionType) and is_rewritten(value):
+        return True
+    if isinstance(value, MappingView) or hasattr(type(value), "_ab_internal"):
         return True
     return callable(value) and not isinstance(value, type | Batch) and captures_lanes(value)
 

@@ -21,6 +21,7 @@ from autobatch.lockstep.lanes.region import UNBOUND, is_changeable
 from autobatch.lockstep.regions import branches, items, loops
 from autobatch.lockstep.regions.loops import loop
 from autobatch.lockstep.values.lane_operators import BINARY, UNARY, getattribute, refuse_hooks
+from autobatch.program import normal_form as nf
 
 
 def refuse(what: str, instead: str = "") -> Any:
@@ -154,6 +155,7 @@ NAMES: dict[str, Any] = {
     "_ab_not_in": not_in,
     "_ab_or": branches.logical_or,
     "_ab_own": items.as_lane_arrays,
+    **{f"_ab_{each.__name__}": each for each in nf.PARTS},
     "_ab_raised": branches.raised_exception,
     "_ab_refuse": refuse,
     "_ab_setattr": items.setattribute,

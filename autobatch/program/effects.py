@@ -18,8 +18,7 @@ import numpy as np
 from autobatch.facts.call_effects import Effect, effect_of, effects_of_method, method_names
 from autobatch.facts.python_functions import NEW_CONTAINERS
 from autobatch.program import normal_form as nf
-from autobatch.program.liveness import binds
-from autobatch.program.scopes import bound_names
+from autobatch.program.liveness import own_binds
 
 UNKNOWN = object()
 _MODULES = {"np": np, "numpy": np, "math": math}
@@ -108,7 +107,7 @@ class EffectReader:
             holder = self.value_of(node.base)
             if isinstance(holder, ModuleType | type | np.ufunc):
                 return getattr(holder, node.key, UNKNOWN)
-        return UNKNOWN
+        return node.value if isinstance(node, nf.Constant) and callable(node.value) else UNKNOWN
 
     def values(self, name: str) -> list[nf.Value | None]:
         """The values that a name is bound to; None for each binding to part of a value or to no value."""
@@ -155,10 +154,8 @@ class EffectReader:
                 (iterable,) = self.generators[name].parameters.positional
                 self._iterables.add(iterable)
                 self._bind(iterable, (first, 0))
-            case nf.With(target=target):
-                self._bind(target, (None, 0))
-            case nf.Try() | nf.Match() | nf.OpaqueStatement():
-                for name in binds([node]) if isinstance(node, nf.OpaqueStatement) else named(node):
+            case nf.With() | nf.Try() | nf.OpaqueStatement():
+                for name in own_binds(node):
                     self._bind(name, (None, 0))
 
     def _bind(self, target: nf.Target | None, binding: _Binding) -> None:
@@ -354,14 +351,6 @@ def _everywhere(body: list[nf.Statement]) -> Iterator[nf.Node]:
             yield from (each for function in nf.closures(node) for each in nf.walk(function.body))
 
 
-def named(node: nf.Try | nf.Match) -> Iterator[str]:
-    """The names that the handlers of a `try`, or the patterns of a `match`, bind."""
-    if isinstance(node, nf.Try):
-        yield from (each.name for each in node.handlers if each.name)
-    else:
-        yield from bound_names(each.pattern for each in node.cases)
-
-
 def _may_change(part: ast.AST) -> bool:
     """True if a piece of syntax may change an object itself, without its parts."""
     if isinstance(part, ast.Subscript | ast.Attribute):
@@ -374,9 +363,8 @@ def _less(depth: int, level: int) -> int:
 
 
 def _is_numpys(function: Any) -> bool:
-    return (
-        isinstance(function, np.ufunc) or (getattr(function, "__module__", None) or "").partition(".")[0] == "numpy"
-    ) and not isinstance(function, type)
+    package = (getattr(function, "__module__", None) or "").partition(".")[0]
+    return isinstance(function, np.ufunc) or (package == "numpy" and not isinstance(function, type))
 
 
 def _makes_container(function: Any) -> bool:

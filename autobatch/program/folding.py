@@ -203,33 +203,29 @@ class _Fold:
         if middle is None:
             return nf.Bind(node.at, name, _joined("and" if node.body else "or", last.value, more, node))
         parts = list(more.parts if isinstance(more, nf.Sugar) else [more.args[0], more.function, more.args[1]])  # type: ignore[attr-defined]
-        before = out[-1] if out else None
         if isinstance(middle, nf.Name) and middle.id.startswith(nf.TEMPORARY):
-            if (
-                isinstance(before, nf.Bind)
-                and before.target == middle.id
-                and self.uses[middle.id] == 2
-                and before.value
-            ):
-                out.pop()
-                middle = before.value
-            else:
+            middle = self.just_bound(middle, out)
+            if middle is None:
                 return nf.Bind(node.at, name, _joined("and", last.value, more, node))
+            out.pop()
         left: Any = last.value
         return nf.Bind(node.at, name, nf.Sugar(node.at, "compare", [left.args[0], left.function, middle, *parts[1:]]))
+
+    def just_bound(self, name: Any, out: list[nf.Statement]) -> nf.Value | None:
+        """The value of a name that is read twice, if the last statement binds it."""
+        match out[-1:]:
+            case [nf.Bind(target=str(target), value=value)] if isinstance(name, nf.Name) and name.id == target:
+                return value if self.uses[target] == 2 else None
+        return None
 
     def update(self, node: nf.Write, out: list[nf.Statement]) -> None:
         """`base[key] += value`, where base and key are evaluated once: put them where they are read and written."""
         for field in ("key", "base"):
-            name, last = getattr(node, field), out[-1] if out else None
-            if (
-                isinstance(name, nf.Name)
-                and isinstance(last, nf.Bind)
-                and last.target == name.id
-                and self.uses[name.id] == 2
-            ):
+            name = getattr(node, field)
+            value = self.just_bound(name, out)
+            if value is not None:
                 read: Any = node.value
-                setattr(node, field, last.value)
+                setattr(node, field, value)
                 node.value = dataclasses.replace(read, args=[nf.Read(name.at, node.base, node.key), read.args[1]])
                 out.pop()
             elif isinstance(name, nf.Name) and name.id.startswith(nf.TEMPORARY):
@@ -287,27 +283,20 @@ def _comprehension(body: list[nf.Statement], fills: str, how: str, first: nf.Val
     if not loops:
         return None
     match body:
-        case [
-            nf.Bind(
-                target=None,
-                value=nf.Call(function=nf.Read(base=nf.Name(id=name), key="append" | "add"), args=[element]),
-            )
-        ]:
-            if name == fills:
-                return nf.Sugar(loops[0].at, how, [element], loops)
-        case [nf.Bind(target=None, value=nf.Yield(value=element, every=False))] if how == "generator":
-            return nf.Sugar(loops[0].at, how, [element], loops)
-        case [nf.Write(base=nf.Name(id=name), key=nf.Constant() | nf.Name() as key, value=nf.Value() as value)] if (
-            name == fills
-        ):
-            return nf.Sugar(loops[0].at, how, [key, value], loops)
+        case [nf.Bind(value=nf.Call(function=nf.Read(base=nf.Name(id=name), key="append" | "add"), args=[each]))]:
+            parts = [each]
+        case [nf.Bind(target=None, value=nf.Yield(value=each, every=False))] if how == "generator":
+            parts, name = [each], fills
+        case [nf.Write(base=nf.Name(id=name), key=nf.Constant() | nf.Name() as key, value=nf.Value() as value)]:
+            parts = [key, value]
         case [
             nf.Bind(target=str(at), value=nf.Value() as key),
-            nf.Write(base=nf.Name(id=name), key=nf.Name(id=read), value=value),
-        ]:
-            if name == fills and at == read and value is not None:
-                return nf.Sugar(loops[0].at, how, [key, value], loops)
-    return None
+            nf.Write(base=nf.Name(id=name), key=nf.Name(id=read), value=nf.Value() as value),
+        ] if at == read:
+            parts = [key, value]
+        case _:
+            return None
+    return nf.Sugar(loops[0].at, how, parts, loops) if name == fills else None
 
 
 def unfolded(node: nf.Sugar, name: str, how: str = "") -> nf.Loop:

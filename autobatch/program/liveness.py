@@ -50,8 +50,6 @@ def reads(nodes: nf.Node | Sequence[nf.Node]) -> nf.Names:
             found.add(node.id)
         elif isinstance(node, nf.Opaque | nf.OpaqueStatement):
             found |= reads_of_syntax(node.syntax)
-        elif isinstance(node, nf.Match):
-            found |= reads_of_syntax(each.pattern for each in node.cases)
         else:
             found.update(_deleted(node))
     return nf.Names(found)
@@ -64,17 +62,19 @@ def _deleted(node: nf.Node) -> Iterable[str]:
 
 def binds(nodes: nf.Node | Sequence[nf.Node]) -> nf.Names:
     """Names that a piece of a program may bind or delete in its own scope."""
-    found: set[str] = set()
-    for node in nf.walk(nodes):
-        if isinstance(node, nf.Bind | nf.Loop | nf.With):
-            found.update(nf.target_names(node.target))
-        elif isinstance(node, nf.Try):
-            found.update(handler.name for handler in node.handlers if handler.name)
-        elif isinstance(node, nf.Match):
-            found |= bound_names(each.pattern for each in node.cases)
-        elif isinstance(node, nf.OpaqueStatement | nf.Opaque):
-            found |= bound_names(node.syntax)
-    return nf.Names(found)
+    return nf.Names(name for node in nf.walk(nodes) for name in own_binds(node))
+
+
+def own_binds(node: nf.Node) -> Iterable[str]:
+    """Names that a node binds or deletes itself, without the statements inside of it."""
+    match node:
+        case nf.Bind(target=target) | nf.Loop(target=target) | nf.With(target=target):
+            return nf.target_names(target)
+        case nf.Try(handlers=handlers):
+            return [handler.name for handler in handlers if handler.name]
+        case nf.OpaqueStatement(syntax=syntax) | nf.Opaque(syntax=syntax):
+            return bound_names(syntax)
+    return ()
 
 
 def all_names(function: nf.Closure) -> nf.Names:
@@ -115,7 +115,7 @@ class _Liveness:
 
     def statement(self, node: nf.Statement, out: nf.Names, at_break: nf.Names, at_continue: nf.Names) -> nf.Names:
         """The names live before a statement."""
-        if isinstance(node, nf.Try | nf.With | nf.Match):
+        if isinstance(node, nf.Try | nf.With):
             anything = out | at_break | at_continue | self.always | reads(node) | binds(node)
             for inner in nf.bodies_of(node):
                 self.block(inner, anything, anything, anything)
@@ -173,7 +173,7 @@ def _bind(body: Sequence[nf.Statement], bound: nf.Names) -> nf.Names:
                 start = _bind(node.head, bound)
                 node.bound, node.bound_end = before, _bind(node.body, start | frozenset(nf.target_names(node.target)))
                 _bind(node.orelse, start if node.target is None else bound)
-            case nf.Try() | nf.With() | nf.Match():  # control may leave the inside early
+            case nf.Try() | nf.With():  # control may leave the inside early
                 for inner in nf.bodies_of(node):
                     _bind(inner, bound)
                 node.bound = node.bound_end = bound
@@ -182,10 +182,5 @@ def _bind(body: Sequence[nf.Statement], bound: nf.Names) -> nf.Names:
 
 def _unbound_by(node: nf.Statement) -> nf.Names:
     """Names that a statement may unbind: by `del`, or at the end of an `except ... as name`."""
-    found: set[str] = set()
-    for each in nf.walk(node):
-        if isinstance(each, nf.Bind) and each.value is None:
-            found.update(nf.target_names(each.target))
-        elif isinstance(each, nf.Try):
-            found.update(handler.name for handler in each.handlers if handler.name)
-    return nf.Names(found)
+    unbinds = (each for each in nf.walk(node) if isinstance(each, nf.Try) or getattr(each, "value", each) is None)
+    return nf.Names(name for each in unbinds for name in own_binds(each))

@@ -9,17 +9,21 @@ after it has chosen.
 import ast
 import copy
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from autobatch.errors import Unsupported
 from autobatch.facts.operators import BINARY, UNARY
+from autobatch.program import liveness
 from autobatch.program import normal_form as nf
+from autobatch.program.quote import located
 from autobatch.program.scopes import binds, bound_names, local_nodes, parameters
 
 _SYMBOLS = {getattr(ast, each.syntax): each.symbol for each in BINARY} | {
     ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
 }  # fmt: skip
 _UNARY = {getattr(ast, each.syntax): each.name for each in UNARY} | {ast.Not: "not"}
+_Binding = tuple[ast.Name, ast.expr]
 _COMPREHENSIONS = {ast.ListComp: "list", ast.SetComp: "set", ast.DictComp: "dict"}
 
 
@@ -82,15 +86,9 @@ class _Lowering:
                 declared[type(part)].update(part.names)
             is_generator = is_generator or isinstance(part, ast.Yield | ast.YieldFrom)
         args = node.args
-        parts = nf.Parameters(
-            [each.arg for each in args.posonlyargs],
-            [each.arg for each in args.args],
-            args.vararg.arg if args.vararg else "",
-            [each.arg for each in args.kwonlyargs],
-            args.kwarg.arg if args.kwarg else "",
-            [],
-            [None] * len(args.kwonlyargs),
-        )
+        first, second, named = [[each.arg for each in part] for part in (args.posonlyargs, args.args, args.kwonlyargs)]
+        rest, more = [each.arg if each else "" for each in (args.vararg, args.kwarg)]
+        parts = nf.Parameters(first, second, rest, named, more, [], [None] * len(named))
         return nf.Closure(
             _place(node), name, parts, self.body(body), nf.Names(declared[ast.Global]),
             nf.Names(declared[ast.Nonlocal]), is_generator, doc,
@@ -301,21 +299,76 @@ class _Lowering:
             if before:  # they would have to run when an exception is raised
                 self.out.append(nf.OpaqueStatement(at, self.kept_syntax(node)))
                 return
-            handlers.append(
-                nf.Handler(_place(each), types[0] if types else None, each.name or "", self.body(each.body))
-            )
+            caught = types[0] if types else None
+            handlers.append(nf.Handler(_place(each), caught, each.name or "", self.body(each.body)))
         self.out.append(nf.Try(at, self.body(node.body), handlers, self.body(node.orelse), self.body(node.finalbody)))
 
     def match(self, node: ast.Match, at: nf.Place) -> None:
-        made: list[nf.Case] = []
-        for each in node.cases:
-            guards, before = self.values_apart([each.guard] if each.guard else [])
-            if before:  # they would have to run between the patterns
+        """`match`: branches; a tuple that is written as the subject is looked at item by item."""
+        parts = [node.subject]
+        if isinstance(node.subject, ast.Tuple) and not any(isinstance(x, ast.Starred) for x in node.subject.elts):
+            parts = node.subject.elts
+        names = [ast.Name(self.numbers.fresh(), ast.Load()) for _ in parts]
+        subject = names[0] if parts == [node.subject] else ast.Tuple([*names], ast.Load())
+        chosen: list[ast.stmt] = []
+        for case in reversed(node.cases):
+            tests: list[ast.expr] = []
+            bound: list[_Binding] = []
+            try:
+                self.pattern(case.pattern, subject, tests, bound)
+            except Unsupported:
                 self.out.append(nf.OpaqueStatement(at, self.kept_syntax(node)))
                 return
-            pattern = self.kept_syntax(each.pattern)
-            made.append(nf.Case(_place(pattern), pattern, guards[0] if guards else None, self.body(each.body)))
-        self.out.append(nf.Match(at, self.value(node.subject), made))
+            body: list[ast.stmt] = [ast.Assign([target], value) for target, value in bound]
+            if case.guard is not None:  # it sees the names
+                tests, body = [*tests, *map(_binding, bound), case.guard], []
+            chosen = [ast.If(_all(tests), [*body, *case.body], chosen)] if tests else [*body, *case.body]
+            for each in chosen:
+                located(ast.copy_location(each, case.pattern) if not hasattr(each, "lineno") else each)
+        for name, value in zip(names, self.values(parts), strict=True):
+            self.out.append(nf.Bind(value.at, name.id, value))
+        self.out += self.body(chosen)
+
+    def pattern(self, node: ast.pattern, subject: ast.expr, tests: list[ast.expr], bound: list[_Binding]) -> None:
+        """Add the tests of a pattern, in order, and what its names are bound to once all of them hold."""
+        parts: Any = []
+        called: list[ast.expr] = []
+        match node:
+            case ast.MatchValue(value=value):
+                tests.append(ast.Compare(subject, [ast.Eq()], [value]))
+            case ast.MatchSingleton(value=value):
+                tests.append(ast.Compare(subject, [ast.Is()], [ast.Constant(value)]))
+            case ast.MatchAs(name=name) | ast.MatchStar(name=name):
+                bound += [(ast.Name(name, ast.Store()), subject)] if name else []
+                parts = [(inner, subject)] if (inner := getattr(node, "pattern", None)) else []
+            case ast.MatchOr(patterns=patterns):
+                kept = {name: self.numbers.fresh(nf.PART) for name in sorted(bound_names(node))}
+                bound += [(ast.Name(name, ast.Store()), ast.Name(held, ast.Load())) for name, held in kept.items()]
+                tests.append(ast.BoolOp(ast.Or(), []))
+                for each in patterns:
+                    own: tuple[list[ast.expr], list[_Binding]] = [], []
+                    self.pattern(each, subject, *own)
+                    named = [_binding((ast.Name(kept[to.id], to.ctx), value)) for to, value in own[1]]
+                    tests[-1].values.append(_all([*own[0], *named]))  # type: ignore[attr-defined]
+            case ast.MatchSequence(patterns=patterns):
+                star = next((place for place, each in enumerate(patterns) if isinstance(each, ast.MatchStar)), -1)
+                keeps = star >= 0 and patterns[star].name is not None  # type: ignore[attr-defined]
+                called = [ast.Constant(each) for each in (nf.sequence_parts, len(patterns), star, keeps)]  # type: ignore[arg-type]
+                if isinstance(subject, ast.Tuple) and star < 0 and len(patterns) == len(subject.elts):
+                    parts, called = zip(patterns, subject.elts, strict=True), []
+            case ast.MatchClass(cls=cls, patterns=patterns, kwd_attrs=names, kwd_patterns=others):
+                called = [ast.Constant(nf.class_parts), cls, ast.Constant(len(patterns)), ast.Constant((*names,))]  # type: ignore[arg-type]
+                patterns = [*patterns, *others]
+            case _:
+                raise Unsupported("a pattern of keys")
+        if called:
+            name = self.numbers.fresh(nf.PART)
+            part = ast.NamedExpr(ast.Name(name, ast.Store()), ast.Call(called[0], [subject, *called[1:]], []))
+            tests.append(ast.Compare(part, [ast.IsNot()], [ast.Constant(None)]))
+            read = ast.Name(name, ast.Load())
+            parts = [(each, ast.Subscript(read, ast.Constant(k), ast.Load())) for k, each in enumerate(patterns)]
+        for inner, of in parts:
+            self.pattern(inner, of, tests, bound)
 
     # values
 
@@ -359,7 +412,7 @@ class _Lowering:
             return nf.Call(value.at, value.function, [self.kept(each, late) for each in value.args])
         if isinstance(value, nf.Read) and isinstance(value.key, str) and self.is_global_path(value):
             return value
-        if isinstance(value, nf.Name) and (value.id not in self.local or self.is_steady(value, _bound_in(late))):
+        if isinstance(value, nf.Name) and (value.id not in self.local or self.is_steady(value, liveness.binds(late))):
             return value
         return self.named(value)
 
@@ -381,9 +434,8 @@ class _Lowering:
 
     def named(self, value: nf.Value) -> nf.Value:
         """A value that may be evaluated twice: a constant, or a temporary name bound here."""
-        if isinstance(value, nf.Constant | nf.Operator) or (
-            isinstance(value, nf.Name) and value.id.startswith(nf.TEMPORARY)
-        ):
+        is_temporary = isinstance(value, nf.Name) and value.id.startswith(nf.TEMPORARY)
+        if is_temporary or isinstance(value, nf.Constant | nf.Operator):
             return value
         name = self.numbers.fresh()
         self.out.append(nf.Bind(value.at, name, value))
@@ -456,9 +508,8 @@ class _Lowering:
             values = self.values([left, node.comparators[place]], name_last=not last)
             self.out.append(nf.Bind(at, name, nf.Call(at, nf.Operator(at, operators[place]), values)))
             if not last:
-                self.out.append(
-                    nf.Branch(at, nf.Name(at, name), self.apart(lambda: link(values[1], place + 1)), [], choice=name)
-                )
+                more = self.apart(lambda: link(values[1], place + 1))
+                self.out.append(nf.Branch(at, nf.Name(at, name), more, [], choice=name))
 
         link(node.left, 0)
         return nf.Name(at, name)
@@ -627,6 +678,16 @@ class _Lowering:
         return made
 
 
+def _binding(pair: _Binding) -> ast.expr:
+    """A test that holds, and binds a name."""
+    return ast.Tuple([ast.NamedExpr(*pair)], ast.Load())
+
+
+def _all(tests: list[ast.expr]) -> ast.expr:
+    """The test that all tests hold."""
+    return ast.BoolOp(ast.And(), tests) if len(tests) > 1 else tests[0] if tests else ast.Constant(True)
+
+
 def _place(node: Any) -> nf.Place:
     end = node.end_lineno, node.end_col_offset
     return nf.Place(node.lineno, node.col_offset, end[0] or node.lineno, end[1] or node.col_offset)
@@ -649,9 +710,3 @@ def _of_comprehensions(scope: ast.AST) -> set[str]:
 
 def _own_names(node: ast.FunctionDef | ast.Lambda) -> set[str]:
     return parameters(node) | bound_names(node.body)
-
-
-def _bound_in(statements: list[nf.Statement]) -> Iterator[str]:
-    for node in nf.walk(statements):
-        if isinstance(node, nf.Bind | nf.Loop | nf.With):
-            yield from nf.target_names(node.target)

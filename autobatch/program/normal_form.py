@@ -7,7 +7,8 @@ nothing is refused at this level, and a consumer decides whether the rest still 
 
 A *value* is an expression that evaluates its parts from left to right and binds no name; whatever needs a statement
 stands in a statement before it. A *statement* carries what is live after it and what is certainly bound before it
-(`program.liveness`). Names that begin with `_ab_` are temporary: bound once, or once in each arm of a branch.
+(`program.liveness`). Names that begin with `_ab_` are temporary: bound once, or once in each arm of a branch; what a
+pattern has found may be bound in one arm and read later, and ends in `PART`.
 
     y = f(a, b if c else d)[i] < 2 < k          _ab_1 = c                      (only if `c` is more than a name)
                                                 Branch c: _ab_2 = b, else: _ab_2 = d        choice=_ab_2
@@ -18,6 +19,7 @@ stands in a statement before it. A *statement* carries what is live after it and
 
 import ast
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -27,6 +29,7 @@ from autobatch.program.scopes import binds
 
 Names = frozenset[str]
 TEMPORARY = "_ab_"
+PART = "part"
 
 
 class Place(NamedTuple):
@@ -327,23 +330,6 @@ class With(Inner):
 
 
 @dataclasses.dataclass(slots=True, eq=False)
-class Case(Node):
-    """`case pattern if guard`; the guard is None if left out."""
-
-    pattern: ast.pattern
-    guard: Value | None
-    body: list[Statement]
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class Match(Inner):
-    """`match`; its patterns stay Python."""
-
-    subject: Value
-    cases: list[Case]
-
-
-@dataclasses.dataclass(slots=True, eq=False)
 class OpaqueStatement(Statement):
     """A statement that stays Python: a class, an import, asynchronous code. `syntax` is a copy."""
 
@@ -358,6 +344,45 @@ SINGLE = frozenset(each.name for each in operators.UNARY)
 UPDATES = frozenset(f"{symbol}=" for symbol in ARITHMETIC)
 OF_OBJECTS = frozenset(("is", "is not", "in", "not in"))
 DISPLAYS = frozenset(("tuple", "list", "set", "dict", "item", "format", "formatted", "slice", "assertion"))
+
+
+# What patterns look into; calls of these functions are lowered `match` statements.
+
+
+def sequence_parts(subject: Any, count: int, star: int, keeps: bool) -> tuple[Any, ...] | None:
+    """The items of a sequence for a pattern of so many parts, or None; `star` is the starred one, a list if it `keeps`.
+
+    >>> sequence_parts([1, 2, 3], 2, 1, True), sequence_parts("ab", 2, -1, False)
+    ((1, [2, 3]), None)
+    """
+    match subject:
+        case [*_] if len(subject) == count if star < 0 else len(subject) >= count - 1:
+            items = tuple(subject)
+            end = len(items) - count + star + 1
+            return items if star < 0 else (*items[:star], [*items[star:end]] if keeps else None, *items[end:])
+    return None
+
+
+def class_parts(subject: Any, cls: Any, count: int, names: tuple[str, ...]) -> tuple[Any, ...] | None:
+    """The attributes for a class pattern of `count` positional parts and these named ones, or None.
+
+    >>> class_parts(1.5, float, 1, ()), class_parts(1.5, int, 1, ()), class_parts(1.5, float, 0, ("real",))
+    ((1.5,), None, (1.5,))
+    """
+    return _class_pattern(count, names)(subject, cls)
+
+
+@functools.cache
+def _class_pattern(count: int, names: tuple[str, ...]) -> Callable[[Any, Any], tuple[Any, ...] | None]:
+    found = [f"p{place}" for place in range(count + len(names))]
+    given, made = ", ".join([*found[:count], *map("{}={}".format, names, found[count:])]), ", ".join([*found, ""])
+    text = f"def find(it, cls):\n match it:\n  case cls({given}): return ({made})"
+    space: dict[str, Any] = {}
+    exec(text, space)
+    return space["find"]
+
+
+PARTS: tuple[Any, ...] = (sequence_parts, class_parts)
 
 
 # Walks.
@@ -388,9 +413,6 @@ def values_of(node: Node) -> Iterator[Value]:
             yield from decorators
             yield from parameters.defaults
             yield from (value for value in parameters.keyword_defaults if value is not None)
-        case Match(subject=subject, cases=cases):
-            yield subject
-            yield from (case.guard for case in cases if case.guard is not None)
         case _:
             values = [getattr(node, name) for name in _VALUED.get(type(node), ())]
             yield from (value for value in values if isinstance(value, Value))
@@ -417,14 +439,8 @@ def with_values(node: Any, change: Callable[[Value], Value]) -> Any:
             new = {"decorators": all_of(decorators)}
             if given.defaults or any(given.keyword_defaults):
                 by_name = [None if each is None else change(each) for each in given.keyword_defaults]
-                new["parameters"] = dataclasses.replace(
-                    given, defaults=all_of(given.defaults), keyword_defaults=by_name
-                )
-        case Match(subject=subject, cases=cases):
-            guarded = [
-                case if case.guard is None else dataclasses.replace(case, guard=change(case.guard)) for case in cases
-            ]
-            new = {"subject": change(subject), "cases": guarded}
+                first = all_of(given.defaults)
+                new["parameters"] = dataclasses.replace(given, defaults=first, keyword_defaults=by_name)
         case _:
             for name in _VALUED.get(type(node), ()):
                 value = getattr(node, name)
@@ -437,12 +453,10 @@ def with_values(node: Any, change: Callable[[Value], Value]) -> Any:
 
 def with_bodies(node: Any, change: Callable[[list["Statement"]], list["Statement"]]) -> Any:
     """A copy of a statement with the lists of statements directly inside of it changed."""
-    new: dict[str, Any] = {
-        name: change(getattr(node, name)) for name in ("head", "body", "orelse", "final") if hasattr(node, name)
-    }
-    for name in ("handlers", "cases"):
-        if hasattr(node, name):
-            new[name] = [dataclasses.replace(each, body=change(each.body)) for each in getattr(node, name)]
+    names = [name for name in ("head", "body", "orelse", "final") if hasattr(node, name)]
+    new: dict[str, Any] = {name: change(getattr(node, name)) for name in names}
+    if isinstance(node, Try):
+        new["handlers"] = [dataclasses.replace(each, body=change(each.body)) for each in node.handlers]
     return dataclasses.replace(node, **new)
 
 
@@ -466,8 +480,6 @@ def bodies_of(node: Node) -> Iterator[list[Statement]]:
             yield from (orelse, final)
         case With(body=body):
             yield body
-        case Match(cases=cases):
-            yield from (case.body for case in cases)
 
 
 def walk(nodes: Node | Sequence[Node]) -> Iterator[Node]:

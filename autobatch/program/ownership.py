@@ -217,10 +217,8 @@ def _may_write_to_aliases(nodes: list[nf.Node], unclear: set[str]) -> bool:
 
 def _viewed(nodes: list[nf.Node]) -> set[str]:
     """Names of values of which an item or attribute is assigned to another target."""
-    values = [
-        node.value.base for node in nodes if isinstance(node, nf.Bind | nf.Write) and isinstance(node.value, nf.Read)
-    ]
-    return {value.id for value in values if isinstance(value, nf.Name)}
+    values = (node.value for node in nodes if isinstance(node, nf.Bind | nf.Write))
+    return {x.base.id for x in values if isinstance(x, nf.Read) and isinstance(x.base, nf.Name)}
 
 
 def is_maker(call: nf.Value) -> bool:

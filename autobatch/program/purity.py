@@ -22,8 +22,8 @@ from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import Effect, effect_of
 from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS, BoundedDict
-from autobatch.program.effects import UNKNOWN, EffectReader, keywords, named, unpacks
-from autobatch.program.liveness import binds
+from autobatch.program.effects import UNKNOWN, EffectReader, keywords, unpacks
+from autobatch.program.liveness import binds, own_binds
 from autobatch.program.source import normal_form
 
 _NOT_ANALYSED = (nf.OpaqueStatement, nf.Opaque, nf.Yield, nf.With)
@@ -273,25 +273,11 @@ def _parts_of_containers(reader: EffectReader) -> set[str]:
                 paths = [nf.path_of(arg) for arg in over.args]
             else:
                 paths = [nf.path_of(over)]
-            (found if all(path is not None and path[1] for path in paths) else others).update(
-                nf.target_names(node.target)
-            )
+            of_parts = all(path is not None and path[1] for path in paths)
+            (found if of_parts else others).update(nf.target_names(node.target))
         elif isinstance(node, nf.Statement):
-            others.update(_bound_itself(node))
+            others.update(own_binds(node))
     return found - others
-
-
-def _bound_itself(node: nf.Statement) -> Iterable[str]:
-    """The names that a statement binds, without those of the statements inside of it."""
-    if isinstance(node, nf.Bind | nf.With):
-        return nf.target_names(node.target)
-    return (
-        binds([node])
-        if isinstance(node, nf.OpaqueStatement)
-        else named(node)
-        if isinstance(node, nf.Try | nf.Match)
-        else ()
-    )
 
 
 def _is_known(node: nf.Call, function: Any, reader: EffectReader, calls: list[Any], methods: set[str]) -> bool:
@@ -316,7 +302,7 @@ def _computes(function: Any) -> bool:
 
 
 _NN = "activations dimensions losses dropout_and_masks softmax_and_norms"
-_COMPUTING = frozenset([f"autobatch.ops.nn.{each}" for each in _NN.split()])
+_COMPUTING = frozenset([nf.__name__, *(f"autobatch.ops.nn.{each}" for each in _NN.split())])
 
 
 def _is_decorated(function: Any) -> bool:

@@ -3,7 +3,7 @@
 import ast
 import dataclasses
 from collections.abc import Callable, Sequence
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any
 
 from autobatch.facts.operators import ARITHMETIC, BINARY, UNARY
@@ -73,7 +73,7 @@ class Writer:
         """A value as Python."""
         return _at(self.syntax_of(node), node)
 
-    def optional(self, node: nf.Value | None) -> ast.expr | None:
+    def optional(self, node: nf.Value | None = None) -> Any:
         """A value as Python, where there may be none."""
         return None if node is None else self.value(node)
 
@@ -81,39 +81,29 @@ class Writer:
         """A statement as Python."""
         made: ast.stmt
         match node:
-            case (
-                nf.Bind(value=nf.Call(function=nf.Operator(symbol=symbol), args=[nf.Name(id=kept), more]))
-                | nf.Write(value=nf.Call(function=nf.Operator(symbol=symbol), args=[nf.Name(id=kept), more]))
-            ) if symbol in _UPDATES and kept != getattr(node, "target", None):  # read before `more` was evaluated
-                read = nf.Name(node.at, kept)
-                update = ast.AugAssign(self.target(kept, node), _UPDATES[symbol](), self.value(more))  # type: ignore[arg-type]
-                return [_at(update, node), *self.statement(dataclasses.replace(node, value=read))]
-            case nf.Bind(
-                target=str() as name, value=nf.Call(function=nf.Operator(symbol=symbol), args=[nf.Name(id=read), more])
-            ) if symbol in _UPDATES and read == name:
-                made = ast.AugAssign(self.target(name, node), _UPDATES[symbol](), self.value(more))  # type: ignore[arg-type]
             case nf.Bind(target=str() as name, value=nf.Closure() as function) if not nf.is_lambda(function):
                 return [self.definition(function, name)]
-            case nf.Bind(target=None, value=made_value):
-                assert made_value is not None
-                made = ast.Expr(self.value(made_value))
-            case nf.Bind(target=name, value=None):
-                assert name is not None
-                made = ast.Delete([self.target(name, node, ast.Del())])
-            case nf.Bind(target=name, value=nf.Value() as made_value):
-                made = ast.Assign([self.target(name, node)], self.value(made_value))  # type: ignore[arg-type]
-            case nf.Write(value=None):
+            case nf.Bind(target=None, value=nf.Value() as value):
+                made = ast.Expr(self.value(value))
+            case nf.Bind(value=None) | nf.Write(value=None):
                 made = ast.Delete([self.place_of(node, ast.Del())])
-            case nf.Write(value=nf.Call(function=nf.Operator(symbol=symbol), args=[_, more])) if symbol in _UPDATES:
-                made = ast.AugAssign(self.place_of(node, ast.Store()), _UPDATES[symbol](), self.value(more))  # type: ignore[arg-type]
-            case nf.Write(value=nf.Value() as made_value):
-                made = ast.Assign([self.place_of(node, ast.Store())], self.value(made_value))
+            case (
+                nf.Bind(value=nf.Call(args=[read, more]) as update)
+                | nf.Write(value=nf.Call(args=[read, more]) as update)
+            ) if update.symbol in _UPDATES:
+                kept = isinstance(read, nf.Name) and read.id != getattr(node, "target", None)
+                place: Any = self.target(read.id, node) if kept else self.place_of(node, ast.Store())  # type: ignore[attr-defined]
+                made = ast.AugAssign(place, _UPDATES[update.symbol](), self.value(more))
+                if kept:  # read before `more` was evaluated
+                    return [_at(made, node), *self.statement(dataclasses.replace(node, value=read))]
+            case nf.Bind(value=nf.Value() as value) | nf.Write(value=nf.Value() as value):
+                made = ast.Assign([self.place_of(node, ast.Store())], self.value(value))
             case nf.Jump(to=to):
                 made = ast.Break() if to == "break" else ast.Continue()
-            case nf.Return(value=made_value):
-                made = ast.Return(self.optional(made_value))
+            case nf.Return(value=result):
+                made = ast.Return(self.optional(result))
             case nf.Raise(value=nf.Call(function=nf.Operator(symbol="assertion"), args=words)):
-                made = ast.Assert(_at(ast.Constant(False), node), self.value(words[0]) if words else None)
+                made = ast.Assert(_at(ast.Constant(False), node), self.optional(*words))
             case nf.Raise(value=error, cause=cause):
                 made = ast.Raise(self.optional(error), self.optional(cause))
             case nf.Inner():
@@ -130,7 +120,7 @@ class Writer:
             case nf.Branch(
                 body=[], orelse=[nf.Raise(value=nf.Call(function=nf.Operator(symbol="assertion"), args=words))]
             ):
-                return [ast.Assert(self.value(node.test), self.value(words[0]) if words else None)]
+                return [ast.Assert(self.value(node.test), self.optional(*words))]
             case nf.Branch():
                 orelse = self.statements(node.orelse) if node.orelse else []
                 return [ast.If(self.value(node.test), self.statements(node.body), orelse)]
@@ -138,23 +128,14 @@ class Writer:
                 return self.loop(node)
             case nf.Try():
                 handlers = [
-                    _at(
-                        ast.ExceptHandler(self.optional(each.types), each.name or None, self.statements(each.body)),
-                        each,
-                    )
-                    for each in node.handlers
+                    _at(ast.ExceptHandler(self.optional(x.types), x.name or None, self.statements(x.body)), x)
+                    for x in node.handlers
                 ]
                 orelse, final = [self.statements(each) if each else [] for each in (node.orelse, node.final)]
                 return [ast.Try(self.statements(node.body), handlers, orelse, final)]
             case nf.With():
                 taken = None if node.target is None else self.target(node.target, node)
                 return [ast.With([ast.withitem(self.value(node.manager), taken)], self.statements(node.body))]
-            case nf.Match():
-                cases = [
-                    ast.match_case(each.pattern, self.optional(each.guard), self.statements(each.body))
-                    for each in node.cases
-                ]
-                return [ast.Match(self.value(node.subject), cases)]
         raise TypeError(f"no statement: {node!r}")
 
     def loop(self, node: nf.Loop) -> list[ast.stmt]:
@@ -176,7 +157,9 @@ class Writer:
         start = _at(ast.Assign([self.target(ended, node)], _at(ast.Constant(False), node)), node)
         return [start, loop, _at(ast.If(self.value(nf.Name(node.at, ended)), orelse, []), node)]
 
-    def place_of(self, node: nf.Write, ctx: ast.expr_context) -> ast.expr:
+    def place_of(self, node: nf.Bind | nf.Write, ctx: ast.expr_context) -> ast.expr:
+        if isinstance(node, nf.Bind):
+            return self.target(node.target, node, ctx)  # type: ignore[arg-type]
         base = self.value(node.base)
         if isinstance(node.key, str):
             return _at(ast.Attribute(base, node.key, ctx), node)
@@ -187,6 +170,8 @@ class Writer:
         match node:
             case nf.Name(id=name):
                 return ast.Name(name, ast.Load())
+            case nf.Constant(value=FunctionType() as ours):
+                return ast.Name(f"{nf.TEMPORARY}{ours.__name__}", ast.Load())
             case nf.Constant(value=literal):
                 return ast.Constant(literal)  # type: ignore[arg-type]
             case nf.Spread(value=part):
@@ -194,13 +179,7 @@ class Writer:
             case nf.Call(function=nf.Operator()):
                 return self.operation(node.symbol, node.args, node)
             case nf.Call(args=args, keywords=keywords):
-                named = [
-                    _at(
-                        ast.keyword(name or None, self.value(part.value if isinstance(part, nf.Spread) else part)), part
-                    )
-                    for name, part in keywords
-                ]
-                return ast.Call(self.callee(node), [self.value(each) for each in args], named)
+                return ast.Call(self.callee(node), [self.value(each) for each in args], self.keywords(keywords))
             case nf.Read(base=base, key=str(key)):
                 return ast.Attribute(self.value(base), key, ast.Load())
             case nf.Read(base=base, key=nf.Value() as key):
@@ -214,6 +193,11 @@ class Writer:
             case nf.Opaque(syntax=syntax):
                 return syntax
         raise TypeError(f"no value: {node!r}")
+
+    def keywords(self, named: Sequence[tuple[str, nf.Value]]) -> list[ast.keyword]:
+        """Arguments by name as Python."""
+        values = [self.value(part.value if isinstance(part, nf.Spread) else part) for _, part in named]
+        return [_at(ast.keyword(name or None, x), part) for (name, part), x in zip(named, values, strict=True)]
 
     @staticmethod
     def placed(syntax: Any, node: nf.Node) -> Any:
@@ -243,12 +227,10 @@ class Writer:
 
     def comprehension_of(self, node: nf.Sugar, parts: list[ast.expr], writer: "Writer") -> ast.expr:
         """A comprehension of an element, or a key and a value; another writer may write its iterables and tests."""
-        loops = [
-            ast.comprehension(
-                self.target(each.target, each), writer.value(each.over), [writer.value(test) for test in each.tests], 0
-            )
-            for each in node.loops
-        ]
+        loops: list[ast.comprehension] = []
+        for each in node.loops:
+            tests = [writer.value(test) for test in each.tests]
+            loops.append(ast.comprehension(self.target(each.target, each), writer.value(each.over), tests, 0))
         return _COMPREHENSIONS[node.how](*parts, loops)
 
     def operation(self, symbol: str, args: list[nf.Value], node: nf.Value) -> ast.expr:
@@ -262,8 +244,7 @@ class Writer:
         if symbol in _UNARY:
             return ast.UnaryOp(_UNARY[symbol](), self.value(args[0]))
         if symbol == "slice":
-            none = [isinstance(each, nf.Constant) and each.value is None for each in args]
-            return ast.Slice(*[None if empty else self.value(each) for empty, each in zip(none, args, strict=True)])
+            return ast.Slice(*[None if nf.is_none(each) else self.value(each) for each in args])
         if symbol == "dict":
             keys = [None if isinstance(each, nf.Spread) else self.value(each.args[0]) for each in args]  # type: ignore[attr-defined]
             items = [self.value(each.value if isinstance(each, nf.Spread) else each.args[1]) for each in args]  # type: ignore[attr-defined]

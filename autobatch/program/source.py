@@ -37,9 +37,8 @@ PARSING = threading.RLock()
 """Held while trees are made and compiled, because CPython 3.11 counts tree depth over all threads together."""
 
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
-_FUTURE_FLAGS = functools.reduce(
-    operator.or_, (getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
-)
+_FUTURE = (getattr(__future__, name) for name in __future__.all_feature_names)
+_FUTURE_FLAGS = functools.reduce(operator.or_, (each.compiler_flag for each in _FUTURE))
 
 
 # {code of a rewritten function: the user's code that it was made from}
@@ -318,11 +317,8 @@ def _body_starts(node: FunctionNode, code: CodeType) -> bool:
     body = node.body if isinstance(node, ast.Lambda) else node
     assert isinstance(body, ast.expr | ast.stmt)
     start, end = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)
-    inside = [
-        (line, column)
-        for line, _, column, _ in code.co_positions()
-        if line is not None and column is not None and (line, column) != (code.co_firstlineno, 0)
-    ]
+    places = {(line, column) for line, _, column, _ in code.co_positions()} - {(code.co_firstlineno, 0)}
+    inside = [(line, column) for line, column in places if line is not None and column is not None]
     return bool(inside) and all(start <= position < end for position in inside)
 
 

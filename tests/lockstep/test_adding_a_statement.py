@@ -1,7 +1,7 @@
-"""A kind of statement is a method of the writer of lock-step code and what lanes do: `match`, by way of example.
+"""A kind of statement is a method of the writer of lock-step code and what lanes do: `del x[key]`, by way of example.
 
-Lock-step leaves `match` to the next way. Here it gets what `docs/architecture.md` says that a statement needs, and no
-more: a method of `LockStepWriter`, a function of lanes, and its name in `NAMES`.
+Lock-step leaves `del d[key]` to the next way. Here it gets what `docs/architecture.md` says that a statement needs, and
+no more: a method of `LockStepWriter`, a function of lanes, and its name in `NAMES`.
 """
 
 import ast
@@ -13,59 +13,38 @@ import pytest
 import autobatch as ab
 from autobatch.lockstep import lockstep_forms
 from autobatch.lockstep.emitter import LockStepWriter
-from autobatch.program.normal_form import Bind, Branch, Call, Constant, Name, Sugar
 from tests.law import equals_loop
 
-
-def match(self, node):
-    """`match` over literals, `|` and `_`, as branches."""
-    subject = f"_ab_subject_{next(self.numbers)}"
-    rest = []
-    known = {each: getattr(node, each) for each in ("live_head", "live_out", "bound", "bound_end")}
-    for case in reversed(node.cases):
-        found = test(case.pattern, Name(node.at, subject))
-        rest = case.body if found is None else [Branch(node.at, found, case.body, rest, **known)]
-    return [line for each in (Bind(node.at, subject, node.subject), *rest) for line in self.statement(each)]
+_write = LockStepWriter.write
 
 
-def test(pattern, subject):
-    match pattern:
-        case ast.MatchAs(pattern=None, name=None):
-            return None
-        case ast.MatchValue(value=ast.Constant(value=value)):
-            return Call(subject.at, Name(subject.at, "_ab_matches"), [subject, Constant(subject.at, value)])
-        case ast.MatchOr(patterns=patterns):
-            return Sugar(subject.at, "or", [test(each, subject) for each in patterns])
+def write(self, node):
+    """`del x[key]` calls a function of lanes; any other write is as it was."""
+    if node.value is not None or isinstance(node.key, str):
+        return _write(self, node)
+    called = ast.Call(ast.Name("_ab_delete", ast.Load()), [self.value(node.base), self.value(node.key)], [])
+    return [ast.fix_missing_locations(self.placed(ast.Expr(called), node))]
 
 
-test.__test__ = False
-
-
-def matches(subject, value):
-    """Whether a literal pattern matches, of each lane."""
-    return subject == value
+def delete(holder, key):
+    """`del holder[key]` of a dict that all lanes share."""
+    del holder[key]
 
 
 @pytest.fixture
-def with_matches(monkeypatch):
-    monkeypatch.setattr(LockStepWriter, "match", match)
-    monkeypatch.setitem(lockstep_forms._NAME_CELLS, "_ab_matches", types.CellType(matches))
-    monkeypatch.setitem(lockstep_forms.NAMES, "_ab_matches", matches)
+def with_delete(monkeypatch):
+    monkeypatch.setattr(LockStepWriter, "write", write)
+    monkeypatch.setitem(lockstep_forms._NAME_CELLS, "_ab_delete", types.CellType(delete))
+    monkeypatch.setitem(lockstep_forms.NAMES, "_ab_delete", delete)
 
 
 def program():
     def f(kind, x):
-        out = x * 0
-        for i in range(2):
-            match int(kind) + i:
-                case 0:
-                    out = out + x
-                case 1 | 2:
-                    out = out - x.sum()
-                    if i:
-                        return out
-                case _:
-                    out = out * 2 + 1
+        parts = {"double": x * 2, "own": x}
+        out = parts["double"] if kind > 1 else parts["own"]
+        del parts["double"]
+        for part in parts.values():
+            out = out + part * kind
         return out
 
     return f
@@ -75,12 +54,12 @@ KINDS = [np.int64(kind) for kind in (0, 1, 2, 3, 0)]
 XS = [np.arange(float(n)) for n in (2, 0, 3, 1, 4)]
 
 
-def test_match_goes_to_the_next_way():
+def test_del_goes_to_the_next_way():
     equals_loop(program(), KINDS, XS, falls_back=True)
 
 
-def test_a_method_and_a_function_of_lanes_are_all_that_a_statement_needs(with_matches):
+def test_a_method_and_a_function_of_lanes_are_all_that_a_statement_needs(with_delete):
     f = program()
     f.__code__ = f.__code__.replace(co_name="f")  # another code object than the one that was refused
     equals_loop(f, KINDS, XS)
-    assert "_ab_matches" in ab.source(f, rewritten=True)
+    assert "_ab_delete" in ab.source(f, rewritten=True)

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from autobatch.errors import Unsupported
+from autobatch.program import normal_form as nf
 from autobatch.program.folding import folded
 from autobatch.program.lowering import lowered
 from autobatch.program.python_text import Writer
@@ -59,6 +60,9 @@ def test_what_was_lowered_is_folded_to_what_was_written():
     assert made.replace('"""', "'''") == wanted
 
 
+NAMES = {f"_ab_{each.__name__}": each for each in nf.PARTS}
+
+
 @pytest.mark.parametrize("name", sorted(PROGRAMS))
 def test_programs_written_back_do_the_same(name):
     program = PROGRAMS[name]
@@ -71,7 +75,7 @@ def test_programs_written_back_do_the_same(name):
         code = compiled(Writer().definition(each), function.__code__, [])
         cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         again = types.FunctionType(
-            code, function.__globals__, None, function.__defaults__, tuple(cells[each] for each in code.co_freevars)
+            code, function.__globals__ | NAMES, None, function.__defaults__, tuple(map(cells.get, code.co_freevars))
         )
         again.__kwdefaults__ = function.__kwdefaults__
         for row in list(zip(*program.examples, strict=True))[:3]:

@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from autobatch.program import normal_form as nf
 from autobatch.program.folding import folded
 from autobatch.program.lowering import lowered
 from autobatch.program.python_text import Writer
@@ -122,15 +123,46 @@ class Grammar:
                 [f"while {value}:", *["    " + each for each in (*ends, *leave)], *body, "else:", *other],
                 [f"for {name} in (xs + [{value}])[:2]:", *["    " + each for each in leave], *body, "else:", *other],
                 ["try:", *body, "except TypeError as e:", *other, "finally:", f"    {self.step(0)}"],
-                [
-                    f"match {value}:",
-                    "    case 1 | 2:",
-                    *["    " + x for x in body],
-                    "    case d:",
-                    f"        {name} = d",
-                ],
+                self.match(body, other),
             ]
         )
+
+    def match(self, body, other):
+        """A `match` whose subject has steps, and whose guards and names are seen."""
+        subject = self.random.choice(
+            [self.value(1), f"{self.value(1)}, {self.value(1)}", f"xs[:{self.value(1)} % 3]", f"({self.value(1)},)"]
+        )
+        guard = f" if {self.value(1)}" if self.random.random() < 0.5 else ""
+        return [
+            f"match {subject}:",
+            f"    case {self.pattern(2)}{guard}:",
+            *["    " + line for line in body],
+            f"    case {self.pattern(1)} if {self.value(1)}:",
+            *["    " + line for line in other],
+            "    case d if bound():",
+            f"        {self.random.choice(NAMES)} = d",
+        ]
+
+    def pattern(self, depth):
+        """A pattern that binds no name twice, and does not always match."""
+        names = iter(self.random.sample([*NAMES, "p", "q", "r"], 6))
+        made = self.part(depth, lambda: next(names, "_"))
+        return f"[{made}]" if made.isidentifier() else made
+
+    def part(self, depth, name):
+        simple = ["1", "-1", "2 | 3", "None", "True", "int()", "str() | None", "'x'"]
+        if depth == 0:
+            return self.random.choice([*simple, name(), "_"])
+        first, second = self.part(depth - 1, name), self.part(depth - 1, name)
+        held = name()
+        return self.random.choice(
+            [
+                f"[{first}, {second}]", f"({first}, *{held}, {second})", f"[{first}, *_]", f"[{first}]", "[]",
+                f"(1 | [int(), *_]) as {held}", f"int({first})" if held != "_" else "int()", f"int(real={first})",
+                f"[int({held}) | None as {held}]" if held == "_" else f"[(1 as {held}) | (2 as {held})]",
+                f"{{0: {first}}}" if self.random.random() < 0.1 else "list()", f"Record({first})", "_",
+            ]
+        ).replace("[int(_) | None as _]", "[_]").replace(" as _", "")  # fmt: skip
 
     def statements(self, depth):
         return [line for _ in range(self.random.choice([1, 2])) for line in self.statement(depth)]
@@ -141,6 +173,8 @@ class Grammar:
 
 
 class Record:
+    __match_args__ = ("n",)
+
     def __init__(self, steps):
         self.steps = steps
         self.n = 1
@@ -165,7 +199,8 @@ def outcome(tree):
         left[0] -= 1
         return left[0] < 0
 
-    space = {"t": t, "g": g, "bound": bound}
+    space = {"t": t, "g": g, "bound": bound, "Record": Record}
+    space |= {f"_ab_{each.__name__}": each for each in nf.PARTS}
     module = ast.fix_missing_locations(ast.Module([tree], []))
     exec(compile(module, "<made>", "exec"), space)
     record = Record(steps)

@@ -40,6 +40,7 @@ from autobatch.lockstep.values.sequences import Enumerated, LaneSequence, Ranges
 from autobatch.ops.numpy.creation import CREATION
 from autobatch.ops.rules.dispatch import top_box
 from autobatch.ops.rules.op_kinds import check_numbers
+from autobatch.program import normal_form as nf
 
 
 def unwrap(value: Any) -> Any:
@@ -262,6 +263,17 @@ def is_instance(x: Any, classes: Any) -> Any:
     return map_lanes(isinstance, x, classes) if isinstance(x, ObjectBatch) else isinstance(_specimen(x), classes)
 
 
+def _parts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The lock-step form of what a pattern looks into."""
+
+    def call(x: Any, *pattern: Any) -> Any:
+        if is_batched_tree(x) and (not isinstance(x, tuple) or function is nf.class_parts):
+            raise NeedsLoop("a pattern of what differs by example", instead="write the cases as if / elif")
+        return function(x, *pattern)
+
+    return call
+
+
 def _type(x: Any, *rest: Any) -> Any:
     refuse_items(x)
     if isinstance(x, LaneList) and not rest:
@@ -381,6 +393,7 @@ HANDLERS: dict[Any, Callable[..., Any]] = {
     enumerate: _lazy_iterable(Enumerated, enumerate),
     reversed: _lazy_iterable(in_reverse, reversed),
     isinstance: is_instance,
+    **{function: _parts(function) for function in nf.PARTS},
     type: _type,
     **{each.function: BINARY[each.symbol] for each in operators.BINARY},
     getattr: _getattr,

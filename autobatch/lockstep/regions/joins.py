@@ -140,12 +140,8 @@ class _Join:
 
 def _is_simple(value: Any) -> bool:
     """True for a padded batch of a region whose data is one NumPy array, with no view or order information."""
-    return (
-        type(value) is MaskedBatch
-        and value.region is not None
-        and value._view is None
-        and type(value.data) is np.ndarray
-    )
+    is_padded = type(value) is MaskedBatch and type(value.data) is np.ndarray
+    return is_padded and value.region is not None and value._view is None
 
 
 def joined_where_bound(parts: Sequence[tuple[Any, Any]], base: Any) -> Any:

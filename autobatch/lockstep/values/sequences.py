@@ -285,11 +285,8 @@ class Ranges(LaneSequence):
 
 
 def _shared_or_lanes(values: list[int]) -> Any:
-    return (
-        values[0]
-        if values and all(value == values[0] for value in values)
-        else weak_lanes(np.array(values, np.int64), int)
-    )
+    is_shared = values and all(value == values[0] for value in values)
+    return values[0] if is_shared else weak_lanes(np.array(values, np.int64), int)
 
 
 class Zipped(LaneSequence):
