@@ -91,9 +91,8 @@ def through_form(call: nf.Call, scope: Scope, marks: Marks) -> str:
     if found is not None and found[0] not in scope.local:
         value = scope.binding(found[0])
         for how, name in found[1]:
-            value = (
-                vars(value).get(str(name), _MISSING) if how == "attr" and isinstance(value, types.ModuleType) else None
-            )
+            of_module = how == "attr" and isinstance(value, types.ModuleType)
+            value = vars(value).get(str(name), _MISSING) if of_module else None
         if isinstance(value, Hashable) and value in OF_NUMBERS:
             return "_ab_number(F)"
         has_form = _has_form(value) and (bool(call.keywords) or all(value is not each for each in _KEYED))

@@ -127,12 +127,8 @@ def record_on_deferred(trace: Any, op: Op, args: Sequence[Any], params: dict[str
 
 def _weighted(trace: Any, rows: Any, weights: Any) -> LazyArray | None:
     """Deferred rows times a column of weights, still deferred; None if the operands are anything else."""
-    if (
-        type(rows) is not LazyArray
-        or rows.segment is not None
-        or rows.source is not None
-        or rows.pending[2] is not None
-    ):
+    is_deferred = type(rows) is LazyArray and rows.segment is None and rows.source is None
+    if not is_deferred or rows.pending[2] is not None:
         return None
     table, ids, _ = rows.pending
     if getattr(weights, "dtype", None) != rows.aval.dtype or getattr(weights, "shape", None) != (len(ids), 1):

@@ -558,12 +558,8 @@ def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> A
         if type(x) is np.ndarray:
             lazy = is_recorded(x)
         else:
-            lazy = (
-                is_boxed(x)
-                and hasattr(type(x), "dtype")
-                and x.dtype.kind in "fc"
-                and not (type(x) is LazyArray and x.trace is trace)
-            )
+            is_float = is_boxed(x) and hasattr(type(x), "dtype") and x.dtype.kind in "fc"
+            lazy = is_float and not (type(x) is LazyArray and x.trace is trace)
         if not lazy:
             return x
         found.append(x)

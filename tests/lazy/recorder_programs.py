@@ -141,7 +141,16 @@ for v in reversed(ns[:9]):|    S; for i in range(len(y)):|    total += y[i]; for
 def local(v):|    return v * 2 + n|h = local(h)|m = local(n);
 def local(v, k=2):|    return step(v, w) * k|h = local(h)|g = local(x, k=n);
 try:|    S|except (ValueError, KeyError, IndexError, ZeroDivisionError):|    S;
-def local(v):|    nonlocal m|    m = v|    return v|h = local(h)
+def local(v):|    nonlocal m|    m = v|    return v|h = local(h);
+try:|    m = N|    S|except ZeroDivisionError:|    S|else:|    S; try:|    S|finally:|    S;
+if C:|    q = V|else:|    S;
+for v in ns[:3]:|    q = N|    S; if C:|    h = h + q; if C:|    q = None|else:|    q = V; if q is not None:|    S;
+match n:|    case 1:|        S|    case m if C:|        S;
+match ns:|    case [m, *q]:|        S|    case [_]:|        S;
+match (n, p, word):|    case (1, float(v), _):|        S|    case (_, m, str(q)) if C:|        S|    case _:|        S;
+match pair:|    case Fields(left=m, right=g):|        S|    case (m, g):|        S;
+match (h, n):|    case (g, 2):|        h = g;
+match d:|    case dict():|        S|    case _:|        S
 """
 _NAME = re.compile(r"\b([NVCS])\b")
 

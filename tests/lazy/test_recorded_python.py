@@ -170,9 +170,77 @@ def empty_as_yet(each, w):
     return step(h, w), ns[0]
 
 
+def bound_on_some_paths(each, w):
+    ns, x, word = each
+    h = step(x, w)
+    for n in ns:
+        if n > 2:
+            found, times = h * n, n
+        elif n < 0:
+            times = n
+        if n > 2 or (n > 0 and max(ns) > 2 and ns.index(max(ns)) < ns.index(n)):
+            h = h + found
+    best = h if word.endswith("b") else None
+    if best is None:
+        best = (h, 1)
+        h = h + best[0]
+    return h, times if min(ns) < 0 else 0
+
+
+def tries(each, w):
+    ns, x, word = each
+    log, h = [], step(x, w)
+    for n in ns:
+        try:
+            share = 60 // (n - 8)
+            if word[share % len(word)] == "c":
+                h = step(h * share, w)
+        except ZeroDivisionError:
+            log.append("zero")
+        except IndexError as error:
+            log.append(str(error))
+        else:
+            log.append(share)
+        finally:
+            h = h + 1
+    return h, log
+
+
+def matches(each, w):
+    ns, x, word = each
+    h, log = step(x, w), 0
+    match word, ns:
+        case "ab", [n, *rest] if n > 0:
+            h, log = h * n, len(rest)
+        case ("aba" | "ab") as found, [_, second, *_]:
+            h, log = h + second, found
+        case _, [int(n)] | [_, int(n), _, _]:
+            h = step(h - n, w)
+    for n in ns:
+        match n % 4, h:
+            case 0 | 1, _:
+                continue
+            case 2, g:
+                h = g + 1
+            case k, _ if k > len(ns):
+                log = k
+    match (h, 2.0):
+        case [g, float(k)]:
+            h = g * k
+    return h, log
+
+
+def orders_by_lists(each, w):
+    ns, x, _ = each
+    found = [(n % 2, [n, place], x * n) for place, n in enumerate(ns)]
+    first = sorted(found, key=lambda one: (one[0], one[1]))[0]
+    return step(first[2], w), first[1]
+
+
 FUNCTIONS = [
     chained_comparisons, calls_on_one_side, loops_with_an_else, bound_while_tested, lists_and_dicts, heaps, searches,
-    orders, any_number_of_arguments, arrays_of_its_own, from_a_state_of_its_own, empty_as_yet,
+    orders, any_number_of_arguments, arrays_of_its_own, from_a_state_of_its_own, empty_as_yet, bound_on_some_paths,
+    tries, matches, orders_by_lists,
 ]  # fmt: skip
 
 
@@ -402,3 +470,23 @@ def test_an_array_that_is_given_is_none_that_the_function_made():
             ab.map(writes_into_what_is_given, xs, w=W), [writes_into_what_is_given(x, W) for x in again], precision=4
         )
         assert_same([x for _, x, _ in xs], [x for _, x, _ in again])
+
+
+def reads_what_may_be_unbound(each, w):
+    ns, x, _ = each
+    h = step(x, w)
+    for n in ns:
+        if n > 0:
+            found = h * n
+    return h * found.shape[0]
+
+
+def test_a_variable_that_some_example_has_not_bound():
+    ns, xs = [[1], [2, 3], [-1, 4]] * 4, [normal(3, seed=i) for i in range(12)]
+    given = [(n, x, "") for n, x in zip(ns, xs, strict=True)]
+    for _ in range(3):
+        found, stats = map_with_stats(reads_what_may_be_unbound, given, w=W)
+        assert_same(found, [reads_what_may_be_unbound(each, W) for each in given], precision=4)
+    assert stats.recorded > 8, ab.testing.forms(reads_what_may_be_unbound, given, w=W)["fly"]
+    with pytest.raises(UnboundLocalError, match="'found'"):
+        map_with_stats(reads_what_may_be_unbound, [*given, ([-1], xs[0], "")], w=W)

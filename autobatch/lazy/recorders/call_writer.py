@@ -128,11 +128,7 @@ class CallWriter(StatementWriter):
     def _order(self, over: rk.Term, named: dict[str, rk.Term], function: str) -> str:
         """The source of the list's indices ordered by key; all keys are computed first, as in Python."""
         key, reverse = named["key"].kind, named.get("reverse", self.literal(False)).kind
-        if (
-            not isinstance(key, rk.ClosureKind)
-            or not isinstance(reverse, rk.Const)
-            or len(named) > 1 + ("reverse" in named)
-        ):
+        if not isinstance(key, rk.ClosureKind) or not isinstance(reverse, rk.Const) or set(named) - {"key", "reverse"}:
             raise Unsupported("an order by what is no function")
         assert isinstance(over.kind, rk.ListKind)
         if over.kind.item is rk.NOTHING:
@@ -147,8 +143,8 @@ class CallWriter(StatementWriter):
         else:
             is_tuple = isinstance(found.kind, rk.Parts) and found.kind.make is None
             parts = [self.part(found, at) for at in range(len(found.kind.parts))] if is_tuple else [found]  # type: ignore[attr-defined]
-            if not self.are_plain(*parts):
-                raise Unsupported("a key that is no number")
+            if not all(rk.is_python(each.kind) for each in parts):
+                raise Unsupported("a key that is no value of Python's")
             checked = [self.text(self.check(each)) for each in parts]
             self.env.checked.difference_update(checked)
             self.emit(f"{keys}.append({'(' + ', '.join(checked) + ',)' if is_tuple else checked[0]})")
@@ -166,6 +162,8 @@ class CallWriter(StatementWriter):
         if hasattr(type(value), "_ab_batch"):
             function = self.written.const(constants.unwrapped(function.number))
             value = function.value
+        if value in nf.PARTS:
+            return self._parts_of(function, *args)
         if type(value) is types.FunctionType:
             try:
                 of = defined(value, function.number)
@@ -195,6 +193,29 @@ class CallWriter(StatementWriter):
             assert isinstance(method.kind, rk.Const)
             return self.call_constant(method.kind, [rk.Term(function, ""), *args], named)
         raise Unsupported(f"a call of {value!r}")
+
+    def _parts_of(self, function: rk.Const, subject: rk.Term, *pattern: rk.Term) -> rk.Term:
+        """What a pattern looks into (`nf.sequence_parts`, `nf.class_parts`)."""
+        kind, given = subject.kind, [each.value for each in rk.constants_of(pattern) or ()]
+        of_class = function.value is nf.class_parts
+        if not given:
+            raise Unsupported("a pattern of a class that only the example knows")
+        names = [*getattr(given[0], "__match_args__", ())[: given[1]], *given[2]] if of_class else []
+        if kind is rk.PLAIN:
+            self.written.attributes.update(names)
+            texts = [self.text(self.check(subject)), *(self.written.named(each.kind.number) for each in pattern)]  # type: ignore[attr-defined]
+            return self.let(rk.Term(rk.PLAIN, f"{self.written.named(function.number)}({', '.join(texts)})"))
+        if isinstance(kind, rk.Const) and kind.is_scalar:
+            found = function.value(kind.value, *given)
+            return self.literal(None) if found is None else self.parts(list(map(self.literal, found)))
+        own = kind.make or tuple if isinstance(kind, rk.Parts) else None
+        if own is None or own is dict or (own is tuple and of_class) or (not of_class and given[1] >= 0):
+            raise Unsupported("a pattern of what is no object or tuple")
+        fits = issubclass(own, given[0]) if of_class else issubclass(own, tuple) and len(kind.parts) == given[0]  # type: ignore[attr-defined]
+        if not fits:
+            return self.literal(None)
+        places = map(kind.names.index, names) if of_class else range(len(kind.parts))  # type: ignore[attr-defined]
+        return self.parts([self.part(subject, at) for at in places])
 
     def _operation(self, function: rk.Const, args: list[rk.Term], named: dict[str, rk.Term], of_lists: bool) -> rk.Term:
         """A NumPy function, or one of ours, without side effects."""
@@ -277,12 +298,8 @@ class CallWriter(StatementWriter):
                 return self.read(self.written.constants.compute, "len", len, first.number)
             if isinstance(first, rk.ListKind):
                 return self.counted(args[0])
-        if (
-            value in (bool, int, float)
-            and len(args) == 1
-            and not named
-            and isinstance(first, rk.RecordedNode | rk.NodeOrNumber)
-        ):
+        is_recorded = isinstance(first, rk.RecordedNode | rk.NodeOrNumber)
+        if value in (bool, int, float) and is_recorded and len(args) == 1 and not named:
             number = self.waited(args[0], exact=value is not bool)
             return rk.Term(rk.PLAIN, f"{self.written.named(function.number)}({number.text})", simple=True)
         if value is isinstance and len(args) == 2 and isinstance(args[1].kind, rk.Const):
@@ -294,6 +311,10 @@ class CallWriter(StatementWriter):
         if value in (min, max, sum) and isinstance(first, rk.IterKind) and not rk.is_python(first):
             made = self.listed(("list", self.counter))
             args = [self.let(rk.Term(made, f"[*{self.poured(args[0], made)}]")), *args[1:]]
+        start = [*args[1:], *named.values()]
+        if value is sum and start and isinstance(first, rk.ListKind) and first.item is rk.NOTHING:  # as yet
+            self.emit(f"if {self.text(args[0])}: raise _ab_misfit")
+            return self.as_node(start[0])
         if value in (min, max, sum) and any(not self.are_plain(each) for each in args):
             return self.apply(value, args, ("builtin", function.number, *named), **named)
         found = self._python_call(function, args, named)
@@ -389,7 +410,7 @@ class CallWriter(StatementWriter):
         env = self.written.given(of, args, named)
         if of.owner is not None:
             captured = {name: self.env.names.get(name) for name in sorted(of.owner.captured - set(env))}
-            env |= {name: value for name, value in captured.items() if value is not None}
+            env |= {name: value for name, value in captured.items() if value is not None and not value.maybe}
         kinds = {name: value.kind for name, value in env.items()}
         if any(isinstance(kind, rk.IterKind) for kind in kinds.values()):
             raise Unsupported("an iterator as an argument")
@@ -480,14 +501,8 @@ class CallWriter(StatementWriter):
             if kind.item is rk.NOTHING:
                 raise Unreachable
             return self.let(rk.Term(kind.item, f"{call}({', '.join(map(self.text, args))})"))
-        if (
-            not is_dict
-            and fits
-            and (
-                (name in ("reverse", "clear", "copy") and not args)
-                or (name in _OF_PLAIN_LISTS and rk.is_python(kind) and is_plain)
-            )
-        ):
+        compares = name in _OF_PLAIN_LISTS and rk.is_python(kind) and is_plain
+        if not is_dict and fits and (compares or (name in ("reverse", "clear", "copy") and not args)):
             text = f"{call}({', '.join([self.text(self.check(each)) for each in args])})"
             if name in ("count", "index", "copy"):
                 return self.let(rk.Term(kind if name == "copy" else rk.PLAIN, text, simple=name != "copy"))

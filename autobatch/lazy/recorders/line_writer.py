@@ -207,16 +207,13 @@ class LineWriter:
         kind = value.kind
         if isinstance(kind, rk.NodeOrNumber):
             return self.either(value, lambda each: each if each.kind is rk.PLAIN else self.waited(each, exact))
-        if (
-            not isinstance(kind, rk.RecordedNode)
-            or (kind.aval.shape and not shapes)
-            or kind.aval.dtype.char not in _NUMBERS
-        ):
+        is_array = isinstance(kind, rk.RecordedNode) and kind.aval.dtype.char in _NUMBERS
+        if not is_array or (kind.aval.shape and not shapes):  # type: ignore[attr-defined]
             raise Unsupported("a value of an array that is waited for")
         number = self.written.wait(self.version, self.line, exact)
         name = self.fresh()
         self.emit(f"{name} = yield {self.text(value)}, {number}")
-        return rk.Term(rk.PLAIN, name, simple=not kind.aval.shape)
+        return rk.Term(rk.PLAIN, name, simple=not kind.aval.shape)  # type: ignore[attr-defined]
 
     def element(self, array: rk.Term, index: rk.Term, exact: bool) -> rk.Term:
         """A number of a short array whose value is needed: the example waits once for all of the array."""

@@ -34,6 +34,8 @@ PLAIN = _Named("plain")
 """An example's own Python object, or a number; represented by itself."""
 NOTHING = _Named("nothing")
 """No value yet: the result of a call whose result kind is not known yet."""
+MIXED = _Named("mixed")
+"""A variable whose value is of several kinds; nothing may read it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -192,13 +194,14 @@ class Term:
     Attributes:
         text: its source; parts: the parts of a tuple that is never created.
         simple: a plain value that is a number or text in every example.
-        seen: what is known of a plain value.
+        seen: what is known of a plain value; maybe: a variable that may be unbound, where Python raises.
     """
 
     kind: RecorderKind
     text: str
     parts: "Sequence[Term] | None" = None
     simple: bool = False
+    maybe: bool = False
     seen: Seen = dataclasses.field(default=UNKNOWN, compare=False, repr=False)
 
 

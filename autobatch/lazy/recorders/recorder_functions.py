@@ -220,11 +220,8 @@ class OpSite(CallSite):
         park, trace.park = trace.park, refuse_to_wait
         try:
             out = self._function(*given)
-            if (
-                type(out) is not LazyArray
-                or out.segment is not segment
-                or (out.ref, len(segment.sigs) - 1) != (nodes, nodes)
-            ):
+            is_new = type(out) is LazyArray and out.segment is segment
+            if not is_new or (out.ref, len(segment.sigs) - 1) != (nodes, nodes):
                 raise NeedsLoop
             operands = [ref if ref >= 0 else (segment.sources[~ref],) for ref in segment.refs[refs:]]
             if any(type(each) is tuple and type(each[0]) not in _NUMBERS for each in operands):
@@ -416,11 +413,8 @@ class Written:
         elif more:
             raise Unsupported("a call with arguments that do not fit")
         every = [*positional, *parameters.keyword_only, *([parameters.rest] if parameters.rest else [])]
-        if (
-            (set(env) | set(parameters.positional_only)) & set(named)
-            or set(named) - set(every)
-            or parameters.named_rest
-        ):
+        twice = (set(env) | set(parameters.positional_only)) & set(named)
+        if twice or set(named) - set(every) or parameters.named_rest:
             raise Unsupported("a call with arguments that do not fit")
         env.update(named)
         named_defaults = getattr(of.function, "__kwdefaults__", None) or {}

@@ -30,11 +30,6 @@ _SIGNS = {each.name: each.symbol for each in operators.UNARY}
 _MISFIT = "raise _ab_misfit"
 
 
-def _only(env: Env, other: Env) -> Env:
-    """The environment `other`, restricted to the names that are known in `env`."""
-    return Env({name: value for name, value in other.names.items() if name in env.names}, set())
-
-
 class StatementWriter(ValueWriter):
     """Writes the statements and expressions of one version.
 
@@ -110,6 +105,8 @@ class StatementWriter(ValueWriter):
                 return self._branch(node)
             case nf.Loop():
                 return self._for(node) if node.target is not None else self._while(node)
+            case nf.Try() if not node.final or not any(isinstance(x, nf.Return | nf.Jump) for x in nf.walk(node)):
+                return self.body([*node.body, *node.orelse, *node.final])  # an example that raises runs as Python
             case nf.Jump(to=to):
                 ends, again = self.loops[-1]
                 (ends if to == "break" else again).append(self.env)
@@ -186,7 +183,9 @@ class StatementWriter(ValueWriter):
         """The lines that convert the values at the end of one branch to the kinds where branches meet."""
         lines = []
         for name, value in after.names.items():
-            old = before.names[name]
+            old = before.names.get(name)
+            if old is None or value.kind is rk.MIXED:
+                continue
             is_there = value.kind is rk.PLAIN and self._is_scalar(old.kind)  # the variable has it
             if old.kind != value.kind and not is_there:
                 text = self.converted(old, value.kind)
@@ -197,15 +196,21 @@ class StatementWriter(ValueWriter):
     def _joined(self, a: Env, b: Env) -> Env:
         """The environment where two branches meet."""
         names: dict[str, rk.Term] = {}
-        for name, value in a.names.items():
-            other = b.names.get(name)
-            if other is None:
-                continue
-            if value.kind == other.kind and value.text == other.text and value.parts == other.parts:
-                names[name] = dataclasses.replace(value, seen=value.seen.or_else(other.seen))
+        for name in {**a.names, **b.names}:
+            value, other = a.names.get(name), b.names.get(name)
+            if value is None or other is None:
+                found: Any = value or other
+                is_variable = found.text == name and (not isinstance(found.kind, rk.Const) or found.kind.is_scalar)
+                if not self.version.is_temporary(name):
+                    names[name] = rk.Term(found.kind if is_variable else rk.MIXED, name, maybe=True)
+            elif value.kind == other.kind and value.text == other.text and value.parts == other.parts:
+                maybe = value.maybe or other.maybe
+                names[name] = dataclasses.replace(value, seen=value.seen.or_else(other.seen), maybe=maybe)
             elif not self.version.is_temporary(name):
-                with contextlib.suppress(Unsupported):  # otherwise nothing may read the name from here on
-                    names[name] = rk.Term(self.joined(value.kind, other.kind), name)
+                names[name] = rk.Term(rk.MIXED, name)
+                if not (value.maybe or other.maybe):
+                    with contextlib.suppress(Unsupported):
+                        names[name] = rk.Term(self.joined(value.kind, other.kind), name)
         return Env(names, a.checked & b.checked)
 
     def _until_fixpoint(self, write: Callable[[], tuple[list[str], Env | None]]) -> tuple[list[str], list[Env]]:
@@ -229,10 +234,10 @@ class StatementWriter(ValueWriter):
                 joined = self._joined(joined, each)
             if joined.names == head.names and joined.checked == head.checked:
                 if after is not None:
-                    lines += self._conversions(after, _only(after, head))
-                self.lines += self._conversions(before, _only(before, head), 0)
+                    lines += self._conversions(after, head)
+                self.lines += self._conversions(before, head, 0)
                 for each in again:
-                    if self._conversions(each, _only(each, head)):
+                    if self._conversions(each, head):
                         raise Unsupported("`continue` where a number may be an array by then")
                 self.env = head
                 return lines, ends
@@ -246,7 +251,7 @@ class StatementWriter(ValueWriter):
             joined = each if joined is None else self._joined(joined, each)
         if joined is None:
             return False
-        if any(self._conversions(each, _only(each, joined)) for each in exits):
+        if any(self._conversions(each, joined) for each in exits):
             raise Unsupported("`break` where a number may be an array by then")
         self.env = joined
         return True
@@ -335,11 +340,9 @@ class StatementWriter(ValueWriter):
         symbol = node.symbol
         if symbol in ("not", "truth"):
             known, text = self.test(node)
-            return (
-                self.literal(known)
-                if known is not None
-                else self.let(rk.Term(rk.PLAIN, f"(not not {text})", simple=True))
-            )
+            if known is not None:
+                return self.literal(known)
+            return self.let(rk.Term(rk.PLAIN, f"(not not {text})", simple=True))
         if symbol == "tuple":
             return self.parts(self.several(node.args))
         if symbol in ("list", "dict", "format"):
@@ -412,12 +415,9 @@ class StatementWriter(ValueWriter):
                 one = self.let(one)
                 text = f"(_ab_type({one.text}) is _ab_tuple and {one.text}[0] is None)"
                 return rk.Term(rk.PLAIN, text if symbol == "is" else f"(not {text})", simple=True)
-        if (
-            left.kind is rk.PLAIN
-            and isinstance(right.kind, rk.Const)
-            and isinstance(right.kind.value, enum.Enum | type)
-        ):
-            return rk.Term(rk.PLAIN, f"({left.text} {symbol} {self.written.named(right.kind.number)})", simple=True)
+        named = right.kind.value if isinstance(right.kind, rk.Const) else None
+        if left.kind is rk.PLAIN and isinstance(named, enum.Enum | type):
+            return rk.Term(rk.PLAIN, f"({left.text} {symbol} {self.written.named(right.kind.number)})", simple=True)  # type: ignore[attr-defined]
         if left.kind is rk.PLAIN and (right.kind is rk.PLAIN or self._is_singleton(right.kind)):  # `is` runs no code
             return rk.Term(rk.PLAIN, f"({self.text(left)} {symbol} {self.text(right)})", simple=True)
         raise Unsupported(f"`{symbol}` of what is no object of an example's")
@@ -430,13 +430,8 @@ class StatementWriter(ValueWriter):
             return None
         if self.are_plain(value):
             return self.text(self.check(value))
-        if (
-            isinstance(kind, rk.Parts)
-            and kind.is_tuple
-            and all(part is rk.PLAIN or self._is_scalar(part) for part in kind.parts)
-        ):
-            return self.text(value)
-        return None
+        parts = kind.parts if isinstance(kind, rk.Parts) and kind.is_tuple else [rk.NOTHING]
+        return self.text(value) if all(part is rk.PLAIN or self._is_scalar(part) for part in parts) else None
 
     @staticmethod
     def _is_singleton(kind: rk.RecorderKind) -> bool:
@@ -574,6 +569,6 @@ class StatementWriter(ValueWriter):
             self.env.names[loop.fills] = start
         if not self.body([loop]):
             raise Unreachable
-        if loop.fills not in self.env.names:
+        if self.env.names[loop.fills].kind is rk.MIXED:
             raise Unsupported("a value of two kinds", node)
         return self.env.names.pop(loop.fills)

@@ -3,6 +3,7 @@
 A block call appends the signature, and the references of the operands, to the segment.
 """
 
+import dataclasses
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -50,10 +51,15 @@ class ValueWriter(LineWriter):
     def of_name(self, node: nf.Name) -> rk.Term:
         name, version = node.id, self.version
         found = self.env.names.get(name)
+        if found is not None and found.kind is rk.MIXED:
+            raise Unsupported(f"{name} is of several kinds")
         if found is not None:
+            if found.maybe:
+                self.emit(name)  # raises if it is unbound
+                found = self.env.names[name] = dataclasses.replace(found, maybe=False)
             return found
         if name in version.local:
-            raise Unsupported(f"{name} may be unbound")
+            raise Unsupported(f"{name} is unbound")
         owner = version
         while owner.of.owner is not None:
             owner = owner.of.owner
@@ -339,14 +345,11 @@ class ValueWriter(LineWriter):
         if isinstance(kind, rk.Parts) and kind.make is dict:
             return self.item(self.as_dict(base), index)
         if isinstance(kind, rk.Parts):
-            if not (
-                kind.is_tuple
-                and isinstance(at, rk.Const)
-                and type(at.value) is int
-                and -len(kind.parts) <= at.value < len(kind.parts)
-            ):
+            known = isinstance(at, rk.Const) and type(at.value) is int
+            place = at.value if kind.is_tuple and known else len(kind.parts)  # type: ignore[attr-defined]
+            if not -len(kind.parts) <= place < len(kind.parts):
                 raise Unsupported("an item of a tuple that is not known")
-            return self.part(base, at.value % len(kind.parts))
+            return self.part(base, place % len(kind.parts))
         if isinstance(kind, rk.RecordedNode | rk.RaggedNode):
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
         if isinstance(kind, rk.Const) and type(kind.value) is LazyArray and at is rk.PLAIN:
@@ -489,10 +492,9 @@ class ValueWriter(LineWriter):
             return "plain", kind, value
         if rk.is_empty(kind) and type(kind) is not rk.ListKind:  # except for lists, which may stay empty
             raise Unreachable
-        if isinstance(kind, rk.IterKind | rk.ClosureKind) or (
-            isinstance(kind, rk.ListKind)
-            and any(isinstance(each, rk.ListKind | rk.IterKind) for each in rk.within(kind.item))
-        ):
+        parts = rk.within(kind.item) if isinstance(kind, rk.ListKind) else ()
+        nested = any(isinstance(each, rk.ListKind | rk.IterKind) for each in parts)
+        if nested or isinstance(kind, rk.IterKind | rk.ClosureKind):
             raise Unsupported("an input that is no array and no list of arrays")
         return "built", kind, value
 
@@ -562,13 +564,14 @@ class ValueWriter(LineWriter):
         """
         if not any(how in ("plain", "item") for how, *_ in inputs):
             return [([None] * len(inputs), None)]
-        found = []
-        for entry, outs in reversed(list(block.met.items())):
-            if all(
-                slot[0] not in ("array", "constant") if value.simple else _is_met(kind, slot)
-                for (_, kind, value), slot in zip(inputs, entry, strict=True)
-            ):
-                found.append((entry, outs))
+
+        def fits(slot: Any, kind: Any, value: rk.Term) -> bool:
+            return slot[0] not in ("array", "constant") if value.simple else _is_met(kind, slot)
+
+        found = [
+            (entry, outs) for entry, outs in reversed(list(block.met.items()))
+            if all(fits(slot, *given[1:]) for given, slot in zip(inputs, entry, strict=True))
+        ]  # fmt: skip
         if not found and block.has_refused:
             raise Unsupported("a block that is none with such inputs")
         if not found:
