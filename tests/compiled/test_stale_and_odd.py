@@ -246,9 +246,9 @@ RARE = [
             equals_with_a_number_of_its_own,
             is_among_what_may_be_none,
             range_as_a_sequence,
-            class_and_number,
         )
     ),
+    (class_and_number, [1, 2, 7, 3], True),
     (counted_members, [[1, 2], [], [0, 1, 1], [2]], True),
     (key_of_zero, FLOATS, True),
     (own_key, FLOATS, True),

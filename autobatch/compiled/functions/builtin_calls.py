@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.functions.python_sources import int_of_text, rounded_to, text_of_int
-from autobatch.compiled.translation import arrays, containers, iteration, try_and_match
+from autobatch.compiled.translation import arrays, containers, iteration, try_and_match, user_objects
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import CALLS, call_values, calls, constant_of, methods, user_function
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
@@ -180,6 +180,17 @@ def isinstance_(reader: Reader, node: nf.Node, value: Value, classes: Value) -> 
     return lift(reader, one, value) if isinstance(value.kind, types.Union) else one(value)
 
 
+@calls(hasattr)
+def hasattr_(reader: Reader, node: nf.Call, value: Value, name: Value) -> Value:
+    """`hasattr` of a value whose class is known while compiling."""
+    own, word = try_and_match.class_of(value.kind), name.constant
+    if own is None or not isinstance(word, str):
+        raise reader.refuse(f"hasattr of a {value.kind}", node)
+    if isinstance(value.kind, types.Object):
+        return user_objects.has_attribute(reader, reader.once(value), word, node)
+    return reader.constant(hasattr(own, word) or (own is not dict and word in getattr(value.kind, "names", ())), node)
+
+
 @calls(bool)
 def bool_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
     """`bool`."""
@@ -296,7 +307,7 @@ def sum_(reader: Reader, node: nf.Call, start: nf.Value | None = None) -> Value:
         return reader.once(reader.binary("Add", first, each, node))
 
     def step(so_far: Value, item: Value) -> Value:
-        if isinstance(item.kind, types.Array) and isinstance(so_far.kind, types.Scalar):
+        if isinstance(item.kind, types.Array | types.Object) and isinstance(so_far.kind, types.Scalar):
             of_arrays.add(id(node))  # to be read once more: the first item gives the type
             reader.program.changes[0] += 1
             reader.stop()

@@ -227,9 +227,9 @@ def _nested(reader: Reader, value: Value, wanted: Value | None, node: nf.Node) -
         f"np.empty((len({value.text}), len({value.text}[0])), {arrays.np_name(elem.name)})", types.Array(elem.name, 2)
     )
     reader.emit(code("fill_rows", out.text, value.text))
-    return (
-        astype_text(reader, out, name) if isinstance(inner, types.Array) else _checked_numbers(reader, out, name, node)
-    )
+    if isinstance(inner, types.Array):
+        return astype_text(reader, out, name)
+    return _checked_numbers(reader, out, name, node)
 
 
 def _stacked(reader: Reader, rows: list[Value], wanted: Value | None, node: nf.Node, flat: bool = False) -> Value:
@@ -605,12 +605,8 @@ def _constructor(name: str) -> None:
         kind = types.of_dtype(np.dtype(getattr(np, name)))
         if not isinstance(value.kind, types.Scalar | types.Union):
             raise reader.refuse(f"a number of a {value.kind}", node)
-        if (
-            isinstance(value.kind, types.Scalar)
-            and value.kind.python
-            and value.constant is not NO_CONSTANT
-            and value.kind != NONE
-        ):
+        known = value.constant is not NO_CONSTANT and isinstance(value.kind, types.Scalar) and value.kind.python
+        if known and value.kind != NONE:
             try:
                 return reader.constant(getattr(np, name)(value.constant), node)
             except (OverflowError, ValueError, TypeError):

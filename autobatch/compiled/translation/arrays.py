@@ -541,13 +541,8 @@ def elementwise(reader: Reader, ufunc: Any, values: Sequence[Value], node: nf.No
     wanted, (out,) = scalars[: ufunc.nin], scalars[ufunc.nin :]
     address = f"table[{2 * place}]", f"table[{2 * place + 1}]"
     for value, to in zip(values, wanted, strict=True):
-        if (
-            isinstance(value.kind, types.Scalar)
-            and value.kind.python
-            and value.kind.kind == "i"
-            and to.kind in "iu"
-            and to.name != "int64"
-        ):
+        is_int = isinstance(value.kind, types.Scalar) and value.kind.python and value.kind.kind == "i"
+        if is_int and to.kind in "iu" and to.name != "int64":
             reader.fail_if(f"{value.text} < {np.iinfo(to.name).min} or {value.text} > {np.iinfo(to.name).max}")
     ranks = [value.kind.ndim for value in values if isinstance(value.kind, types.Array)]
     if not ranks:

@@ -186,6 +186,12 @@ def _new_object(reader: Any, node: nf.Node, cls: Any, args: list[Value], named: 
     """A new object of a dataclass or a named tuple."""
     for name in ("__init__", "__new__"):
         reader.known_object(getattr(cls, name), functools.partial(getattr, cls, name), name, node)
+    values = fields_of(reader, node, cls, args, named)
+    return reader.struct_of(cls, list(values), list(values.values()), node)
+
+
+def fields_of(reader: Any, node: Any, cls: Any, args: Sequence[Value], named: dict[str, Value]) -> dict[str, Value]:
+    """The value of each field of a new object of a dataclass or a named tuple, in order."""
     fields = {field.name: field for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else {}
     names = list(fields or cls._fields)
     positional = [name for name in names if not fields or not fields[name].kw_only]
@@ -200,21 +206,31 @@ def _new_object(reader: Any, node: nf.Node, cls: Any, args: list[Value], named: 
             raise reader.refuse(f"a {cls.__name__} without {name}", node)
         else:
             values[name] = reader.constant(default, node)
-    return reader.struct_of(cls, names, [values[name] for name in names], node)
+    return {name: values[name] for name in names}
 
 
 @calls(dataclasses.replace)
 def replace(reader: Any, node: nf.Node, value: Value, **changes: Value) -> Value:
     """`dataclasses.replace` of an object that is held as named parts."""
-    kind = value.kind
-    if (
-        not isinstance(kind, types.Struct)
-        or not reader.makes_plainly(kind.cls)
-        or not dataclasses.is_dataclass(kind.cls)
-    ):
+    kind, value = value.kind, reader.once(value)
+    if isinstance(kind, types.Object) and dataclasses.is_dataclass(kind.site.find().cls):
+        cls: Any = kind.site.find().cls
+        own = {each.name: reader.attribute_of(value, each.name, node) for each in dataclasses.fields(cls)}
+        return reader.new_object(node, cls, [], own | changes)
+    if not isinstance(kind, types.Struct) or not dataclasses.is_dataclass(kind.cls):
         raise reader.refuse(f"a replaced field of a {kind}", node)
-    own = dict(zip(kind.names, parts_of(reader.once(value)), strict=True))
+    own = dict(zip(kind.names, parts_of(value), strict=True))
     return _new_object(reader, node, kind.cls, [], own | changes)
+
+
+@methods(types.Struct, "_replace")
+def replaced(reader: Any, node: nf.Node, value: Value, **changes: Value) -> Value:
+    """`_replace` of a named tuple."""
+    kind = value.kind
+    if not issubclass(kind.cls, tuple) or not set(changes) <= set(kind.names):
+        reader.stop()
+    own = dict(zip(kind.names, parts_of(value), strict=True)) | changes
+    return reader.struct_of(kind.cls, kind.names, list(own.values()), node)
 
 
 def _named(reader: Reader, keywords: dict[str, nf.Value]) -> dict[str, Value]:
@@ -358,11 +374,8 @@ def bound_arguments(
     if form.named_rest:
         raise reader.refuse("a function with *args or **kwargs", node)
     values = dict(zip(positional, args, strict=False))
-    if (
-        (len(args) > len(positional) and not form.rest)
-        or set(named) & set(values)
-        or set(named) - set(positional) - set(only_named)
-    ):
+    unknown = set(named) - set(positional) - set(only_named)
+    if unknown or (len(args) > len(positional) and not form.rest) or set(named) & set(values):
         reader.stop()
     values.update(named)
     defaults = dict(zip(positional[::-1], (function.__defaults__ or ())[::-1], strict=False))

@@ -482,11 +482,8 @@ def compared(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Valu
     if isinstance(a.kind, types.Tuple) and isinstance(b.kind, types.Tuple):
         return _compared_tuples(reader, op, parts_of(a), parts_of(b), node)
     kinds = {types.Dict if isinstance(each.kind, types.Dict) else type(each.kind) for each in (a, b)}
-    if (
-        op in ("Eq", "NotEq")
-        and len(kinds) == 2
-        and not kinds & {types.Struct, types.Static, types.Maybe, types.LookedUp, types.Object}
-    ):
+    unknown = kinds & {types.Struct, types.Static, types.Maybe, types.LookedUp, types.Object}
+    if op in ("Eq", "NotEq") and len(kinds) == 2 and not unknown:
         return reader.constant(op == "NotEq", node)
     if isinstance(a.kind, types.List) and isinstance(b.kind, types.List) and op in ("Eq", "NotEq"):
         elems = {a.kind.elem, b.kind.elem} - {None}
@@ -507,18 +504,11 @@ def _compared_tuples(reader: Reader, op: str, a: list[Value], b: list[Value], no
     if op in ("Eq", "NotEq") and len(a) != len(b):
         return reader.constant(op == "NotEq", node)
     first = reader.once(_equal_items(reader, a[0], b[0], node))
+    rest = functools.partial(_compared_tuples, reader, op, a[1:], b[1:], node)
+    decided = functools.partial(_decided, reader, op, a[0], b[0], node)
     if first.constant is not NO_CONSTANT:
-        return (
-            _compared_tuples(reader, op, a[1:], b[1:], node)
-            if first.constant
-            else _decided(reader, op, a[0], b[0], node)
-        )
-    return reader.choice(
-        reader.truth(first, node),
-        lambda: _compared_tuples(reader, op, a[1:], b[1:], node),
-        lambda: _decided(reader, op, a[0], b[0], node),
-        node,
-    )
+        return rest() if first.constant else decided()
+    return reader.choice(reader.truth(first, node), rest, decided, node)
 
 
 def _decided(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Value:

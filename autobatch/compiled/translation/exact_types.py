@@ -223,7 +223,7 @@ class AllocationSite:
 
     def merge(self, other: "AllocationSite") -> None:
         """Merge two sites whose containers may be held by one variable."""
-        one, two = self.find(), other.find()
+        one, two = sorted((self.find(), other.find()), key=lambda site: site.number)  # the older one keeps its name
         if one is two:
             return
         two.parent = one

@@ -56,10 +56,11 @@ class ExpressionReader(Reader):
     """Reads a function: statements and the expressions in them."""
 
     define, for_each, in_place = local_functions.define, iteration.for_each, iteration.in_place
-    on_try, on_match = try_and_match.try_statement, try_and_match.match_statement
+    on_try = try_and_match.try_statement
     key_of, put_key, struct_of = containers.widened, containers.assign_key, containers.struct_of
     new_list = functools.partialmethod(containers.new, container=types.List)
     new_object, call_attribute, special = user_objects.new_object, user_objects.called, user_objects.special
+    attribute_of = user_objects.attribute
     is_simple = staticmethod(user_objects.is_simple)
 
     def expr(self, node: nf.Value) -> Value:
@@ -141,8 +142,10 @@ class ExpressionReader(Reader):
             return f"(len({value.text}) > 0)"
         if isinstance(kind, types.Text):
             return f"({value.text}.size > 0)"
-        if isinstance(kind, types.Array) and kind.ndim == 0:
-            return f"({value.text}[()] != 0)"
+        if isinstance(kind, types.Array):
+            value = self.once(value)
+            self.fail_if(f"{value.text}.size != 1")
+            return f"({item_text(value.text, ', '.join('0' * kind.ndim) or '()')} != 0)"
         if isinstance(kind, types.Tuple):
             return str(bool(kind.items))
         if isinstance(kind, types.Object):
@@ -242,11 +245,8 @@ class ExpressionReader(Reader):
         kind = self._joined_kind(made, node)
         if isinstance(kind, types.Static):
             return made[0][1]
-        if (
-            len(made) == 2
-            and all(lines in ([], ["pass"]) for lines, _ in made)
-            and isinstance(kind, types.Scalar | types.Union)
-        ):
+        is_simple = len(made) == 2 and all(lines in ([], ["pass"]) for lines, _ in made)
+        if is_simple and isinstance(kind, types.Scalar | types.Union):
             del self.lines[place:]
             return self.selected(condition, made[0][1], made[1][1], kind)
         return self._merge_branches(made, kind)
@@ -330,6 +330,11 @@ class ExpressionReader(Reader):
                 return self.temp(f"(address({a.text}) == address({b.text})) == {same}", BOOL)
             if a.constant is not NO_CONSTANT and isinstance(b.constant, bool | type):
                 return self.constant((a.constant is b.constant) == same, node)
+            if isinstance(b.constant, bool) and a.kind == BOOL:
+                return self.temp(f"({a.text} == {b.constant}) == {same}", BOOL)
+            is_none = a.kind == NONE and not isinstance(b.kind, types.Union | types.Maybe)
+            if is_none or (isinstance(b.constant, bool) and isinstance(a.kind, types.Scalar)):
+                return self.constant(not same, node)
             raise self.refuse("`is` of something else than None", node)
         if isinstance(a.kind, types.Maybe):
             return self.temp(f"{a.text}[0] != {same}", BOOL)
@@ -435,11 +440,21 @@ class ExpressionReader(Reader):
         # a float operation that sets a flag leaves the example to Python, which warns or not
         called = node.manager.function if isinstance(node.manager, nf.Call) else None
         if called is None or self.expr(called).constant is not np.errstate or node.target is not None:
-            raise self.refuse("a `with` block", node)
+            return self.managed(node)
         given = node.manager.keywords  # type: ignore[attr-defined]
         if any(name in ("all", "under") and self.expr(value).constant != "ignore" for name, value in given):
             raise self.refuse("a `with` block that asks for underflow to be reported", node)
         self.block(node.body)
+
+    def managed(self, node: nf.With) -> None:
+        """`with` of a user's object."""
+        manager = self.held(self.expr(node.manager))
+        if not isinstance(manager.kind, types.Object):
+            raise self.refuse("a `with` block", node)
+        entered, nothing = self.special("__enter__", [manager], node), [self.constant(None, node)] * 3
+        if node.target is not None:
+            self.store(node.target, entered, node)
+        try_and_match.finally_(self, node.body, lambda: self.special("__exit__", [manager, *nothing], node))
 
     def updated(self, node: nf.Call) -> Value:
         """`value += more`: the value that the name is bound to afterwards."""
@@ -497,7 +512,7 @@ class ExpressionReader(Reader):
     statements: ClassVar[dict[type[nf.Statement], Callable[..., None]]] = {
         nf.Bind: on_bind, nf.Write: on_write, nf.Branch: Reader.on_branch, nf.Loop: on_loop,
         nf.Jump: Reader.on_jump, nf.Return: Reader.on_return, nf.Raise: Reader.on_raise,
-        nf.Try: on_try, nf.With: on_with, nf.Match: on_match,
+        nf.Try: on_try, nf.With: on_with,
     }  # fmt: skip
 
 

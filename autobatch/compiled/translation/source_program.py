@@ -98,6 +98,7 @@ class SourceProgram:
         self.writes: list[types.Type] = []
         self.local_functions: dict[int, Any] = {}
         self.sums_of_arrays: set[int] = set()  # the calls of `sum` whose items turned out to be arrays
+        self.split: set[int] = set()  # branches whose arms leave a variable with values of types that cannot be joined
         self.memos: dict[str, tuple[Any, types.Type]] = {}
         self.forms: dict[Any, nf.Closure] = {}  # of the functions made in others, by their code
 
@@ -106,6 +107,14 @@ class SourceProgram:
         if key not in self.sites:
             self.sites[key] = types.AllocationSite(len(self.sites), self.changes, size, given)
         return self.sites[key]
+
+    def may_split(self, node: nf.Node) -> bool:
+        """Record that what follows a branch is read once for each arm from now on; False if there are too many."""
+        if len(self.split) == 4:  # each doubles what is read
+            return False
+        self.split.add(id(node))
+        self.changes[0] += 1
+        return True
 
     def note_write(self, kind: types.Type) -> None:
         """Record that an argument of this type, which differs by example, is changed."""

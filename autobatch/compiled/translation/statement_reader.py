@@ -126,6 +126,7 @@ class Reader:
         self.count = 0
         self.loops: list[_Loop | None] = []  # None: the body of a `try`, a loop that runs once
         self.handlers: list[Handlers] = []
+        self.finals: list[tuple[int, Callable[[], None]]] = []  # what a jump runs, and how many loops are around that
         self.returns: list[tuple[Lines, Value]] = []
         self.heads: dict[Any, Env] = {}
         code = instance.function.__code__
@@ -433,14 +434,27 @@ class Reader:
                 out.append(f"{flag} = True")
         return out
 
+    def conflicts(self) -> set[str]:
+        """The variables that hold values of types which cannot be joined."""
+        return {name for name, known in (self.env or {}).items() if known.kind is types.CONFLICT}
+
     def block(self, body: Sequence[nf.Statement]) -> None:
         """Read statements, one after the other."""
-        for node in body:
+        for place, node in enumerate(body, 1):
             if self.env is None:
                 return
             self.node = node
+            rest = body[place:]
+            branch = node if isinstance(node, nf.Branch) and rest else None
             try:
+                if branch is not None and id(branch) in self.program.split:
+                    arms = [*branch.body, *rest], [*branch.orelse, *rest]
+                    self.conditional(branch.test, *arms, self.live(rest[-1].live_after))
+                    return
+                before = self.conflicts() if branch is not None else set()
                 self.statement(node)
+                if branch is not None and self.conflicts() - before and self.program.may_split(branch):
+                    raise Unreachable
             except Unreachable:
                 self.env = None
             except Unsupported as error:
@@ -509,7 +523,22 @@ class Reader:
             value = self.read(node.value.id, node.value, whole=True)
         else:
             value = Value(NONE, "0", None) if node.value is None else self.expr(node.value)
+        if self.finals:
+            value = self.held(value)
+            self.finish(0)
         self.emit_return(value, node)
+
+    def finish(self, depth: int) -> None:
+        """Run the `finally` of each `try` inside of so many loops, before these are left."""
+        finals = self.finals
+        try:
+            while self.finals and self.finals[-1][0] >= depth:
+                *self.finals, (_, final) = self.finals
+                final()
+                if self.env is None:
+                    raise Unreachable
+        finally:
+            self.finals = finals
 
     def emit_return(self, value: Value, node: nf.Node) -> None:
         """Return a value, together with the variables of functions around this one that it may have bound."""
@@ -595,12 +624,14 @@ class Reader:
 
     def _leave(self, word: str, number: int) -> tuple[_Loop, tuple[Lines, Env]]:
         """Leave the user's innermost loop, or start its next pass; from the body of a `try` by way of its end."""
+        depth, loop = [(depth, loop) for depth, loop in enumerate(self.loops, 1) if loop is not None][-1]
+        self.finish(depth)
         assert self.env is not None
         place: Lines = []
         inside = self.loops[-1] is None
         self.lines += [Inline(place), *([f"leave = {number}", "break"] if inside else [word])]
         ended, self.env = self.env, None
-        return next(loop for loop in reversed(self.loops) if loop is not None), (place, ended)
+        return loop, (place, ended)
 
     def while_(self, node: nf.Loop) -> None:
         """`while`, with the statements before its test."""
@@ -765,6 +796,4 @@ def _spread(lines: Lines) -> Lines:
 
 
 def _float(number: float) -> str:
-    return (
-        "NAN" if number != number else "INF" if number == np.inf else "(-INF)" if number == -np.inf else f"({number!r})"
-    )
+    return "NAN" if number != number else {np.inf: "INF", -np.inf: "(-INF)"}.get(number, f"({number!r})")

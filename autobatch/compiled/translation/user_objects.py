@@ -4,6 +4,7 @@ An object is a list of one tuple: a word whose bits say which attributes are set
 object see what is written through one of them. Which attributes there are is found as assignments are read.
 """
 
+import dataclasses
 import functools
 import inspect
 import types as python_types
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation.calls import call_values, user_function
+from autobatch.compiled.translation.calls import call_values, fields_of, user_function
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT
 from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import Value, code, convert, item_text, rep
@@ -55,7 +56,16 @@ def new_object(reader: Reader, node: nf.Node, cls: type, args: Sequence[Value], 
     kind = types.Object(site)
     out = reader.temp(code(f"new_{rep(kind)}"), kind)
     init = _member(reader, cls, "__init__", node)
-    if isinstance(init, python_types.FunctionType):
+    is_generated = isinstance(init, python_types.FunctionType) and init.__code__.co_filename == "<string>"
+    if is_generated and dataclasses.is_dataclass(cls):
+        values = fields_of(reader, node, cls, args, named)
+        given = {each.name for each in dataclasses.fields(cls) if each.init}
+        if not set(values) == set(cls.__dataclass_fields__) == given:
+            raise reader.refuse("a dataclass with fields that its __init__ does not just store", node)
+        for name, value in values.items():
+            set_attribute(reader, out, name, reader.held(value), node)
+        method(reader, out, "__post_init__", [], {}, node)
+    elif isinstance(init, python_types.FunctionType):
         user_function(reader, node, init, [out, *args], named)
     elif args or named:
         reader.stop(TypeError)
@@ -78,16 +88,29 @@ def attribute(reader: Reader, holder: Value, name: str, node: nf.Node) -> Value:
             reader.stop(AttributeError)
         return constant  # type: ignore[return-value]
     assert place is not None
-    fields = code("list_item", holder.text, "0")
-    is_set = f"{fields}[0] & {1 << place} != 0"
 
     def own() -> Value:
-        return reader.temp(item_text(fields, place + 1), kind)
+        return reader.temp(item_text(code("list_item", holder.text, "0"), place + 1), kind)
 
     if constant is not None:
-        return reader.choice(is_set, own, lambda: constant, node)
-    reader.fail_if(f"not ({is_set})", AttributeError)
+        return reader.choice(_is_set(holder, place), own, lambda: constant, node)
+    reader.fail_if(f"not ({_is_set(holder, place)})", AttributeError)
     return own()
+
+
+def _is_set(holder: Value, place: int) -> str:
+    return f"{code('list_item', holder.text, '0')}[0] & {1 << place} != 0"
+
+
+def has_attribute(reader: Reader, holder: Value, name: str, node: nf.Node) -> Value:
+    """`hasattr` of an object."""
+    site = holder.kind.site.find()
+    found = _member(reader, site.cls, name, node)
+    if isinstance(found, property):
+        raise reader.refuse("hasattr of what its class computes", node)
+    if found is None and name in site.names:
+        return reader.temp(_is_set(holder, site.names.index(name)), BOOL)
+    return reader.constant(found is not None, node)
 
 
 def set_attribute(reader: Reader, holder: Value, name: str, value: Value, node: nf.Node) -> None:
