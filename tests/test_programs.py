@@ -28,7 +28,7 @@ ON_THE_FLY = set(
     child_sum_tree_lstm classes_that_inherit copies dicts_by_key divides_or_not draws_from_an_iterator
     edit_distance_of_words evaluates_an_expression every_method_of_a_list graph_network
     heap_sort inverted_index iterators_of_itertools knapsack layers_that_count linked_list lists_around_others
-    lists_of_arrays_joined matches_a_count_and_a_vector memoised_recursion memory_by_speaker
+    lists_of_arrays_joined memoised_recursion memory_by_speaker
     methods_of_one_of_several_objects model_driven_parser names_of_one_list numpy_of_a_list_or_a_dict partial_functions
     objects_changed_in_branches objects_in_lists operators_of_the_users parser_that_decides products_of_polynomials
     rebinds_its_list recursive_network replaces_fields rows_of_a_list scaled_while_entered
@@ -71,8 +71,8 @@ def run(program, chosen=slice(None)):
     return out, want, found
 
 
-LEAST = {"lockstep": 94, "fly": 80, "compiled": 121}
-WITHOUT_A_FORM = 32
+LEAST = {"lockstep": 95, "fly": 88, "compiled": 128}
+WITHOUT_A_FORM = 22
 
 
 @pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
