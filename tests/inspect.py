@@ -252,12 +252,17 @@ def scans() -> Iterator[list[int]]:
     def counted(self: Any, *data: Any) -> Any:
         form, steps = self._form, 0
 
-        def forward(args: Any) -> Any:
-            nonlocal steps
-            steps += 1
-            return form.forward(args)
+        def of_steps(count: int) -> Any:
+            one, again = form.steps.of_steps(count)
 
-        self._form = types.SimpleNamespace(forward=forward, wanted=form.wanted)
+            def step(*args: Any) -> Any:
+                nonlocal steps
+                steps += 1
+                return one(*args)
+
+            return step, again
+
+        self._form = types.SimpleNamespace(steps=types.SimpleNamespace(of_steps=of_steps), wanted=form.wanted)
         try:
             return run(self, *data)
         finally:

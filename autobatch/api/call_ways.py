@@ -312,8 +312,7 @@ class _BatchCall:
             kwargs = {
                 name: map_batches(lambda batch: lanes_between(batch, start, stop), arg) for name, arg in kwargs.items()
             }
-        with with_deadline(limit):
-            return _Batched(in_lock_step(self.function, args, kwargs, stop - start, _convert, is_pure, start))
+        return _Batched(in_lock_step(self.function, args, kwargs, stop - start, _convert, is_pure, start, limit))
 
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
         """The result of the call, from the results of its portions and the number of examples in each."""
@@ -556,7 +555,7 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
             return run(Portion(LOOP if why_not_compiled(gradient, columns, kwargs) else COMPILED, 1), 0)
         return gradient(*args, **kwargs)
     kind = history_of(gradient, tuple(key), (COMPILED,))
-    if kind is None:
+    if kind is None or kind.costs[COMPILED].refused:
         return gradient(*args, **kwargs)
     (out,), _ = _run_portions(kind, 1, run, LOOP)
     if kind.costs[COMPILED].refused:

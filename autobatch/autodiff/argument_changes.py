@@ -6,7 +6,7 @@ removed, and arrays that were written into.
 """
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,12 +42,12 @@ class ArgumentChanges:
             if type(part) is not np.ndarray and key in before:
                 self._add(part, before[key])
 
-    def carry(self, arrays: Sequence[tuple[Any, Any, Any]], others: Sequence[Any], unboxed: Any) -> None:
+    def carry(self, arrays: Sequence[tuple[Any, Any, Any]], others: Callable[[], Sequence[Any]], unboxed: Any) -> None:
         """Make the changes in the caller's objects; all of them if an interrupt comes meanwhile. May be repeated.
 
         Args:
             arrays: (the caller's array, what the function got for it, its new value or None) of each parameter.
-            others: what else the function was called with.
+            others: returns what else the function was called with.
             unboxed: takes values off the tape.
 
         Raises:
@@ -65,7 +65,7 @@ class ArgumentChanges:
         for original, _, _ in changed:
             if places.count(id(original)) > 1:
                 _refuse(f"a {type(original).__name__}")
-        reached = [*(value for value, _, _ in arrays), *others]
+        reached = [*(value for value, _, _ in arrays), *others()]
         for value, _ in written:
             if sum(_overlap(value, other) for other in reached) > 1:
                 _refuse("an array")

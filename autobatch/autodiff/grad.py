@@ -94,12 +94,8 @@ def value_and_grad(
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         _check_call(f, positions, args)
         keep_freed_memory()
-        tape = Tape()
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(collector_paused())
-            stack.callback(tape.close)
-            stack.callback(tapes.set_active, tapes.active_tape())
-            tapes.set_active(tape)
+        outer, tape = tapes.active_tape(), Tape()
+        with collector_paused():
             boxed = list(args)
             inputs: list[DifferentiatedInput] = []
             structures = []
@@ -115,6 +111,7 @@ def value_and_grad(
             changes = ArgumentChanges(pairs)
             carry = functools.partial(_carry, changes, inputs if carries else (), tape, (args, kwargs), positions)
             try:
+                tapes.set_active(tape)
                 result = _call(f, boxed, kwargs)
                 if tape.refusals:
                     raise tape.refusals[0]
@@ -134,6 +131,9 @@ def value_and_grad(
                     with contextlib.suppress(UnsupportedError):
                         carry()
                 raise
+            finally:
+                tapes.set_active(outer)
+                tape.close()
             return value, trees[0] if single else tuple(trees)
 
     return wrapper
@@ -148,9 +148,12 @@ def _carry(
 ) -> None:
     """Carry over to the caller's objects what the function has changed in its arguments."""
     args, kwargs = given
-    others = [arg for position, arg in enumerate(args) if position not in positions]
     arrays = [(slot.value, slot.boxed, slot.written(tape)) for slot in inputs if slot.leaf is not None]
-    changes.carry(arrays, pytree.leaves([others, kwargs]), lambda leaf: unboxed(forced(leaf, tape), tape))
+    changes.carry(
+        arrays,
+        lambda: pytree.leaves([[arg for position, arg in enumerate(args) if position not in positions], kwargs]),
+        lambda leaf: unboxed(forced(leaf, tape), tape),
+    )
 
 
 def _positions(argnums: Any) -> tuple[tuple[int, ...], bool]:
@@ -189,20 +192,22 @@ class DifferentiatedInput:
 
     @classmethod
     def of(cls, tape: Tape, value: Any) -> "DifferentiatedInput":
-        if isinstance(value, bool) or not (
-            isinstance(value, int | float | complex) or parameter_trees.is_array_like(value)
-        ):
-            return cls(value, None, value)
-        dtype = dtype_of(value)
-        if getattr(value, "trainable", True) is False:  # a frozen embedding table
-            return cls(value, None, value)
-        if dtype.kind != "f":
-            return cls(value, None, value, f"{type(value).__name__} of dtype {dtype}")
-        if rank_of(value) == BATCH_RANK:
-            leaf = tape.leaf(batch_data(value))
-            return cls(value, leaf, with_data(value, leaf.alias()))
+        if type(value) is not np.ndarray or value.dtype.kind != "f":
+            if isinstance(value, bool) or not (
+                isinstance(value, int | float | complex) or parameter_trees.is_array_like(value)
+            ):
+                return cls(value, None, value)
+            dtype = dtype_of(value)
+            if getattr(value, "trainable", True) is False:  # a frozen embedding table
+                return cls(value, None, value)
+            if dtype.kind != "f":
+                return cls(value, None, value, f"{type(value).__name__} of dtype {dtype}")
+            if rank_of(value) == BATCH_RANK:
+                leaf = tape.leaf(batch_data(value))
+                return cls(value, leaf, with_data(value, leaf.alias()))
         leaf = tape.leaf(value)
-        return cls(value, leaf, zero_d(leaf.alias()) if isinstance(value, np.ndarray) else leaf.alias())
+        is_zero_d = isinstance(value, np.ndarray) and not value.ndim
+        return cls(value, leaf, zero_d(leaf.alias()) if is_zero_d else leaf.alias())
 
     def written(self, tape: Tape) -> Any:
         """The new contents of an array that the function has written into; else None."""
@@ -214,6 +219,8 @@ class DifferentiatedInput:
     def finish(self, ct: Any, taken: set[int]) -> Any:
         """The gradient for the caller: of the leaf's kind, shape and dtype, in memory that no array in `taken` has."""
         value = self.value
+        if type(value) is np.ndarray:
+            return _as_owned(ct, value, taken)
         if hasattr(value, "_ab_gradient"):
             unexpanded = ct._ab_unexpanded(taken) if hasattr(ct, "_ab_unexpanded") else None
             return value._ab_gradient(ct, taken) if unexpanded is None else unexpanded
@@ -315,6 +322,8 @@ def forced(leaf: object, tape: Tape) -> Any:
 
 
 def _check_result(result: object) -> None:
+    if type(result) is TapeArray and result.dtype.kind == "f" and result.shape == ():
+        return  # nearly always
     if rank_of(result) == BATCH_RANK:
         raise UnsupportedError(
             "the differentiated function returned a batch, one value for each example; reduce it over the batch "
@@ -437,7 +446,8 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
 
         total: Any = 0.0
         for i, gradient in zip(moved, grad(weighted, argnums=moved, carries=False)(*primals), strict=True):
-            for g, v in zip(_leaves_like(primals[i], gradient), directions[i], strict=True):
+            own = parameter_trees.like_leaves(parameter_trees.flatten(primals[i])[1], gradient, "gradient")
+            for g, v in zip(own, directions[i], strict=True):
                 total = total if g is None or v is None else total + _inner_product(g, v)
         return total
 
@@ -466,11 +476,6 @@ def _directions(where: str, primal: object, tangent: object) -> list[Any]:
             raise DTypeError(f"{where}{path} is of {dtype_of(part)}; expected floats")
         out.append(part)
     return out
-
-
-def _leaves_like(given: object, gradient: object) -> list[Any]:
-    structure = parameter_trees.flatten(given)[1]
-    return list(parameter_trees.like_leaves(structure, gradient, "gradient"))
 
 
 def _inner_product(gradient: Any, direction: Any) -> Any:

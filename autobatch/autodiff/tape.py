@@ -6,7 +6,8 @@ array of an interpreter opened earlier (a lazy array, an outer tape), so gradien
 
 import contextvars
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -51,7 +52,7 @@ _NEEDS = {  # method: (the plain value that it needs, what to write instead)
         "np.zeros_like of such a value instead of a plain array, or return it as auxiliary output (has_aux=True)",
     ),
 }
-_FLOAT = np.dtype(np.float64)
+_OF_FLOATS = {"shape": (), "ndim": 0, "dtype": np.dtype(np.float64)}
 _ndarray, _may_share = np.ndarray, np.may_share_memory
 _WEAK = frozenset((float, int, bool))
 _PLAIN = frozenset((float, int, bool, np.float64, np.float32, np.int64, np.bool_))  # never recorded: skip the dispatch
@@ -179,7 +180,11 @@ class Tape:
             op, out, args, params, parents = node
             vjp = op.vjp
             for position, parent in parents:
-                _contribute(pending, parent, vjp(position, part, out, args, params))  # type: ignore[misc]
+                found = vjp(position, part, out, args, params)  # type: ignore[misc]
+                if pending[parent] is None:
+                    pending[parent] = found
+                elif found is not None:
+                    _contribute(pending, parent, found)
             if free:
                 nodes[index] = None
 
@@ -253,7 +258,10 @@ class TapeArray(RecordedArray, ArrayMixin):
                 plain = False
             values.append(arg)
         if tape.closed and parents:
-            _refuse_closed(op)
+            raise UnsupportedError(
+                f"{op.name} on a value from an ab.grad call that has returned; its gradient can no longer be taken: "
+                "return values as auxiliary output (has_aux=True) instead of storing them from inside the function"
+            )
         if not plain:
             check_operands(values)
             out = op(*values, **params)
@@ -322,18 +330,9 @@ class TapeArray(RecordedArray, ArrayMixin):
     def strides(self) -> tuple[int, ...]:
         return (self._ab_value if (plain := stand_in(self)) is None else plain).strides
 
-    @property  # type: ignore[misc]
-    def __class__(self) -> Any:
-        """The class that `isinstance` sees: that of the value it holds."""
-        return self._ab_value.__class__
-
-    @property
-    def shape(self) -> Any:
-        return getattr(self._ab_value, "shape", ())
-
-    @property
-    def dtype(self) -> np.dtype:
-        return _FLOAT if type(self._ab_value) is float else self._ab_value.dtype
+    # The class that `isinstance` sees, and what everything asks for: those of the value, read without a call of Python.
+    __class__ = property(attrgetter("_ab_value.__class__"))
+    shape, ndim, dtype = (property(attrgetter(f"_ab_value.{name}")) for name in ("shape", "ndim", "dtype"))
 
     def __getitem__(self, index: object) -> Any:
         lookup = self._ab_lookup
@@ -378,6 +377,8 @@ class TapeArray(RecordedArray, ArrayMixin):
         """Other ndarray attributes (`tobytes`) of a constant; for a table with keys, the table's attributes."""
         if name[0] == "_":  # a slot that is unset: the library asks for those
             raise AttributeError(f"'TapeArray' object has no attribute {name!r}")
+        if type(self._ab_value) is float and name in _OF_FLOATS:
+            return _OF_FLOATS[name]
         keys = getattr(self, "_ab_ids", None)
         if keys is not None:
             return self.__getitem__ if name == "lookup" else getattr(keys.__self__, name)
@@ -391,13 +392,6 @@ class TapeArray(RecordedArray, ArrayMixin):
 
 def _value_of(x: Any) -> Any:
     return x._ab_value if type(x) is TapeArray else x
-
-
-def _refuse_closed(op: Op) -> NoReturn:
-    raise UnsupportedError(
-        f"{op.name} on a value from an ab.grad call that has returned; its gradient can no longer be taken: return "
-        "values as auxiliary output (has_aux=True) instead of storing them from inside the function"
-    )
 
 
 def off_tape(x: Any) -> Any:

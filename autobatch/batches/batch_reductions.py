@@ -24,6 +24,7 @@ from autobatch.errors import UnsupportedError
 from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.numpy.reductions import REDUCTIONS
 from autobatch.ops.rules.row_gather import rows_p
+from autobatch.ops.rules.sizes import reshaped
 
 _NAMES = {op.ufunc: op.name for op in REDUCTIONS.values()}
 
@@ -194,11 +195,11 @@ def _elements(x: Any) -> Any:
         return np.reshape(x, (-1,))
     x = _merge_levels(x)
     if isinstance(x, Packed):
-        return np.reshape(x.values, (-1,))
+        return reshaped(x.values, (-1,))
     if isinstance(x, Batched):
         shape = shape_of(x.data)
         inside = padding_mask(x.sizes, shape[1:])
-        flat = np.reshape(x.data, (-1,))
+        flat = reshaped(x.data, (-1,))
         if inside is None or inside.all():
             return flat
         places = np.flatnonzero(np.broadcast_to(inside, shape))

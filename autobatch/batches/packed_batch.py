@@ -30,9 +30,9 @@ from autobatch.ops.rules.ragged_checks import (
     lengths_of,
     offsets_from,
     own_segments,
-    pad_rows,
     read_csr,
 )
+from autobatch.ops.rules.row_gather import pad_rows
 
 
 class CSR(NamedTuple):

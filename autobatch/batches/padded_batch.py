@@ -35,7 +35,8 @@ from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.numpy.indexing import rows_between
 from autobatch.ops.rules.aliasing import is_scalar, set_order, unclear_view, zero_d
 from autobatch.ops.rules.padding import end_to_end, to_widths
-from autobatch.ops.rules.ragged_checks import as_ids, pad_rows
+from autobatch.ops.rules.ragged_checks import as_ids
+from autobatch.ops.rules.row_gather import pad_rows
 
 
 @register_form("masked")

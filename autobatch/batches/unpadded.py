@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import ndim_of, shape_of
-from autobatch.core.batched import Lengths, check_padding
+from autobatch.core.batched import Lengths
 from autobatch.core.op import Op, is_boxed
 from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.numpy.indexing import getitem_p
-from autobatch.ops.numpy.shaping import reshape_p
 from autobatch.ops.rules.index_rule import FULL
 from autobatch.ops.rules.op_kinds import detach
-from autobatch.ops.rules.padding import fill_p
-from autobatch.ops.rules.row_gather import rows_p, scatter_rows_p
+from autobatch.ops.rules.row_gather import pad_rows, rows_p
+from autobatch.ops.rules.sizes import reshape_p, reshaped
 
 _LEAST_ELEMENTS = 1 << 13  # of the padded array; of fewer, the copies take longer than what they save
 _MOST_FILLED = 0.9  # share of positions inside examples; if more are, the copies cost more than they save
@@ -59,7 +58,7 @@ class _Layout:
 
     def take(self, x: Any) -> Any:
         """The (count, ...) rows inside the examples, of a (lanes, width, ...) array."""
-        return _taken(np.reshape(x, (-1, *shape_of(x)[2:])), self.rows)
+        return _taken(reshaped(x, (-1, *shape_of(x)[2:])), self.rows)
 
 
 class Unpadded(StandIn):
@@ -83,19 +82,7 @@ class Unpadded(StandIn):
     def _ab_force(self) -> Any:
         """The padded array."""
         if self._padded is None:
-            layout, values = self.layout, self.values
-            rest = self.shape[2:]
-            check_padding(layout.shape[0], (layout.lengths, *rest), self.shape[1:], self.dtype.itemsize)
-            count = layout.shape[0] * layout.shape[1]
-            if type(values) is np.ndarray:
-                flat: Any = np.full((count, *values.shape[1:]), self.pad, values.dtype)
-                flat[layout.rows] = values
-            else:
-                flat = scatter_rows_p(values, layout.rows, rows=count, unique=True)
-            self._padded = np.reshape(flat, self.shape)
-            if type(values) is not np.ndarray and self.pad != 0:
-                mask = layout.mask.reshape(*layout.shape, *(1,) * (len(self.shape) - 2))
-                self._padded = fill_p(self._padded, mask, value=self.pad)
+            self._padded = pad_rows(self.values, self.layout.lengths, self.pad, self.layout.shape[1])
         return self._padded
 
     def _ab_apply(self, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:

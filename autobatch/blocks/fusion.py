@@ -21,7 +21,7 @@ from autobatch.blocks.program import Step
 from autobatch.core.abstract_eval import EXAMPLES, Aval, sizes_at
 from autobatch.core.op import Op
 from autobatch.ops.numpy.indexing import getitem_p
-from autobatch.ops.numpy.shaping import reshape_p
+from autobatch.ops.rules.sizes import reshape_p
 
 
 def has_batch_axis(kind: Aval) -> bool:
@@ -137,7 +137,8 @@ class Plan:
         if not has_batch_axis(kind) or width_of(kind) < 4 or step.op.kind != "elementwise":
             return
         dtype = self._computed_in(step)
-        rule = None if dtype is None else rule_of(step.op, step.params, dtype)
+        rule = None if dtype is None or step.params else _declared(step.op)
+        rule = rule if rule is None or rule.exact or dtype == np.float32 else None
         if rule is None or dtype is None or rule.to_mask != (kind.dtype.kind == "b"):
             return
         reads = []
@@ -350,12 +351,5 @@ class Rule:
 
 @functools.lru_cache(maxsize=256)
 def _declared(op: Op) -> Rule | None:
+    """How a kernel computes an op; None if it cannot."""
     return None if op.fused is None else Rule(**op.fused)
-
-
-def rule_of(op: Op, params: dict[str, Any], dtype: np.dtype) -> Rule | None:
-    """The rule of an op computed in `dtype`, as it declares it; None if a kernel cannot compute it."""
-    rule = _declared(op)
-    if rule is None or params or (not rule.exact and dtype != np.float32):
-        return None
-    return rule

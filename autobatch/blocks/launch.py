@@ -18,9 +18,10 @@ from autobatch.blocks.batched_program import Flat, flatten, rows_of, step_by_ste
 from autobatch.blocks.kernel_codegen import Fused, fuse
 from autobatch.blocks.numpy_codegen import (
     Code,
+    NumpyWriter,
     backward_code,
     contributions,
-    emit,
+    executed,
     forward_code,
     take_parts,
 )
@@ -52,25 +53,26 @@ class _Block:
     def __init__(self, code: Code, *, checked: bool) -> None:
         self._code = code
         self._checked = checked
-        self._plain = emit(code)
+        self._plain = executed(*NumpyWriter(code).write())
         self._fused: Fused | None = None
         self._kernels: Any = None
         self._runs = self._odd = 0
         self.run: Callable[..., Any] = self._waiting
 
-    def _waiting(self, *operands: Any) -> Any:
-        self._runs += 1
+    def _poll(self, runs: int) -> None:
+        """Look for the kernels before so many runs."""
+        self._runs += runs
         if self._runs > RUNS_BEFORE_KERNELS and config.kernels:
-            if self._fused is None:
-                self._fused = fuse(self._code, checked=self._checked)
-            fused = self._fused
+            fused = self._fused = self._fused or fuse(self._code, checked=self._checked)
             self._kernels = None if fused is None else fused.ready()
             if self._kernels is not None:
                 self.run, self._runs = self._with_kernels, 0
-                return self.run(*operands)
-            if fused is None or fused.failed:
+            elif fused is None or fused.failed:
                 self.run = self._plain
-        return self._plain(*operands)
+
+    def _waiting(self, *operands: Any) -> Any:
+        self._poll(1)
+        return self._plain(*operands) if self._kernels is None else self._with_kernels(*operands)
 
     def _with_kernels(self, *operands: Any) -> Any:
         """Run with kernels; if NumPy might have warned about a result, compute everything again with NumPy."""
@@ -78,34 +80,45 @@ class _Block:
             return self._plain(*operands)
         self._runs += 1
         out = self._kernels(*operands)
-        if out is not None:
-            return out
+        return self._again(*operands) if out is None else out
+
+    def _again(self, *operands: Any) -> Any:
         self._odd += 1
         # Each non-finite result is computed twice.
         if self._odd > 8 and 2 * self._odd > self._runs:
-            self.run = self._plain
+            self.run, self._kernels = self._plain, None
         return self._plain(*operands)
+
+    def of_steps(self, count: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+        """What runs each of so many steps, and what computes a step for which that returns None."""
+        if self.run == self._waiting:
+            self._poll(count)
+        if self._kernels is None or not config.kernels or not underflow_is_ignored():
+            return self._plain, self._plain
+        self._runs += count
+        return self._kernels, self._again
 
 
 class Form:
     """A program compiled for one kind of call.
 
     Attributes:
+        steps: the code of `forward`.
         outputs: the number of the program's results; `forward` returns them and then the values saved for `backward`.
         batched: which outputs have the batch axis.
-        wanted: the positions of the operands that carry a gradient.
+        wanted: the positions of the operands that carry a gradient; parts: for each the places of its summands.
         least: of every length that the program does not know.
     """
 
-    __slots__ = ("_backward", "_flat", "_forward", "_parts", "_saved", "batched", "least", "outputs", "wanted")
+    __slots__ = ("_backward", "_flat", "_saved", "batched", "least", "outputs", "parts", "steps", "wanted")
 
     def __init__(self, flat: Flat, wanted: tuple[int, ...]) -> None:
         code, self._saved = forward_code(flat)
         keep_freed_memory()
         self._flat = flat
-        self._forward = _Block(code, checked=True)
+        self.steps = _Block(code, checked=True)
         self._backward: _Block | None = None
-        self._parts: list[list[int]] = []
+        self.parts: list[list[tuple[int, ...]]] = []
         self.wanted = wanted
         self.batched = flat.batched
         self.least = flat.least
@@ -113,16 +126,20 @@ class Form:
 
     def forward(self, operands: Sequence[Any]) -> tuple[Any, ...]:
         """The outputs, then the saved values, computed from the operands' data."""
-        result: tuple[Any, ...] = self._forward.run(*operands)
-        return result
+        return self.steps.run(*operands)
+
+    def steps_back(self) -> _Block:
+        """The code of `backward`, of operands, cotangents and saved values; `parts` says what its results are."""
+        if self._backward is None:
+            code = backward_code(self._flat, self._saved)
+            self.parts = take_parts(code)
+            self._backward = _Block(code, checked=False)
+        return self._backward
 
     def backward(self, operands: Sequence[Any], cts: Sequence[Any], saved: Sequence[Any]) -> list[Any]:
         """The contributions to the cotangent of each wanted operand: None, one, or a list."""
-        if self._backward is None:
-            code = backward_code(self._flat, self._saved)
-            self._parts = take_parts(code)
-            self._backward = _Block(code, checked=False)
-        return contributions(self._parts, self._backward.run(*operands, *cts, *saved))
+        found = self.steps_back().run(*operands, *cts, *saved)
+        return [contributions([found], own) for own in self.parts]
 
 
 def form_of(program: Program, batched: tuple[bool, ...], wanted: tuple[int, ...]) -> Form | None:

@@ -5,6 +5,7 @@ all of them go into a single tall product.
 """
 
 import dataclasses
+import itertools
 import linecache
 import weakref
 import zlib
@@ -22,8 +23,9 @@ from autobatch.core.op import Op
 from autobatch.ops.numpy.contractions import einsum_p, matmul_p
 from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import getitem_p, scatter_p
-from autobatch.ops.numpy.shaping import reshape_p, transpose_p
+from autobatch.ops.numpy.shaping import broadcast_to_p, transpose_p
 from autobatch.ops.rules.index_rule import FULL, build
+from autobatch.ops.rules.sizes import reshape_p
 
 _add: Any = UFUNCS[np.add]
 
@@ -109,7 +111,8 @@ def _simplified(code: Code) -> Code:
     code.drop_dead()
     names = {}
     for step in code.steps:
-        is_same = step.op is reshape_p and code.kinds[step.args[0]].shape == code.kinds[step.out].shape
+        is_shape = step.op in (reshape_p, broadcast_to_p)
+        is_same = is_shape and code.kinds[step.args[0]].shape == code.kinds[step.out].shape
         if is_same or (step.op is transpose_p and list(step.params["axes"]) == sorted(step.params["axes"])):
             names[step.out] = step.args[0]
     code.rename(names)
@@ -203,12 +206,8 @@ def _disjoint(parts: list[tuple[int, int, int, int]]) -> list[tuple[int, int, in
 
 def is_covered(places: Sequence[tuple[int, int, int]], shape: Sequence[Any]) -> bool:
     """True if ranges, ordered and disjoint, cover their axis completely."""
-    at = 0
-    for _, start, stop in places:
-        if start != at:
-            return False
-        at = stop
-    return bool(at == shape[places[0][0]])
+    ends = [0, *[stop for _, _, stop in places]]
+    return [*[start for _, start, _ in places], shape[places[0][0]]] == ends
 
 
 def _assembled(*values: Any, places: Any, shape: Any) -> Any:
@@ -221,11 +220,6 @@ def _assembled(*values: Any, places: Any, shape: Any) -> Any:
 # assemble(*values, places=, shape=): `values[i]` at range `places[i]` = (axis, start, stop) of an array of zeros. Only
 # the batched code of a program has it, so no array of ours ever meets it.
 assemble_p = Op("assemble", _assembled, kind="join")
-
-
-def emit(code: Code) -> Callable[..., tuple[Any, ...]]:
-    """A function of the code's inputs that returns its outputs, with None for a missing one."""
-    return executed(*NumpyWriter(code).write())
 
 
 def executed(text: str, names: dict[str, Any]) -> Callable[..., Any]:
@@ -311,6 +305,9 @@ class NumpyWriter:
         if op is getitem_p and all(slot in self.code.constants for slot in step.args[1:]):
             index = build(params["spec"], [self.code.constants[slot] for slot in step.args[1:]])
             return f"{out} = {args[0]}[{self.name('index', index)}]"
+        if op is scatter_p and len(step.args) == 1 and all(entry[0] in "sin" for entry in params["spec"]):
+            place = self.name("index", build(params["spec"], []))  # which names no element twice
+            return f"{self.allocation(step.out, 'zeros')}; {out}[{place}] += {args[0]}"
         if op is transpose_p and len(step.args) == 1:
             return f"{out} = {args[0]}.transpose({params['axes']!r})"
         if op is reshape_p and len(step.args) == 1:
@@ -354,24 +351,25 @@ def _variable(length: str) -> str:
     return "n" if length == EXAMPLES else f"size_{length}"
 
 
-def take_parts(code: Code) -> list[list[int]]:
+def take_parts(code: Code) -> list[list[tuple[int, ...]]]:
     """Replace the outputs of backward code by the summands of each gradient, one after the other.
 
     Returns:
-        For each gradient, the number of outputs per summand: 1, or 2 if it is the product `left.T @ right` of both.
+        For each gradient, the places of each summand among the outputs: two if it is the product `left.T @ right`.
     """
     made = {step.out: step for step in code.steps}
     found = [[] if slot is None else _summands(code, made, slot) for slot in code.outputs]
     code.outputs = [slot for own in found for slots in own for slot in slots]
     code.drop_dead()
-    return [[len(slots) for slots in own] for own in found]
+    places = itertools.count()
+    return [[tuple([next(places) for _ in slots]) for slots in own] for own in found]
 
 
 def _summands(code: Code, made: dict[int, Step], slot: int) -> list[tuple[int, ...]]:
     """The slots of each summand."""
     step = made.get(slot)
     whole: list[tuple[int, ...]] = [(slot,)]
-    if step is None or step.params:
+    if step is None or step.params or isinstance((*code.kinds[slot].shape, 0)[0], Affine):  # rows are no products
         return whole
     if step.op is _add and all(code.kinds[arg].shape == code.kinds[slot].shape for arg in step.args):
         left, right = (_summands(code, made, arg) for arg in step.args)
@@ -386,23 +384,26 @@ def _summands(code: Code, made: dict[int, Step], slot: int) -> list[tuple[int, .
     return whole
 
 
-def contributions(counts: Sequence[Sequence[int]], values: Sequence[Any]) -> list[Any]:
-    """The contributions to each operand's cotangent: None, one, or a list of several.
+def contributions(runs: Sequence[Sequence[Any]], parts: Sequence[tuple[int, ...]]) -> Any:
+    """The contributions to one operand's cotangent: None, one, or a list of several.
 
     Args:
-        counts: the result of `take_parts`; values: the results of its code.
+        runs: the results of backward code, of each of its runs; parts: what `take_parts` says of the operand.
     """
-    found = iter(values)
     out: list[Any] = []
-    for own in counts:
-        made: Any = None
-        for count in own:  # no comprehension: this runs for each step of a scan
-            each = next(found) if count == 1 else _product(next(found), next(found))
-            made = [each] if made is None else [*made, each]
-        out.append(made[0] if len(own) == 1 else made)
-    return out
-
-
-def _product(left: Any, right: Any) -> Any:
-    # Products of fewer rows are joined with others of the same matrix.
-    return Product(left, right) if left.shape[0] < 512 else np.matmul(left.T, right)
+    for place, *second in parts:
+        lefts, rights, total = [], [], None
+        for run in runs:  # no calls: there is a run for each step of a scan
+            part = run[place]
+            # Products of fewer rows are joined with others of the same matrix.
+            if second and part.shape[0] < 512:
+                lefts.append(part)
+                rights.append(run[second[0]])
+                continue
+            part = np.matmul(part.T, run[second[0]]) if second else part
+            total = part if total is None else total + part
+        if lefts:
+            out.append(Product(*map(np.concatenate, (lefts, rights))) if lefts[1:] else Product(lefts[0], rights[0]))
+        if total is not None:
+            out.append(total)
+    return out[0] if len(out) == 1 else out or None

@@ -7,15 +7,17 @@ backward pass runs them in reverse, and a shared matrix gets its gradient from t
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
 from autobatch.blocks.launch import Form, check_cotangents, form_of, is_plain
+from autobatch.blocks.numpy_codegen import contributions
 from autobatch.blocks.program import Program
-from autobatch.core.cotangent import SparseCotangent, total
 from autobatch.core.op import Op
 
 
@@ -39,10 +41,8 @@ class Test:
         return form is not None and form.batched == [True]
 
     def __call__(self, states: Sequence[Any]) -> np.ndarray:
-        data = [x if at is None else states[at] for at, x in zip(self.operands, self.data, strict=True)]
         assert self.run is not None
-        out: np.ndarray = self.run(data)[0]
-        return out
+        return self.run([x if at is None else states[at] for at, x in zip(self.operands, self.data, strict=True)])[0]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -119,7 +119,7 @@ class Scan:
     def run(self, *data: Any) -> tuple[Any, ...]:
         """Run the steps on plain arrays."""
         count = len(self.states)
-        now = list(data[:count])
+        now: Sequence[Any] = data[:count]
         args: list[Any] = [*[None] * len(self.rows), *self.lengths]
         for i, x in zip(self._others, data[count:], strict=True):
             args[i] = x
@@ -128,28 +128,43 @@ class Scan:
         staying = [i for i in self._others if self.rows[i] and i not in self.stepped]
         staying += range(len(self.rows), len(args))
         buffers = [(i, args[i]) for i in self.stepped]
-        moves = _prefixes(self.steps, buffers, args) if isinstance(self.steps, Stepped) else _tested(self.steps, now)
         last = [np.empty_like(x) for x in now]
         assert self._form is not None
-        forward, taken, results = self._form.forward, [], []
+        steps = self.steps
+        counts = steps.counts if isinstance(steps, Stepped) else ()
+        run, again = self._form.steps.of_steps(len(counts) or 1)
+        taken, results = [], []
         lanes: Any = slice(0, now[0].shape[0])
-        for keep in moves:
+        width = -1
+        for step in itertools.count() if isinstance(steps, Test) else range(len(counts)):
             before = lanes
+            if isinstance(steps, Test):
+                stay = steps(now)
+                if not stay.any():
+                    break
+                keep: Any = None if stay.all() else stay.nonzero()[0]
+            else:
+                for i, buffer in buffers:
+                    args[i] = buffer[steps.offsets[step] : steps.offsets[step + 1]]
+                keep = None if counts[step] == width else slice(0, counts[step])
+                width = counts[step]
             if keep is not None:
                 for whole, x in zip(last, now, strict=True):
                     whole[lanes] = x
-                now[:] = [_part(x, keep) for x in now]
+                now = [_part(x, keep) for x in now]
                 for i in staying:
                     args[i] = _part(args[i], keep)
                 lanes = keep if type(lanes) is slice else lanes[keep]
             for place, operand in feeds:
                 args[operand] = now[place]
-            out = forward(args)
+            out = run(*args)
+            if out is None:
+                out = again(*args)
             if self._form.wanted:
                 taken.append((args.copy(), out, keep, before))
             if self.listed:
                 results.append(out)
-            now[:] = [out[i] for i in outputs]
+            now = [out[i] for i in outputs]
         for whole, x in zip(last, now, strict=True):
             whole[lanes] = x
         self._taken = taken
@@ -165,20 +180,29 @@ class Scan:
             np.zeros(out.shape, out.dtype) if ct is None else np.ascontiguousarray(ct)
             for ct, out in zip(cts[:count], outs[:count], strict=True)
         ]
+        run, again = form.steps_back().of_steps(len(self._taken))
+        parts = dict(zip(form.wanted, form.parts, strict=True))
         rows = dict(zip(self.listed, cts[count:], strict=True))
-        at = {operand: place for place, operand in enumerate(form.wanted)}
-        fixed: dict[int, list[Any]] = {i: [] for i in self._others if i in at and not self.rows[i]}
-        buffers = {
-            i: np.zeros(x.shape, x.dtype)
+        buffers = [
+            (i, np.zeros(x.shape, x.dtype), parts[i][0][0], i in self.stepped)
             for i, x in zip(self._others, data[count:], strict=True)
-            if i in at and self.rows[i]
+            if self.rows[i] and parts.get(i)
+        ]
+        numbers = itertools.count()
+        fixed = {
+            i: [tuple([next(numbers) for _ in each]) for each in parts[i]]
+            for i in self._others
+            if not self.rows[i] and parts.get(i)
         }
-        carried = [None if operand is None else at.get(operand) for _, operand in self.states]
+        places = [place for i in fixed for each in parts[i] for place in each]
+        kept = itemgetter(*places, places[0]) if places else None  # of several, always a tuple
+        carried = [parts[i][0][0] if i is not None and parts.get(i) else None for _, i in self.states]
         state_of = {output: place for place, (output, _) in enumerate(self.states)}
         read = [
             (i, state_of.get(i), rows.get(i)) for i, aval in enumerate(self.program.results) if aval.dtype.kind in "fc"
         ]
         now: list[Any] = []
+        runs: list[Any] = []
         stop = self.steps.offsets[-1] if isinstance(self.steps, Stepped) else 0
         for args, out, keep, before in reversed(self._taken):
             lanes = before if keep is None else keep if type(before) is slice else before[keep]
@@ -188,69 +212,32 @@ class Scan:
             for i, place, own in read:
                 ct = np.zeros(out[i].shape, out[i].dtype) if place is None else now[place]
                 given.append(ct if own is None else ct + own[start:stop])
-            parts = form.backward(args, given, out[form.outputs :])
-            for i, found in fixed.items():
-                part = parts[at[i]]
-                if part is not None:
-                    found += part if type(part) is list else [part]
-            for i, buffer in buffers.items():
-                part = _dense(parts[at[i]])
-                if part is None:
-                    continue
-                if i in self.stepped:
-                    buffer[start:stop] = part
+            found = run(*args, *given, *out[form.outputs :])
+            if found is None:
+                found = again(*args, *given, *out[form.outputs :])
+            if kept is not None:
+                runs.append(kept(found))
+            for _, buffer, at, is_stepped in buffers:
+                if is_stepped:
+                    buffer[start:stop] = found[at]
                 else:
-                    buffer[lanes] += part
+                    buffer[lanes] += found[at]
             stop = start
-            for place, operand in enumerate(carried):
-                part = None if operand is None else _dense(parts[operand])
+            for place, own in enumerate(carried):
+                part = None if own is None else found[own]
                 if keep is None:
                     now[place] = np.zeros_like(now[place]) if part is None else part
                     continue
                 wide = ends[place][before].copy() if type(before) is slice else ends[place].take(before, 0)
                 wide[keep] = 0 if part is None else part
                 now[place] = wide
-        out_of = [*(now or ends), *[buffers[i] if i in buffers else _total(fixed.get(i)) for i in self._others]]
+        made = {i: buffer for i, buffer, _, _ in buffers} | {i: contributions(runs, own) for i, own in fixed.items()}
+        out_of = [*(now or ends), *[made.get(i) for i in self._others]]
         return [out_of[position] for position in wanted]
-
-
-def _prefixes(steps: Stepped, buffers: Sequence[tuple[int, Any]], args: list[Any]) -> Any:
-    """For each step the lanes that stay, None if none leaves before it; puts the step's rows into `args`."""
-    now = None
-    for step, count in enumerate(steps.counts):
-        for i, buffer in buffers:
-            args[i] = buffer[steps.offsets[step] : steps.offsets[step + 1]]
-        yield slice(0, count) if count != now else None
-        now = count
-
-
-def _tested(test: Test, states: Sequence[Any]) -> Any:
-    """For each step the lanes that stay, None if none leaves before it; ends when no lane stays."""
-    while True:
-        stay = test(states)
-        count = np.count_nonzero(stay)
-        if not count:
-            return
-        yield None if count == len(stay) else stay.nonzero()[0]
 
 
 def _part(x: np.ndarray, lanes: Any) -> np.ndarray:
     return x[lanes] if type(lanes) is slice else x.take(lanes, 0)
-
-
-def _dense(part: Any) -> Any:
-    if part is None:
-        return None
-    part = total(part) if type(part) is list else part
-    return part.to_dense() if isinstance(part, SparseCotangent) else part
-
-
-def _total(parts: list[Any] | None) -> Any:
-    return total(parts[::-1]) if parts else None
-
-
-def _run(*data: Any, call: Scan) -> tuple[Any, ...]:
-    return call.run(*data)
 
 
 def _joint(
@@ -262,4 +249,4 @@ def _joint(
 
 
 # scan(*states, *other operands, call=) returns the last value of each state, then all rows of each listed output.
-scan_p = Op("scan", _run, joint=_joint, kind="block")
+scan_p = Op("scan", lambda *data, call: call.run(*data), joint=_joint, kind="block")

@@ -21,7 +21,7 @@ from autobatch.core.batched import Lengths
 from autobatch.core.memory import collector_paused
 from autobatch.errors import Unsupported
 from autobatch.facts.types import is_plain
-from autobatch.ops.rules.ragged_checks import pad_rows
+from autobatch.ops.rules.row_gather import pad_rows
 from autobatch.tables.table import EmbeddingTable
 
 _PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}

@@ -197,6 +197,7 @@ class Packed:
 
 _LARGE_PER_LANE = 1 << 14  # bytes; computing less padding takes no longer than running an example by itself
 _limited: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_limited_padding", default=False)
+limit_padding = _limited.set
 
 
 @contextlib.contextmanager
@@ -255,7 +256,8 @@ def padding_mask(sizes: Sequence[Size], padded: Sequence[int], axes: Sequence[in
     for axis, size in enumerate(sizes):
         if not isinstance(size, Lengths) or (axes is not None and axis not in axes):
             continue
-        mask = size.mask(padded[axis])
+        mask = size.known.get(padded[axis])
+        mask = size.mask(padded[axis]) if mask is None else mask
         shape = (mask.shape[0],) + (1,) * axis + (padded[axis],) + (1,) * (len(sizes) - axis - 1)
         mask = mask.reshape(shape)
         out = mask if out is None else out & mask

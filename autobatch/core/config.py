@@ -163,6 +163,8 @@ def with_options(call: Callable[[], Result], **changes: Unpack[OptionValues]) ->
     """Call `call` under other options (for library code); restores the options even after an interrupt at any point."""
     before = _current.get()
     try:
+        if not changes:
+            return call()
         with options(**changes):
             return call()
     except BaseException:  # an interrupt may have come between the block and the code of `options`

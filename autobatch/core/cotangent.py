@@ -13,8 +13,6 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.op import is_boxed
 
-_TALL = 1024  # rows; larger products are not faster per row
-
 
 def unbroadcast(ct: Any, like: Any) -> Any:
     """Sum a cotangent over the axes along which its operand was broadcast, and give it the operand's dtype.
@@ -123,22 +121,8 @@ class Product(SparseCotangent):
 
     @staticmethod
     def gathered(parts: Sequence[Any]) -> Sequence[Any]:
-        out: list[Product] = []
-        chunk: list[Product] = []
-        rows = 0
-        for part in parts:
-            chunk.append(part)
-            rows += part.left.shape[0]
-            if rows >= _TALL:
-                out.append(Product._stacked(chunk))
-                chunk, rows = [], 0
-        return [*out, Product._stacked(chunk)] if chunk else out
-
-    @staticmethod
-    def _stacked(parts: "list[Product]") -> "Product":
-        if len(parts) == 1:
-            return parts[0]
-        return Product(np.concatenate([part.left for part in parts]), np.concatenate([part.right for part in parts]))
+        factors = [part.left for part in parts], [part.right for part in parts]
+        return [Product(*map(np.concatenate, factors))] if len(parts) > 1 else parts
 
 
 class Contributions:
@@ -149,12 +133,12 @@ class Contributions:
 
     __slots__ = ("dense", "owned", "sparse")
 
-    def __init__(self, first: Any, second: Any) -> None:
+    def __init__(self, *parts: Any) -> None:
         self.dense: Any = None
         self.owned = False
         self.sparse: list[Any] = []
-        self.add(first)
-        self.add(second)
+        for part in parts:
+            self.add(part)
 
     def add(self, part: Any) -> None:
         if isinstance(part, SparseCotangent):
@@ -187,12 +171,7 @@ def total(parts: Sequence[Any]) -> Any:
     >>> total([np.ones((1, 2)), Product(np.ones((3, 1)), np.ones((3, 2)))])
     array([[4., 4.]])
     """
-    if len(parts) == 1:
-        return parts[0]
-    out = Contributions(parts[0], parts[1])
-    for part in parts[2:]:
-        out.add(part)
-    return out.total()
+    return parts[0] if len(parts) == 1 else Contributions(*parts).total()
 
 
 def _gathered(sparse: Sequence[Any]) -> list[Any]:

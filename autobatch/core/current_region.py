@@ -379,10 +379,15 @@ def count_waiting(seconds: float) -> None:
 _deadline: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_deadline", default=None)
 
 
+def set_deadline(seconds: float | None) -> Any:
+    """Set the deadline of `with_deadline`, for good; returns the token that resets it."""
+    return _deadline.set(None if seconds is None else (time.perf_counter() + seconds, clock() + seconds))
+
+
 @contextlib.contextmanager
 def with_deadline(seconds: float | None) -> Iterator[None]:
     """Set a deadline for the block: `check_time` raises once it has computed for so many seconds; None: no deadline."""
-    token = _deadline.set(None if seconds is None else (time.perf_counter() + seconds, clock() + seconds))
+    token = set_deadline(seconds)
     try:
         yield
     finally:

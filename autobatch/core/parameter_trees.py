@@ -89,7 +89,14 @@ class _ModelReader:
         if is_node(tree):
             keys, children = children_of(tree)
             within = in_object and is_container(cls)
-            return node_def(tree, keys, tuple([self.read(child, within) for child in children]))
+            structures = []
+            for child in children:
+                if type(child) is np.ndarray and not within:  # nearly always
+                    self.values.append(child)
+                    structures.append(leaf_def)
+                else:
+                    structures.append(self.read(child, within))
+            return node_def(tree, keys, tuple(structures))
         if isinstance(tree, _OPAQUE):
             return self._leaf(tree, in_object)
         parts = parts_of(tree)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.autodiff.tape import TapeArray
+from autobatch.autodiff.tape import TapeArray, off_tape
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast
@@ -31,11 +31,6 @@ from autobatch.program.scopes import Guard
 
 _NUMERIC = frozenset("biufc")
 _INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type, np.dtype)
-
-
-def is_new(out: Any) -> bool:
-    """True if an output has a new array's memory order, so that it is known whether its reshapes are views."""
-    return is_contiguous(out) or (is_non_c_order(out) and getattr(out, "_view", None) is None)
 
 
 def input_signature(value: Any, static: bool, lengths: dict[str, Lengths]) -> tuple[Any, Any] | None:
@@ -127,7 +122,7 @@ class Unpacked:
         return dict(zip(self.keys, items, strict=True)) if self.kind is dict else self.kind(items)
 
 
-_CONTAINERS = (dict, list, tuple)
+_CONTAINERS = frozenset((dict, list, tuple))
 
 
 def _unpacked(value: Any, leaves: list[Any]) -> Unpacked | None:
@@ -160,6 +155,7 @@ _NOT_READ = (("u",), None)  # the signature of a leaf that a block cannot read
 
 
 _MOST_FAILURES = 4  # in one call; then the statements run one by one
+_VAIN = 16  # calls in which it never ran, after which a block is tried in one of so many
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -173,7 +169,7 @@ class LaneBlock:
         containers: the inputs that may be containers, since helpers get them.
         updates: the inputs that `+=` binds again, and thus have to be numbers: it would write into an array.
         programs: {signature of the inputs: program, None if there is none}; places: the inputs that each program reads.
-        seen: the signature of the last call.
+        seen: the signature of the last call; vain: the number of calls since one in which the block ran.
     """
 
     body: Callable[..., Any]
@@ -184,15 +180,19 @@ class LaneBlock:
     programs: dict[Any, Program | None] = dataclasses.field(default_factory=dict)
     places: dict[Any, list[int]] = dataclasses.field(default_factory=dict)
     seen: Any = None
+    vain: int = 0
 
     def unpacked(self, values: Sequence[Any]) -> Sequence[Any]:
         """The values with each container replaced by its structure, and followed by the leaves of all containers.
 
-        In a loop over items, packed arrays are padded.
+        In a loop over items, packed arrays are padded; not rows of a table, whose mean is a bag while they are pending.
         """
-        if any(type(x) is PackedBatch for x in values) and type(current_region()) is Prefix:
-            values = [x.to_masked() if type(x) is PackedBatch and is_plain(x.values) else x for x in values]
-        if not any(type(values[i]) in _CONTAINERS for i in self.containers):
+        if type(current_region()) is Prefix and PackedBatch in map(type, values):
+            values = [
+                x.to_masked() if type(x) is PackedBatch and x._pending is None and is_plain(x.values) else x
+                for x in values
+            ]
+        if not self.containers or _CONTAINERS.isdisjoint([type(values[i]) for i in self.containers]):
             return values
         out, leaves = list(values), list[Any]()
         for i in self.containers:
@@ -211,10 +211,14 @@ class LaneBlock:
             return None
         root = region.root
         run = root.blocks.get(self)
-        values = tuple(self.unpacked(values))
         if run is None:
             root.blocks[self] = run = BlockRun(self)
-        elif run.suits(values, region):
+            self.vain += 1
+            run.failures = _MOST_FAILURES if self.vain > _VAIN and self.vain % _VAIN else 0
+        if run.failures >= _MOST_FAILURES:
+            return None
+        values = tuple(self.unpacked(values))
+        if run.program is not None and run.suits(values, region):
             return run(values, region)
         return run.start(values, region)
 
@@ -249,8 +253,8 @@ class LaneBlock:
             leaves = iter(arguments[count:])
             out = self.body(*[x.packed(leaves) if type(x) is Unpacked else x for x in arguments[:count]])
             out = out if type(out) is tuple else (out,)
-            if not all(map(is_new, out)):
-                raise ValueError
+            if not all(is_contiguous(x) or (is_non_c_order(x) and getattr(x, "_view", None) is None) for x in out):
+                raise ValueError  # only of a new array it is known whether its reshapes are views
             return out if len(out) > 1 else out[0]  # one result is not in a tuple
 
         program = trace(body, [kinds[i] for i in places])
@@ -286,8 +290,6 @@ class BlockRun:
 
     def suits(self, values: Sequence[Any], region: Any) -> bool:
         """True if the current program, found for an earlier step's operands, accepts these too."""
-        if self.program is None:
-            return False
         lengths: dict[str, Lengths] = {}
         for i, constant in self.constants:  # first: where containers differ, so do the places of their leaves
             value = values[i]
@@ -315,9 +317,9 @@ class BlockRun:
     def start(self, values: Sequence[Any], region: Any) -> tuple[Any, ...] | None:
         """Find and run a program for these operands; None if there is none."""
         self.program = None
-        if self.failures >= _MOST_FAILURES or not config.blocks:
+        if not config.blocks:
             return None
-        if not all(guard.holds() for guard in self.site.guards):
+        if False in [guard.holds() for guard in self.site.guards]:
             self.failures = _MOST_FAILURES
             return None
         static = self.site.static
@@ -332,7 +334,7 @@ class BlockRun:
             input_signature(value, type(value) in _CONSTANT_LEAVES, lengths) or _NOT_READ
             for value in values[len(static) :]
         ]
-        if None in kinds or not any(kind[0][0] == "b" for kind in kinds):  # type: ignore[index]
+        if None in kinds or "b" not in [kind[0][0] for kind in kinds]:  # type: ignore[index]
             self.failures += 1
             return None
         key = tuple([kind[0] for kind in kinds])  # type: ignore[index]
@@ -350,7 +352,7 @@ class BlockRun:
         if program is None:
             self.failures += key in self.site.programs
             return None
-        self.failures = 0
+        self.failures = self.site.vain = 0
         self.program = program
         self.operands = self.site.places[key]
         self.rows = tuple([key[i][0] == "b" for i in self.operands])
@@ -398,7 +400,7 @@ class BlockRun:
             if widths[name] < SHORTEST or own.values.sum() < 0.25 * region.count * widths[name]:  # of padded data
                 return None
         # In larger arrays, Python's time between the ops does not count.
-        return None if max([x.nbytes for x in data if hasattr(x, "nbytes")]) > 1 << 19 else (data, lengths)
+        return None if max([getattr(off_tape(x), "nbytes", 0) for x in data]) > 1 << 19 else (data, lengths)
 
     def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...] | None:
         assert self.program is not None

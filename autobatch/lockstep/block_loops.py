@@ -40,7 +40,7 @@ from autobatch.ops.numpy.indexing import rows_between
 from autobatch.ops.rules.aliasing import has_views, is_scalar, unclear_view, write
 from autobatch.ops.rules.padding import to_width
 from autobatch.ops.rules.row_gather import put_rows_p, rows_p
-from autobatch.ops.rules.sizes import lane_lengths
+from autobatch.ops.rules.sizes import lane_lengths, reshaped
 from autobatch.tables.table import EmbeddingTable
 
 _FEWEST = 3  # minimum number of remaining steps
@@ -234,7 +234,7 @@ class LaneScan:
         loop.step += len(counts)
         loop.tries = 0
         outputs = dict(zip(scan.listed, listed, strict=True))
-        regions = _regions(loop, region, steps.counts)
+        regions = _regions(loop, region, steps.counts) if lists else []
         for output, one in zip(self.listed, lists, strict=True):
             kind, made = run.outputs[output], outputs[output]
             one.append_steps(as_batch(made, kind, None), _items(kind, made, steps, regions), regions)
@@ -393,7 +393,7 @@ class _ReadAhead:
         steps, lanes = steps_and_lanes(self.loop.counts[first:last])
         lanes = lanes if self.index is None else self.index[lanes]
         data = padded(source.data)
-        return rows_p(np.reshape(data, (-1, *data.shape[2:])), lanes * data.shape[1] + start + steps, unique=True)
+        return rows_p(reshaped(data, (-1, *data.shape[2:])), lanes * data.shape[1] + start + steps, unique=True)
 
 
 def _stacked(items: LaneList) -> Any:
@@ -413,9 +413,7 @@ def _stacked(items: LaneList) -> Any:
 
 
 def _is_table(table: Any) -> bool:
-    return type(table) in (np.ndarray, EmbeddingTable) or (
-        type(table) is TapeArray and type(table._ab_value) in (np.ndarray, EmbeddingTable)
-    )
+    return type(table._ab_value if type(table) is TapeArray else table) in (np.ndarray, EmbeddingTable)
 
 
 def _takes_rows(run: BlockRun, loop: Any, values: Sequence[Any], out: Any, output: int, first: int | None) -> bool:
@@ -473,12 +471,8 @@ def _items(kind: tuple[Any, bool, bool], rows: Any, steps: Stepped, regions: Seq
 
 def _regions(loop: Any, region: Any, counts: Sequence[int]) -> list[Any]:
     """The region of each step."""
-    out = []
-    for count in counts:
-        if count != region.count:
-            region = Prefix(loop.order, count)
-        out.append(region)
-    return out
+    fewer = {count: Prefix(loop.order, count) for count in dict.fromkeys(counts) if count != region.count}
+    return [fewer.get(count, region) for count in counts]
 
 
 def _run(scan: Scan, states: Sequence[Any], operands: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import count_refusals, forget_refusals, keep_before
-from autobatch.batches.any_batch import Batch, batches_in
+from autobatch.batches.any_batch import Batch
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
@@ -19,9 +19,9 @@ from autobatch.batches.result_form import normalised
 from autobatch.batches.stacking import stack_results
 from autobatch.batches.unpadded import Unpadded
 from autobatch.core.abstract_eval import shape_of
-from autobatch.core.batched import Batched, check_padding, limited_padding
+from autobatch.core.batched import Batched, check_padding, limit_padding
 from autobatch.core.config import config
-from autobatch.core.current_region import example, region
+from autobatch.core.current_region import region, set_deadline, set_example, set_region
 from autobatch.core.diagnostics import came_from_outside, is_library, warn_fallback
 from autobatch.core.memory import keep_freed_memory, write_all
 from autobatch.core.op import is_boxed
@@ -86,6 +86,7 @@ def in_lock_step(
     convert: Any,
     is_pure: Any,
     first: int = 0,
+    *limit: float | None,
 ) -> Any:
     """Call a per-example function on batches of `size` examples in lock-step.
 
@@ -95,6 +96,7 @@ def in_lock_step(
             NeedsLoop if a user's function has no lock-step form.
         is_pure: True if a function changes nothing but its own variables.
         first: index of the first example in the user's batch.
+        limit: the seconds of a new deadline, if any.
 
     Raises:
         Unsupported: the call cannot run in lock-step, or it raised an error.
@@ -104,7 +106,8 @@ def in_lock_step(
     keep_freed_memory()
     refusals = count_refusals()
     try:
-        return _in_new_context(_in_lock_step, function, args, kwargs, Root(size, call, convert, is_pure), first)
+        root = Root(size, call, convert, is_pure)
+        return normalised(*_in_new_context(_in_lock_step, function, args, kwargs, root, first, *limit))
     except Unsupported as error:
         forget_refusals(refusals)
         raise Unsupported(error.reason, where=_line_of(error, function)) from None
@@ -180,27 +183,30 @@ def batch_size_error(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     return ShapeError(f"arguments of different batch sizes: {given} examples; every batch needs the same examples")
 
 
-def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int) -> Any:
-    size = root.batch_size
+def _in_lock_step(function: Any, args: Any, kwargs: Any, root: Root, first: int, *limit: float | None) -> Any:
+    """The result, the number of examples, and the batches among the arguments; leaves variables set in its context."""
     ours = root.convert(function)
     if ours is None:  # a library function: called unconverted
         while hasattr(type(function), "_ab_batch"):
             function = function.__wrapped__
         ours = functools.partial(call, function)
     entered: dict[int, tuple[Any, Any]] = {}
-    given = [batch for arg in (*args, *kwargs.values()) for batch in batches_in(arg)]
-    with limited_padding(), region(root), example(LaneExample(size, _batch_of_keys, first)):
-        out = ours(
-            *[_enter_root_region(arg, root, entered) for arg in args],
-            **{key: _enter_root_region(arg, root, entered) for key, arg in kwargs.items()},
-        )
-        out = _leave_root_region(out, root)
-        writes = argument_writes(entered.values(), (args, kwargs))
-        if writes:
-            out = copy_if_aliased(writes, out)
-            keep_before(writes)
+    limit_padding(True)
+    set_region(root)
+    set_example(LaneExample(root.batch_size, lambda keys: MaskedBatch.of(Batched(keys, ())), first))
+    for seconds in limit:
+        set_deadline(seconds)
+    out = ours(
+        *[_enter_root_region(arg, root, entered) for arg in args],
+        **{key: _enter_root_region(arg, root, entered) for key, arg in kwargs.items()},
+    )
+    out = _leave_root_region(out, root)
+    writes = argument_writes(entered.values(), (args, kwargs))
+    if writes:
+        out = copy_if_aliased(writes, out)
+        keep_before(writes)
         write_all(iter(writes))
-    return normalised(out, size, given)
+    return out, root.batch_size, [batch for batch, _ in entered.values()]
 
 
 def _enter_root_region(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]]) -> Any:
@@ -223,7 +229,7 @@ def _enter_root_region(tree: Any, root: Root, entered: dict[int, tuple[Any, Any]
         entered[id(leaf)] = leaf, inside
         return inside
 
-    return map_batches(enter, tree)
+    return enter(tree) if isinstance(tree, Batch) else map_batches(enter, tree)
 
 
 def _leave_root_region(tree: Any, root: Root) -> Any:
@@ -264,10 +270,6 @@ def _is_made_of_lanes(value: Any) -> bool:
     if isinstance(value, MappingView) or hasattr(type(value), "_ab_internal"):
         return True
     return callable(value) and not isinstance(value, type | Batch) and captures_lanes(value)
-
-
-def _batch_of_keys(keys: np.ndarray) -> MaskedBatch:
-    return MaskedBatch.of(Batched(keys, ()))
 
 
 def _line_of(error: BaseException, function: Any) -> tuple[str, int]:

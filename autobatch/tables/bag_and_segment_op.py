@@ -30,11 +30,11 @@ from autobatch.ops.rules.ragged_checks import (
     id_bound,
     offsets_from,
     own_ids,
-    pad_by_lane,
     segments_in,
     segments_of_all,
     table_ids,
 )
+from autobatch.ops.rules.row_gather import pad_by_lane
 from autobatch.tables.reduction_modes import (
     MODES,
     STREAMED,

@@ -30,12 +30,12 @@ from autobatch.ops.rules.ragged_checks import (
     id_bound,
     offsets_from,
     own_ids,
-    pad_by_lane,
     segments_in,
     segments_of,
     segments_of_all,
     table_ids,
 )
+from autobatch.ops.rules.row_gather import pad_by_lane
 from autobatch.tables.bag_and_segment_op import bags, check_bag_table, empty_value
 from autobatch.tables.fast_paths import direct_bags
 from autobatch.tables.protocol import Table

@@ -28,10 +28,9 @@ from autobatch.ops.rules.ragged_checks import (
     noting_lane,
     offsets_from,
     own_segments,
-    pad_by_lane,
-    pad_rows,
     read_csr,
 )
+from autobatch.ops.rules.row_gather import pad_by_lane, pad_rows
 
 __all__ = [
     "lengths_to_offsets",

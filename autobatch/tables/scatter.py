@@ -21,8 +21,8 @@ from autobatch.ops.rules.ragged_checks import (
     check_ids,
     concatenated_tables,
     flattened,
-    pad_by_lane,
 )
+from autobatch.ops.rules.row_gather import pad_by_lane
 from autobatch.tables.bag_and_segment_op import segment_p
 from autobatch.tables.lookup import check_out, lookup_p
 from autobatch.tables.table import EmbeddingTable

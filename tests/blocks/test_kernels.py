@@ -81,7 +81,7 @@ def test_kernels_are_used_once_they_are_there(compiler, tmp_path):
     close(slopes, want_on_tape[1], "gradients")
     for key in ((), (0, 1, 2, 3)):
         form = form_of(program, tuple(BATCHED), key)
-        assert form._forward.run == form._forward._with_kernels
+        assert form.steps.run == form.steps._with_kernels
     assert form._backward.run == form._backward._with_kernels
     for size in (0, 1, 64):
         many = operands_of(size, 21)
@@ -99,7 +99,7 @@ kernel_cache._compiler.ask = lambda kernel: sys.exit("it compiles again")
 operands = operands_of(5, 21)
 program = traced(cell, operands, BATCHED)
 run_some(program, operands)
-block = form_of(program, tuple(BATCHED), ())._forward
+block = form_of(program, tuple(BATCHED), ()).steps
 print(block.run == block._with_kernels)
 """
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
@@ -126,7 +126,7 @@ def test_special_numbers_in_a_kernel(compiler, dtype):
         assert kernel_cache.wait_for_kernels()
         found = launch(program, boxed([x, y], [True, True]))
         form = form_of(program, (True, True), ())
-        assert form._forward.run == form._forward._with_kernels
+        assert form.steps.run == form.steps._with_kernels
         for k, (one, other) in enumerate(zip(found, hard(x, y), strict=True)):
             assert_same_classes(one, other, f"output {k}")
 
@@ -142,7 +142,7 @@ def test_float64_is_exact(compiler):
     assert kernel_cache.wait_for_kernels()
     for got, want in zip(launch(program, boxed(operands, [True, True])), body(*operands), strict=True):
         np.testing.assert_array_equal(got, want)
-    block = form_of(program, (True, True), ())._forward
+    block = form_of(program, (True, True), ()).steps
     assert block.run == block._with_kernels
 
 
@@ -154,7 +154,7 @@ def test_a_folder_that_cannot_be_written_to(monkeypatch, tmp_path):
     operands = operands_of(3, 9)
     program = traced(cell, operands, BATCHED)
     close(run_some(program, operands), calls(program, boxed(operands, BATCHED)), "without kernels")
-    block = form_of(program, tuple(BATCHED), ())._forward
+    block = form_of(program, tuple(BATCHED), ()).steps
     assert block.run == block._plain
 
 

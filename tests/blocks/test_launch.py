@@ -298,4 +298,4 @@ def test_results_that_are_often_infinite_are_numpy_s_at_once():
         for _ in range(20):
             launch(program, boxed([x], [True]))
     form = form_of(program, (True,), ())
-    assert form._forward.run is form._forward._plain
+    assert form.steps.run is form.steps._plain

@@ -5,9 +5,12 @@ import pytest
 
 import autobatch as ab
 from autobatch import batch, examples, options
+from autobatch.lockstep.block_launch import BlockRun
 from tests import inspect
 from tests.inspect import Example, current_example, example
 from tests.law import assert_same, batch_of, ragged
+
+RNG = np.random.default_rng(0)
 
 
 def rnn(xs, w, u):
@@ -64,6 +67,76 @@ def test_work_is_done_only_for_the_lanes_that_are_there():
     assert sum(x[0] for x, _ in products) == (5 + 3 + 1) + (
         2 + 2 + 1 + 1
     )  # x @ w; and h @ u, but in the first step, where h is shared
+
+
+def classifier(words, label, params):
+    h = np.zeros(params["u"].shape[0], np.float32)
+    for x in params["emb"][words]:
+        h = np.tanh(x @ params["w"] + h @ params["u"] + params["b"])
+    return ab.nn.cross_entropy(h @ params["out"], label)
+
+
+def python_calls_of_a_call_and_of_its_gradient(f, *lengths):
+    rng = np.random.default_rng(4)
+    params = {name: rng.normal(size=(8, 8)).astype(np.float32) for name in ("w", "u", "out")}
+    params |= {"b": np.zeros(8, np.float32), "emb": ab.EmbeddingTable(rng.normal(size=(50, 8)).astype(np.float32))}
+    batches = ab.collate([rng.integers(0, 50, n) for n in lengths]), ab.collate([1] * len(lengths))
+
+    def call():
+        return f(*batches, params)
+
+    def gradient():
+        return ab.value_and_grad(lambda p: ab.mean(f(*batches, p)))(params)
+
+    with options(kernels=False):  # whether they are there yet shows in the counts
+        for _ in range(6):
+            call(), gradient()
+        return min(inspect.python_calls(call) for _ in range(3)), min(inspect.python_calls(gradient) for _ in range(3))
+
+
+def test_a_recurrence_and_its_gradient_take_few_python_calls():
+    f = batch(classifier, strict=True)
+    call, gradient = python_calls_of_a_call_and_of_its_gradient(f, 9, 4, 7, 5)
+    assert call <= 800, call
+    assert gradient <= 1530, gradient
+    longer, its_gradient = python_calls_of_a_call_and_of_its_gradient(f, 39, 34, 37, 35)
+    assert longer - call <= 3 * 30, longer  # a step's block, and which of its results the next one reads
+    assert its_gradient - gradient <= 4 * 30, its_gradient
+
+
+def test_items_of_a_list_are_joined_once_however_many_are_read():
+    def f(xs, count):
+        rows = []
+        for x in xs:
+            rows.append(np.tanh(x))
+        total = rows[0] * 0.5
+        for at in range(count):
+            total = total + rows[at] * rows[-1]
+        return total
+
+    lists, f, calls = ragged(25, 14, 17, width=3), batch(f, strict=True), {}
+    for count in (1, 7):
+        for _ in range(4):
+            f(batch_of(lists), count)
+        calls[count] = min(inspect.python_calls(lambda count=count: f(batch_of(lists), count)) for _ in range(3))
+    assert calls[7] - calls[1] <= 80 * 6, calls  # two items each
+
+
+def test_a_block_that_never_runs_is_seldom_tried():
+    def f(xs, w):
+        y = np.tanh(xs @ w)
+        return (y * y + 1.0).sum()
+
+    f, packed, w = batch(f, strict=True), ab.collate(ragged(3, 5, 1, width=2)), RNG.normal(size=(2, 2))
+    with inspect.watched(BlockRun, "start", after=lambda out, *_: out is not None) as ran:
+        for _ in range(80):
+            f(packed, w)
+    assert not any(ran)  # a block takes no packed array
+    assert 0 < len(ran) <= 2 * (16 + 80 // 16)  # the whole, and a part of it
+    with inspect.watched(BlockRun, "start", after=lambda out, *_: out is not None) as ran:
+        for _ in range(40):
+            f(batch_of(ragged(3, 3, width=2)), w)
+    assert sum(ran) >= 16  # but once it runs, it runs
 
 
 def draws(xs):

@@ -6,6 +6,7 @@ import pytest
 import autobatch as ab
 from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
+from tests import inspect
 from tests.law import agrees, batch_of
 from tests.lockstep.test_hoisting import PARAMS, RNG
 
@@ -73,6 +74,25 @@ def test_a_write_into_a_looked_up_row_reaches_the_table():
     want = [f(ids, plain) for ids in IDS]
     np.testing.assert_allclose(got, want)
     np.testing.assert_allclose(mine, plain)
+
+
+def by_sentences(document, p):
+    states = []
+    for sentence in document:
+        states.append(np.tanh(p["emb"][sentence].mean(axis=0) @ p["w"]))
+    return np.stack(states).sum(axis=0)
+
+
+def test_means_of_the_rows_of_an_item_are_bags():
+    documents = [[RNG.integers(0, 20, 1 + n) for n in lengths] for lengths in ((5, 2), (3,), (9, 1, 7), (4, 4))]
+    p, f = {"w": PARAMS["w"], "emb": ab.EmbeddingTable(EMB)}, batch(by_sentences, strict=True)
+    for _ in range(4):  # blocks are traced when they are used again
+        with inspect.bags() as bags:
+            got = ab.grad(lambda p: (f(ab.collate(documents), p).data ** 2).sum())(p)
+    assert bags == ["mean"] * 3
+    want = [ab.grad(lambda p, one=one: (by_sentences(one, p) ** 2).sum())({**p, "emb": EMB}) for one in documents]
+    np.testing.assert_allclose(got["w"], sum(each["w"] for each in want), rtol=1e-7)
+    np.testing.assert_allclose(got["emb"].to_dense(), sum(each["emb"] for each in want), rtol=1e-7, atol=1e-12)
 
 
 def by_columns(words, p):  # a hidden Markov model's emissions

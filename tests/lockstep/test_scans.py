@@ -3,7 +3,7 @@
 Mutations that must turn this file red; each was made by hand and seen red:
     - lanes that leave with the state of another step: in `blocks.scan.Scan.run`, `lanes` set before `whole[lanes] = x`;
     - a cotangent that is forgotten: in `Scan.walk_back`, `rows.get(i)` as None, and `wide[keep] = 0`;
-    - rows of another step: in `blocks.scan._prefixes`, `steps.offsets[step + 1] - 1`;
+    - rows of another step: in `blocks.scan.Scan.run`, `offsets[step + 1] - 1`;
     - a weight that changes: in `LaneScan._stays`, `return True`;
     - a state that is written into, and an item of a list: in `lockstep.scans`, no `freeze`.
 """

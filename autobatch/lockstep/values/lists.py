@@ -21,6 +21,7 @@ from autobatch.errors import BUILD_ARRAYS, COPY_FIRST, OWN_LENGTHS, NeedsLoop
 from autobatch.lockstep.lanes.region import (
     concatenate_lanes,
     freeze,
+    freeze_all,
     freeze_copies,
     is_changeable,
     lanes_within,
@@ -42,7 +43,7 @@ class LaneList:
         version: a new object after each change.
     """
 
-    __slots__ = ("__weakref__", "_counts", "_packs", "_stacked", "items", "owners", "region", "version")
+    __slots__ = ("__weakref__", "_counts", "_packs", "_read", "_stacked", "items", "owners", "region", "version")
 
     def __init__(self, items: Iterable[Any] = ()) -> None:
         self.items = list(items)
@@ -50,6 +51,7 @@ class LaneList:
         self.owners: list[tuple[np.ndarray, np.ndarray, Any]] | None = None
         self._counts: Any = None
         self._stacked: Any = None
+        self._read: Any = (None,)  # the version whose items are frozen, and their `_rows`
         self._packs: dict[int, tuple[Any, int]] = {}
         self.version = object()
 
@@ -127,7 +129,8 @@ class LaneList:
         everyone = np.arange(self.region.count)
         self.owners = [(everyone, np.full(len(everyone), place), self.region) for place in range(len(self.items))]
         freeze_dicts(self.items)
-        self.items = [_narrow_to(self.region, item) for item in self.items]
+        narrow = self.region.narrow
+        self.items = [map_tree(lambda x: narrow(x) if isinstance(x, Batch) else x, item) for item in self.items]
         self._counts = np.full(len(everyone), len(self.items))
 
     def item(self, place: Any) -> Any:
@@ -237,14 +240,15 @@ class LaneList:
         here = lanes_within(region, self.region)
         if here is None:
             raise NeedsLoop("a list of other examples is read", instead=BUILD_ARRAYS)
-        leaves, structure, table = self._rows()
+        if self._read[0] is not self.version:
+            self._read = self.version, *self._rows()
+            freeze_all(*self.items)
+        _, leaves, structure, table = self._read
         counts = self._counts[here]
         places = np.broadcast_to(np.asarray(getattr(narrowed(place), "data", place)), counts.shape)
         places = np.where(places < 0, places + counts, places)
         if ((places < 0) | (places >= counts)).any():
             raise IndexError("list index out of range")
-        for item in self.items:
-            map_tree(freeze, item)
         rows = table[here, places]
         out = []
         for leaf in leaves:
@@ -346,11 +350,6 @@ def is_lane_dependent(value: Any) -> bool:
     if is_node(value):
         return any(map(is_lane_dependent, leaves(value)))
     return is_changeable(value)
-
-
-def _narrow_to(region: Any, value: Any) -> Any:
-    """Restrict all batches in a value to a region's lanes."""
-    return map_tree(lambda leaf: region.narrow(leaf) if isinstance(leaf, Batch) else leaf, value)
 
 
 def _narrowed_copy(leaf: Any) -> Any:

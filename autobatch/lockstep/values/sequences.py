@@ -21,6 +21,7 @@ from autobatch.ops.numpy import indexing
 from autobatch.ops.numpy.indexing import rows_between
 from autobatch.ops.rules.aliasing import unclear_view, view
 from autobatch.ops.rules.row_gather import rows_p
+from autobatch.ops.rules.sizes import reshaped
 
 
 class LaneSequence:
@@ -140,7 +141,7 @@ class RowSequence(LaneSequence):
         if self.backwards:
             places = np.broadcast_to(np.asarray(lengths) - 1, source.data.shape[:1])[lanes] - places
         data = padded(source.data)
-        flat = np.reshape(data, (-1, *data.shape[2:]))
+        flat = reshaped(data, (-1, *data.shape[2:]))
         rows = lanes * data.shape[1] + places
         self.data = rows_p(flat, rows, unique=True) if is_boxed(flat) else flat.take(rows, axis=0)
 

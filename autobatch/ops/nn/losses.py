@@ -38,13 +38,13 @@ def _check_lanes(ids: Batched, classes: Any, what: str) -> np.ndarray:
     data = np.asarray(ids.data)
     mask = padding_mask(ids.sizes, data.shape[1:])
     data = data if mask is None else np.where(mask, data, np.zeros((), data.dtype))
-    limit = np.broadcast_to(classes, (len(data),)).reshape((-1,) + (1,) * (data.ndim - 1))
+    limit = np.asarray(classes).reshape((-1,) + (1,) * (data.ndim - 1))
     wrong = (data < 0) | (data >= limit)
     wrong = wrong if mask is None else wrong & mask
-    if wrong.any():
+    if np.logical_or.reduce(wrong, axis=None):
         lane = int(np.argwhere(wrong)[0][0])
         corner = tuple(slice(s.values[lane] if isinstance(s, Lengths) else s) for s in ids.sizes)
-        noting_lane(lane, lambda: _check_ids(data[lane][corner], int(limit.reshape(-1)[lane]), what))
+        noting_lane(lane, lambda: _check_ids(data[lane][corner], int(np.broadcast_to(classes, len(data))[lane]), what))
     return data
 
 
@@ -58,12 +58,11 @@ _known_classes_p = Op("known_classes", _known_classes, kind="loss")
 
 
 def _picked(log_p: Any, labels: Any) -> Any:
-    return -np.take_along_axis(log_p, labels[..., None], -1)[..., 0]
+    return -log_p.reshape(-1, log_p.shape[-1])[np.arange(labels.size), labels.reshape(-1)].reshape(labels.shape)
 
 
 def _picked_vjp(ct: Any, out: Any, log_p: Any, labels: Any) -> Any:
-    hit = np.expand_dims(labels, -1) == np.arange(shape_of(log_p)[-1])
-    return np.where(hit, -np.expand_dims(ct, -1), np.zeros((), dtype_of(ct)))
+    return np.where(labels[..., None] == np.arange(shape_of(log_p)[-1]), -ct[..., None], np.zeros((), dtype_of(ct)))
 
 
 # Minus the log-probability of each row's label. Labels must have been checked.
@@ -71,8 +70,7 @@ _picked_p = Op("nll", _picked, vjp=vjp_columns([_picked_vjp, None]), kind="loss"
 
 
 def _cross_entropy(logits: Any, labels: Any) -> Any:
-    labels = np.asarray(labels)
-    logits = np.asarray(logits)
+    logits, labels = np.asarray(logits), np.asarray(labels)
     if labels.shape != logits.shape[:-1]:
         raise ValueError(f"cross_entropy: labels of shape {labels.shape} for logits of shape {logits.shape}")
     _check_ids(labels, logits.shape[-1], "label")

@@ -27,7 +27,7 @@ from autobatch.ops.numpy.reductions import expand, reduced_sizes, shifted
 from autobatch.ops.rules.dispatch import as_array, source
 from autobatch.ops.rules.op_kinds import run_by_length, vjp_columns
 from autobatch.ops.rules.padding import fill, fill_p, speculate, where_or_zero
-from autobatch.ops.rules.sizes import as_batched, has_lengths, lane_count, normal_axes, normalise_axis
+from autobatch.ops.rules.sizes import as_batched, has_lengths, lane_count, normal_axes, normalise_axis, spread_out
 
 _LEAST_ELEMENTS = 1 << 14
 _SOFTMAX_COST, _NORM_COST = 8, 4  # cost per element, in bytes that a thread reads from its cache in that time
@@ -95,9 +95,11 @@ def as_numbers(x: Any) -> Any:
 
 def as_floating(x: Any) -> Any:
     """An array with integers and bools cast to float64, as NumPy's own functions of real numbers do."""
-    check_plain(x, "the input")
-    x = x if hasattr(x, "dtype") else np.asarray(x)
-    return x.astype(np.float64) if x.dtype.kind in "iub" else x
+    if type(x) is not np.ndarray or x.dtype.kind not in "fc":
+        check_plain(x, "the input")
+        x = x if hasattr(x, "dtype") else np.asarray(x)
+        x = x.astype(np.float64) if x.dtype.kind in "iub" else x
+    return x
 
 
 def _softmax(x: Any, counts: Any = None, *, axis: int) -> Any:
@@ -109,9 +111,9 @@ def _softmax(x: Any, counts: Any = None, *, axis: int) -> Any:
         if found is not None:
             return found
     x = _without_the_rest(x, counts)
-    out = np.exp(x - x.max(axis=axis, keepdims=True))
-    out /= out.sum(axis=axis, keepdims=True)
-    return out if counts is None else where_or_zero(_inside(counts, x.shape[axis]), out)
+    out = np.exp(x - np.maximum.reduce(x, axis=axis, keepdims=True))
+    out /= np.add.reduce(out, axis=axis, keepdims=True)
+    return out if counts is None else where_or_zero(prefix_mask(counts, x.shape[axis]), out)
 
 
 def _softmax_vjp(ct: Any, out: Any, x: Any, counts: Any = None, *, axis: int) -> Any:
@@ -126,9 +128,9 @@ def _log_softmax(x: Any, counts: Any = None, *, axis: int) -> Any:
     if not x.shape[axis]:
         return x.copy()
     x = _without_the_rest(x, counts)
-    out = x - x.max(axis=axis, keepdims=True)
-    out -= np.log(np.exp(out).sum(axis=axis, keepdims=True))
-    return out if counts is None else where_or_zero(_inside(counts, x.shape[axis]), out)
+    out = x - np.maximum.reduce(x, axis=axis, keepdims=True)
+    out -= np.log(np.add.reduce(np.exp(out), axis=axis, keepdims=True))
+    return out if counts is None else where_or_zero(prefix_mask(counts, x.shape[axis]), out)
 
 
 def _log_softmax_vjp(ct: Any, out: Any, x: Any, counts: Any = None, *, axis: int) -> Any:
@@ -137,11 +139,7 @@ def _log_softmax_vjp(ct: Any, out: Any, x: Any, counts: Any = None, *, axis: int
 
 
 def _zero_behind(ct: Any, counts: Any) -> Any:
-    return ct if counts is None else fill_p(ct, _inside(counts, shape_of(ct)[-1]), value=0)
-
-
-def _inside(counts: Any, width: int) -> Any:
-    return prefix_mask(counts, width)
+    return ct if counts is None else fill_p(ct, prefix_mask(counts, shape_of(ct)[-1]), value=0)
 
 
 def _without_the_rest(x: Any, counts: Any) -> Any:
@@ -149,7 +147,7 @@ def _without_the_rest(x: Any, counts: Any) -> Any:
     if counts is None:
         return x
     behind = np.where(counts > 0, -np.inf, 0).astype(x.dtype)
-    return np.where(_inside(counts, x.shape[-1]), x, np.expand_dims(behind, -1))
+    return np.where(prefix_mask(counts, x.shape[-1]), x, behind[..., None])
 
 
 def _along(impl: Callable[..., Any], vjp: Callable[..., Any], name: str) -> Op:
@@ -163,12 +161,12 @@ def _along(impl: Callable[..., Any], vjp: Callable[..., Any], name: str) -> Op:
         if not isinstance(size, Lengths):
             out = speculate(lambda: op(x.data, axis=axis + 1), lambda: op(fill(x, 0), axis=axis + 1))
             return Batched(out, x.sizes)
-        data = np.moveaxis(x.data, axis + 1, -1)
+        data = np.moveaxis(x.data, axis + 1, -1) if axis < x.rank - 1 else x.data
         others = [n for at, n in enumerate(x.sizes) if at != axis]
-        counts = np.broadcast_to(size.values.reshape((-1,) + (1,) * len(others)), data.shape[:-1])
+        counts = spread_out(size.values.reshape((-1,) + (1,) * len(others)), data.shape[:-1])
         mask = padding_mask(others, data.shape[1:-1])
         out = op(data, counts if mask is None else np.where(mask, counts, 0), axis=x.rank)
-        return Batched(np.moveaxis(out, -1, axis + 1), x.sizes)
+        return Batched(np.moveaxis(out, -1, axis + 1) if axis < x.rank - 1 else out, x.sizes)
 
     return Op(name, impl, rule=rule, vjp=vjp_columns([vjp, None]), kind="normalisation")
 
@@ -180,11 +178,11 @@ log_softmax_p = _along(_log_softmax, _log_softmax_vjp, "log_softmax")
 
 def _logsumexp(x: Any, *, axis: tuple[int, ...], keepdims: bool = False) -> Any:
     x = as_floating(x)
-    peak = x.max(axis=axis, keepdims=True, initial=-np.inf)
+    peak = np.maximum.reduce(x, axis=axis, keepdims=True, initial=-np.inf)
     peak = np.where(np.isfinite(peak), peak, np.zeros((), x.dtype))
     with np.errstate(divide="ignore"):  # log(0) = -inf is the result of an empty sum
-        out = np.log(np.exp(x - peak).sum(axis=axis, keepdims=True)) + peak
-    return out if keepdims else out.reshape([n for at, n in enumerate(x.shape) if at not in axis])[()]
+        out = np.log(np.add.reduce(np.exp(x - peak), axis=axis, keepdims=True)) + peak
+    return out if keepdims else out.squeeze(axis)[()]
 
 
 def _logsumexp_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -199,7 +197,7 @@ def _logsumexp_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> 
 
 def _logsumexp_vjp(ct: Any, out: Any, x: Any, axis: tuple[int, ...], keepdims: bool = False) -> Any:
     ct, out = expand(ct, axis, keepdims), expand(out, axis, keepdims)
-    return np.broadcast_to(ct * np.exp(x - where_or_zero(out != -np.inf, out)), shape_of(x))
+    return spread_out(ct * np.exp(x - where_or_zero(out != -np.inf, out)), shape_of(x))
 
 
 # Params: axis (sorted, non-negative), keepdims.

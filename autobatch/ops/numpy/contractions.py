@@ -357,12 +357,12 @@ def _tall_product(x: Any, y: Any) -> Any:
     return np.matmul(x.reshape(rows, x.shape[-1]).T, y.reshape(rows, y.shape[-1]))
 
 
-def _tall_product_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    return matmul_p(args[0], ct) if position else matmul_p(args[1], np.swapaxes(ct, 0, 1))
-
-
 # tall_product(x, y): (d, m), the product of x and y over all rows, (..., d) and (..., m), whose number is not known.
-tall_product_p = Op("tall_product", _tall_product, vjp=_tall_product_vjp, kind="contraction")
+tall_product_p = Op(
+    "tall_product", _tall_product, kind="contraction", vjp=lambda position, ct, out, args, params: (
+        matmul_p(args[0], ct) if position else matmul_p(args[1], np.swapaxes(ct, 0, 1))
+    ),
+)  # fmt: skip
 
 
 def _matmul_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -436,7 +436,7 @@ def matmul_spec(x_rank: int, y_rank: int) -> str:
     return f"{left},{right}->{both}{'m' if x_rank > 1 else ''}{'n' if y_rank > 1 else ''}"
 
 
-matmul_p = Op(
+matmul_p: Op = Op(
     "matmul", _matmul, rule=_matmul_rule, vjp=_matmul_vjp, kind="contraction",
     layout=lambda params, non_c_order, rank: non_c_order and rank > 3,  # only several leading dimensions keep an order
 )  # fmt: skip

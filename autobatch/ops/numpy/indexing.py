@@ -43,7 +43,9 @@ from autobatch.ops.rules.sizes import (
     differ_somewhere,
     has_lengths,
     lane_count,
+    reshaped,
     size_per_lane,
+    spread_out,
 )
 
 
@@ -58,21 +60,14 @@ def _getitem_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
     spec, shape = params["spec"], tuple(shape_of(x))
     if is_boxed(ct) or any(is_boxed(operand) for operand in operands):
         return scatter_p(ct, *operands, spec=spec, shape=shape)
+    return _scattered(ct, operands, spec, shape, dtype_of(x))
+
+
+def _scattered(values: Any, operands: Sequence[Any], spec: Spec, shape: tuple[int, ...], dtype: np.dtype) -> Scatter:
     index: Any = build(spec, operands)
     if spec and spec[0][0] in "as" and all(entry == FULL for entry in spec[1:]):  # rows: a kernel can add them up
         index = np.asarray(operands[0]).astype(np.int64) if operands else index[0]
-    return Scatter(index, ct, shape, dtype_of(x), unique="a" not in {entry[0] for entry in spec})
-
-
-def _scatter(values: Any, *operands: Any, spec: Spec, shape: tuple[int, ...]) -> Any:
-    out = np.zeros(shape, dtype_of(values))
-    np.add.at(out, build(spec, operands), values)
-    return out
-
-
-def _scatter_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    spec = params["spec"]
-    return getitem_op(spec)(ct, *args[1:], spec=spec) if position == 0 else None
+    return Scatter(index, values, shape, dtype, unique="a" not in {entry[0] for entry in spec})
 
 
 def _getitem_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
@@ -86,7 +81,13 @@ getitem_dynamic_p = Op(
     "getitem_dynamic", _getitem, rule=getitem_rule, vjp=_getitem_vjp, layout=_getitem_layout, data_dependent=True,
     kind="index",
 )  # fmt: skip
-scatter_p = Op("scatter", _scatter, rule=scatter_rule, vjp=_scatter_vjp, kind="index")
+scatter_p = Op(
+    "scatter", rule=scatter_rule, kind="index",
+    impl=lambda x, *operands, spec, shape: _scattered(x, operands, spec, shape, dtype_of(x)).to_dense(),
+    vjp=lambda position, ct, out, args, params: (
+        None if position else getitem_op(params["spec"])(ct, *args[1:], spec=params["spec"])
+    ),
+)  # fmt: skip
 
 
 def rows_between(x: Any, start: int, stop: int) -> Any:
@@ -182,7 +183,7 @@ def _value_for(value: Any, sizes: Sequence[Size], padded: Sequence[int]) -> Any:
         data = to_width(data, place + batched, padded[axis + 1])
     if batched:
         shape = shape_of(data)
-        return data.reshape((shape[0],) + (1,) * (len(sizes) - len(have)) + tuple(shape[1:]))
+        return reshaped(data, (shape[0],) + (1,) * (len(sizes) - len(have)) + tuple(shape[1:]))
     return data
 
 
@@ -210,9 +211,9 @@ def _add_at_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     data = _value_for(values, sizes, src.shape)
     data = cast(data, dtype_of(x.data))
     inside = np.flatnonzero(src >= 0)
-    flat, values = x.data.reshape(-1), np.broadcast_to(data, src.shape).reshape(-1)[inside]
+    flat, values = reshaped(x.data, (-1,)), reshaped(spread_out(data, src.shape), (-1,))[inside]
     spec, places = parse(flat, src.reshape(-1)[inside])
-    return Batched(op(flat, values, *places, spec=spec).reshape(shape_of(x.data)), x.sizes)
+    return Batched(reshaped(op(flat, values, *places, spec=spec), shape_of(x.data)), x.sizes)
 
 
 add_at_p = Op("add_at", _add_at, rule=_add_at_rule, vjp=_add_at_vjp, kind="index")

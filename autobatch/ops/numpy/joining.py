@@ -125,7 +125,7 @@ def beside_of_one(a, b):
 
 def _concatenate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     axis = params["axis"]
-    first = sum(shape_of(x)[axis] for x in args[:position])
+    first = sum([shape_of(x)[axis] for x in args[:position]])
     last = None if position + 1 == len(args) else first + shape_of(args[position])[axis]
     return unbroadcast(ct[on_axis(axis, slice(first, last))], args[position])
 

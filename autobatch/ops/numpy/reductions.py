@@ -19,7 +19,7 @@ from autobatch.ops.numpy.elementwise import highest, lowest
 from autobatch.ops.rules.dispatch import UFUNCS, as_array, cast, implements
 from autobatch.ops.rules.op_kinds import lane_by_lane
 from autobatch.ops.rules.padding import fill, speculate
-from autobatch.ops.rules.sizes import differ_somewhere, normal_axes, normalise_axis
+from autobatch.ops.rules.sizes import differ_somewhere, normal_axes, normalise_axis, reshaped
 
 
 def reduced_sizes(sizes: Sequence[Size], axes: Sequence[int], keepdims: bool) -> tuple[Size, ...]:
@@ -36,7 +36,7 @@ def expand(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
     shape = list(shape_of(x))
     for axis in axes:
         shape.insert(axis, 1)
-    return np.reshape(x, tuple(shape))
+    return reshaped(x, shape)
 
 
 def counts(sizes: Sequence[Size], axes: Sequence[int]) -> Any:
@@ -114,9 +114,6 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
     array([ 3, 12])
     """
 
-    def impl(x: Any, *, axis: tuple[int, ...], keepdims: bool = False, **options: Any) -> Any:
-        return ufunc.reduce(x, axis=axis, keepdims=keepdims, **options)
-
     filler = functools.lru_cache(maxsize=64)(identity or UFUNCS[ufunc].identity)  # type: ignore[attr-defined]
 
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -154,7 +151,7 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
         return unbroadcast(vjp(ct, out, args[0], axes), args[0])  # type: ignore[misc]
 
     own_rule = _of_signed_zeros(rule) if ufunc in _EXTREMES else rule
-    return Op(name, impl, rule=own_rule, vjp=backward if vjp else None, kind="reduction",
+    return Op(name, ufunc.reduce, rule=own_rule, vjp=backward if vjp else None, kind="reduction",
               identity=filler, ufunc=ufunc)  # fmt: skip
 
 

@@ -37,9 +37,12 @@ from autobatch.ops.rules.sizes import (
     normalise_axis,
     padded_shape,
     padded_width,
+    reshape_p,
+    reshaped,
     size_operands,
     size_per_lane,
     sizes_agree,
+    spread_out,
 )
 
 # transposition
@@ -127,8 +130,8 @@ def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
             if not same_size(size, target[axis + missing]):
                 raise NeedsLoop("broadcast_to: a length is 1 in some examples only", instead=WRITE_AXIS)
             data = to_width(data, axis + 1, padded[axis + missing])
-    shape = shape_of(data)
-    data = data.reshape((lanes, *(1,) * missing, *shape[1:]))
+    if missing:
+        data = reshaped(data, (lanes, *(1,) * missing, *shape_of(data)[1:]))
     return Batched(_select_new(op(data, shape=(lanes, *padded)), x, target, missing), target)
 
 
@@ -145,7 +148,7 @@ def _select_new(data: Any, x: Batched, target: Sequence[Size], missing: int) -> 
 # NumPy's copies in K order have axes that repeat elements innermost.
 broadcast_to_p = Op(
     "broadcast_to",
-    lambda x, *sizes, shape: np.broadcast_to(x, fill_template(shape, sizes)),
+    lambda x, *sizes, shape: spread_out(x, fill_template(shape, sizes)),
     rule=_broadcast_to_rule,
     vjp=lambda position, ct, out, args, params: unbroadcast(ct, args[0]) if position == 0 else None,
     layout=lambda *_: True,
@@ -441,16 +444,10 @@ def _repack(x: Batched, target: tuple[Size, ...], lanes: int) -> Batched:
 
 def _inside(sizes: Sequence[Size], shape: tuple[int, ...]) -> np.ndarray:
     mask = padding_mask(sizes, shape[1:])
-    return np.ones(shape, bool) if mask is None else np.broadcast_to(mask, shape)
+    return np.ones(shape, bool) if mask is None else spread_out(mask, shape)
 
 
-reshape_p = Op(
-    "reshape",
-    lambda x, *sizes, shape: np.asarray(x).reshape(fill_template(shape, sizes)),
-    rule=_reshape_rule,
-    vjp=lambda position, ct, out, args, params: None if position else ct.reshape(tuple(shape_of(args[0]))),
-    kind="shape",
-)
+reshape_p.rule = _reshape_rule
 
 
 @implements(np.squeeze)

@@ -37,8 +37,10 @@ from autobatch.ops.rules.sizes import (
     has_lengths,
     lane_count,
     padded_shape,
+    reshaped,
     size_per_lane,
     slice_lengths,
+    spread_out,
 )
 
 Spec = tuple[tuple[Any, ...], ...]
@@ -400,7 +402,7 @@ class _Reader:
             src = _row_numbers(values, pairs, axes, self.lanes if self.batched else 0, block, padded)
         rows = math.prod(widths[axis + lead] for axis in axes) * (self.lanes if self.batched else 1)
         if tuple(shape_of(src)) != (self.lanes, *padded):
-            src = np.broadcast_to(src, (self.lanes, *padded))
+            src = spread_out(src, (self.lanes, *padded))
         valid = padding_mask(block, padded)
         if valid is not None:
             src = np.where(valid, src, -1)
@@ -408,7 +410,7 @@ class _Reader:
         table = self.data if order == sorted(order) else np.transpose(self.data, order)
         shape = (rows, *(widths[axis + lead] for axis in kept))
         if tuple(shape_of(table)) != shape:  # no reshape of a table: its cotangent stays sparse
-            table = table.reshape(shape)
+            table = reshaped(table, shape)
         self.data = rows_p(table, src, unique=self.unique and self.batched)
         self.batched = True
         self.sizes = [*block, *(self.sizes[axis] for axis in kept)]
@@ -473,11 +475,18 @@ def _row_numbers(
 def _run_row_numbers(
     *ids: Any, own: Sequence[bool], sizes: Sequence[int], axes: Sequence[int], lanes: bool, block: Sequence[int]
 ) -> np.ndarray:
+    count = len(ids[own.index(True)])
+    src: Any = np.arange(count).reshape(count, *[1] * len(block)) if lanes else 0
+    for x, each, size in zip(ids, own, sizes, strict=True):
+        simple = each and x.dtype == np.int64 and x.shape == (count, *block) and x.size
+        if not simple or np.maximum.reduce(x.view(np.uint64), axis=None) >= size:  # negative ones are large then
+            break
+        src = src * size + x
+    else:
+        return src  # nearly always
     values = [Batched(x, shape_of(x)[1:]) if each else x for x, each in zip(ids, own, strict=True)]
-    count = lane_count(values)
-    limits = [(size, size) for size in sizes]
-    src = _row_numbers(values, limits, axes, count if lanes else 0, block, block)
-    return np.broadcast_to(src, (count, *block))
+    src = _row_numbers(values, [(size, size) for size in sizes], axes, count if lanes else 0, block, block)
+    return spread_out(src, (count, *block))
 
 
 # row_numbers(*ids, own=, sizes=, axes=, lanes=, block=): (B, *block) rows of `_row_numbers`, for ids of static sizes.
@@ -567,4 +576,4 @@ def scatter_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     data = to_widths(as_batched(values, lanes).data, src.shape[1:])
     unique = all(entry[0] != "a" for entry in params["spec"])
     rows = lanes * int(np.prod(shape))
-    return Batched(scatter_rows_p(data, src, rows=rows, unique=unique).reshape((lanes, *shape)), shape)
+    return Batched(reshaped(scatter_rows_p(data, src, rows=rows, unique=unique), (lanes, *shape)), shape)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
+from autobatch.core.batched import Batched, Size, padding_mask, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.rules.sizes import size_per_lane, sizes_agree
+from autobatch.ops.rules.sizes import reshaped, size_per_lane, sizes_agree, spread_out
 
 _BITS: dict[int, Any] = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
@@ -41,7 +41,7 @@ def _fill(x: Any, mask: Any, *, value: Any) -> Any:
     if rank == x.ndim < 3:
         return np.where(mask, x, x.dtype.type(value))
     out = np.array(x)
-    out[~np.broadcast_to(mask.reshape(mask.shape[:rank]), out.shape[:rank])] = value
+    out[~spread_out(mask.reshape(mask.shape[:rank]), out.shape[:rank])] = value
     return out
 
 
@@ -70,15 +70,8 @@ def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
     array([[1., 0., 0.],
            [1., 1., 1.]])
     """
-    data = x.data
-    mask = None
-    if len(x.sizes) == 1 and isinstance(x.sizes[0], Lengths) and (axes is None or 0 in axes):
-        mask = x.sizes[0].known.get(data.shape[1])
-    if mask is None:
-        mask = padding_mask(x.sizes, data.shape[1:], axes)
-    if type(data) is np.ndarray and mask is not None:
-        return _fill(data, mask, value=value)
-    return data if mask is None else fill_p(data, mask, value=value)
+    mask = padding_mask(x.sizes, x.data.shape[1:], axes)
+    return x.data if mask is None else (_fill if type(x.data) is np.ndarray else fill_p)(x.data, mask, value=value)
 
 
 def mask_padding(data: Any, sizes: Sequence[Size]) -> Any:
@@ -114,7 +107,7 @@ def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: Se
     missing = len(sizes) - len(own)
     if batched and missing:
         shape = data.shape
-        data = np.reshape(data, shape[:1] + (1,) * missing + shape[1:])
+        data = reshaped(data, shape[:1] + (1,) * missing + shape[1:])
         own = (1,) * missing + own
         missing = 0
     for axis, size in enumerate(own):
@@ -133,19 +126,15 @@ def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: Se
     return data
 
 
-def _broadcast(x: Any, mask: Any, *, shape: tuple[int, ...]) -> Any:
-    return np.broadcast_to(x, shape)
-
-
-def _broadcast_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    if position:
-        return None
-    x, mask = args
-    return unbroadcast(fill_p(ct, mask, value=0), x)
-
-
 # Broadcasts an operand over positions some of which are padding; no cotangent flows back from the padding.
-spread_p = Op("spread", _broadcast, vjp=_broadcast_vjp, kind="padding")
+spread_p = Op(
+    "spread",
+    lambda x, mask, *, shape: spread_out(x, shape),
+    vjp=lambda position, ct, out, args, params: (
+        None if position else unbroadcast(fill_p(ct, args[1], value=0), args[0])
+    ),
+    kind="padding",
+)
 
 
 def _stretch(x: Any, lengths: Any, mask: Any, *, axis: int, width: int) -> Any:

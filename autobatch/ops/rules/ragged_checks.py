@@ -1,11 +1,11 @@
-"""Checks of ragged data (ids, offsets, lengths, segment ids), and conversions between padded and packed rows.
+"""Checks of ragged data (ids, offsets, lengths, segment ids), and conversions of padded rows to packed ones.
 
 Each value is checked once, while the caller's original values are at hand for the message. Kernels run without the GIL,
 so another thread may write into the caller's arrays meanwhile. So what kernels take is copied first, then checked:
 `as_ids` copies, and so do `check_offsets` and `lengths_of`; `own_ids` copies what `integer_ids` and `table_ids` give.
 Only kernels that check each id while they read it take the caller's own memory.
 
-The second half packs the rows of all examples without padding, and pads them again, for batching rules of ragged ops.
+The second half packs the rows of all examples without padding, for batching rules of ragged ops.
 """
 
 import operator
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import check_plain, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Packed, Size, check_padding, padding_mask
+from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
 from autobatch.core.op import is_boxed
 from autobatch.errors import BadIdError, DTypeError, OffsetsError, OptionError, ShapeError, note_example
 from autobatch.kernels.rows import copy_ids, first_bad_id, first_bad_offset
@@ -413,43 +413,6 @@ def flattened_lists(x: Any, lanes: int) -> tuple[Packed, Packed]:
     if mask is not None:
         flat = flat[np.flatnonzero(np.broadcast_to(mask, x.data.shape))]
     return Packed(flat, offsets_from(rows * widths)), Packed(np.repeat(widths, rows), offsets_from(rows))
-
-
-def pad_by_lane(out: Any, counts: np.ndarray, like: Any = None) -> Batched:
-    """Concatenated rows as a padded batch; `counts` is the rows of each example, `like` a batch of the same counts."""
-    lanes, shape = counts.shape[0], shape_of(out)[1:]
-    if like is not None:
-        size, extent = like.sizes[0], shape_of(like.data)[1]
-    else:
-        alike = lanes == 0 or bool((counts == counts[0]).all())
-        size = (int(counts[0]) if lanes else 0) if alike else Lengths(counts)
-        extent = int(counts.max(initial=0))
-    if not isinstance(size, Lengths):
-        return Batched(np.reshape(out, (lanes, size, *shape)), (size,))
-    return Batched(pad_rows(out, size, width=extent), (size,))
-
-
-def pad_rows(values: Any, lengths: Lengths, filler: Any = 0, width: int | None = None) -> Any:
-    """Pad concatenated rows (N, ...) to (B, width, ...), with `filler` as padding.
-
-    If the rows carry gradients, this is one gather: padded positions read an extra row of `filler`, which receives
-    their cotangents.
-
-    Args:
-        width: the padded width; None: the greatest length.
-    """
-    width = lengths.max() if width is None else width
-    count, *shape = shape_of(values)
-    check_padding(len(lengths), (lengths, *shape), (width, *shape), values.dtype.itemsize)
-    mask = lengths.mask(width)
-    if not is_boxed(values):
-        out = np.full((*mask.shape, *shape), filler, values.dtype)
-        out[mask] = values
-        return out
-    rows = np.concatenate([values, np.full((1, *shape), filler, values.dtype)])
-    index = np.full(mask.shape, count)
-    index[mask] = np.arange(count)
-    return rows[index]
 
 
 def check_lane_ids(ids: Packed, num_rows: Any, bags: Callable[[int], np.ndarray] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The row gather and its transposes, out of which all moves of data with per-example positions are made.
+"""The row gather and its transposes, out of which all moves of data with per-example positions are made; padding, too.
 
 `rows_p(x, src)` reads `x[src]` along the first axis. `src` holds row numbers in any shape; -1 marks padding: the value
 read there is arbitrary and has no gradient. Row numbers are not checked here; the caller has checked them.
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
-from autobatch.core.batched import Batched
+from autobatch.core.batched import Batched, Lengths, check_padding
 from autobatch.core.cotangent import SparseCotangent, unbroadcast
 from autobatch.core.op import Op, is_boxed
 from autobatch.kernels.segment_reductions import segment_sum
-from autobatch.ops.rules.padding import fill
+from autobatch.ops.rules.padding import fill, fill_p
 from autobatch.ops.rules.ragged_checks import check_ids
-from autobatch.ops.rules.sizes import as_batched, lane_count, sizes_of
+from autobatch.ops.rules.sizes import as_batched, lane_count, reshaped, sizes_of, spread_out
 
 
 class Scatter(SparseCotangent):
@@ -51,7 +51,7 @@ class Scatter(SparseCotangent):
             if ids.size and ids.min() < 0:
                 ids[ids < 0] += len(dense)
             check_ids(ids, len(dense))
-            values = np.broadcast_to(self.values, self.index.shape + dense.shape[1:])
+            values = spread_out(self.values, self.index.shape + dense.shape[1:])
             add_rows(dense, ids, values.reshape(len(ids), *dense.shape[1:]))
         else:
             np.add.at(dense, self.index, self.values)
@@ -110,7 +110,7 @@ def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: boo
     by_kernel = by_kernel or (dense.ndim > 1 and kind in _COMPILED)
     if by_kernel and values.dtype == kind and dense.flags.c_contiguous:
         width = dense.size // max(dense.shape[0], 1)
-        rows = np.ascontiguousarray(np.broadcast_to(values, ids.shape + dense.shape[1:])).reshape(len(ids), width)
+        rows = np.ascontiguousarray(spread_out(values, ids.shape + dense.shape[1:])).reshape(len(ids), width)
         segment_sum(rows, None, None, np.ascontiguousarray(ids, np.int64), dense.reshape(dense.shape[0], width))
     elif dense.ndim == 1 and kind == np.float64 and values.dtype == np.float64:
         dense += np.bincount(ids, weights=values, minlength=dense.shape[0])
@@ -144,8 +144,8 @@ def _valid_rows(values: Any, src: np.ndarray) -> tuple[Any, np.ndarray]:
     """The values at the entries of `src` that are not padding, as rows, and those row numbers."""
     flat = values.reshape((src.size, *shape_of(values)[src.ndim :]))
     ids = src.reshape(-1)
-    where = np.flatnonzero(ids >= 0)
-    return (flat, ids) if where.size == ids.size else (flat[where], ids[where])
+    inside = ids >= 0
+    return (flat, ids) if np.logical_and.reduce(inside) else (flat[inside], ids[inside])
 
 
 def _rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
@@ -193,16 +193,15 @@ def _concatenated_rows(x: Any, src: Any) -> tuple[Any, np.ndarray]:
     shape = x.data.shape
     ids = np.broadcast_to(ids, (lanes, *ids.shape)) if not isinstance(src, Batched) else ids
     first = np.arange(lanes).reshape((lanes,) + (1,) * (ids.ndim - 1)) * shape[1]
-    flat = x.data.reshape((lanes * shape[1], *shape[2:]))
+    flat = reshaped(x.data, (lanes * shape[1], *shape[2:]))
     return flat, np.where(ids < 0, -1, ids + first)
 
 
 def _rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, src = operands
     flat, ids = _concatenated_rows(x, src)
-    rest = sizes_of(x)[1:]
     unique = params.get("unique", False) and isinstance(x, Batched)
-    return Batched(rows_p(flat, ids, unique=unique), sizes_of(src) + rest)
+    return Batched(rows_p(flat, ids, unique=unique), sizes_of(src) + sizes_of(x)[1:])
 
 
 def _scatter_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -213,9 +212,8 @@ def _scatter_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
     first = np.arange(lanes).reshape((lanes,) + (1,) * (ids.ndim - 1)) * rows
     data = as_batched(values, lanes).data
     out = scatter_rows_p(data, np.where(ids < 0, -1, ids + first), rows=lanes * rows, unique=unique)
-    rest = shape_of(out)[1:]
-    sizes = values.sizes[ids.ndim - 1 :] if isinstance(values, Batched) else rest
-    return Batched(out.reshape((lanes, rows, *rest)), (rows, *sizes))
+    sizes = values.sizes[ids.ndim - 1 :] if isinstance(values, Batched) else shape_of(out)[1:]
+    return Batched(reshaped(out, (lanes, rows, *shape_of(out)[1:])), (rows, *sizes))
 
 
 def _put_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -224,7 +222,7 @@ def _put_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> B
     batched = as_batched(x, lanes)
     flat, ids = _concatenated_rows(batched, src)
     out = put_rows_p(flat, as_batched(values, lanes).data, ids, **params)
-    return Batched(out.reshape(batched.data.shape), batched.sizes)
+    return Batched(reshaped(out, batched.data.shape), batched.sizes)
 
 
 rows_p = Op("rows", _take_rows, rule=_rows_rule, vjp=_rows_vjp, kind="rows")
@@ -252,11 +250,43 @@ def gather_axis(data: Any, axis: int, positions: np.ndarray, unique: bool = Fals
     """
     lanes = positions.shape[0]
     if shared:
-        front = data if axis == 0 else np.moveaxis(data, axis, 0)
-        out = rows_p(front, positions)
+        out = rows_p(data if axis == 0 else np.moveaxis(data, axis, 0), positions)
     else:
         front = data if axis == 0 else np.moveaxis(data, axis + 1, 1)
         shape = shape_of(front)
         src = np.where(positions < 0, -1, positions + np.arange(lanes)[:, None] * shape[1])
-        out = rows_p(front.reshape((lanes * shape[1], *shape[2:])), src, unique=unique)
+        out = rows_p(reshaped(front, (lanes * shape[1], *shape[2:])), src, unique=unique)
     return out if axis == 0 else np.moveaxis(out, 1, axis + 1)
+
+
+def pad_by_lane(out: Any, counts: np.ndarray, like: Any = None) -> Batched:
+    """Concatenated rows as a padded batch; `counts` is the rows of each example, `like` a batch of the same counts."""
+    lanes, shape = counts.shape[0], shape_of(out)[1:]
+    if like is not None:
+        size, extent = like.sizes[0], shape_of(like.data)[1]
+    else:
+        alike = lanes == 0 or bool((counts == counts[0]).all())
+        size = (int(counts[0]) if lanes else 0) if alike else Lengths(counts)
+        extent = int(counts.max(initial=0))
+    if not isinstance(size, Lengths):
+        return Batched(reshaped(out, (lanes, size, *shape)), (size,))
+    return Batched(pad_rows(out, size, width=extent), (size,))
+
+
+def pad_rows(values: Any, lengths: Lengths, filler: Any = 0, width: int | None = None) -> Any:
+    """Pad concatenated rows (N, ...) to (B, width, ...), with `filler` as padding.
+
+    Args:
+        width: the padded width; None: the greatest length.
+    """
+    width = lengths.max() if width is None else width
+    shape = shape_of(values)[1:]
+    check_padding(len(lengths), (lengths, *shape), (width, *shape), values.dtype.itemsize)
+    mask = lengths.mask(width)
+    if not is_boxed(values):
+        out = np.full((*mask.shape, *shape), filler, values.dtype)
+        out[mask] = values
+        return out
+    spread = scatter_rows_p(values, mask.reshape(-1).nonzero()[0], rows=mask.size, unique=True)
+    spread = reshaped(spread, (*mask.shape, *shape))
+    return fill_p(spread, mask.reshape(*mask.shape, *[1] * len(shape)), value=filler) if filler else spread

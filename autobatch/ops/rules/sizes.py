@@ -9,7 +9,7 @@ from numpy.lib.array_utils import normalize_axis_index
 
 from autobatch.core.abstract_eval import as_size, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, check_padding, same_size
-from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import ShapeError
 
 
@@ -89,6 +89,24 @@ def fill_template(template: Template, operands: Sequence[Any]) -> tuple[int, ...
     """The shape of one example: the template with the operands in place of None."""
     sizes = iter(operands)
     return tuple(int(next(sizes)) if size is None else size for size in template)
+
+
+reshape_p = Op(  # its rule is in `ops.numpy.shaping`
+    "reshape",
+    lambda x, *sizes, shape: np.asarray(x).reshape(fill_template(shape, sizes)),
+    vjp=lambda position, ct, out, args, params: None if position else reshaped(ct, shape_of(args[0])),
+    kind="shape",
+)
+
+
+def reshaped(x: Any, shape: Sequence[Any]) -> Any:
+    """`x.reshape(shape)` of an array that nobody writes into: the result is not tracked as a view."""
+    return x.reshape(shape) if type(x) is np.ndarray else reshape_p(x, shape=tuple(map(as_size, shape)))
+
+
+def spread_out(x: Any, shape: tuple[int, ...]) -> Any:
+    """`np.broadcast_to`, which takes longer than the arithmetic on a small array, where it changes anything."""
+    return x if type(x) is np.ndarray and x.shape == shape else np.broadcast_to(x, shape)
 
 
 def lane_sizes(template: Template, operands: Sequence[Any]) -> tuple[Size, ...]:
