@@ -98,7 +98,7 @@ def run(model: Model, task: Task, seed: int, timing: float) -> Outcome:
 
 
 def table(outcomes: Sequence[Outcome], majority: float) -> str:
-    """One row per model: accuracy beside the majority class, and training speed beside the loop."""
+    """One row per model: accuracy beside the majority class, and training speed compared with the loop's."""
     rows = [f"{'':<18} {'accuracy':>8} {'of always ' + format(majority, '.1%'):>21} {'speed of the loop':>26}"]
     for outcome in outcomes:
         better, speed, target = outcome.accuracy / max(majority, 1e-9), outcome.speed, outcome.model.target

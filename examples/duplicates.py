@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+_LARGEST = np.iinfo(np.uint64).max
 _ROWS, _BANDS = 3, 32  # two sets 0.6 alike share a band with probability 0.9996
-_PRIME = (1 << 31) - 1
 
 
 def shingles(sequence: Sequence[object], width: int = 3) -> frozenset[int]:
@@ -28,12 +28,12 @@ def first_of_each(sets: Iterable[frozenset[int]], alike: float = 0.6) -> list[in
     [0, 1]
     """
     rng = np.random.default_rng(0)
-    slope, shift = rng.integers(1, _PRIME, (2, _ROWS * _BANDS, 1))
+    slope, shift = rng.integers(1, 1 << 63, (2, _ROWS * _BANDS, 1), np.uint64)
     kept: dict[int, frozenset[int]] = {}
     buckets: dict[tuple[int, bytes], list[int]] = {}
     for position, members in enumerate(sets):
-        hashes = np.fromiter(members, np.int64, len(members)) & _PRIME
-        signature = ((slope * hashes + shift) % _PRIME).min(axis=1, initial=_PRIME)
+        hashes = np.fromiter(members, np.uint64, len(members))
+        signature = (slope * hashes + shift).min(axis=1, initial=_LARGEST)  # modulo 2**64
         bands = [(band, rows.tobytes()) for band, rows in enumerate(signature.reshape(_BANDS, _ROWS))]
         candidates = {other for band in bands for other in buckets.get(band, ())}
         if any(len(members & kept[other]) >= alike * len(members | kept[other]) for other in candidates):

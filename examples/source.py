@@ -11,6 +11,7 @@ function of its own, and only its header stays in the enclosing body. A string k
 import ast
 import functools
 import keyword
+import os
 import re
 import sysconfig
 import warnings
@@ -58,8 +59,11 @@ def stdlib_folder() -> Path:
 
 def source_files(folder: Path) -> list[Path]:
     """Every Python file below a folder in a fixed order, tests and installed packages left out."""
-    found = (path for path in folder.rglob("*.py") if path.is_file())
-    return sorted(path for path in found if LEFT_OUT.isdisjoint(path.relative_to(folder).parts[:-1]))
+    found: list[Path] = []
+    for here, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in LEFT_OUT]
+        found += (Path(here, name) for name in files if name.endswith(".py"))
+    return sorted(path for path in found if path.is_file())
 
 
 @functools.cache

@@ -16,6 +16,7 @@ token and its pair with the one before; a node of a tree its own words and their
 are cut: to the first `MAX_TOKENS` tokens, `MAX_WORDS` distinct tokens and pairs, and `MAX_NODES` nodes in pre-order.
 """
 
+import contextlib
 import functools
 import gc
 import itertools
@@ -108,6 +109,19 @@ class Task:
         return sum(example.label == answer for example in self.held_out) / len(self.held_out)
 
 
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Millions of nodes of syntax trees live until all are counted: garbage collections in between find nothing."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+@_no_collection()
 def load(
     folder: str | Path | None = None,
     *,
@@ -163,20 +177,7 @@ def load(
 
 
 def _read(root: Path, num_words: int) -> tuple[int, list[SourceFunction]]:
-    """How many functions there are, and those with the most frequent first words (the others cannot become labels).
-
-    Millions of nodes of syntax trees live until all are counted: garbage collections in between find nothing.
-    """
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        return _read_all(root, num_words)
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _read_all(root: Path, num_words: int) -> tuple[int, list[SourceFunction]]:
+    """How many functions there are, and those with the most frequent first words (the others cannot become labels)."""
     found = [(node, file, around) for file, module in parse_files(root) for node, around in definitions(module)]
     counts = Counter(words_of(node.name)[:1] for node, _, _ in found)
     frequent = {word for word, _ in counts.most_common(num_words)}

@@ -253,6 +253,8 @@ def test_an_option_of_a_wrong_kind(name, bad, expected):
 
 
 def test_an_option_that_does_not_exist():
+    with pytest.raises(TypeError, match=r"way='on the fly'; expected one of auto, loop, "):
+        ab.options(way="on the fly")  # without being entered
     with pytest.raises(TypeError, match=r"unknown option sheduler; the options are blocks, "), ab.options(sheduler="x"):
         pass
 

@@ -152,6 +152,7 @@ np.empty(1 << 30, np.uint8)  # a table of keys reserves addresses, and leaves so
 """
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="refuses what POSIX systems are asked for")
 @pytest.mark.parametrize(
     "kind", ["no process", "no thread", "a read-only disk", "no shared memory", "few addresses", "no home"]
 )

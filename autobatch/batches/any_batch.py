@@ -184,7 +184,7 @@ class Batch(Exports):
         return format(repr(self), spec)
 
     def _no_len(self) -> UnsupportedError:
-        return refusal("len() of a batch: write .batch_size for the number of examples", f"len() of {self._varies}")
+        return refusal("len() of a batch: write .batch_size, or len(ab.Examples(batch))", f"len() of {self._varies}")
 
     def _no_iteration(self) -> UnsupportedError:
         return refusal(

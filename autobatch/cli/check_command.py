@@ -8,8 +8,10 @@ from autobatch.cli.users_code import add_arguments, check_call, examples, import
 from autobatch.testing.equivalence import assert_equivalent
 from autobatch.testing.own_batch_proof import assert_same
 
-_DESCRIPTION = """Prove that batching a function changes nothing: every execution mode of autobatch, or with --batched
-your own batched function, against the function of one example. Exit status 0 if all agree, 1 if not, 2 for wrong usage.
+_DESCRIPTION = """\
+Prove that batching a function changes nothing: every execution mode, or your
+own batched function (--batched), against the function of one example. Exit
+status 0 if all agree, 1 if not, 2 for wrong usage.
 
   autobatch check models.tree:logits --examples models.tree:trees --shared params=models.tree:params
   autobatch check models:pooled --batched models:pooled_in_torch --examples xs.npz
@@ -28,7 +30,6 @@ def add_check(commands: Any) -> None:
         "check",
         help="prove that batching a function changes nothing",
         description=_DESCRIPTION,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_arguments(check)
     check.add_argument("--batched", metavar="MODULE:FUNCTION", help="your own function of a batch, to prove instead")

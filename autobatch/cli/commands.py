@@ -14,22 +14,22 @@ from autobatch.cli import doctor, kernel_files, small_demo, users_code, way_timi
 from autobatch.cli.check_command import add_check
 from autobatch.cli.explain_command import add_commands, one_line_errors
 from autobatch.core.config import Config
-from autobatch.core.formatting import shown_bytes
+from autobatch.core.formatting import shown_bytes, wrapped
 from autobatch.errors import ShapeError
 
 _WAYS = """\
 f(x)                                       one example: plain NumPy
-f(ab.collate(xs))                          lock-step: f decorated with @ab.batch, one pass for the whole batch
-ab.map(f, xs, params=params)               tracing: any Python; equal operations of the examples run together
+f(ab.collate(xs))                          lock-step, one pass for the batch
+ab.map(f, xs, params=params)               tracing: any Python, any objects
 ab.value_and_grad(loss)(params)            gradients, through either
-ab.explain(f, xs, params=params)           how each line ran, how long it took, and what to write instead
-ab.testing.assert_equivalent(f, xs, ...)   the proof that all execution modes agree, gradients included
-ab.source(f), ab.source(f, rewritten=True) f's lines with marks, or the code that lock-step runs instead"""
+ab.explain(f, xs, params=params)           how each line ran, and how long
+ab.testing.assert_equivalent(f, xs, ...)   the proof that all modes agree
+ab.source(f), ab.source(f, rewritten=True) f's lines with marks, or what runs"""
 
 _EXAMPLES = """\
 examples:
   autobatch                        the options, and how to run a function
-  autobatch demo                   a model proved, timed and trained, in ten seconds
+  autobatch demo                   a model proved, timed and trained
   autobatch check models:loss --examples models:words models:labels --shared params=models:params
   autobatch bench models:loss --examples models:words models:labels --shared params=models:params
   autobatch explain models:loss --examples words.npz --html report.html
@@ -64,8 +64,19 @@ def run() -> None:
     sys.exit(main(sys.argv[1:]))
 
 
+def _fitting(text: str) -> str:
+    """A text whose lines are wrapped one by one where they are longer than the terminal is wide."""
+    return "\n".join("\n".join(wrapped(line, " " * 6 * line.startswith(" "))) for line in text.splitlines())
+
+
 class _Parser(argparse.ArgumentParser):
-    """A parser that reports an error in one line."""
+    """A parser that reports an error in one line, and whose texts keep their lines."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+    def format_help(self) -> str:
+        return f"{_fitting(super().format_help())}\n"
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}; `{self.prog} --help` shows what is expected\n")
@@ -76,7 +87,6 @@ def _parser() -> argparse.ArgumentParser:
         prog="autobatch",
         description="Prove, time and inspect functions of one example; check the installation.",
         epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=doctor.version_of("autobatch"))
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
@@ -99,12 +109,9 @@ def _parser() -> argparse.ArgumentParser:
     add_commands(commands)
 
     cache = _command(
-        commands,
-        "cache",
-        _cache,
-        "compiled kernels on the disk: list, size, clear",
+        commands, "cache", _cache, "compiled kernels on the disk: list, size, clear",
         "  autobatch cache size\n  autobatch cache list\n  autobatch cache clear --older 30",
-    )
+    )  # fmt: skip
     cache.add_argument("what", choices=("list", "size", "clear"), nargs="?", default="size")
     cache.add_argument("--older", type=_days, default=0.0, metavar="DAYS", help="clear: only those older than this")
 
@@ -113,13 +120,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _command(commands: Any, name: str, run_it: object, about: str, epilog: str) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=about,
-        description=f"{about[0].upper()}{about[1:]}.",
-        epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    described = f"{about[0].upper()}{about[1:]}."
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=about, description=described, epilog=epilog)
     parser.set_defaults(run=run_it)
     return parser
 
@@ -133,7 +135,7 @@ def _number(text: str) -> int:
 
 def _demo(options: argparse.Namespace) -> int:
     learnt = small_demo.run(print, sentences=options.sentences, seed=options.seed)
-    print("\nNext: docs/tutorial.md, ten minutes; `make demo` in a checkout trains larger models")
+    print("\nNext: docs/tutorial.md, ten minutes; or `make demo`, in a checkout")
     return 0 if learnt or options.sentences < 1000 else 1
 
 
@@ -190,14 +192,14 @@ def _doctor(options: argparse.Namespace) -> int:
 
 
 def _print_overview() -> None:
-    version = doctor.version_of
-    print(f"autobatch {version('autobatch')} on Python {platform.python_version()}")
-    print(", ".join(f"{name} {version(name)}" for name in doctor.REQUIRED))
-    print(f"{len(kernel_files.kernel_files())} kernels in {cache_folder()} (AUTOBATCH_CACHE_DIR names another folder)")
+    print(f"autobatch {doctor.version_of('autobatch')} on Python {platform.python_version()}")
+    print(", ".join(f"{name} {doctor.version_of(name)}" for name in doctor.REQUIRED))
+    count = len(kernel_files.kernel_files())
+    print(_fitting(f"{count} kernels in {cache_folder()} (AUTOBATCH_CACHE_DIR names another folder)"))
     print("\nOptions, set for a block by `with ab.options(name=value):`")
     meanings = _option_texts()
     for field in dataclasses.fields(Config):
-        print(f"  {field.name} = {field.default!r}\n      {meanings[field.name]}")
+        print(_fitting(f"  {field.name} = {field.default!r}\n      {meanings[field.name]}"))
     print("\nHow to run a function f of one example\n" + "\n".join(f"  {line}" for line in _WAYS.splitlines()))
     print("\n`autobatch --help` names the commands")
 

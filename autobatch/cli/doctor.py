@@ -87,8 +87,9 @@ def version_of(package: str) -> str:
     >>> version_of("no such package")
     '(not installed)'
     """
+    own = getattr(sys.modules.get(package), "__version__", "")  # a distribution may have another name
     try:
-        return importlib.metadata.version(package)
+        return own or importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return MISSING
 

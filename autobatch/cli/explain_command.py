@@ -38,18 +38,13 @@ def add_commands(commands: Any) -> None:
     >>> parsed.run(parsed)  # a library's, so not rewritten
     1
     """
-    raw = argparse.RawDescriptionHelpFormatter
-    show = commands.add_parser(
-        "explain", help="say how each line of a function ran", description=_EXPLAIN, formatter_class=raw
-    )
+    show = commands.add_parser("explain", help="say how each line of a function ran", description=_EXPLAIN)
     add_arguments(show)
     show.add_argument("--way", choices=("auto", "loop", "lockstep", "fly", "compiled"), default="auto", help="the mode")
     show.add_argument("--html", metavar="FILE", help="write a page with the source and the graph")
     show.add_argument("--trace", metavar="FILE", help="write the timeline for chrome://tracing")
     show.set_defaults(run=_explain)
-    show = commands.add_parser(
-        "source", help="print what becomes of a function", description=_SOURCE, formatter_class=raw
-    )
+    show = commands.add_parser("source", help="print what becomes of a function", description=_SOURCE)
     show.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
     show.add_argument("--rewritten", action="store_true", help="the code that runs in lock-step")
     show.add_argument("--blocks", action="store_true", help="the code that ab.map runs")

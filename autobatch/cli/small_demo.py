@@ -54,7 +54,7 @@ def run(say: Callable[[str], None], *, sentences: int = 2000, epochs: int = 4, s
     looped = least_seconds(lambda: loop(params), 1)
     say(
         f"the gradient of 256 sentences: {batched * 1e3:.1f} ms in a batch, {looped * 1e3:.0f} ms in a loop, "
-        f"{looped / batched:.0f} times as much\n"
+        f"{looped / batched:.0f} times\n"
     )
 
     optimizer = optim.Adam(lr=0.01)

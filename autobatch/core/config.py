@@ -106,8 +106,7 @@ current: Callable[[], Config] = _current.get
 """Returns the current options as an immutable `Config`."""
 
 
-@contextlib.contextmanager
-def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
+def options(**changes: Unpack[OptionValues]) -> contextlib._GeneratorContextManager[Config]:
     """Change options for a `with` block, in this thread only; `python -m autobatch` lists them.
 
     Args:
@@ -126,9 +125,14 @@ def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
     True
     """
     check_options(changes)
+    return _changed(changes)
+
+
+@contextlib.contextmanager
+def _changed(changes: Mapping[str, Any]) -> Iterator[Config]:
+    """What `options` returns; by then the names and values have been checked, also where no `with` follows."""
     before = _current.get()
-    made = dataclasses.replace(before, **changes)
-    numbering = before.numbering
+    made, numbering = dataclasses.replace(before, **changes), before.numbering
     if "seed" in changes:
         block = sys._getframe(1)  # of contextlib, which the user's block has called
         while block.f_back is not None and block.f_code.co_filename in (contextlib.__file__, __file__):
@@ -150,12 +154,10 @@ def options(**changes: Unpack[OptionValues]) -> Iterator[Config]:
 
 def check_options(changes: Mapping[str, Any]) -> None:
     """Raise UnsupportedError for an option that does not exist, or a value that it does not take."""
-    unknown = sorted(set(changes) - set(_NAMES))
-    if unknown:
+    if unknown := sorted(set(changes) - set(_NAMES)):
         raise UnsupportedError(f"unknown option {', '.join(unknown)}; the options are {', '.join(_NAMES)}")
     for name, value in changes.items():
-        expected = _expected(name, value)
-        if expected:
+        if expected := _expected(name, value):
             raise UnsupportedError(f"{name}={value!r}; expected {expected}")
 
 
@@ -187,9 +189,8 @@ def _expected(name: str, value: Any) -> str:
         return "" if value in _CHOICES[name] else f"one of {', '.join(_CHOICES[name])}{own}"
     if isinstance(getattr(Config, name), bool):
         return "" if isinstance(value, bool) else "True or False"
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    parts = value if name == "seed" and isinstance(value, tuple) and value else [value]
+    whole = all(isinstance(part, numbers.Integral) and not isinstance(part, bool) for part in parts)
     if name == "seed":
-        parts = value if isinstance(value, tuple) and value else [value]
-        whole = all(isinstance(part, numbers.Integral) and not isinstance(part, bool) for part in parts)
         return "" if whole or value is None else "an integer, a tuple of integers, or None"
     return "" if whole and value >= 0 else "how many, or 0 for one for each core" if name == "threads" else "bytes"

@@ -8,6 +8,7 @@ import collections
 import copyreg
 import functools
 import itertools
+import math
 import pickle
 import random
 import sys
@@ -20,12 +21,11 @@ import numpy as np
 from autobatch.core.parameter_trees import is_array_like
 from autobatch.core.recorded_array import is_recorded
 
-_SMALL, _LARGE = 1 << 12, 1 << 20  # bytes of an array
+_SMALL, _LARGE, MANY = 1 << 12, 1 << 20, 20_000  # bytes of an array; entries of a large state
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})
 _MISSING = object()
 _OF_TAPE = ["_ab_tape", "_ab_index", "_ab_value", "_ab_rank"]
 _CONSTRUCTORS = {"__init__", "__new__", "__post_init__", "__call__"}  # not run implicitly by operations on an object
-_CODE = (FunctionType, MethodType)
 
 
 class SavedState(NamedTuple):
@@ -117,12 +117,12 @@ class Snapshot:
     Args:
         inside: the roots are parts of an example: save arrays that the trace does not wrap; do not walk into functions
             and classes, which count as shared.
-        bounded: stop saving if the state is large (for functions not known to change anything, to limit the cost).
+        most: stop saving at so many entries (for functions not known to change anything, to limit the cost).
         raw: the arrays in the roots are not wrapped, so save them.
 
     Attributes:
         roots: the objects where the walk began.
-        complete: True if everything reached was saved; `bounded` may have prevented that.
+        complete: True if everything reached was saved; `most` may have prevented that.
         places: {id: object} of the objects reached; for an array, of the array that owns its memory.
         functions, classes: the user's functions and classes that were reached.
         held: callables by the name of the attribute that holds them; all callables under "".
@@ -138,7 +138,7 @@ class Snapshot:
     []
     """
 
-    def __init__(self, roots: Iterable[Any], inside: bool = False, bounded: bool = False, raw: bool = False) -> None:
+    def __init__(self, roots: Iterable[Any], inside: bool = False, most: float = math.inf, raw: bool = False) -> None:
         self.roots = list(roots)
         self.places: dict[int, Any] = {}
         self.functions: list[FunctionType] = []
@@ -149,8 +149,7 @@ class Snapshot:
         self._of_modules: dict[int, set[str]] = {}
         self._makes_like = False  # some code may construct objects by `type(self)(...)`
         self._inside = inside
-        self._bounded = bounded
-        self._room = 20_000  # entries kept by a `bounded` snapshot
+        self._room = most
         self._seen: dict[int, Any] = {}
         self._kept: list[tuple[int, SavedState]] = []
         self._waiting: list[tuple[Any, bool]] = [(root, raw) for root in self.roots[::-1]]
@@ -205,7 +204,7 @@ class Snapshot:
         return list(self._seen.values())
 
     def _visit_waiting(self) -> None:
-        while self._waiting and (self._room > 0 or not self._bounded):
+        while self._waiting and self._room > 0:
             self._visit(*self._waiting.pop())
 
     def _visit(self, value: Any, held: bool) -> None:
@@ -218,7 +217,7 @@ class Snapshot:
             self.places[id(value)] = value
             if callable(value):
                 self.held[""].append(value)
-        if self._inside and (isinstance(value, type) or cls in _CODE or hasattr(cls, "_ab_batch")):
+        if self._inside and (isinstance(value, type) or cls in (FunctionType, MethodType) or hasattr(cls, "_ab_batch")):
             return
         if isinstance(value, type):
             if is_user_code(value):
@@ -285,7 +284,7 @@ class Snapshot:
         self.places[id(owner)] = owner
         unseen = held or (self._inside and not is_recorded(value))  # by the trace
         if unseen and value.flags.writeable:
-            if self._bounded and value.nbytes > _LARGE:
+            if self._room < math.inf and value.nbytes > _LARGE:
                 self.complete = False
             else:
                 self._keep(value, owner)
@@ -364,7 +363,7 @@ class Snapshot:
 
     def _add(self, place: object, found: list[SavedState]) -> list[SavedState]:
         self._room -= sum(1 + (len(kept.was) if isinstance(kept.was, list) else 0) for kept in found)
-        if self._room > 0 or not self._bounded:
+        if self._room > 0:
             self._kept += [(id(place), kept) for kept in found]
         return found
 

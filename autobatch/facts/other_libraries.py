@@ -33,7 +33,7 @@ MODULE = {
 """Names of a whole library, and what to write instead."""
 
 ARRAY = {
-    "numpy to_numpy": "write np.asarray(x) for an array, or batch.examples() for a list with one for each example",
+    "numpy to_numpy": "write np.asarray(x) for an array; of a batch, batch.examples(), or batch.to_padded()",
     "device cuda cpu": "arrays are NumPy's, in the processor's memory: leave it out", "norm": "write np.linalg.norm(x)",
     "to": "arrays are NumPy's: leave it out for a device; write x.astype(dtype) for a dtype", "exp": "write np.exp(x)",
     "detach": "write ab.stop_gradient(x)", "backward": "write value, grads = ab.value_and_grad(loss_function)(params)",
@@ -78,7 +78,7 @@ NN = {
     "NLLLoss": "write ab.nn.cross_entropy(logits, label), which takes logits", "ReLU": "call the function ab.nn.relu",
     "MSELoss mse_loss": "write np.mean((predicted - target) ** 2)", "LeakyReLU": "write np.where(x > 0, x, 0.01 * x)",
     "BCELoss binary_cross_entropy": "write -np.where(label, np.log(p), np.log(1 - p))",
-    "BCEWithLogitsLoss binary_cross_entropy_with_logits": "write np.logaddexp(0, logit) - logit * label",
+    "BCEWithLogitsLoss binary_cross_entropy_with_logits bce_with_logits": "write np.logaddexp(0, logit) - logit*label",
     "GELU": "call the function ab.nn.gelu", "Sigmoid": "call the function ab.nn.sigmoid",
     "Softmax": "call the function ab.nn.softmax", "Flatten": "write x.reshape(-1)",
     "functional": "the functions are in ab.nn itself: ab.nn.relu, ab.nn.softmax",

@@ -16,7 +16,7 @@ from autobatch.core.diagnostics import raised_at, warn_fallback
 from autobatch.core.memory import collector_paused, run_all, write_all
 from autobatch.core.op import BATCH_RANK, rank_of
 from autobatch.core.pytree import leaves, leaves_of_kind
-from autobatch.core.snapshot import Snapshot
+from autobatch.core.snapshot import MANY, Snapshot
 from autobatch.errors import (
     COPY_FIRST,
     RETURN_VALUES,
@@ -135,7 +135,7 @@ class _Map:
         self._copies: list[Any] = []
         self._arguments = {name: wrap_shared(self.trace, value, self._copies) for name, value in self._shared.items()}
         self.trace.inputs.add_copies(self._copies)
-        self.state = ExampleState(self.columns, Snapshot([self._function, self._shared], bounded=True), self._copies)
+        self.state = ExampleState(self.columns, Snapshot([self._function, self._shared], most=MANY), self._copies)
         self._before = self.state.shared
         if not self.state.may_change:
             self.trace.reached.update(self._before.float_arrays())

@@ -37,7 +37,7 @@ from autobatch.core.diagnostics import is_library
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import attributes, children_of, leaves, replace_leaves
 from autobatch.core.recorded_array import is_recorded
-from autobatch.core.snapshot import SavedState, Snapshot, functions_of, is_user_code
+from autobatch.core.snapshot import MANY, SavedState, Snapshot, functions_of, is_user_code
 from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import effect_of, may_act, mutators, reads_values
 from autobatch.facts.operators import ARITHMETIC
@@ -407,7 +407,7 @@ def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[A
         return False
     if any(map(state.has_reached, _arrays_in(columns))):
         return True
-    sides = (Snapshot([unit], bounded=True).all_reached() for unit in units)
+    sides = (Snapshot([unit], most=MANY).all_reached() for unit in units)
     times = collections.Counter(id(each) for side in sides for each in side if _is_array(each))
     return any(count > 1 for count in times.values())
 
@@ -500,7 +500,7 @@ _OF_PEOPLE = frozenset((*COMPARISON_METHODS, "__init__", "__call__", "__repr__",
 
 def changes_nothing(function: Any, shared: Any, kinds: Collection[type]) -> bool:
     """True if examples of these classes have no effect but their results, in any order and run any number of times."""
-    state = Snapshot([function, shared], bounded=True)
+    state = Snapshot([function, shared], most=MANY)
     if shows_order(state, kinds) or not set(GENERATORS).isdisjoint(kinds):
         return False
     return not may_change(state.functions or [function], [*state.classes, *kinds])

@@ -190,7 +190,7 @@ def _lockstep_advice(node: ast.stmt, loops: list[ast.For | ast.While], figures: 
                 )  # fmt: skip
                 return why, f"{what} for all steps at once, before the loop"
         if isinstance(node, ast.If) and all(isinstance(x, ast.Assign | ast.AugAssign) for x in node.body + node.orelse):
-            return why, "choose with np.where, np.maximum or the like: examples that go different ways are taken apart"
+            return why, "choose with np.where, np.maximum or the like: examples of different branches run separately"
     if 0 < facts.examples < 128:  # examples from which on the work of a step exceeds its overhead
         return why or f"{facts.examples} examples share what each step costs", "give more examples to one call"
     return why, ""
@@ -251,23 +251,20 @@ def _summed_items(source: Source, node: ast.stmt) -> Advice | None:
     loops = enclosing_loops(source, node)
     if not loops or not isinstance(loops[0], ast.For):
         return None
-    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.target, ast.Name):
-        name, terms = node.target.id, _terms(node.value)
-    elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
-        name, terms = node.targets[0].id, _terms(node.value)
-        own = [each for each in terms if isinstance(each, ast.Name) and each.id == name]
-        if len(own) != 1:
+    match node:
+        case ast.AugAssign(ast.Name(name), ast.Add(), value):
+            terms = _terms(value)
+        case ast.Assign([ast.Name(name)], value):
+            terms = [each for each in _terms(value) if not (isinstance(each, ast.Name) and each.id == name)]
+            if len(terms) != len(_terms(value)) - 1:
+                return None
+        case _:
             return None
-        terms.remove(own[0])
-    else:
-        return None
     places = target_names(loops[0].target)
-    for term in terms:
-        if not isinstance(term, ast.Subscript) or not names_read(term.slice) & places or name in names_read(term):
-            return None
-    if not terms:
+    items = [term for term in terms if isinstance(term, ast.Subscript) and names_read(term.slice) & places]
+    if not items or len(items) < len(terms) or any(name in names_read(term) for term in items):
         return None
-    array = ast.unparse(terms[0].value)  # type: ignore[attr-defined]
+    array = ast.unparse(items[0].value)
     better = f"read them all at once, with arrays of places: {name} = {array}[rows, columns].sum()"
     return "single items are read and added up, step by step", better
 
@@ -287,10 +284,6 @@ def _growing_array(source: Source, node: ast.stmt, call: ast.Call, name: str) ->
     return f"{name} copies all of {grown} in each step", better
 
 
-def _vectorized(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
-    return f"{name} calls Python for each element", WHOLE_ARRAYS
-
-
 def _lookup_in_loop(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
     loops = enclosing_loops(source, node)
     for_ = next((each for each in loops if isinstance(each, ast.For)), None)
@@ -300,7 +293,7 @@ def _lookup_in_loop(source: Source, node: ast.stmt, call: ast.Call, name: str) -
 
 
 def _python_sum(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
-    if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp) and name in ("sum", "max", "min"):
+    if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp):
         return f"{name}() runs in Python, value by value", f"make one array of them: np.stack(values).{name}(axis=0)"
     return None
 
@@ -312,7 +305,7 @@ _JOINS, _VECTORIZE = (
 )
 _CALLS: list[tuple[set[str], _Finder]] = [
     (_JOINS, _growing_array),
-    (_VECTORIZE, _vectorized),
+    (_VECTORIZE, lambda source, node, call, name: (f"{name} calls Python for each element", WHOLE_ARRAYS)),
     ({"ab.lookup", "autobatch.lookup"}, _lookup_in_loop),
     ({"sum", "max", "min"}, _python_sum),
 ]

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from autobatch.batches.data.collate import collate
 from autobatch.batches.objects import ObjectBatch
 from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.config import options
+from autobatch.core.current_region import clock
 from autobatch.core.diagnostics import hiding_frames, noted_fallbacks
 from autobatch.core.pytree import children_of, is_node, leaves
 from autobatch.core.snapshot import Snapshot
@@ -31,7 +33,7 @@ from autobatch.report.advice import Facts, advice, general_advice, mended, overh
 from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
 from autobatch.report.marked_source import stages as stages_of
 from autobatch.report.report import Forced, Launch, Line, Report
-from autobatch.report.source_lines import Section, source_of
+from autobatch.report.source_lines import Section, code_of, source_of
 
 _PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # nested code, shown with its function
 _WORTH = 0.04  # share of the time from which on a line gets advice
@@ -40,9 +42,11 @@ _OVERHEADS = {
     _FLY: "recording, scheduling and packing", _LOCKSTEP: "entering the call and packing its result",
     _COMPILED: "entering the call and packing its result", _LOOP: "the loop itself",
 }  # fmt: skip
-_WARM_CALLS, _MOST_WARM_CALLS = 3, 10  # before the one that is watched: at least, and if the first one was slower
+_WARM_CALLS, _WARM = 10, 0.02  # before the one that is watched: at most; for so many seconds, if they are short
+_ENTRIES = 2_000  # of the examples, that are looked at for what the function may change
 _COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
-_SHORT, _LOOKS = 0.005, 5  # seconds of a call that is watched several times; the shortest one is shown
+_LOOKS = 5  # at a short call; the shortest one is shown
+_SHORT, _TIMES = 0.03, 4  # seconds in which that is; and times a call in which examples of a loop are watched
 
 _USAGE = "ab.explain(f, examples, name=shared), or ab.explain(f, batch, …)"
 
@@ -56,7 +60,8 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
 
     The call is made a few times before the one that is watched, so that the mode is chosen and code is compiled; what
     these calls change is undone, and a function that prints, draws random numbers or the like runs once only. A short
-    call is watched several times, and the report is of the one that was disturbed least. It runs
+    call is watched several times, and the report is of the one that was disturbed least; of a loop, the first examples
+    are watched. So a report takes at most about ten times as long as a call, or 50 ms, once code is compiled. It runs
     in the mode that calls of its kind take then (`ab.options(way=...)` pins one). The report says which it was, why,
     and what the others have cost. A straight-line run of the user's code is one row, `block FILE:LINES`; with
     `ab.options(blocks=False)` each operation has its own.
@@ -88,37 +93,39 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
     if not callable(f) or not (args or shared):
         given = f"{type(f).__name__} first" if not callable(f) else "no arguments"
         raise UnsupportedError(f"ab.explain takes a function and what to call it with; got {given}: write {_USAGE}")
-    batched = has_batch(args, shared)
+    batched, gradient = has_batch(args, shared), getattr(f, "_ab_differentiated", None)
 
     def call() -> Any:
-        if hasattr(f, "_ab_differentiated"):
+        if gradient is not None:
             return f(*args, **shared)
         if batched:
             return (f if isinstance(f, BatchFunction) else batch(f))(*args, **shared)
         return map_with_stats(f, *args, **shared)[0]
 
-    times, restore = _warm_up(f, args, shared, call)
+    times, restore = _warm_up([f if gradient is None else gradient.function, args, shared], call)
+    warm = min(times[1:], default=0.0)
+    most = max(_TIMES * warm, _SHORT) if times and gradient is None else math.inf
     looks: list[WatchedCalls] = []
-    for look in range(_LOOKS if times and min(times[1:]) < _SHORT else 1):
-        if look:
+    begun, look = clock() - warm * (len(times) - 1), 0.0
+    while not looks or (times and len(looks) < _LOOKS and clock() + look - begun < _SHORT):
+        if looks:
             restore()
-        with watching() as watched:
+        look = clock()
+        with watching(most) as watched:
             results = call()
+        look = clock() - look
         looks.append(watched)
-    watched = min(looks, key=lambda each: each.profile.seconds)  # what the machine did meanwhile is not the call's
-    watched.times = times
-    watched.batched = batched
-    if batched:
-        watched.examples = next(x.batch_size for x in leaves([*args, *shared.values()]) if isinstance(x, Batch))
-    elif hasattr(f, "_ab_differentiated"):
-        watched.no_batch = "its examples are not known"
-    else:
-        watched.examples = len(results)
-        watched.no_batch = _why_no_batch(f, args)
+    count = next((x.batch_size for x in leaves([args, shared]) if isinstance(x, Batch)), None) if batched else None
+    count = len(results) if not batched and gradient is None else count
+    # what the machine did meanwhile is not the call's
+    watched = min(looks, key=lambda each: each.profile.seconds / (each.profile.seen or count or 1))
+    watched.times, watched.batched, watched.examples = times, batched, count
+    if not batched:
+        watched.no_batch = "its examples are not known" if count is None else _why_no_batch(f, args)
     report = watched.report(f)
     if not stages:
         return report
-    function = getattr(getattr(f, "_ab_differentiated", None), "function", f)
+    function = f if gradient is None else gradient.function
     before = Snapshot([function, args, shared])
     with options(way="fly"), noted_fallbacks():
         for _ in range(3 if times else 0):  # the first examples run, so that the recorder knows their blocks' inputs
@@ -127,14 +134,14 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
     return dataclasses.replace(report, stages=stages_of(function, args, shared, batched))
 
 
-def _warm_up(
-    f: object, args: Sequence[Any], shared: dict[str, Any], call: Callable[[], Any]
-) -> tuple[list[float], Callable[[], None]]:
-    """The seconds of a few calls, and what undoes a call's changes; none if it has effects that cannot be undone."""
-    gradient = getattr(f, "_ab_differentiated", None)
-    roots = [f if gradient is None else gradient.function, args, shared]
-    kinds = {type(value) for value in leaves([args, shared])}
-    before = Snapshot(roots, bounded=True)
+def _warm_up(roots: list[Any], call: Callable[[], Any]) -> tuple[list[float], Callable[[], None]]:
+    """The seconds of a few calls, and what undoes a call's changes; none if it has effects that cannot be undone.
+
+    Args:
+        roots: the function, its arguments, and the shared ones.
+    """
+    kinds = {type(value) for value in leaves(roots[1:])}
+    before = Snapshot(roots, most=_ENTRIES)
     if shows_order(before, kinds):
         return [], before.restore
     changing = may_change(before.functions or roots[:1], [*before.classes, *kinds])
@@ -142,7 +149,7 @@ def _warm_up(
         before = Snapshot(roots)
     times: list[float] = []
     with noted_fallbacks():
-        while len(times) < _WARM_CALLS or (len(times) < _MOST_WARM_CALLS and sum(times[1:]) < times[0]):
+        while len(times) < 2 or (len(times) < _WARM_CALLS and sum(times[1:]) < max(0.8 * times[0], _WARM)):
             began = time.perf_counter()
             call()
             now = time.perf_counter()
@@ -163,7 +170,7 @@ def _why_no_batch(f: Any, columns: Sequence[Any]) -> str:
         collated = [collate(each) for each in firsts]
         if any(isinstance(leaf, ObjectBatch) for leaf in leaves(collated)) or any(map(_lists_records, firsts)):
             return "no batch can be made of the examples"
-        code = _code(f)
+        code = code_of(f)
         if code is not None and is_users_code(code):
             block_lines(f)
     except Exception as error:
@@ -205,9 +212,10 @@ class WatchedCalls:
         stats = _summed_stats([each.stats for each in self.ran]) if len(self.ran) > 1 else last.stats
         way, profile = NAMES[last.way], self.profile
         if way == _LOOP and self.times:  # watching slows Python code of the library, much more than the user's lines
-            library = profile.figures_of(LIBRARY)
+            library = profile.lines[LIBRARY]
             lines = profile.seconds - library.seconds
-            library.seconds = min(library.seconds, max(min(self.times[1:]) - lines, 0.0))
+            seen = min(self.times[1:]) * (profile.seen / self.examples if profile.seen and self.examples else 1.0)
+            library.seconds = min(library.seconds, max(seen - lines, 0.0))
             profile.seconds = lines + library.seconds
         costs = {NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None}
         refusals = {NAMES[each]: Reason(cost.refused) for each, cost in last.costs.items() if cost.refused}
@@ -215,24 +223,22 @@ class WatchedCalls:
         known = {way, *costs, *(NAMES[each] for each, cost in last.costs.items() if cost.runs or cost.refused)}
         untried = tuple(NAMES[each] for each in last.costs if NAMES[each] not in known)
         function = last.function if f is None or hasattr(f, "_ab_differentiated") else f
-        code = _code(function)
+        code = code_of(function)
+        mend = next(map(mended, self.notes), "") if way == _FLY and self.batched else ""  # what keeps it from lock-step
         facts = Facts(
-            way, self.examples or 0, {"lock-step": Reason(self.no_batch), **refusals}, self.batched, self._mend(way),
+            way, self.examples or 0, {"lock-step": Reason(self.no_batch), **refusals}, self.batched, mend,
             tuple(each for each in costs if each != way), untried, stats.calls, stats.launches, bool(self.ran),
             _COMPILED not in {*refusals, *costs} and isinstance(code, CodeType) and not is_array_code(code),
         )  # fmt: skip
         rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
-        forced = [Forced(file, line, times) for (file, line), times in stats.forced.most_common()]
-        fallbacks = dict(stats.fallbacks)
-        for note in self.notes:
-            if not any(why in note for why in stats.fallbacks):
-                fallbacks[note.placed] = fallbacks.get(note.placed, 0) + 1
+        others = Counter(note.placed for note in self.notes if not any(why in note for why in stats.fallbacks))
         return Report(
             examples=self.examples,
+            watched=profile.seen,
             rounds=stats.rounds,
             rows=tuple(sorted(rows, key=lambda row: -row.seconds)),
-            forced=tuple(forced),
-            fallbacks=fallbacks,
+            forced=tuple(Forced(file, line, times) for (file, line), times in stats.forced.most_common()),
+            fallbacks=dict(stats.fallbacks + others),
             bound=stats.bound,
             way=way,
             why=Reason(last.why).placed,
@@ -245,24 +251,21 @@ class WatchedCalls:
             first=self.times[0] if self.times else 0.0,
             warm=min(self.times[1:], default=0.0),
             seconds=profile.seconds,
-            preparing=profile.figures_of(PREPARING).seconds,
-            library=profile.figures_of(LIBRARY).seconds,
-            backward=profile.figures_of(BACKWARD).seconds,
+            preparing=profile.lines[PREPARING].seconds,
+            library=profile.lines[LIBRARY].seconds,
+            backward=profile.lines[BACKWARD].seconds,
             nbytes=0 if way == _LOOP else sum(each.nbytes for each in profile.lines.values()),
             spans=tuple(profile.spans),
             nodes=tuple(profile.nodes),
         )
 
-    def _mend(self, way: str) -> str:
-        """What keeps a call with a batch from running in lock-step, and what to write instead."""
-        if way != _FLY or not self.batched:
-            return ""
-        return next((mended(note) for note in self.notes), "")
-
 
 @contextlib.contextmanager
-def watching() -> Iterator[WatchedCalls]:
+def watching(seconds: float = math.inf) -> Iterator[WatchedCalls]:
     """Watch all calls of the library in a block of code, in this thread; fallbacks give no warning.
+
+    Args:
+        seconds: after which no further example of a loop is watched.
 
     >>> import numpy as np
     >>> import autobatch as ab
@@ -271,7 +274,7 @@ def watching() -> Iterator[WatchedCalls]:
     >>> len(watched.ran)
     1
     """
-    profile = LineProfile()
+    profile = LineProfile(seconds)
     with noted_fallbacks() as notes, ran_ways(lines=True) as ran:
         watched = WatchedCalls(ran, notes, profile)
         with profile:
@@ -298,34 +301,17 @@ def _name(function: Any) -> str:
     return str(getattr(function, "__qualname__", type(function).__name__))
 
 
-def _code(function: object) -> Any:
-    """The code object of the user's function, or None."""
-    while True:
-        inner = getattr(function, "__wrapped__", None) or getattr(function, "func", None)
-        inner = inner or getattr(function, "__func__", None)
-        if inner is None:
-            break
-        function = inner
-    if not hasattr(function, "__code__"):
-        function = getattr(type(function), "__call__", None)  # noqa: B004  (its value is needed)
-    return getattr(function, "__code__", None)
-
-
 def _sections(watched: WatchedCalls, code: Any) -> list[Section]:
     """The functions to show: the called one, then the most expensive; no function nested in another one."""
-    found = [each for each in watched.profile.codes.values() if each.co_name not in _PARTS]
-    own: Section | None = None
-    if code is not None and is_users_code(code):
-        found.append(code)
-        own = _section(code)
-    sections = list(map(_section, found))
-    sections = [each for each in sections if source_of(each.file).lines]
+    own = [code] if code is not None and is_users_code(code) else []
+    found = [*(each for each in watched.profile.codes.values() if each.co_name not in _PARTS), *own]
+    sections = [each for each in map(_section, found) if source_of(each.file).lines]
     outer = [each for each in sections if not any(other is not each and each.is_inside(other) for other in sections)]
     outer = list({(each.file, each.first, each.last): each for each in outer}.values())
 
     def rank(section: Section) -> tuple[bool, float]:
         seconds = sum(each.seconds for place, each in watched.profile.lines.items() if place in section)
-        return own is None or (own.file, own.first) not in section, -seconds
+        return not any((each.co_filename, each.co_firstlineno) in section for each in own), -seconds
 
     return sorted(outer, key=rank)
 
@@ -337,11 +323,11 @@ def _section(code: CodeType) -> Section:
 def _shares(watched: WatchedCalls, facts: Facts, code: object, stats: Stats) -> dict[str, tuple[Line, ...]]:
     """The report's `lines` and `overheads`; the largest of them has a reason."""
     profile = watched.profile
-    total = profile.seconds - profile.figures_of(PREPARING).seconds or 1.0
+    total = profile.seconds - profile.lines[PREPARING].seconds or 1.0
     lines = list(_lines(watched, facts, code, stats, total))
     overheads = []
     for part, place in (("library", LIBRARY), ("backward", BACKWARD)):
-        seconds = profile.figures_of(place).seconds
+        seconds = profile.lines[place].seconds
         if seconds > 0.01 * total:  # of overhead that is shown
             what = "the backward pass" if part == "backward" else _OVERHEADS[facts.way]
             reason, remedy = overhead(part, facts) if seconds >= _WORTH * total else ("", "")
@@ -370,11 +356,8 @@ def _lines(watched: WatchedCalls, facts: Facts, code: object, stats: Stats, tota
         waits[file, source_of(file).start(line)] += times
     for section in _sections(watched, code):
         source, last = source_of(section.file), 0
-        first = source.text(section.first)
-        indent = len(first) - len(first.lstrip())
-        for number in range(section.first, section.last + 1):
+        for number, text in source.shown(section):
             place = section.file, number
-            text = source.text(number)[indent:] if not source.text(number)[:indent].strip() else source.text(number)
             found = figures.get(place)
             if found is None or source.start(number) != number:
                 how = "block" if number <= last and text.strip() and source.start(number) == number else ""

@@ -100,6 +100,7 @@ def svg_graph(report: "Report") -> str:
             places[node] = left + boxes[node] / 2, depth * (high + gap) + 6
             left += boxes[node] + gap
     most = max(data["seconds"] for _, data in graph.nodes(data=True)) or 1.0
+    scale = report.warm / (report.seconds - report.preparing) if report.warm else 1.0  # as the times of lines
     parts = [
         '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto">'
         '<path d="M0,0 L8,4 L0,8 z" class="tip"/></marker></defs>'
@@ -114,16 +115,15 @@ def svg_graph(report: "Report") -> str:
             path = f"M{right[0]:.0f},{y1 + high / 2} C{side:.0f},{y1} {side:.0f},{y2} {right[1]:.0f},{y2 + high / 2}"
         parts.append(f'<path d="{path}" class="edge" marker-end="url(#tip)"/>')
     for node, (x, y) in places.items():
-        data, box = graph.nodes[node], boxes[node]
-        label, where = data["label"], f"{os.path.basename(shown_file(data['file']))}:{data['line']}"
-        below = f"line {data['line']}: {shown_time(data['seconds'])}"
-        heat = 0.06 + 0.6 * data["seconds"] / most
+        data, box, label = graph.nodes[node], boxes[node], graph.nodes[node]["label"]
+        where = f"{os.path.basename(shown_file(data['file']))}:{data['line']}"
+        heat, seconds = 0.06 + 0.6 * data["seconds"] / most, shown_time(data["seconds"] * scale)
         parts.append(
-            f"<g><title>{html.escape(data['label'])} ({html.escape(where)})</title>"
+            f"<g><title>{html.escape(f'{label} ({where})')}</title>"
             f'<rect x="{x - box / 2:.0f}" y="{y}" width="{box:.0f}" height="{high}" rx="4" class="node" '
-            f'fill="rgba(245,133,24,{heat:.2f})"/>'
+            f'style="--heat:{heat:.0%}"/>'
             f'<text x="{x:.0f}" y="{y + 14}" class="name">{html.escape(label)}</text>'
-            f'<text x="{x:.0f}" y="{y + 28}" class="small">{html.escape(below)}</text></g>'
+            f'<text x="{x:.0f}" y="{y + 28}" class="small">line {data["line"]}: {seconds}</text></g>'
         )
     height = max(y for _, y in places.values()) + high + 8
     return f'<svg class="graph" width="{wide:.0f}" viewBox="0 0 {wide:.0f} {height}" role="img">{"".join(parts)}</svg>'

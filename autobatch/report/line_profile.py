@@ -8,11 +8,14 @@ lines can be compared with each other, but not with times measured elsewhere.
 
 import dataclasses
 import functools
+import inspect
+import math
 import os
 import re
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
@@ -25,6 +28,7 @@ from autobatch.blocks import kernel_codegen, tracing
 from autobatch.blocks.launch import Form
 from autobatch.blocks.scan import Scan
 from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.core.current_region import run_loop
 from autobatch.core.diagnostics import is_library, is_library_file
 from autobatch.core.op import Op
 from autobatch.core.pytree import leaves
@@ -109,10 +113,11 @@ class LineProfile:
         spans: the timeline; nodes: the traced launches and what they read, in order.
         codes: of the user's functions that ran.
         seconds: all of the time.
+        seen: the examples that were watched, where those of a loop took longer than `most` seconds; else 0.
     """
 
-    def __init__(self) -> None:
-        self.lines: dict[Place, Figures] = {}
+    def __init__(self, most: float = math.inf) -> None:
+        self.lines: dict[Place, Figures] = defaultdict(Figures)
         self.spans: list[Span] = []
         self.nodes: list[LaunchNode] = []
         self.codes: dict[tuple[str, int, str], CodeType] = {}
@@ -123,10 +128,13 @@ class LineProfile:
         self._makers: dict[int, int] = {}  # the node that made each buffer of the segment being launched
         self._start = self._last = 0.0
         self._before: Any = None
+        self.seen, self._most = 0, most
+        self._loop: FrameType | None = None
 
     def __enter__(self) -> "LineProfile":
         self._before = sys.gettrace()
         self._start = self._last = time.perf_counter()
+        self._most += self._start
         self._backward = Tape.backward
         Tape.backward = self._timed_only(Tape.backward)  # type: ignore[method-assign]
         sys.settrace(self._on_call)
@@ -138,18 +146,13 @@ class LineProfile:
         self._charge(time.perf_counter())
         self.seconds = sum(each.seconds for each in self.lines.values())
 
-    def figures_of(self, place: Place) -> Figures:
-        """The figures of a line, to be updated; created if missing."""
-        found = self.lines.get(place)
-        if found is None:
-            found = self.lines[place] = Figures()
-        return found
-
     def _charge(self, now: float, kind: str = "", name: str = "") -> None:
-        """Add the time since the last event to the line that is running."""
+        """Add the time since the last event to the line that is running, unless watching has ended."""
+        if self.seen:
+            return
         seconds, place = now - self._last, self._place
         self._last = now
-        self.figures_of(place).seconds += seconds
+        self.lines[place].seconds += seconds
         spans = self.spans
         if len(spans) >= 20_000:  # maximum length of a timeline, as much as a browser can show
             return
@@ -203,6 +206,10 @@ class LineProfile:
             return None
         self._charge(now)
         if how is True:
+            loop = self._loop
+            if now > self._most and loop is not None and frame.f_back is loop and loop.f_locals["results"]:
+                self.seen = len(loop.f_locals["results"])
+                return sys.settrace(None)
             self.codes[code.co_filename, code.co_firstlineno, code.co_name] = code
             out: Any = self._on_line
         else:
@@ -216,7 +223,7 @@ class LineProfile:
             now = time.perf_counter()
             self._charge(now)
             self._place = place = (frame.f_code.co_filename, frame.f_lineno)
-            self.figures_of(place).runs += 1
+            self.lines[place].runs += 1
             self._resume()
         elif event == "return":
             self._charge(time.perf_counter())
@@ -267,7 +274,7 @@ def _launch(profile: LineProfile, frame: FrameType) -> Any:
     def then(count: object, seconds: float, now: float) -> None:
         if not isinstance(count, int):  # it raised
             return
-        figures = profile.figures_of(place)
+        figures = profile.lines[place]
         figures.calls += count
         figures.launches += 1
         figures.nbytes += getattr(sig, "nbytes", sig.avals[0].nbytes if sig.avals else 0) * count
@@ -290,6 +297,13 @@ def _segment(profile: LineProfile, frame: FrameType) -> Any:
     return profile._until_return(lambda *_: None, LIBRARY, quiet=0)
 
 
+def _loop(profile: LineProfile, frame: FrameType) -> Any:
+    """Observe the loop over the examples; not where it is part of another mode, or of what is differentiated."""
+    if not profile.codes and not profile.nodes and profile._loop is None:
+        profile._loop = frame
+    return None
+
+
 def _step(profile: LineProfile, frame: FrameType) -> Any:
     """Observe that a waiting example continues."""
     waiting = getattr(frame.f_locals["fiber"], "gr_frame", None)
@@ -305,7 +319,7 @@ def _block(profile: LineProfile, frame: FrameType) -> Any:
     def then(results: object, seconds: float, now: float) -> None:
         if results is None:  # its statements run one by one
             return
-        figures = profile.figures_of(place)
+        figures = profile.lines[place]
         figures.last = max(figures.last, *lines)
         _add_results(profile, figures, results, frame.f_locals["region"].count)
         profile._charge(now, "launch", f"block, {len(lines)} lines" if len(lines) > 1 else "block")
@@ -317,7 +331,7 @@ def _scan(profile: LineProfile, frame: FrameType) -> Any:
     """Observe that the remaining steps of a loop ran as one op."""
 
     def then(results: object, seconds: float, now: float) -> None:
-        _add_results(profile, profile.figures_of(profile._place), results, 1)
+        _add_results(profile, profile.lines[profile._place], results, 1)
         profile._charge(now, "launch", "the steps of a loop")
 
     return profile._until_return(then)
@@ -331,7 +345,7 @@ def _op(profile: LineProfile, frame: FrameType) -> Any:
 
     def then(result: object, seconds: float, now: float) -> None:
         if isinstance(result, np.ndarray):
-            _add_results(profile, profile.figures_of(place), result, len(result) if result.ndim else 1)
+            _add_results(profile, profile.lines[place], result, len(result) if result.ndim else 1)
             profile._charge(now, "launch", name)
 
     return profile._until_return(then, place, quiet=0)
@@ -351,7 +365,7 @@ def _compiled(profile: LineProfile, frame: FrameType) -> Any:
     place = LIBRARY if code is None else (code.co_filename, code.co_firstlineno)
 
     def then(results: object, seconds: float, now: float) -> None:
-        profile.figures_of(place).compiled = True
+        profile.lines[place].compiled = True
         profile._charge(now, "compiled", getattr(function, "__name__", "function"))
 
     return profile._until_return(then, place, quiet=0)
@@ -369,17 +383,13 @@ def _watcher_of(code: CodeType) -> Any:
     return True if is_users_code(code) else None
 
 
-def _code(function: Any) -> CodeType:
-    code: CodeType = getattr(function, "__wrapped__", function).__code__
-    return code
-
-
 _WATCHED: list[tuple[CodeType, Any]] = [
-    (_code(function), how)
+    (inspect.unwrap(function).__code__, how)  # type: ignore[arg-type]
     for how, functions in {
         _launch: (launching.Launches.run,),
         _segment: (launching._launch,),
         _step: (Fibers._step,),
+        _loop: (run_loop,),
         _block: (BlockRun.__call__,),
         _scan: (Scan.run,),
         _op: (Op.__call__,),

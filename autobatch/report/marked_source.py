@@ -1,9 +1,8 @@
 """`ab.source`: a function as the user wrote it, each line marked with how it runs; or the code that runs instead."""
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
-from types import FunctionType, MethodType, WrapperDescriptorType
+from types import FunctionType
 from typing import Any
 
 from autobatch.batches.any_batch import Batch
@@ -16,7 +15,7 @@ from autobatch.lockstep.lockstep_forms import block_lines
 from autobatch.lockstep.lockstep_forms import source as lock_step_source
 from autobatch.program.python_text import printed
 from autobatch.program.source import normal_form
-from autobatch.report.source_lines import source_of
+from autobatch.report.source_lines import plain_function, source_of
 
 
 def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: bool = False) -> str:
@@ -62,7 +61,7 @@ def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: boo
             x, = _ab_if_1.join()
         return x
     """
-    plain = _plain(function)
+    plain = plain_function(function)
     return block_source(plain) if blocks else lock_step_source(plain) if rewritten else "\n".join(_marked(plain))
 
 
@@ -71,7 +70,7 @@ def stages(f: object, args: Sequence[object], shared: dict[str, Any], batched: b
 
     Where there is nothing, the text says why.
     """
-    plain = _plain(f)
+    plain = plain_function(f)
     is_column = [not batched or isinstance(each, Batch) for each in args]
 
     def arguments_of(given: Sequence[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -101,21 +100,6 @@ def stages(f: object, args: Sequence[object], shared: dict[str, Any], batched: b
     return found
 
 
-def _plain(function: object) -> FunctionType:
-    while not isinstance(function, FunctionType):
-        if isinstance(function, MethodType):
-            function = function.__func__
-        elif isinstance(function, functools.partial):
-            function = function.func
-        elif hasattr(function, "__wrapped__"):
-            function = function.__wrapped__
-        elif callable(function) and not isinstance(type(function).__call__, WrapperDescriptorType):  # not C code's
-            function = type(function).__call__
-        else:
-            raise UnsupportedError(f"{function!r} is not a function written in Python")
-    return function
-
-
 def _marked(function: FunctionType) -> list[str]:
     code = function.__code__
     written = source_of(code.co_filename, code)
@@ -132,11 +116,8 @@ def _marked(function: FunctionType) -> list[str]:
     at = section.first
     if refused is not None and refused.where is not None and refused.where in section:
         at = refused.where[1]
-    first = written.text(section.first)
-    indent = len(first) - len(first.lstrip())
     out = []
-    for number in range(section.first, section.last + 1):
-        text = written.text(number)
+    for number, text in written.shown(section):
         mark = "block" if number in blocks and text.strip() else ""
         if not mark and section.name != "<lambda>":
             mark = written.mark(number)
@@ -144,7 +125,7 @@ def _marked(function: FunctionType) -> list[str]:
             mark = "refused"
         elif refused is not None:
             mark = ""
-        out.append(f"{number:4d}  {mark:<7}  {text[indent:]}".rstrip())
+        out.append(f"{number:4d}  {mark:<7}  {text}".rstrip())
         if mark == "refused" and refused is not None:
             says = f"{refused}{f' → {refused.instead}' if refused.instead else ''}"
             out += wrapped(f"{' ' * 15}^ {says}", " " * 17)

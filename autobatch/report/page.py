@@ -52,7 +52,7 @@ h1 { font: 600 22px system-ui, sans-serif; margin: 0 0 4px; overflow-wrap: anywh
 h2 { font: 600 16px system-ui, sans-serif; margin: 28px 0 8px; }
 svg text { font: 11px system-ui, sans-serif; fill: currentColor; }
 svg .edge { fill: none; stroke: currentColor; opacity: .5; } svg .tip { fill: currentColor; }
-svg .node { stroke: currentColor; stroke-opacity: .35; }
+svg .node { stroke: currentColor; stroke-opacity: .35; fill: color-mix(in srgb, #f58518 var(--heat), Canvas); }
 svg .name, svg .small { text-anchor: middle; } svg .small { opacity: .75; font-size: 10px; }
 pre { font: 12.5px/1.5 var(--ab-code); overflow-x: auto; }
 """

@@ -84,7 +84,8 @@ class Report:
 
     Attributes:
         way: the execution mode: "tracing", "lock-step", "compiled", or "the loop".
-        examples: their number, None if not known; rounds: how often everything recorded was launched.
+        examples: their number, None if not known; watched: how many of a loop's the lines are of, 0 for all.
+        rounds: how often everything recorded was launched.
         bound: a lower bound of the launches in any schedule of the recorded calls; 0 if not computed.
         rows: of tracing, one `Launch` per signature, the most expensive first.
         forced: the lines that needed a value at once; fallbacks: {what ran call by call, and why: how often}.
@@ -108,6 +109,7 @@ class Report:
     forced: tuple[Forced, ...]
     fallbacks: dict[str, int]
     bound: int = 0
+    watched: int = 0
     way: str = "tracing"
     why: str = ""
     costs: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -206,6 +208,7 @@ class Report:
         elif self.seconds:
             once = f", {shown_time(self.preparing)} of it once" if self.preparing > 0.05 * self.seconds else ""
             text += f"; {shown_time(self.seconds)} watched{once}"
+        text += f"; the first {_plural(self.watched, 'example')} watched" if self.watched else ""
         if self.rows:
             least = f" (at least {self.bound})" if self.bound else ""
             text += f"; {_plural(self.calls, 'operation')} in {_plural(self.launches, 'launch')}{least}"
@@ -325,16 +328,12 @@ def _folded(rows: Iterable[Launch]) -> list[Launch]:
     out = []
     for (op, text), same in alike.items():
         shapes = zip(*(_SIZE.findall(",".join(_OWN_SHAPE.findall(row.signature))) for row in same), strict=True)
-        for sizes in shapes:
-            text = text.replace("\0", _range([int(size) for several in sizes for size in several.split("..")]), 1)
+        for several in shapes:
+            sizes = sorted({int(size) for each in several for size in each.split("..")})
+            text = text.replace("\0", "..".join(map(str, dict.fromkeys((sizes[0], sizes[-1])))), 1)
         calls, launches, seconds = (sum(getattr(r, n) for r in same) for n in ("calls", "launches", "seconds"))
         out.append(Launch(op, text, calls, launches, seconds))
     return sorted(out, key=lambda row: -row.seconds)
-
-
-def _range(sizes: Sequence[int]) -> str:
-    low, high = min(sizes), max(sizes)
-    return str(low) if low == high else f"{low}..{high}"
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -355,12 +354,6 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     return lines
 
 
-def _label(span: Span) -> str:
-    if span.name:
-        return span.name
-    return f"{os.path.basename(shown_file(span.place[0]))}:{span.place[1]}" if span.place[0] else span.kind
-
-
 def _trace_events(spans: Sequence[Span], name: str) -> dict[str, Any]:
     """The timeline in the Trace Event Format of Chrome's tracing, as complete events ("X"); `name` is the process's."""
     events: list[Any] = [{"name": "process_name", "ph": "M", "pid": 1, "args": {"name": name or "autobatch"}}]
@@ -368,6 +361,7 @@ def _trace_events(spans: Sequence[Span], name: str) -> dict[str, Any]:
         events.append({"name": "thread_name", "ph": "M", "pid": 1, "tid": at, "args": {"name": track}})
     for span in spans:
         where = {"file": span.place[0], "line": span.place[1]} if span.place[0] else {}
-        event = {"name": _label(span), "cat": span.kind, "ph": "X", "pid": 1, "tid": _TRACKS.index(span.kind)}
+        label = f"{os.path.basename(shown_file(span.place[0]))}:{span.place[1]}" if where else span.kind
+        event = {"name": span.name or label, "cat": span.kind, "ph": "X", "pid": 1, "tid": _TRACKS.index(span.kind)}
         events.append(event | {"ts": round(span.start * 1e6, 3), "dur": round(span.seconds * 1e6, 3), "args": where})
     return {"traceEvents": events, "displayTimeUnit": "ms"}

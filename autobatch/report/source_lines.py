@@ -2,10 +2,12 @@
 
 import ast
 import functools
+import inspect
 import linecache
 from collections.abc import Iterable, Iterator
-from types import CodeType
+from types import CodeType, FunctionType, MethodType, WrapperDescriptorType
 
+from autobatch.errors import UnsupportedError
 from autobatch.program.quote import parse
 from autobatch.program.source import written_lines
 from autobatch.report.line_profile import Place
@@ -82,6 +84,13 @@ class Source:
             node = self._parents[node]
             yield node
 
+    def shown(self, section: Section) -> Iterator[tuple[int, str]]:
+        """The numbers and texts of a function's lines, without the indentation of the first one."""
+        indent = len(self.text(section.first)) - len(self.text(section.first).lstrip())
+        for number in range(section.first, section.last + 1):
+            text = self.text(number)
+            yield number, text if text[:indent].strip() else text[indent:]
+
     def section(self, first: int, name: str) -> Section:
         """The lines of the function of this name that begins at line `first`; only that line if there is none."""
         for node in ast.walk(self._tree):
@@ -90,6 +99,34 @@ class Source:
                 if start == first and getattr(node, "name", name) == name:
                     return Section(self.file, start, node.end_lineno or start, name)
         return Section(self.file, first, first, name)
+
+
+def plain_function(function: object) -> FunctionType:
+    """The function written in Python that a partial, method, decorated function or callable object runs.
+
+    Raises:
+        UnsupportedError: there is none.
+    """
+    while not isinstance(function, FunctionType):
+        if isinstance(function, MethodType):
+            function = function.__func__
+        elif isinstance(function, functools.partial):
+            function = function.func
+        elif hasattr(function, "__wrapped__"):
+            function = function.__wrapped__
+        elif callable(function) and not isinstance(type(function).__call__, WrapperDescriptorType):  # not C code's
+            function = type(function).__call__
+        else:
+            raise UnsupportedError(f"{function!r} is not a function written in Python")
+    return function
+
+
+def code_of(function: object) -> CodeType | None:
+    """The code object of the user's function, None if it is not written in Python."""
+    try:
+        return plain_function(inspect.unwrap(function)).__code__  # type: ignore[arg-type]
+    except UnsupportedError:
+        return None
 
 
 def _own_lines(node: ast.stmt) -> range:

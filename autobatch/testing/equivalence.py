@@ -233,9 +233,7 @@ def check_equivalence(
             raise UnsupportedError(
                 f"{advice('an argument', library)}; ab.testing.assert_same compares a batched function of {library}"
             )
-    signature = _signature(undecorated(f))
-    if signature is not None:
-        signature.bind(*examples[0], **shared)
+    _check_arguments(undecorated(f), examples[0], shared)
     everyone = Reference(f, examples, shared)
     sound = [i for i in range(len(examples)) if everyone.outcome(i, i).error is None]
     failing = len(examples) - len(sound)
@@ -289,11 +287,14 @@ def _examples(sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
     return list(zip(*columns, strict=True))
 
 
-def _signature(f: Callable[..., Any]) -> inspect.Signature | None:
-    try:
-        return inspect.signature(f)
-    except ValueError:  # a C function without a signature
-        return None
+def _check_arguments(f: Callable[..., Any], args: Sequence[Any], shared: dict[str, Any]) -> None:
+    """Raise a TypeError that says what the function takes, if it takes something else."""
+    with contextlib.suppress(ValueError):  # a C function without a signature
+        signature = inspect.signature(f)
+        try:
+            signature.bind(*args, **shared)
+        except TypeError as error:
+            raise TypeError(f"{error}: the function takes {signature}; give what is shared by keyword") from None
 
 
 def orders(count: int) -> Iterator[tuple[str, list[int]]]:

@@ -219,7 +219,7 @@ def check_directions(f: Callable[..., Any], examples: Sequence[tuple[Any, ...]],
             names = ", ".join(point.names[i] for i in group[:3]) + (", ..." if len(group) > 3 else "")
             raise AssertionError(
                 f"the gradient of {names} is wrong: along a random direction ab.grad gives {slope:.6g}, central "
-                f"differences of the function itself give {reliable[0][0]:.6g}; every way shares this gradient, so "
+                f"differences of the function itself give {reliable[0][0]:.6g}; every mode shares this gradient, so "
                 "look at the vjp of an operation in it (ab.testing.check_grads compares element by element)"
             )
     return compared

@@ -225,6 +225,12 @@ def test_data_that_is_no_batch():
         MaskedBatch(MaskedBatch([1, 2]))
 
 
+def test_a_batch_has_no_length():
+    """scikit-learn shows this message below its own."""
+    with pytest.raises(TypeError, match=r"write \.batch_size, or len\(ab\.Examples\(batch\)\)"):
+        len(MaskedBatch([1, 2]))
+
+
 def test_python_numbers_have_no_length_and_no_items():
     with pytest.raises(TypeError, match="'int' object is not iterable"):
         ab.batch(lambda x: list(x.shape[0]))(MaskedBatch.from_examples([[1], [1, 2]]))

@@ -79,6 +79,7 @@ def test_counting_leaves_the_opss_they_were():
     assert (op.rule, op.vjp) == before
 
 
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer")
 def test_the_shares_of_a_tree_are_of_its_phases():
     def f(x):
         return np.tanh(x).sum() if len(x) < 2 else f(x[1:])
@@ -89,6 +90,7 @@ def test_the_shares_of_a_tree_are_of_its_phases():
     assert found["tracing"] > 0
 
 
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs a timer")
 def test_a_look_that_lasts_is_not_looked_at(monkeypatch):
     depths, depth = [], 0
 

@@ -326,6 +326,7 @@ def test_a_saver_that_nobody_holds_lets_go(folder):
         other.save(2, "b")
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_does_not_hold_the_folder(folder):
     saver = ab.Checkpoints(folder)
     saver.save(1, "a")

@@ -125,12 +125,19 @@ def test_a_call_is_warmed_up_and_the_first_one_is_told_apart():
 
 @pytest.mark.parametrize(
     ("seconds", "calls", "watched"),
-    [([0.002] * 20, 3, 5), ([0.3] + [0.1] * 20, 4, 1), ([1.0] + [0.01] * 20, 10, 1)],
+    [
+        ([1e-3] * 20, 10, 5),
+        ([0.01] * 20, 3, 1),
+        ([1.5] * 20, 2, 1),
+        ([0.3] + [0.1] * 20, 4, 1),
+        ([1.0] + [0.01] * 20, 10, 1),
+    ],
 )
 def test_a_report_of_a_warm_call_takes_few_calls_and_waits_no_longer_than_some(seconds, calls, watched, monkeypatch):
-    """By a clock of its own: what is warm is called three times, what is cold until it has run as long again.
+    """By a clock of its own: what is warm is called twice, what is cold until it has run nearly as long again.
 
-    A short call is watched five times, since whatever else the machine does would be a large share of it.
+    A short call is watched five times, since whatever else the machine does would be a large share of it, but not for
+    more than ten times what it takes, or 50 ms.
     """
     clock, waited = [0.0], []
 
@@ -144,12 +151,29 @@ def test_a_report_of_a_warm_call_takes_few_calls_and_waits_no_longer_than_some(s
 
     first = seconds[0]
     monkeypatch.setattr(explain, "time", types.SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(explain, "clock", lambda: clock[0])
     monkeypatch.setattr(explain, "map_with_stats", called)
     monkeypatch.setattr(explain, "wait_for_kernels", waits)
     left = len(seconds)
     ab.explain(recurrent, SEQUENCES, w=W)
     assert left - len(seconds) == calls + watched
     assert 0 < sum(waited) <= min(4 * first, 2.0) + 1e-9
+
+
+def test_of_a_loop_that_takes_long_the_first_examples_are_watched(monkeypatch):
+    """Then all lines are of these; a gradient is watched to its end."""
+    monkeypatch.setattr(explain, "_SHORT", 0.0)
+    monkeypatch.setattr(explain, "_TIMES", 0)
+    with ab.options(way="loop"):
+        report = ab.explain(recurrent, SEQUENCES, w=W)
+        gradient = ab.explain(ab.grad(step_mapped), W)
+        tracer = sys.gettrace()
+    assert (report.examples, report.watched, gradient.watched) == (4, 1, 0)
+    assert "the first 1 example watched" in report.head()
+    assert [line.times for line in report.lines if line.text.strip().startswith(("h = np.tanh", "return"))] == [5, 1]
+    assert 0.99 < sum(each.share for each in [*report.lines, *report.overheads]) <= 1 + 1e-9
+    assert gradient.backward > 0
+    assert sys.gettrace() is tracer
 
 
 @dataclasses.dataclass
@@ -207,7 +231,7 @@ def test_numeric_code_is_advised_to_be_compiled(way, monkeypatch):
 def test_overhead_of_the_loop_is_what_its_lines_leave_of_an_unwatched_call():
     """Watching slows the library's own Python code, not the user's lines."""
     profile = LineProfile()
-    profile.figures_of((__file__, 1)).seconds, profile.figures_of(LIBRARY).seconds = 7e-3, 9e-3
+    profile.lines[(__file__, 1)].seconds, profile.lines[LIBRARY].seconds = 7e-3, 9e-3
     profile.seconds = 16e-3
     watched = explain.WatchedCalls([], [], profile)
     watched.times = [20e-3, 8e-3, 9e-3]

@@ -226,7 +226,7 @@ def f(xs, w, u):
         (6, "only last comes from the step before; compute the rest for all steps at once, before the loop"),
         (7, "`x @ w` does not depend on the step before: multiply all rows before the loop"),
         (8, "only h comes from the step before; compute the rest for all steps at once, before the loop"),
-        (9, "choose with np.where, np.maximum or the like: examples that go different ways are taken apart"),
+        (9, "choose with np.where, np.maximum or the like: examples of different branches run separately"),
         (13, ""),
     ],
 )

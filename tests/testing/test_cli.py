@@ -30,11 +30,25 @@ def test_every_option_is_shown_with_its_meaning(capsys):
 def test_version_and_wrong_arguments(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--version"])
+    assert capsys.readouterr().out == f"{ab.__version__}\n"  # not that of a distribution named autobatch
     with pytest.raises(SystemExit, match="2"):
         main(["--nonsense"])
     shown = capsys.readouterr().err
     assert "--nonsense" in shown
     assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["", "demo", "check", "bench", "explain", "source", "cache", "doctor"])
+def test_help_fits_the_terminal_and_keeps_its_lines(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit, match="0"):
+        main([command, "--help"] if command else ["--help"])
+    lines = capsys.readouterr().out.splitlines()
+    if not command:
+        main([])
+        lines += capsys.readouterr().out.splitlines()
+        assert "  autobatch doctor                 what is slow on this machine, and why" in lines
+    assert [line for line in lines if len(line) > 80] == []
 
 
 def test_it_runs_as_a_module():

@@ -55,7 +55,7 @@ def concat_trees(trees: Sequence[Any]) -> Any:
         if structure != structures[0]:
             raise StructureError(f"batch {i} is {structure}; expected the structure of batch 0, {structures[0]}")
     if not any(isinstance(leaf, Batch) for leaf in columns[0]):
-        raise UnsupportedError("no batch among what is to be one; give batches, or trees with batches in them")
+        raise UnsupportedError("ab.concat got no batch; give batches, or trees with batches in them")
     placed = zip(zip(*columns, strict=True), paths(structures[0]), strict=True)
     return unflatten(structures[0], [_joined(column, path) for column, path in placed])
 

@@ -362,7 +362,7 @@ class CallWriter(StatementWriter):
     def _isinstance(self, function: rk.Const, value: rk.Term, classes: rk.Const) -> rk.Term:
         each = classes.value if type(classes.value) is tuple else (classes.value,)
         if not all(isinstance(one, type) and type(one).__instancecheck__ is type.__instancecheck__ for one in each):
-            raise Unsupported("isinstance by a class of its own kind")
+            raise Unsupported("isinstance with a class that defines it itself")
         if value.kind is rk.PLAIN:
             value = self.check(value)
             text = f"{self.written.named(function.number)}({value.text}, {self.written.named(classes.number)})"

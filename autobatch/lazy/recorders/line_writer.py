@@ -395,7 +395,7 @@ class LineWriter:
             return rk.RecordedNode(found.aval)
         if type(found) is tuple and found:
             return rk.Parts(tuple(map(self._kind_of, found)))
-        raise Unsupported("an operation whose result is no array")
+        raise Unsupported("an operation whose result is not an array")
 
     def boxed(self, value: rk.Term) -> str:
         """A value as Python sees it."""

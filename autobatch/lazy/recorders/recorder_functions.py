@@ -446,7 +446,7 @@ class Written:
                 done += 1
             if not self.changed:
                 return
-        raise Unsupported("a recursion whose values do not settle")
+        raise Unsupported("a recursion whose values keep changing kind")
 
     @property
     def is_waiting(self) -> bool:

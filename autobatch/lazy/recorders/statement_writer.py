@@ -242,7 +242,7 @@ class StatementWriter(ValueWriter):
                 self.env = head
                 return lines, ends
             head = joined
-        raise Unsupported("a loop whose values do not settle")
+        raise Unsupported("a loop whose values keep changing kind")
 
     def _left(self, exits: Sequence[Env]) -> bool:
         """Go on after a loop, given the environments where it is left; True if it is left at all."""

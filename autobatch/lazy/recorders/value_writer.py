@@ -495,7 +495,7 @@ class ValueWriter(LineWriter):
         parts = rk.within(kind.item) if isinstance(kind, rk.ListKind) else ()
         nested = any(isinstance(each, rk.ListKind | rk.IterKind) for each in parts)
         if nested or isinstance(kind, rk.IterKind | rk.ClosureKind):
-            raise Unsupported("an input that is no array and no list of arrays")
+            raise Unsupported("an input that is neither an array nor a list of arrays")
         return "built", kind, value
 
     def _call_of(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> Any:
@@ -669,7 +669,7 @@ class ValueWriter(LineWriter):
         """
         sources, key = self.written.lengths, (value.seen.origin, axis)
         if value.seen.origin is None or self.written.is_waiting:  # several objects: no single source
-            raise Unsupported("arrays of any length, of no one source")
+            raise Unsupported("an array whose length is not that of one argument")
         return sources.setdefault(key, len(sources))
 
     def rows(self, table: rk.Const, index: rk.Term) -> rk.Term:
@@ -757,4 +757,4 @@ def _flat(kind: rk.RecorderKind, text: str) -> str:
         return f"*[_ab_r for _ab_e in {text} for _ab_r in ({_flat(kind.item, '_ab_e')},)]"
     if isinstance(kind, rk.Parts) and kind.make is None:
         return ", ".join(_flat(part, f"{text}[{i}]") for i, part in enumerate(kind.parts))
-    raise Unsupported("an input that is no array and no list of arrays")
+    raise Unsupported("an input that is neither an array nor a list of arrays")
