@@ -43,10 +43,8 @@ _OVERHEADS = {
     _COMPILED: "entering the call and packing its result", _LOOP: "the loop itself",
 }  # fmt: skip
 _WARM_CALLS, _WARM = 10, 0.02  # before the one that is watched: at most; for so many seconds, if they are short
-_ENTRIES = 2_000  # of the examples, that are looked at for what the function may change
 _COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
-_LOOKS = 5  # at a short call; the shortest one is shown
-_SHORT, _TIMES = 0.03, 4  # seconds in which that is; and times a call in which examples of a loop are watched
+_SHORT, _TIMES = 0.03, 4  # seconds in which a short call is watched up to five times; and times a call in which examples of a loop are watched
 
 _USAGE = "ab.explain(f, examples, name=shared), or ab.explain(f, batch, …)"
 
@@ -107,7 +105,7 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
     most = max(_TIMES * warm, _SHORT) if times and gradient is None else math.inf
     looks: list[WatchedCalls] = []
     begun, look = clock() - warm * (len(times) - 1), 0.0
-    while not looks or (times and len(looks) < _LOOKS and clock() + look - begun < _SHORT):
+    while not looks or (times and len(looks) < 5 and clock() + look - begun < _SHORT):
         if looks:
             restore()
         look = clock()
@@ -141,7 +139,7 @@ def _warm_up(roots: list[Any], call: Callable[[], Any]) -> tuple[list[float], Ca
         roots: the function, its arguments, and the shared ones.
     """
     kinds = {type(value) for value in leaves(roots[1:])}
-    before = Snapshot(roots, most=_ENTRIES)
+    before = Snapshot(roots, most=2_000)  # the first of many examples show what the function may change
     if shows_order(before, kinds):
         return [], before.restore
     changing = may_change(before.functions or roots[:1], [*before.classes, *kinds])
