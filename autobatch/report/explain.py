@@ -44,7 +44,7 @@ _OVERHEADS = {
 }  # fmt: skip
 _WARM_CALLS, _WARM = 10, 0.02  # before the one that is watched: at most; for so many seconds, if they are short
 _COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
-_SHORT, _TIMES = 0.03, 4  # seconds in which a short call is watched up to five times; and times a call in which examples of a loop are watched
+_SHORT, _TIMES = 0.03, 4  # seconds to watch a short call again; times a call to watch examples of a loop
 
 _USAGE = "ab.explain(f, examples, name=shared), or ab.explain(f, batch, …)"
 
