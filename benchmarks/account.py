@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
-from autobatch.blocks.launch import Form
+from autobatch.blocks.launch import LaunchCode
 from autobatch.core.batched import Batched
 from autobatch.core.op import Op
 from autobatch.lazy.launching import Stats
@@ -142,11 +142,11 @@ def counting() -> Iterator[Counts]:
 
         return counted
 
-    def counted_block(form: Form, operands: Sequence[Any]) -> tuple[Any, ...]:
+    def counted_block(form: LaunchCode, operands: Sequence[Any]) -> tuple[Any, ...]:
         counts.groups.append(max([len(x) for x in operands if getattr(x, "ndim", 0)], default=1))
         return forward(form, operands)
 
-    launched, forward = Stats.launched, Form.forward
+    launched, forward = Stats.launched, LaunchCode.forward
 
     def counted_launch(stats: Stats, name: str, signature: str, calls: int, *rest: Any) -> None:
         counts.lazy_groups.append(calls)
@@ -158,10 +158,10 @@ def counting() -> Iterator[Counts]:
             op.rule = rule and wrapped_rule(rule)
             op.vjp = vjp and wrapped_vjp(vjp)
         Stats.launched = counted_launch  # type: ignore[method-assign,assignment]
-        Form.forward = counted_block  # type: ignore[method-assign,assignment]
+        LaunchCode.forward = counted_block  # type: ignore[method-assign,assignment]
         yield counts
     finally:
-        Stats.launched, Form.forward = launched, forward  # type: ignore[method-assign]
+        Stats.launched, LaunchCode.forward = launched, forward  # type: ignore[method-assign]
         for op, rule, vjp in ops:
             op.rule, op.vjp = rule, vjp
 

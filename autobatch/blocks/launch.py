@@ -99,7 +99,7 @@ class _Block:
         return self._kernels, self._again
 
 
-class Form:
+class LaunchCode:
     """A program compiled for one kind of call.
 
     Attributes:
@@ -142,12 +142,12 @@ class Form:
         return [contributions([found], own) for own in self.parts]
 
 
-def form_of(program: Program, batched: tuple[bool, ...], wanted: tuple[int, ...]) -> Form | None:
+def form_of(program: Program, batched: tuple[bool, ...], wanted: tuple[int, ...]) -> LaunchCode | None:
     """The compiled form for a kind of call; None if it is not compiled yet (the first few runs) or cannot be."""
     key = (batched, wanted)
     found = program.forms.get(key, 0)
     if type(found) is not int:
-        form: Form | None = found
+        form: LaunchCode | None = found
         return form
     if found < RUNS_BEFORE_A_FORM:
         program.forms[key] = found + 1
@@ -155,7 +155,7 @@ def form_of(program: Program, batched: tuple[bool, ...], wanted: tuple[int, ...]
     check_time()
     given = [bool(wanted) and aval.dtype.kind in "fc" for aval in program.results]
     flat = flatten(program, batched, wanted, given)
-    form = program.forms[key] = None if flat is None else Form(flat, wanted)
+    form = program.forms[key] = None if flat is None else LaunchCode(flat, wanted)
     return form
 
 
@@ -293,7 +293,7 @@ def is_plain(x: Any) -> bool:
 class _TapedLaunch:
     """One launch on a tape: the compiled form, and the values saved for backward."""
 
-    form: Form
+    form: LaunchCode
     saved: Sequence[Any] = ()
 
 

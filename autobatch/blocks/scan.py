@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.blocks.launch import Form, check_cotangents, form_of, is_plain
+from autobatch.blocks.launch import LaunchCode, check_cotangents, form_of, is_plain
 from autobatch.blocks.numpy_codegen import contributions
 from autobatch.blocks.program import Program
 from autobatch.core.op import Op
@@ -79,7 +79,7 @@ class Scan:
     listed: Sequence[int]
     steps: Stepped | Test
     lengths: Sequence[np.ndarray] = ()
-    _form: Form | None = None
+    _form: LaunchCode | None = None
     _others: Sequence[int] = ()
     _taken: Sequence[Any] = ()
 

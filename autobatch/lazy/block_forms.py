@@ -48,7 +48,7 @@ _CONTAINERS = (dict, list, tuple)
 _PLAIN_CODE = 0x80 | 0x100 | 0x200  # coroutine, iterable coroutine, asynchronous generator
 
 
-class _BlockForm:
+class _RewrittenCode:
     """Block form of one function, written with its names in `scope`; `code` is None if the function stays unchanged.
 
     `blocks`: {recorder name: Block}.
@@ -67,7 +67,7 @@ class _BlockForm:
         self.cells: dict[str, CellType] = {**block_form.cells, _ITEM: CellType(shared_item), **CELLS}
 
 
-_forms: BoundedDict[tuple[int, int], _BlockForm] = BoundedDict(MOST_FUNCTIONS)
+_forms: BoundedDict[tuple[int, int], _RewrittenCode] = BoundedDict(MOST_FUNCTIONS)
 _generated: CodeCache[None] = CodeCache()
 _batch_free = plain_parts  # containers known to hold no batches, by id
 _leaf_types: set[type] = set()
@@ -147,7 +147,7 @@ def _may_hold_batch(arg: Any) -> bool:
     return False
 
 
-def _form_of(function: FunctionType) -> _BlockForm | None:
+def _form_of(function: FunctionType) -> _RewrittenCode | None:
     """Block form of a user function's code; None for library code or generated code."""
     code = function.__code__
     if id(code) in _generated:
@@ -166,9 +166,9 @@ def _form(forms: Forms, function: FunctionType) -> FunctionType:
     return function if made is None or made.code is None else function_of(function, made.code, made.cells)
 
 
-def _make(function: FunctionType) -> _BlockForm:
+def _make(function: FunctionType) -> _RewrittenCode:
     code = function.__code__
-    made = _BlockForm(code, function.__globals__)
+    made = _RewrittenCode(code, function.__globals__)
     if code.co_flags & _PLAIN_CODE or (FRAME_NAME_READERS | PAUSES) & set(code.co_names):
         return made
     try:
@@ -221,7 +221,7 @@ block_form = Forms(_form, _decorated)
 """Maps a function to the form to call while examples are recorded."""
 
 
-def _block(made: _BlockForm, filename: str, form: BlockForm, body: list[nf.Statement], at: nf.Node) -> str:
+def _block(made: _RewrittenCode, filename: str, form: BlockForm, body: list[nf.Statement], at: nf.Node) -> str:
     """Create a block and return the name of the closure cell that holds its recorder."""
     function = body_function(form, body, filename, at)
     lines = at.at.line, at.at.end_line

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import off_tape
-from autobatch.blocks.launch import Form, inputs_of_rest, launch_rows, split_for
+from autobatch.blocks.launch import LaunchCode, inputs_of_rest, launch_rows, split_for
 from autobatch.core.abstract_eval import Weak
 from autobatch.core.batched import Batched
 from autobatch.core.memory import library_code
@@ -625,6 +625,6 @@ class _Launch:
         if self._split is not None:
             data, program, rows = inputs_of_rest(self._split, data, _fast_lookup), self._split.rest, self._key[0]
         form = program.forms.get(self._key)
-        if type(form) is Form and False not in form.batched:
+        if type(form) is LaunchCode and False not in form.batched:
             return form.forward(data)
         return launch_rows(program, data, rows, stats.fallbacks)

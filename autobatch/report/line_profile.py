@@ -25,7 +25,7 @@ import numpy as np
 from autobatch.autodiff.tape import Tape
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.blocks import kernel_codegen, tracing
-from autobatch.blocks.launch import Form
+from autobatch.blocks.launch import LaunchCode
 from autobatch.blocks.scan import Scan
 from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
 from autobatch.core.current_region import run_loop
@@ -395,7 +395,7 @@ _WATCHED: list[tuple[CodeType, Any]] = [
         _op: (Op.__call__,),
         _compiled: (compiled_map,),
         _watch_preparing: (
-            lockstep_forms._convert, block_forms._form, taped_forms._form, tracing.trace, Form.__init__,
+            lockstep_forms._convert, block_forms._form, taped_forms._form, tracing.trace, LaunchCode.__init__,
             kernel_codegen.fuse, wait_until_compiled,
         ),
     }.items()

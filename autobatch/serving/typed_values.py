@@ -1,6 +1,6 @@
 """Reads values in a request as the types with which a function's parameters are annotated, in linear time.
 
-msgspec converts numbers, texts, lists and dicts. What it does not support is a `_Form`, which its hook reads: arrays,
+msgspec converts numbers, texts, lists and dicts. What it does not support is a `_Read`, which its hook reads: arrays,
 literals, records (dataclasses, named tuples, typed dicts: with just the names that they have) and unions of these.
 Of the records in a union, those that a `Literal` field or the names rule out are not read. If several are left, each
 list or object is read once as a union, whatever the number of records above it: so the time is linear in the request.
@@ -133,7 +133,7 @@ def _schema(annotation: Any, known: dict[Any, Any]) -> Any:
     return Any
 
 
-class _Form(type):
+class _Read(type):
     """A type of ours among those of msgspec, whose hook calls `read(value, reading)`; whatever that returns is one."""
 
     read: Callable[[Any, Reading], Any]
@@ -142,8 +142,8 @@ class _Form(type):
         return True
 
 
-def _form(name: str, read: Callable[[Any, Reading], Any]) -> _Form:
-    return _Form(name, (), {"read": staticmethod(read)})
+def _form(name: str, read: Callable[[Any, Reading], Any]) -> _Read:
+    return _Read(name, (), {"read": staticmethod(read)})
 
 
 def _is_scalar(annotation: object) -> bool:
@@ -154,7 +154,7 @@ def _is_scalar(annotation: object) -> bool:
 _ABSTRACT = {np.number, np.integer, np.floating, np.inexact, np.signedinteger, np.unsignedinteger, np.complexfloating}
 
 
-def _literal(said: tuple[Any, ...]) -> _Form:
+def _literal(said: tuple[Any, ...]) -> _Read:
     def read(value: object, reading: Reading) -> Any:
         if not _is_among(value, said):
             raise BadValueError("$", f"one of {', '.join(map(repr, said))}", _shown(value))
@@ -172,7 +172,7 @@ def _is_among(value: object, said: Iterable[Any]) -> bool:
 # Arrays.
 
 
-def _scalar(cls: type) -> _Form:
+def _scalar(cls: type) -> _Read:
     array = _array(np.dtype(cls))
 
     def read(value: object, reading: Reading) -> Any:
@@ -184,7 +184,7 @@ def _scalar(cls: type) -> _Form:
     return _form(cls.__name__, read)
 
 
-def _array(dtype: np.dtype | None) -> _Form:
+def _array(dtype: np.dtype | None) -> _Read:
     """Arrays of a dtype; None: of the dtype that NumPy chooses for the numbers."""
     suits, word = _SUITING[dtype.kind if dtype is not None else ""]
 
@@ -246,7 +246,7 @@ _SUITING: dict[str, tuple[set[type], str]] = {  # by a dtype's kind
 # Records and unions.
 
 
-class _Record(_Form):
+class _Record(_Read):
     """Objects with the names of a record class, each value read as the field's type.
 
     Attributes:

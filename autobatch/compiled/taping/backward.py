@@ -27,7 +27,7 @@ _WORDS = 7  # 8-byte words of the tape for a recorded node; beside these every n
 
 
 @dataclasses.dataclass(eq=False)
-class TapedForm(KernelForm):
+class TapedCode(KernelForm):
     """A compiled form for the gradients of some arguments."""
 
     module: TapedModule | None = None
@@ -41,18 +41,18 @@ class TapedForm(KernelForm):
         return min(thread_count(), chunks) if self.seconds * count > MIN_PARALLEL else 1
 
 
-def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedForm:
+def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedCode:
     """The form for gradients of these arguments, written on first use."""
     key = tuple(differentiated)
     if form.module is None:
-        return TapedForm(form.reason)
+        return TapedCode(form.reason)
     if key not in form.taped:
         try:
             module = write_taped(form.module, key)
             table = np.append(table_of(form.module.program.ufuncs), 0)
-            form.taped[key] = TapedForm(kernel=kernel_of(module.text), table=table, module=module)
+            form.taped[key] = TapedCode(kernel=kernel_of(module.text), table=table, module=module)
         except (Unsupported, RuntimeError, RecursionError, SyntaxError) as error:
-            form.taped[key] = TapedForm(reason_of(error))
+            form.taped[key] = TapedCode(reason_of(error))
     return form.taped[key]
 
 
@@ -124,7 +124,7 @@ class Backward:
 
 
 def run_backward(
-    call: CompiledCall, form: CompiledForm, taped: TapedForm, cotangents: Cotangents, first: int, last: int, rows: bool
+    call: CompiledCall, form: CompiledForm, taped: TapedCode, cotangents: Cotangents, first: int, last: int, rows: bool
 ) -> Backward:
     """Run the examples `first` to `last - 1` forward and back: chunks with a tape each, on threads if that pays.
 
@@ -168,7 +168,7 @@ def run_backward(
 class _TapeMemory:
     """The memory of tapes, for one after the other of the same form: `adjoints` and `seen` are zero between them."""
 
-    def __init__(self, taped: TapedForm) -> None:
+    def __init__(self, taped: TapedCode) -> None:
         assert taped.module is not None
         self.taped, self.real = taped, np.dtype(taped.module.real)
         self.nodes = self.rows = -1
@@ -191,7 +191,7 @@ class _TapeMemory:
 
 
 def _part(
-    call: CompiledCall, form: CompiledForm, taped: TapedForm, cotangents: Cotangents, start_of_all: int, first: int,
+    call: CompiledCall, form: CompiledForm, taped: TapedCode, cotangents: Cotangents, start_of_all: int, first: int,
     last: int, rows: bool, captured: Sequence[np.ndarray], depth: int, memory: _TapeMemory,
 ) -> Backward:  # fmt: skip
     """`run_backward` for one chunk of the examples."""

@@ -17,7 +17,7 @@ from autobatch.errors import Unsupported
 
 def prepared_gradient(
     gradient: Gradient, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None, first: int = 0
-) -> tuple[CompiledCall, CompiledForm | None, backward.TapedForm | None]:
+) -> tuple[CompiledCall, CompiledForm | None, backward.TapedCode | None]:
     """The call's data, and the compiled forms for its types, forward and for gradients; None if there are no examples.
 
     Raises:
@@ -104,7 +104,7 @@ def compiled_gradient_map(
 
 def _assembled(
     gradient: Gradient, call: CompiledCall, form: CompiledForm, values: list[Any], done: backward.Backward,
-    taped: backward.TapedForm,
+    taped: backward.TapedCode,
 ) -> list[Any]:  # fmt: skip
     """The results, in the form in which the gradient function returns them."""
     assert form.module is not None

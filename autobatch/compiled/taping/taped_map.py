@@ -23,7 +23,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled import compiled_call
 from autobatch.compiled.compiled_call import Arguments, ColumnPlace
 from autobatch.compiled.compiled_map import CompiledForm, in_common, is_close, prepared, run_kernel
-from autobatch.compiled.taping.backward import Backward, Cotangents, TapedForm, run_backward, taped_form
+from autobatch.compiled.taping.backward import Backward, Cotangents, TapedCode, run_backward, taped_form
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.value_layout import columns, flattened, rows_of, split, unpack
 from autobatch.compiled.value_layout import leaves as packed_leaves
@@ -71,7 +71,7 @@ class _TapedCall:
             values=compiled_call.bound_values(function, given, named), lists=[None] * len(columns),
         )  # fmt: skip
         self.differentiated = [self._is_taped(value) for value in self.given.values]
-        self.taped: TapedForm | None = None
+        self.taped: TapedCode | None = None
         if self.form is not None and any(self.differentiated):
             if self.form.module is None:
                 raise Unsupported(self.form.reason)
@@ -329,7 +329,7 @@ def compiled_map_on_tape(
     return values
 
 
-def _is_loss(form: CompiledForm, taped: TapedForm) -> bool:
+def _is_loss(form: CompiledForm, taped: TapedCode) -> bool:
     """True if the result of an example is one float, with a gradient."""
     assert form.module is not None
     assert taped.module is not None
@@ -360,7 +360,7 @@ class _Backward:
 
     call: _TapedCall
     form: CompiledForm
-    taped: TapedForm
+    taped: TapedCode
     results: _Results
     held: list[_Leaf]
     whole: bool

@@ -110,7 +110,7 @@ class FunctionRecorders:
 
     code: CodeType  # kept with the globals so that their ids, which are the cache key, stay valid
     space: dict[str, Any]
-    forms: list["_GeneratedForm"] = dataclasses.field(default_factory=list)
+    forms: list["_GeneratedRecorder"] = dataclasses.field(default_factory=list)
     failures: int = 0
     has_run: bool = False
     reason: str = ""
@@ -147,7 +147,7 @@ class MapRecorders:
         if self._recorders.forms:
             self._recorders.forms[0].misfits += 1
 
-    def bound(self, trace: Trace, columns: Sequence[Sequence[Any]], index: int) -> "_BoundForm | None":
+    def bound(self, trace: Trace, columns: Sequence[Sequence[Any]], index: int) -> "_BoundRecorder | None":
         """The recorder that fits this map, generated if necessary; None if there is none."""
         recorders = self._recorders
         found = self._arguments(len(columns))
@@ -167,7 +167,7 @@ class MapRecorders:
                 continue  # in its calls, other parameters had their defaults
             if form.misfits < _PATIENCE_OF_FORM + form.fits // 4 and not (form.misfits and form.has_new_kinds()):
                 try:
-                    return _BoundForm(form, trace, roots)
+                    return _BoundRecorder(form, trace, roots)
                 except NeedsLoop:
                     continue
         if self._tried >= 3 or recorders.failures >= _MOST_FAILURES:  # attempts in one map
@@ -181,7 +181,7 @@ class MapRecorders:
             with PARSING:
                 form = _form_of(self._of, places, named, roots, trace, columns, index)
             form.given = given
-            bound = _BoundForm(form, trace, roots)
+            bound = _BoundRecorder(form, trace, roots)
         except Exception as error:  # whatever the error is, the examples run as Python
             if isinstance(error, Unsupported):
                 error.at(recorders.code.co_filename, recorders.code.co_firstlineno)
@@ -212,7 +212,7 @@ _PATIENCE_OF_FORM = 8
 
 
 @dataclasses.dataclass(eq=False)
-class _GeneratedForm:
+class _GeneratedRecorder:
     """A generated recorder.
 
     Attributes:
@@ -253,7 +253,7 @@ def _form_of(
     trace: Trace,
     columns: Sequence[Sequence[Any]],
     index: int,
-) -> _GeneratedForm:
+) -> _GeneratedRecorder:
     """Read a function and write its recorder.
 
     Raises:
@@ -295,7 +295,7 @@ def _form_of(
     result = rk.without_values(root.result)
     blocks = [block for version in written.versions.values() for block in version.of.blocks.values()]
     written.close()
-    return _GeneratedForm(
+    return _GeneratedRecorder(
         constants,
         used,
         dict(written.operands),
@@ -351,7 +351,7 @@ _OF_SEGMENT = (
     "_ab_ids", "_ab_any_length", "_ab_there", "_ab_finish", "_ab_most", "_ab_sigs", "_ab_sources", "_ab_add_sigs",
     "_ab_add_ref", "_ab_add_refs", "_ab_add_source", "_ab_add_sources",
 )  # fmt: skip
-"""The names that a recorder reads for the segment being recorded, given by `_BoundForm.begin`."""
+"""The names that a recorder reads for the segment being recorded, given by `_BoundRecorder.begin`."""
 
 
 def _classes_in(values: Sequence[Any]) -> list[type]:
@@ -382,7 +382,7 @@ def _classes_in(values: Sequence[Any]) -> list[type]:
     return list(found)
 
 
-class _BoundForm:
+class _BoundRecorder:
     """A recorder bound to one map.
 
     Attributes:
@@ -393,7 +393,7 @@ class _BoundForm:
         NeedsLoop: something that it relies on has changed.
     """
 
-    def __init__(self, form: _GeneratedForm, trace: Trace, roots: dict[Any, Any]) -> None:
+    def __init__(self, form: _GeneratedRecorder, trace: Trace, roots: dict[Any, Any]) -> None:
         self._form = form
         self._trace = trace
         self._roots = roots

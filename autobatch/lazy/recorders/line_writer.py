@@ -13,7 +13,7 @@ from autobatch.core.abstract_eval import Aval
 from autobatch.errors import NeedsLoop, Unreachable, Unsupported
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.recorders import recorded_kinds as rk
-from autobatch.lazy.recorders.recorder_functions import CallSite, OpSite, Recipe, Version, Written, refuse_to_wait
+from autobatch.lazy.recorders.recorder_functions import CallSite, OpEntry, Recipe, Version, Written, refuse_to_wait
 from autobatch.program import normal_form as nf
 from autobatch.program.python_text import text_of
 
@@ -312,7 +312,7 @@ class LineWriter:
         kinds = [each.kind for each in values]
         if all(isinstance(kind, rk.RecordedNode) or (isinstance(kind, rk.Const) and kind.is_scalar) for kind in kinds):
             with contextlib.suppress(Unsupported, TypeError, IndexError, ValueError):
-                return self._node(OpSite(called, kinds, trace, constants.values), values)
+                return self._node(OpEntry(called, kinds, trace, constants.values), values)
         kind = self._kind_of_result(called, kinds)
         self.written.recipes.append(Recipe(function, kind))
         texts = [self.boxed(each) for each in args]
@@ -356,7 +356,7 @@ class LineWriter:
         """An operation with some operands that are arrays of any length."""
         raise Unsupported("an operation on arrays of any length")
 
-    def _node(self, site: OpSite, values: Sequence[rk.Term]) -> rk.Term:
+    def _node(self, site: OpEntry, values: Sequence[rk.Term]) -> rk.Term:
         """The call of an operation that becomes one node."""
         tail = f"_ab_t{len(self.written.sites)}"
         self.written.sites.append((site, False))

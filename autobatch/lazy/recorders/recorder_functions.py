@@ -54,7 +54,7 @@ class CallSite:
         return [rk.node_kind(aval) for aval in self.outs]
 
 
-class BlockSite(CallSite):
+class BlockEntry(CallSite):
     """The call of a block at one place of a recorder.
 
     Args:
@@ -135,7 +135,7 @@ def check_any_length(any_length: AnyLength) -> None:
         raise NeedsLoop from error
 
 
-class RowsSite(CallSite):
+class RowsEntry(CallSite):
     """The look-up of any number of rows of a shared table.
 
     Args:
@@ -166,7 +166,7 @@ class RowsSite(CallSite):
         return trace.under_error_state(found)
 
 
-class RowSite(CallSite):
+class RowEntry(CallSite):
     """The look-up of one row of a shared table.
 
     Args:
@@ -186,7 +186,7 @@ class RowSite(CallSite):
         return trace.under_error_state(found)
 
 
-class OpSite(CallSite):
+class OpEntry(CallSite):
     """The call of an operation outside blocks that becomes one node.
 
     Args:
@@ -498,7 +498,7 @@ class Written:
         for site, _ in self.sites:
             site.specs = tuple([(how, *map(_stripped, what)) for how, *what in site.specs])
 
-    def shared_block(self, site: BlockSite) -> rk.Const:
+    def shared_block(self, site: BlockEntry) -> rk.Const:
         """The result of a block whose inputs are all constants.
 
         Raises:

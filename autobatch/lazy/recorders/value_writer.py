@@ -19,7 +19,7 @@ from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.lazy.recorders import recorded_kinds as rk
 from autobatch.lazy.recorders.line_writer import LineWriter
-from autobatch.lazy.recorders.recorder_functions import BlockSite, RowSite, RowsSite
+from autobatch.lazy.recorders.recorder_functions import BlockEntry, RowEntry, RowsEntry
 from autobatch.program import normal_form as nf
 
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
@@ -435,7 +435,7 @@ class ValueWriter(LineWriter):
             raise Unsupported("an operation on arrays of any length that is no block")
         return found
 
-    def _shared(self, site: BlockSite) -> rk.Term:
+    def _shared(self, site: BlockEntry) -> rk.Term:
         found = self.written.shared_block(site)
         if len(site.outs) == 1:
             return rk.Term(found, "")
@@ -449,7 +449,7 @@ class ValueWriter(LineWriter):
         return value
 
     def _input(self, block: Block, slot: Any, args: Sequence[rk.Term]) -> tuple[str, Any, Any]:
-        """One input as (how it is given, kind, value), in the terms of `BlockSite`."""
+        """One input as (how it is given, kind, value), in the terms of `BlockEntry`."""
         value = self._follow(slot.root, slot.steps, args, block.scope)
         if slot.index is None:
             return self._whole(value)
@@ -514,7 +514,7 @@ class ValueWriter(LineWriter):
         for specs, samples, outs in tried:
             for key in _samples(samples):
                 try:
-                    site = BlockSite(block, specs)
+                    site = BlockEntry(block, specs)
                     called = site.called(self.written.trace, self.written.constants.values, key)
                 except (LookupError, TypeError, ValueError, Unsupported):
                     continue
@@ -578,7 +578,7 @@ class ValueWriter(LineWriter):
             raise Unreachable
         return found
 
-    def _operands(self, site: BlockSite, inputs: Sequence[tuple[str, Any, Any]]) -> tuple[str, list[str]]:
+    def _operands(self, site: BlockEntry, inputs: Sequence[tuple[str, Any, Any]]) -> tuple[str, list[str]]:
         """The source of a call's signature entry and of its operands; writes the checks before it."""
         refs: list[str] = []
         key: list[str] = []
@@ -648,7 +648,7 @@ class ValueWriter(LineWriter):
         self.written.operands[table.number] = table.value.aval.key
         self.emit(f"_ab_add_source({index.text})")
         tail = f"_ab_t{len(self.written.sites)}"
-        site = RowSite(table.number, out)
+        site = RowEntry(table.number, out)
         self.written.sites.append((site, False))
         return self.recorded(site, tail, [f"_ab_d{table.number}", "-_ab_len(_ab_sources)"])
 
@@ -679,7 +679,7 @@ class ValueWriter(LineWriter):
         index = self.let(index)
         source = self._source(index, 0)
         try:
-            site = RowsSite(table.number, source, self.written.trace, self.written.constants.values)
+            site = RowsEntry(table.number, source, self.written.trace, self.written.constants.values)
         except NeedsLoop:
             raise Unsupported("rows by any number of ids") from None
         self.written.operands[table.number] = table.value.aval.key
@@ -705,7 +705,7 @@ def _is_met(kind: rk.RecorderKind, slot: tuple[str, Any]) -> bool:
 
 
 def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any]]]:
-    """How a slot is given, in the terms of `BlockSite`, and the possible values of each key part that it takes."""
+    """How a slot is given, in the terms of `BlockEntry`, and the possible values of each key part that it takes."""
     if how == "const":
         return ("const", kind.number), []
     if how == "row":
