@@ -460,7 +460,7 @@ def sort_method(reader: Reader, node: nf.Node, value: Value) -> Value:
     arrays.writable(reader, value, node)
     if value.kind.ndim != 1:
         raise reader.refuse("of a matrix", node)
-    reader.emit(code("copy_into", value.text, code("np.sort", value.text)))
+    reader.emit(assigned(item_text(value.text, ":"), code("np.sort", value.text)))
     return Value(NONE, "0", None)
 
 
@@ -518,9 +518,8 @@ def broadcast_to(reader: Reader, node: nf.Node, array: Value, shape: Value) -> V
     """`np.broadcast_to`, a view that cannot be written."""
     text, rank = shape_of(reader, shape, node)
     if isinstance(array.kind, types.Scalar):
-        return dataclasses.replace(
-            full(reader, node, shape, array), kind=types.Array(array.kind.name, rank, types.FIXED)
-        )
+        kind = types.Array(array.kind.name, rank, types.FIXED)
+        return dataclasses.replace(full(reader, node, shape, array), kind=kind)
     array = reader.once(arrays.as_array(reader, array, node))
     if array.kind.ndim > rank:
         reader.stop(ValueError)

@@ -193,7 +193,7 @@ class _ShadowedFunction:
                     assigned_to.setdefault(name, []).append("")
                 case "=" | "+=", (Applied() as target, _):
                     written.append(target)
-                case "fill_rows" | "reorder" | "copy_into" | "copy_over", (holder, *_):
+                case "fill_rows" | "reorder", (holder, *_):
                     written.append(holder)
                 case head, (*_, out) if self._array_loop(head, line.operands) and id(line) not in self.fills:
                     written.append(out)
@@ -274,7 +274,7 @@ class _ShadowedFunction:
                     self._activate(name)
                 if name in self.active and in_memory(self.kinds.get(name)):
                     callee.result = True
-            case ".append" | ".insert" | "list_put" | "fill_rows" | "copy_into" | "copy_over", (holder, *_, value):
+            case ".append" | ".insert" | "list_put" | "fill_rows", (holder, *_, value):
                 self._put(holder, value)
             case "for", (name, items):
                 if self.carries(items):
@@ -483,12 +483,6 @@ class _ShadowedFunction:
         if self.carries(holder):
             if head == "list_put":
                 return [line, f"list_put({self.place(holder)}, {given[0]}, {self._into(holder, given[1])})"]
-            if head in ("copy_into", "copy_over"):
-                where = self.place(holder)
-                return [
-                    line,
-                    f"{head}({where}, {self.place(given[0])})" if self.carries(given[0]) else f"{where}.fill(0)",
-                ]
             if head == "fill_rows":
                 return [line, f"fill_rows({self.place(holder)}, {self.place(given[0])})"]
             if head == "reorder":

@@ -269,8 +269,7 @@ def taken(reader: Reader, holder: Value, index: ArrayIndex) -> Value:
         return reader.temp(item_text(holder.text, where), kind.view(rank))
     out, view = _gathered(reader, holder, index)
     source = item_text(holder.text, ", ".join(index.parts).replace("@", index_name(out)))
-    line = code("copy_into", view, source) if any(index.slices) else assigned(view, source)
-    reader.emit(f"for {index_name(out)} in range({index.count}):", [line])
+    reader.emit(f"for {index_name(out)} in range({index.count}):", [assigned(view, source)])
     before = sum(index.slices[: index.fancy[0]])
     if index.rank == 1:
         return out
@@ -396,13 +395,11 @@ def put_at(reader: Reader, holder: Value, index: ArrayIndex, value: Value, node:
         view = reader.temp(item_text(holder.text, where), kind.view(rank))
         if value.kind.given or kind.given:
             reader.fail_if(f"overlap({view.text}, {value.text})")
-        source = value.text
         if value.kind.ndim == rank:
-            reader.fail_if(f"{view.text}.shape != {source}.shape")
+            reader.fail_if(f"{view.text}.shape != {value.text}.shape")
         else:
-            reader.fail_if(f"{view.text}.shape[{rank - value.kind.ndim}:] != {source}.shape")
-            source = code("np.broadcast_to", source, f"{view.text}.shape")
-        reader.emit(code("copy_over", view.text, source))
+            reader.fail_if(f"{view.text}.shape[{rank - value.kind.ndim}:] != {value.text}.shape")
+        reader.emit(assigned(item_text(view.text, ", ".join([":"] * rank)), value.text))
         return
     text = converted(reader, value, kind.dtype, node)
     reader.emit(assigned(item_text(holder.text, where), text))
@@ -439,7 +436,7 @@ def _put_fancy(reader: Reader, holder: Value, index: ArrayIndex, value: Value, n
             assigned(part, where),
             f"if {part}.shape != {source}.shape:",
             [FAIL],
-            code("copy_over", part, source),
+            assigned(item_text(part, ", ".join([":"] * (rank - 1))), source),
         ],
     )
 
@@ -475,7 +472,7 @@ def augment(reader: Reader, old: Value, op: str, value: Value, node: nf.Node) ->
     if made.kind.ndim != old.kind.ndim or made.kind.dtype != old.kind.dtype:
         raise reader.refuse(f"a {made.kind} that is put into a {old.kind}", node)
     reader.fail_if(f"{made.text}.shape != {old.text}.shape")
-    reader.emit(code("copy_into", old.text, made.text))
+    reader.emit(assigned(item_text(old.text, ", ".join([":"] * old.kind.ndim)), made.text))
 
 
 def operator(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Value:

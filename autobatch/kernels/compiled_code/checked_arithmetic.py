@@ -416,8 +416,7 @@ def reserve(buffer, used, more):
     if used + more <= buffer.size:
         return buffer
     out = np.empty(max(2 * buffer.size, used + more), buffer.dtype)
-    for k in range(used):
-        out[k] = buffer[k]
+    out[:used] = buffer[:used]
     return out
 
 

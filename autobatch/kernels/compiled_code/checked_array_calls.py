@@ -65,25 +65,6 @@ def float_arange(start, stop, step):
 
 
 @jit
-def copy_into(out, x):
-    """`out[...] = x` for arrays of the same shape that share no memory; Numba's own takes a second to compile."""
-    for i in range(len(out)):
-        if out.ndim == 1:
-            out[i] = x[i]
-        else:
-            copy_into(out[i], x[i])
-
-
-@jit
-def copy_over(out, x):
-    """Like `copy_into`, for arrays that may share memory."""
-    if overlap(out, x):
-        copy_into(out, x.copy())
-    else:
-        copy_into(out, x)
-
-
-@jit
 def fill_rows(out, rows):
     """out[i] = rows[i], where `rows` are lists or vectors of equal length."""
     for i in range(out.shape[0]):
