@@ -191,7 +191,7 @@ def _linked(library: Any) -> Any:
     return linked
 
 
-def _refuse_shapes(source, target):  # type: ignore[no-untyped-def]
+def _refuse_shapes(source, target):
     """In place of Numba's function, for which it compiles 30 others, on strings: nobody reads the message."""
     raise ValueError("the shapes differ")
 
