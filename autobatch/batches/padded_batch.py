@@ -38,6 +38,8 @@ from autobatch.ops.rules.padding import end_to_end, to_widths
 from autobatch.ops.rules.ragged_checks import as_ids
 from autobatch.ops.rules.row_gather import pad_rows
 
+_set_data = Batched.__dict__["data"].__get__  # reads the slot without the fallback to `__getattr__` if it is unset
+
 
 @register_form("masked")
 class MaskedBatch(Batched, ArrayBatch):
@@ -74,7 +76,7 @@ class MaskedBatch(Batched, ArrayBatch):
     _ab_rank = BATCH_RANK
     _frozen: Any
     _written: bool  # True once written in place; else unset
-    _outside: Any  # the data of a ragged batch outside lock-step, for which the slot `data` is unset; else None
+    _outside: Any  # the data of a ragged batch outside lock-step, for which the slot `data` is unset
 
     def __init__(
         self,
@@ -98,7 +100,7 @@ class MaskedBatch(Batched, ArrayBatch):
             sizes = sizes_static(padded.shape, dims)
         self.data, self.sizes, self.scalar = padded, sizes, None
         self.region = current_region()
-        self._view = self._views = self._outside = None
+        self._view = self._views = None
         self._zero_d = False
         self.guard_data()
 
@@ -117,7 +119,7 @@ class MaskedBatch(Batched, ArrayBatch):
         """A batch over the lanes of this region, from its fields."""
         self = object.__new__(cls)
         self.data, self.sizes, self.scalar, self.region = data, sizes, scalar, region
-        self._view = self._views = self._outside = None  # set, so that looking for them never reaches __getattr__
+        self._view = self._views = None  # set, so that looking for them never reaches __getattr__
         self._zero_d = False
         if region is None and sizes:
             self.guard_data()
@@ -128,7 +130,6 @@ class MaskedBatch(Batched, ArrayBatch):
 
         The slot is left unset, so that reading it calls `__getattr__`; in lock-step it is set, and read at no cost.
         """
-        self._outside = None
         if self.region is None and Lengths in map(type, self.sizes):
             self._outside = self.data
             del self.data
@@ -201,7 +202,10 @@ class MaskedBatch(Batched, ArrayBatch):
 
     def unguarded(self) -> Any:
         """The plain padded data, without the warnings of `.data`; for code that handles the padding."""
-        return self.data if self._outside is None else self._outside
+        try:
+            return _set_data(self)
+        except AttributeError:
+            return self._outside
 
     def examples(self) -> list[Any]:
         """The data of each example without its padding.
@@ -320,7 +324,7 @@ class MaskedBatch(Batched, ArrayBatch):
         out = op.rule(op, args, params)
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
-        self._view = self._views = self._outside = None
+        self._view = self._views = None
         self._zero_d = False
         if non_c_order or op.layout is not None:
             self._ab_set_order(may_leave_c_order(op, params, non_c_order, len(out.sizes)))
