@@ -29,7 +29,6 @@ from numba.core.codegen import JITCodeLibrary, JITCPUCodegen, RuntimeLinker
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 from numba.extending import overload
-from numba.np import arrayobj
 
 import autobatch.kernels
 
@@ -207,7 +206,8 @@ def compiled_whole(dispatcher: Any, signature: Any) -> Any:
     """
     context, standard = dispatcher.targetctx, JITCPUCodegen._library_class
     prepare_loading(context)
-    arrayobj.raise_with_shape_context = _refuse_shapes
+    arrays: Any = importlib.import_module("numba.np.arrayobj")  # a third of Numba's own import
+    arrays.raise_with_shape_context = _refuse_shapes
     codegen = context.codegen()
     with global_compiler_lock:
         JITCPUCodegen._library_class = _Part

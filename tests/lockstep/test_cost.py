@@ -97,8 +97,8 @@ def python_calls_of_a_call_and_of_its_gradient(f, *lengths):
 def test_a_recurrence_and_its_gradient_take_few_python_calls():
     f = batch(classifier, strict=True)
     call, gradient = python_calls_of_a_call_and_of_its_gradient(f, 9, 4, 7, 5)
-    assert call <= 800, call
-    assert gradient <= 1530, gradient
+    assert call <= 830, call
+    assert gradient <= 1560, gradient
     longer, its_gradient = python_calls_of_a_call_and_of_its_gradient(f, 39, 34, 37, 35)
     assert longer - call <= 3 * 30, longer  # a step's block, and which of its results the next one reads
     assert its_gradient - gradient <= 4 * 30, its_gradient
