@@ -21,7 +21,7 @@ The rule
   was still compiling in the background are forgotten when that code is ready.
 
 The promise (`tests/api/test_chooser.py`): whatever the costs are, if each try ends at its limit and a way in use costs
-what it did before, then thirty or more calls take at most 1.12 times the loop's time.
+what it did before, then thirty or more calls take at most 1.2 times the loop's time.
 
 Source: Karlin, Manasse, Rudolph and Sleator, Competitive snoopy caching (1988): when the number of future calls is
 unknown, spend at most a fixed share of the time spent so far.
@@ -37,7 +37,7 @@ SOONEST: Final = 3e-3
 """Seconds of the loop's work before anything but the loop is considered, and between two such searches: the cheapest
 set-up takes 2.5 ms (`api.measured_costs`), a search 30-60 us."""
 
-_CALLS, _PART = 30, 0.1  # after so many calls, at most this share of the loop's time is lost: 1.12 is promised
+_CALLS, _PART = 30, 0.18  # after so many calls, at most this share of the loop's time is lost: 1.2 is promised
 _RUNS = 3  # tries of a way, and runs whose median counts: the second and third run of 54 functions differ by a half in
 # lock-step, where code for blocks is still made, later ones by a tenth
 _FAR = 8.0  # a way is not tried if it is expected to cost this many times the way in use, and stopped after this many

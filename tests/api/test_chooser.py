@@ -101,7 +101,7 @@ _TABLES = st.builds(
     loop=st.floats(1e-6, 10.0),
     count=st.sampled_from([1, 2, 4, 16, 64, 512]),
 )
-def test_whatever_the_costs_are_thirty_calls_or_more_lose_at_most_a_ninth(tables, loop, count):
+def test_whatever_the_costs_are_thirty_calls_or_more_lose_at_most_a_fifth(tables, loop, count):
     named = {f"way {number}": table for number, table in enumerate(tables)}
     expected = {name: table.expected for name, table in named.items()}
     costs = Costs(expected, loop, **{name: table.cost(loop) for name, table in named.items()})
@@ -109,7 +109,7 @@ def test_whatever_the_costs_are_thirty_calls_or_more_lose_at_most_a_ninth(tables
         costs.call(count)
     refusals = 0.1 / count * len(tables) / 21
     assert costs.over_the_loop(0, 1, count) <= 2.6
-    assert all(costs.over_the_loop(0, last, count) <= 1.12 + refusals for last in range(30, 121))
+    assert all(costs.over_the_loop(0, last, count) <= 1.2 + refusals for last in range(30, 121))
 
 
 def constant(seconds):
@@ -124,7 +124,7 @@ def test_thirty_calls_cost_hardly_more_than_the_loop(count, factor, price, expec
     costs = Costs(expected, way=lambda run, n: n * factor + (price * count if run == 0 else 0.0))
     for _ in range(30):
         costs.call(count)
-    assert costs.over_the_loop(0, 30, count) <= 1.12
+    assert costs.over_the_loop(0, 30, count) <= 1.2
 
 
 def test_ways_that_cost_more_than_anybody_expects_lose_no_more():
@@ -150,12 +150,12 @@ def test_the_cheapest_way_is_found_and_kept():
 def test_a_price_is_paid_once_all_calls_have_earned_it():
     expected = Expectation(price=1000.0, share=0.1)
     costs = Costs(expected, way=lambda run, n: n * 0.1 + (1000.0 if run == 0 else 0.0))
-    for _ in range(1500):
+    for _ in range(900):
         costs.call(10)
     first = next(i for i, used in enumerate(costs.ways) if "way" in used)
-    assert 1000 <= first <= 1130  # of 10 seconds each, of which 0.1 are earned; looked at every eighth of the calls
-    assert costs.over_the_loop(first + 1, 1500, 10) < 0.15
-    assert all(costs.over_the_loop(0, last, 10) < 1.12 for last in range(30, 1500))
+    assert 550 <= first <= 640  # of 10 seconds each, of which 0.18 are earned; looked at every eighth of the calls
+    assert costs.over_the_loop(first + 1, 900, 10) < 0.15
+    assert all(costs.over_the_loop(0, last, 10) < 1.2 for last in range(30, 900))
 
 
 def test_what_is_cheap_in_its_third_run_is_used():
@@ -315,7 +315,7 @@ def test_a_way_that_waits_again_is_not_asked_twice_in_a_call():
     assert turn.next().way == LOOP
 
 
-@pytest.mark.parametrize(("price", "first"), [(9.0, 0), (15.0, 1), (27.0, 2)])
+@pytest.mark.parametrize(("price", "first"), [(9.0, 0), (20.0, 2), (50.0, 5)])
 def test_what_is_expected_to_gain_is_tried_in_the_first_calls(price, first):
     expected = Expectation(price=price, share=0.01)
     costs = Costs(expected, way=lambda run, n: n * 0.01 + (price if run == 0 else 0.0))
@@ -375,8 +375,8 @@ def test_no_set_up_is_begun_that_thirty_calls_cannot_pay(calls_worth, loop):
     way = Priced(calls_worth * 4 * loop, 0.9, loop)
     for _ in range(30):
         way.call()
-    assert way.spent <= 1.12 * 30 * way.seconds
-    if calls_worth > 3.0 or way.seconds * 30 < 3e-3:  # a tenth of thirty calls; nothing is looked at before 3 ms
+    assert way.spent <= 1.2 * 30 * way.seconds
+    if calls_worth > 5.4 or way.seconds * 30 < 3e-3:  # a fifth of thirty calls; nothing is looked at before 3 ms
         assert way.begun is None
 
 
