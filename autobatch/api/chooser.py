@@ -17,8 +17,8 @@ The rule
 - Compiling takes another process: what waits for it costs nothing, and is used as soon as it is ready.
 - A way that is expected to cost many times as much as the way in use is not tried.
 - A way gets `_RUNS` tries, since later ones reuse what the first ones set up. Then its cost counts, and it is tried
-  again each time that the work of all calls has doubled, if affordable. Costs that were measured while code for the way
-  was still compiling in the background are forgotten when that code is ready.
+  as often again each time that the work of all calls has doubled, if affordable and not far behind. Costs that were
+  measured while code for the way was still compiling in the background are forgotten when that code is ready.
 
 The promise (`tests/api/test_chooser.py`): whatever the costs are, if each try ends at its limit and a way in use costs
 what it did before, then thirty or more calls take at most 1.2 times the loop's time.
@@ -42,6 +42,10 @@ _RUNS = 3  # tries of a way, and runs whose median counts: the second and third 
 # lock-step, where code for blocks is still made, later ones by a tenth
 _FAR = 8.0  # a way is not tried if it is expected to cost this many times the way in use, and stopped after this many
 # times the loop's time; traced and in lock-step, the runs of functions on numbers spread from 2 to 50 times
+_NEAR = (
+    4.0  # a way that beats the loop is tried again beside one in use that was so many times as fast: what a way makes
+)
+# behind the work, such as kernels of blocks, made lock-step up to twice as fast after its third run
 FEW = 8  # the loop runs so many examples of a kind first, in at most two calls, to know its cost: the first example
 # takes two to three times as long, on cold caches; a part of a call has at least so many
 
@@ -321,7 +325,7 @@ class Turn:
                 cost.is_set_up, cost.stopped, cost.stops = True, 0.0, 0
                 warm = kind.expected(way).seconds(count, self._loop or 0.0)
                 kind.learned(way, max(0.0, seconds - warm), cost.pending)
-        if self._trying and cost.runs >= _RUNS and seconds > loop:
+        if self._trying and cost.runs >= _RUNS and (seconds > loop or cost.runs % _RUNS == 0):
             cost.waits = 2.0 * (kind.work + loop)
         kind.add_work(loop)
         if not self._gave_up:
@@ -400,8 +404,10 @@ class Turn:
         """
         kind, left, seconds = self._kind, self.left, cost.seconds
         now = loop * left
-        if seconds is not None and seconds <= loop and not cost.stopped and (cost.runs >= _RUNS or way == kind.best()):
-            return None  # it already beats the loop, so `best` considers it
+        if seconds is not None and seconds <= loop and not cost.stopped:  # so `best` considers it
+            best = kind.best()
+            if way == best or (cost.runs >= _RUNS and seconds > _NEAR * (kind.costs[best].seconds or 0.0)):
+                return None
         expected = kind.expected(way)
         count = min(left, max(FEW, left // 8)) if expected.divides and cost.runs < _RUNS else left
         warm = expected.seconds(count, loop)
