@@ -42,10 +42,6 @@ _RUNS = 3  # tries of a way, and runs whose median counts: the second and third 
 # lock-step, where code for blocks is still made, later ones by a tenth
 _FAR = 8.0  # a way is not tried if it is expected to cost this many times the way in use, and stopped after this many
 # times the loop's time; traced and in lock-step, the runs of functions on numbers spread from 2 to 50 times
-_NEAR = (
-    4.0  # a way that beats the loop is tried again beside one in use that was so many times as fast: what a way makes
-)
-# behind the work, such as kernels of blocks, made lock-step up to twice as fast after its third run
 FEW = 8  # the loop runs so many examples of a kind first, in at most two calls, to know its cost: the first example
 # takes two to three times as long, on cold caches; a part of a call has at least so many
 
@@ -405,8 +401,8 @@ class Turn:
         kind, left, seconds = self._kind, self.left, cost.seconds
         now = loop * left
         if seconds is not None and seconds <= loop and not cost.stopped:  # so `best` considers it
-            best = kind.best()
-            if way == best or (cost.runs >= _RUNS and seconds > _NEAR * (kind.costs[best].seconds or 0.0)):
+            best = kind.best()  # kernels made behind the work made lock-step up to twice as fast after its third run
+            if way == best or (cost.runs >= _RUNS and seconds > 4.0 * (kind.costs[best].seconds or 0.0)):
                 return None
         expected = kind.expected(way)
         count = min(left, max(FEW, left // 8)) if expected.divides and cost.runs < _RUNS else left
