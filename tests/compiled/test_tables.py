@@ -206,3 +206,16 @@ def test_a_loss_whose_examples_weigh_alike_or_not():
             np.testing.assert_allclose(value, want, rtol=1e-10)
             equal_gradients(found, other, np.float64)
     assert runs == [0, 1, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1]
+
+
+def test_a_gradient_that_overflows_for_ones_is_taken_anew():
+    """In float32 3e38 * 2 is infinite, half of it is not."""
+
+    def steep(x, p):
+        return (p["w"] * np.float32(3e38) * x).sum()
+
+    params, xs = {"w": np.full(2, 1e-38, np.float32)}, [np.ones(2, np.float32)] * 2
+    with interpreted(), ab.options(way="compiled"), np.errstate(all="ignore"):
+        for _ in range(2):
+            _, found = ab.value_and_grad(lambda p: sum(ab.map(steep, xs, p=p)) / 4)(params)
+    assert found["w"].tolist() == [np.float32(1.5e38)] * 2

@@ -393,6 +393,8 @@ class _Backward:
         if given.size == 0 or not np.isfinite(given).all() or (given != given[0]).any() or given[0] == 0:
             self.taped.is_alike = False
             return None
+        if not all(np.isfinite(each).all() for each in (*ready.leaves, *(table.rows for table in ready.tables))):
+            return None  # with smaller cotangents it may not overflow
         scale = given[0]
         tables = [each._replace(rows=each.rows * each.rows.dtype.type(scale)) for each in ready.tables]
         return Backward(ready.outs, ready.failed, [leaf * leaf.dtype.type(scale) for leaf in ready.leaves], tables)
