@@ -87,6 +87,11 @@ def _extent(x: np.ndarray) -> tuple[int, int]:
     return first, last - 1
 
 
+def _array_at(address: Any, count: Any, like: Any) -> np.ndarray:
+    dtype = np.asarray(like).dtype
+    return np.frombuffer((ctypes.c_char * int(count * dtype.itemsize)).from_address(int(address)), dtype)
+
+
 def _stepped(high: Any, low: Any, add_high: Any, add_low: Any) -> tuple[Any, Any]:
     number = (int(high) << 64 | int(low)) * 0x2360ED051FC65DA44385DF649FCCF645 + (int(add_high) << 64 | int(add_low))
     return np.uint64(number >> 64 & (_WORD - 1)), np.uint64(number & (_WORD - 1))
@@ -115,7 +120,7 @@ _INTRINSICS: dict[str, Any] = {
     "_call_1": lambda address, data, x, y, count, *steps: _loop(address, data, [x, y], count, list(steps)),
     "_call_2": lambda address, data, x, y, z, count, *steps: _loop(address, data, [x, y, z], count, list(steps)),
     "tuple_setitem": lambda items, place, value: (*items[:place], value, *items[place + 1 :]), "address": id,
-    "unowned": lambda x: x, "extent": _extent, "_stepped": _stepped,
+    "unowned": lambda x: x, "array_at": _array_at, "extent": _extent, "_stepped": _stepped,
 }  # fmt: skip
 _NUMBERS: dict[str, Any] = {
     "int64": _signed, "uint64": lambda value: int(value) % _WORD, "float64": np.float64, "boolean": bool,

@@ -255,16 +255,15 @@ def test_a_tape_grows_and_is_bounded():
         )
 
 
-@pytest.mark.parametrize("budget", [None, 1 << 13, 1 << 16])
 @pytest.mark.parametrize("name", GRADIENTS)
-def test_text_of_a_gradient(name, budget):
-    """Python runs the text, with windows of 73 and of 585 nodes, and as many as are needed."""
+def test_text_of_a_gradient(name):
+    """Python runs the text."""
     function, columns, argnums = _columns(name)
     gradient = ab.value_and_grad(function, argnums=argnums)
     wrapper: Any = gradient
     with ab.options(way="loop"):
         expected = ab.map(gradient, *columns)
-    with interpreted(), ab.options(**({} if budget is None else {"memory_budget": budget})):
+    with interpreted():
         _close(compiled_gradient_map(wrapper._ab_differentiated, wrapper, columns, {}), expected)
 
 
@@ -275,12 +274,12 @@ def _sums(x, w):
     return total * total
 
 
-@pytest.mark.parametrize("budget", [1 << 14, 1 << 17])
+@pytest.mark.parametrize(("budget", "is_enough"), [(1 << 13, False), (1 << 20, True)])
 @each_as_text(("function", "size"), [(_mixed, 20), (_sums, 40)], compiled={"_sums"})
-def test_what_a_tape_has_no_room_for_is_computed_again(function, size, budget, text_or_compiled):
-    """Windows of 146 and 1,170 nodes, of which arrays are operations of 20 or 40; the example needs 1,700 or more."""
+def test_what_a_tape_has_no_room_for_is_left_to_python(function, size, budget, is_enough, text_or_compiled):
+    """Tapes of 112 and of 14,000 nodes; the examples need 1,700 or more."""
     rng = np.random.default_rng(0)
-    columns = [rng.normal(size=size), rng.normal(size=3), np.ones(5)], [0.1, 0.2, 0.3], list(rng.normal(size=(3, 2, 3)))
+    columns = [rng.normal(size=size), rng.normal(size=size)], [0.1, 0.2], list(rng.normal(size=(2, 2, 3)))
     columns = columns[: function.__code__.co_argcount]
     gradient = ab.value_and_grad(function, argnums=tuple(range(len(columns))))
     with ab.options(way="compiled", memory_budget=budget):
@@ -288,4 +287,4 @@ def test_what_a_tape_has_no_room_for_is_computed_again(function, size, budget, t
         taped = prepared_gradient(gradient._ab_differentiated, columns, {}, None)[2]
     _close(got, [gradient(*row) for row in zip(*columns, strict=True)])
     assert taped is not None
-    assert taped.checked
+    assert taped.checked == is_enough  # what Python ran is not compared with it

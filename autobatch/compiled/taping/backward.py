@@ -19,11 +19,12 @@ from autobatch.compiled.value_layout import columns, rows_of, split
 from autobatch.core.config import config
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import Unsupported, reason_of
+from autobatch.kernels.compiled_code import gradient_tape as tape
 from autobatch.tables.sparse import SparseRows
 
 _ROWS = 1 << 10  # rows looked up in differentiated tables, for a form that has not run
 _LEAST, _MOST = 16, 64  # examples whose gradients are summed first, so that sums do not depend on the threads
-_WORDS = 7  # 8-byte words of the tape for a recorded node; beside these every node has a cotangent and a flag
+_BYTES = 73  # of the tape for each node, at most
 
 
 @dataclasses.dataclass(eq=False)
@@ -166,28 +167,47 @@ def run_backward(
 
 
 class _TapeMemory:
-    """The memory of tapes, for one after the other of the same form: `adjoints` and `seen` are zero between them."""
+    """The memory of tapes, for one after the other of the same form: `adjoints` and `seen` are zero between them.
+
+    Attributes:
+        head: as `kernels.compiled_code.gradient_tape` describes it; `found` and `found_rows` are for table look-ups.
+    """
 
     def __init__(self, taped: TapedCode) -> None:
         assert taped.module is not None
         self.taped, self.real = taped, np.dtype(taped.module.real)
-        self.nodes = self.rows = -1
-        self.adjoints, self.seen = np.zeros(0, self.real), np.zeros(0, np.uint8)
+        self.head = np.zeros(tape.HEAD_SIZE, np.int64)
+        self.head[tape.WRITES_PLACES] = taped.module.writes_places
+        self.adjoints = np.zeros(0, self.real)
 
-    def hold(self, leaves: int, width: int) -> None:
-        """Make room for so many leaves, and for the lengths that the form has learned; `width`: of the widest table."""
-        taped = self.taped
-        if self.nodes != taped.nodes or self.adjoints.size < leaves + taped.nodes:
-            self.nodes = taped.nodes
-            self.adjoints = np.zeros(leaves + self.nodes, self.real)
-            self.seen = np.zeros(leaves + self.nodes, np.uint8)
-            window = min(self.nodes, config.memory_budget // 2 // (8 * _WORDS))
-            self.parents, self.partials = np.empty((window, 2), np.int64), np.empty((window, 2), self.real)
-            self.values, self.operands = np.empty(window, self.real), np.empty(2 * window, np.int64)
-        if self.rows != taped.rows:
-            self.rows = taped.rows
-            self.found = np.empty((self.rows if width else 0, 3), np.int64)
+    def hold(self, numbers: np.ndarray, width: int) -> None:
+        """Make room for the lengths that the form has learned.
+
+        Args:
+            numbers: of the leaves, by place; width: of the widest table.
+        """
+        taped, head, leaves = self.taped, self.head, numbers.size
+        if head[tape.NUM_NODES] != taped.nodes or self.adjoints.size < leaves + taped.nodes:
+            many = head[tape.NUM_NODES] = head[tape.NUM_VALUES] = taped.nodes
+            head[tape.NUM_RECORDS] = 2 * many
+            self.adjoints, self.seen = np.zeros(leaves + many, self.real), np.zeros(leaves + many, np.uint8)
+            self.parents, self.records = np.empty((2, 2 * many), np.int64)
+            self.partials, self.values = np.empty(2 * many, self.real), np.empty(many, self.real)
+            for place, array in (
+                (tape.ADJOINTS, self.adjoints), (tape.SEEN, self.seen), (tape.PARENTS, self.parents),
+                (tape.RECORDS, self.records), (tape.PARTIALS, self.partials), (tape.VALUES, self.values),
+            ):  # fmt: skip
+                head[place] = array.ctypes.data
+        if head[tape.NUM_ROWS] != taped.rows or head[tape.ROW_WIDTH] < width:
+            head[tape.NUM_ROWS], head[tape.ROW_WIDTH] = taped.rows, width
+            self.found = np.empty((taped.rows if width else 0, 3), np.int64)
             self.found_rows = np.empty((len(self.found), width), self.real)
+            head[tape.NUM_ROWS] = len(self.found)
+            head[tape.FOUND], head[tape.FOUND_ROWS] = self.found.ctypes.data, self.found_rows.ctypes.data
+        self.numbers, self.places = numbers, _numbers_up_to(self.adjoints.size)
+        head[tape.FIRST], head[tape.ROWS_FOUND] = leaves, 0
+        head[tape.LEAVES], head[tape.PLACES] = numbers.ctypes.data, self.places.ctypes.data
+        head[tape.NUM_PLACES] = self.places.size
 
 
 def _part(
@@ -215,38 +235,31 @@ def _part(
     each_shared = np.zeros((count, shared if rows else 0), real)
     own = slice(first - start_of_all, last - start_of_all)
     seeds = [array for k in module.seeded for array in (cotangents.flat[k], cotangents.starts[k][own])]
-    most = config.memory_budget // 2 // 9  # an example that needs a longer tape is left to Python
+    most = config.memory_budget // _BYTES  # an example that needs a longer tape is left to Python
     width = max((weights[1] for weights in tables), default=0)
     while True:
-        nodes = taped.nodes
-        memory.hold(ends[-1] + 1, width)
+        nodes = taped.nodes = min(taped.nodes, most)
+        memory.hold(numbers, width)
         status = np.zeros(count + 1, np.uint8)
-        all_places = _numbers_up_to(memory.adjoints.size)
-        places = [all_places[start + 1 : end + 1] for start, end in itertools.pairwise(ends)]
-        bounds = all_places.ctypes.data, all_places.ctypes.data + all_places.nbytes
-        state = np.array(
-            [0, ends[-1] + 1, 0, nodes >= most, 0, 0, 0, 0, *bounds, 0, 0, module.writes_places, -1], np.int64
-        )
-        adjoints, seen = memory.adjoints, memory.seen
         outs = entry(
             count, 1, taped.table, depth, status, *arrays, *steps, *captured,
-            memory.parents, memory.partials, state, memory.values, memory.operands, numbers, memory.found,
-            memory.found_rows, all_places, adjoints, seen, each_shared, *places, *seeds,
+            memory.head.ctypes.data, nodes >= most, each_shared, *seeds,
         )  # fmt: skip
+        adjoints = memory.adjoints
         leaves = [adjoints[start + 1 : end + 1].copy() for start, end in itertools.pairwise(ends)]
-        adjoints[: ends[-1] + 1] = seen[: ends[-1] + 1] = 0
-        if state[2]:
+        adjoints[: ends[-1] + 1] = memory.seen[: ends[-1] + 1] = 0
+        many = int(memory.head[tape.ROWS_FOUND])
+        if status[count]:
             taped.nodes = max(taped.nodes, min(8 * nodes, most))
-        elif state[10] <= len(memory.found):
+        elif many <= len(memory.found):
             break
         else:
-            taped.rows = max(taped.rows, 2 * int(state[10]))
+            taped.rows = max(taped.rows, 2 * many)
     taped.seconds = (time.thread_time() - began) / count
     if rows:
         leaves[: module.shared] = [
             each_shared[:, a:b].ravel() for a, b in itertools.pairwise(ends[: module.shared + 1])
         ]
-    many = int(state[10])
     looked_up = [
         _rows_of(memory.found[:many], memory.found_rows[:many, :dim], number, first, arrays[leaf].dtype)
         for number, (leaf, (_, dim)) in enumerate(zip(module.tables, tables, strict=True), 1)

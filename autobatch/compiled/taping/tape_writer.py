@@ -27,7 +27,7 @@ from autobatch.compiled.translation.typed_text import Applied, assigned, code, i
 from autobatch.errors import Unsupported
 
 _ZERO = "int64(0)"
-_NOWHERE = "tape[8][:0]"
+_NOWHERE = "places_from(tape, int64(0), int64(0))"
 _MOVED = frozenset({
     "[]", ".T!", ".copy", ".ravel", ".reshape", ".pop", "np.ascontiguousarray", "np.broadcast_to", "broadcast_aligned",
     "list_item", "reserve",
@@ -366,10 +366,6 @@ class _ShadowedFunction:
         """The lines of the function."""
         return self._block(self.instance.body)
 
-    def call_of_root(self) -> Lines:
-        """The kernel's lines that call the function, to run it again for another window of the tape."""
-        return self._line(next(line for line in _codes(self.instance.body) if line.head == "call"))
-
     def _block(self, body: Lines) -> Lines:
         out: Lines = []
         start: Lines = []
@@ -519,25 +515,24 @@ class _ShadowedFunction:
             zeros = f"np.zeros({out}.size, np.int64)"
             whole = _root(out)
             return f"{whole}_p = {zeros}.reshape({whole}.shape)" if fills else f"put_places({self.place(out)}, {zeros})"
-        at = "k" if len(given) == 1 else "(k if {}.size > 1 else 0)"
-        values = [x if x in numbers else f"{x}[{at.format(x)}]" for x in given]
+        values = [x if x in numbers else f"{x}[k]" for x in given]
         partials = {x: text.format(*values, y="out[k]") for x, text in zip(given, found[0], strict=True) if x in active}
-        wide = [x for x, text in partials.items() if "[k]" in text or "(k " in text]
+        wide = [x for x, text in partials.items() if "[k]" in text]
         read = [x for x in given if any(re.search(rf"\b{x}\b", text) for text in partials.values())]
         sides = [
             f"{_NOWHERE}, False" if x not in active
-            else f"{f'tape[8][{x}_p : {x}_p + 1]' if x in numbers else f'{x}_p.ravel()'}, {x in wide}"
+            else f"{f'places_from(tape, {x}_p, int64(1))' if x in numbers else f'{x}_p.ravel()'}, {x in wide}"
             for x in "xy"
         ]  # fmt: skip
         name = f"tape_{ufunc.__name__}_{''.join('an'[x in numbers] for x in given)}_{''.join(active)}"
         body: Lines = [
-            *(f"{x} = {x}.ravel()" for x in read if x not in numbers),
             "out = made.ravel()",
-            f"places, x_at, y_at = push_elements(tape, out.size, {', '.join(sides)}, {found[1]})",
-            "for k in range(out.size if x_at >= 0 else 0):" if wide else "if x_at >= 0:",
-            [f"tape[3][{x}_at{' + k' if x in wide else ''}] = {partials[x]}" for x in active],
-            "return places.reshape(made.shape)",
+            *(f"{x} = stretched({x}, out.size)" for x in read if x not in numbers),
+            f"places, to_x, to_y = push_elements(tape, out.size, {', '.join(sides)}, {found[1]})",
         ]
+        for x, partial in partials.items():
+            body += [f"for k in range(to_{x}.size):", [f"to_{x}[k] = {partial}"]]
+        body.append("return places.reshape(made.shape)")
         head = f"def {name}({', '.join(['tape', 'made', *(f'{x}_p' for x in active), *read])}):"
         self.shadows.makers[name] = "\n".join(flat(["@jit", head, body, ""]))
         whole = _root(out) if fills else out

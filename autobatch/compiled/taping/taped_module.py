@@ -2,7 +2,8 @@
 
 Each number of an argument that is differentiated is a leaf. Its place on the tape follows from where it lies in the
 packed arrays, those of shared arguments first. For each example the function runs and records, then the cotangents of
-its result go in and the tape is walked back. The tape is then used again, so it never holds more than one example.
+its result go in and the tape is walked back. The tape is then used again, so it never holds more than one example. For
+shared arguments its first adjoints are summed over the examples, unless `each_shared` has a row for each.
 """
 
 import dataclasses
@@ -15,15 +16,6 @@ from autobatch.compiled.translation.source_program import Instance, Lines
 from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.errors import Unsupported
 
-TAPE = [
-    ("parents", "int64", 2), ("partials", "", 2), ("state", "int64", 1), ("values", "", 1), ("operands", "int64", 1),
-    ("leaves", "", 1), ("found", "int64", 2), ("found_rows", "", 2), ("all_places", "int64", 1), ("adjoints", "", 1),
-    ("seen", "uint8", 1), ("each_shared", "", 2),
-]  # fmt: skip
-"""The tape: names, dtypes ("": `TapedModule.real`) and ranks. `adjoints[1:]` are the gradients of the leaves; for
-shared arguments summed over the examples, unless `each_shared` has a row for each example. `found_rows` are the
-gradients of what tables were asked for."""
-
 
 @dataclasses.dataclass(eq=False)
 class TapedModule:
@@ -33,7 +25,7 @@ class TapedModule:
         leaves: the packed arrays whose elements are leaves, in the order of their places.
         shared: how many of these arrays belong to shared arguments; they come first.
         tables: the packed arrays that are the weights of differentiated tables, in the order of their numbers.
-        writes_places: the function may write into places that are views of `all_places`.
+        writes_places: the function may write into places that are views of those of the tape.
         real: the dtype of the tape: float32 if all numbers that carry a gradient are, else float64.
         seeded: the arrays of results that have cotangents; the others are constant.
         dtypes: of all arrays of results.
@@ -65,13 +57,12 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
         raise Unsupported("a gradient with respect to tables in a list is not compiled")
     loop: Lines = [
         "clear_flags()",
-        "start_tape(tape)",
-        "state[11] = i",
+        "start_tape(tape, i)",
         *kernel.loop,
         "if float_flags() != 0:",
         ["ok = False"],
-        "if state[2] != 0 or state[0] > adjoints.size:",
-        ["if state[3] == 0:", ["state[2] = 1", "break"], "state[2] = 0", "ok = False"],
+        "if is_short(tape):",
+        ["if not is_longest:", ["status[n] = 1", "break"], "ok = False"],
         "if not ok:",
         ["status[i] = 1", *kernel.undo],
         "else:",
@@ -89,26 +80,19 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     seeded = tuple(int(name[3:]) for name in shadows.seeds())
     if not seeded:
         raise root.refusal(f"the result of {root.function.__qualname__} does not depend on what is differentiated")
-    ends: Lines = [f"seed(adjoints, seen, out{k}_p, kept{k}, used{k}, cotangents{k}, starts{k}[i])" for k in seeded]
     shadows.kernel.seeding = [
-        *ends,
-        "end = state[0]",
-        "while end > state[1]:",
-        [
-            "if moves_window(tape, end):",
-            shadows.kernel.call_of_root(),
-            "else:",
-            ["end = walk(tape, adjoints, seen, end)"],
-        ],
-        "for j in range(each_shared.shape[1]):",
-        ["each_shared[i, j] = adjoints[j + 1]", "adjoints[j + 1] = 0.0"],
+        *(f"seed(tape, out{k}_p[kept{k}:used{k}], cotangents{k}, starts{k}[i])" for k in seeded),
+        "walk(tape)",
+        "if each_shared.size > 0:",
+        ["move_shared(tape, each_shared[i])"],
     ]
-    parameters += [(name, numba_array(dtype or real, ndim)) for name, dtype, ndim in TAPE]
-    parameters += [*((f"{name}_p", numba_array("int64")) for name in names)]
+    parameters += [("tape_at", "types.int64"), ("is_longest", "types.boolean"), ("each_shared", numba_array(real, 2))]
     for k in seeded:
         parameters += [(f"cotangents{k}", numba_array("float64")), (f"starts{k}", numba_array("int64"))]
-    tape = "tape = parents, partials, state, values, operands, leaves, found, found_rows, all_places"
-    written = kernel.text(program, parameters, [tape, *shadows.kernel.body()])  # first: it finds containers to make
+    start: Lines = [f"tape = tape_at, {real}(0)", "leaf = int64(1)"]
+    for name in names:
+        start += [f"{name}_p = places_from(tape, leaf, {name}.size)", f"leaf += {name}.size"]
+    written = kernel.text(program, parameters, [*start, *shadows.kernel.body()])  # first: it finds containers to make
     text = HEAD + "from autobatch.kernels.compiled_code.gradient_tape import *\n\n" + program.makers() + shadows.text()
     dtypes = tuple(kernel.writer.dtypes)
     return TapedModule(

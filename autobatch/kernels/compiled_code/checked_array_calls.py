@@ -4,6 +4,7 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
 
 from autobatch.kernels.jit import jit
 
@@ -206,6 +207,23 @@ def unowned(typing_context, x):
         return out._getvalue()
 
     return x(x), generate
+
+
+@intrinsic
+def array_at(typing_context, address, count, like):
+    """The array of `count` numbers of the type of `like` at an address, which the caller keeps alive."""
+    dtype = types.unliteral(like)  # type: ignore[attr-defined]
+    made = types.Array(dtype, 1, "C")
+
+    def generate(context, builder, signature, args):
+        out, kind = context.make_array(made)(context, builder), context.get_data_type(dtype)
+        size = context.get_constant(types.intp, context.get_abi_sizeof(kind))
+        shape, strides = cgutils.pack_array(builder, [args[1]]), cgutils.pack_array(builder, [size])
+        data = builder.inttoptr(args[0], kind.as_pointer())
+        populate_array(out, data=data, shape=shape, strides=strides, itemsize=size, meminfo=None)
+        return out._getvalue()
+
+    return made(types.int64, types.int64, dtype), generate
 
 
 @jit

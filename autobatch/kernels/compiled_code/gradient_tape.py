@@ -2,58 +2,127 @@
 
 A number that carries a gradient has a place, its index in the tape; constants have place 0. The leaves have the places
 from 1 on, and each operation takes the next ones. A scalar operation has a node with at most two parents. An array
-operation has a place for each element but one node, at its last place, which says where its operands are stored beside
-the tape. `walk` goes back over the nodes, and leaves `adjoints` and `seen` zero except for the leaves.
+operation has a place for each element but one node, at its last place, which says where it is recorded. `walk` goes
+back over the nodes, and leaves `adjoints` and `seen` zero except for the leaves.
 
-Only a window of the tape is stored. If the whole tape does not fit, the function runs again for each window, the last
-one first, so memory is bounded at the cost of recomputation.
+A tape is (address of its head, a zero of its dtype): what is called with it gets two words, where arrays would be
+seventy. The dtype is float32 if all numbers that carry a gradient are, else float64. The head has the words named
+below; the last of them are addresses of arrays:
 
-A tape is `(parents, partials, state, values, operands, leaves, found, found_rows, all_places)`. `parents` (int64) and
-`partials` are (n, 2), for the nodes of the window; `values` and `operands` belong to array operations; `leaves` are the
-numbers of the arguments by place, which nothing writes, so a product with an argument stores only where it lies. For
-each row that was looked up in a table and that a cotangent reaches, `found` has (the table's number, id, example),
-`found_rows` the cotangent; of one example the last row comes first. `all_places[k]` is k: the places of a new array are
-a view of it, which costs nothing, and an array whose memory lies in it has places in a row. What is no int64 is float32
-if all numbers that carry a gradient are, else float64.
+- `PARENTS` (int64) and `PARTIALS` have two elements for each node.
+- `RECORDS` (int64) and `VALUES` belong to array operations.
+- `LEAVES` are the numbers of the arguments by place, which nothing writes, so a product with an argument stores only
+  where it lies.
+- For each row that was looked up in a table and that a cotangent reaches, `FOUND` has (the table's number, id,
+  example), `FOUND_ROWS` the cotangent; of one example the last row comes first.
+- `PLACES[k]` is k: the places of a new array are a view of it, which costs nothing, and an array whose memory lies in
+  it has places in a row.
+- `ADJOINTS` and `SEEN` (uint8) have an element for each place: its cotangent, and whether one has reached it.
 
-`state` is [next place, first node, 1 if one of them exceeds the buffers, 1 if the tape has its maximum length, used
-parts of `values` and `operands`, the window's bounds, the addresses between which `all_places` lies, rows found (more
-than `found` holds if it is too short), example, 1 if the function may write into places that are views, the last
-product whose cotangent of an argument is not added yet (-1: none)].
-
-Sources: Wengert, A simple automatic derivative evaluation program (1964); the flat layout of CppAD and Stan; one level
-of the recomputation in Griewank, Achieving logarithmic growth of temporal and spatial complexity (1992).
+Sources: Wengert, A simple automatic derivative evaluation program (1964); the flat layout of CppAD and Stan.
 """
 
 import numpy as np
 
+from autobatch.kernels.compiled_code.checked_arithmetic import add_product, product_11
+from autobatch.kernels.compiled_code.checked_array_calls import array_at
 from autobatch.kernels.jit import jit
 
-_ARRAY_OP = -(2**62)  # second parent of an array operation; the first is the index of its record in `operands`
+(
+    NEXT,  # place of the next number
+    FIRST,  # place of the first node
+    IS_SHORT,  # 1 if an array is too short for this example
+    NUM_NODES,  # for how many nodes there is room
+    VALUES_USED,
+    NUM_VALUES,
+    RECORDS_USED,
+    NUM_RECORDS,
+    ROWS_FOUND,  # more than `NUM_ROWS` if `FOUND` is too short
+    NUM_ROWS,
+    ROW_WIDTH,  # of `FOUND_ROWS`
+    NUM_PLACES,
+    EXAMPLE,
+    WRITES_PLACES,  # 1 if the function may write into places that are views
+    LATE,  # the last product whose cotangent of an argument is not added yet (-1: none)
+    PARENTS,
+    PARTIALS,
+    VALUES,
+    RECORDS,
+    LEAVES,
+    FOUND,
+    FOUND_ROWS,
+    PLACES,
+    ADJOINTS,
+    SEEN,
+    HEAD_SIZE,
+) = range(26)
+_ARRAY_OP = -(2**62)  # second parent of an array operation; the first is the index of its record
 _ELEMENTS, _OF_ROOT, _SUM, _ROW_SUM, _PRODUCT, _ROWS = range(6)  # what an array operation is
 
 
 @jit
-def start_tape(tape):
-    """Empty the tape; its window begins at the first node."""
-    parents, state = tape[0], tape[2]
-    state[0] = state[6] = state[1]
-    state[7] = state[1] + parents.shape[0]
-    state[4] = state[5] = 0
-    state[13] = -1
+def head_of(tape):
+    """The head of a tape."""
+    return array_at(tape[0], np.int64(HEAD_SIZE), np.int64(0))
 
 
 @jit
-def moves_window(tape, end):
-    """If the node before `end` is not in the window, move the window and return True: the function must run again."""
-    parents, state = tape[0], tape[2]
-    low, high, size = state[6], state[7], parents.shape[0]
-    if low < end <= high:
-        return False
-    start_tape(tape)
-    state[6] = max(state[1], end - size) if low >= end else max(high, end - size)
-    state[7] = state[6] + size
-    return True
+def values_of(tape):
+    """The numbers that array operations keep."""
+    head = head_of(tape)
+    return array_at(head[VALUES], head[NUM_VALUES], tape[1])
+
+
+@jit
+def records_of(tape):
+    """The records of array operations."""
+    head = head_of(tape)
+    return array_at(head[RECORDS], head[NUM_RECORDS], np.int64(0))
+
+
+@jit
+def parents_of(tape):
+    """Two parents for each node."""
+    head = head_of(tape)
+    return array_at(head[PARENTS], 2 * head[NUM_NODES], np.int64(0))
+
+
+@jit
+def partials_of(tape):
+    """Two partial derivatives for each node."""
+    head = head_of(tape)
+    return array_at(head[PARTIALS], 2 * head[NUM_NODES], tape[1])
+
+
+@jit
+def adjoints_of(tape):
+    """A cotangent for each place."""
+    head = head_of(tape)
+    return array_at(head[ADJOINTS], head[FIRST] + head[NUM_NODES], tape[1])
+
+
+@jit
+def seen_of(tape):
+    """For each place, 1 if a cotangent has reached it."""
+    head = head_of(tape)
+    return array_at(head[SEEN], head[FIRST] + head[NUM_NODES], np.uint8(0))
+
+
+@jit
+def start_tape(tape, example):
+    """Empty the tape, for an example."""
+    head = head_of(tape)
+    head[NEXT] = head[FIRST]
+    head[EXAMPLE] = example
+    head[VALUES_USED] = head[RECORDS_USED] = head[IS_SHORT] = 0
+    head[LATE] = -1
+
+
+@jit
+def is_short(tape):
+    """True if the tape has not held an example, so nothing can be said of its gradient."""
+    head = head_of(tape)
+    return head[IS_SHORT] != 0 or head[NEXT] > head[FIRST] + head[NUM_NODES]
 
 
 @jit
@@ -61,15 +130,14 @@ def push_2(tape, a, da, b, db):
     """Record a number with two parents and partial derivatives; returns its place, 0 if both are constants."""
     if a == 0 and b == 0:
         return np.int64(0)
-    parents, partials, state = tape[0], tape[1], tape[2]
-    place = state[0]
-    state[0] = place + 1
-    if state[6] <= place < state[7]:
-        node = place - state[6]
-        parents[node, 0] = a
-        parents[node, 1] = b
-        partials[node, 0] = da
-        partials[node, 1] = db
+    head = head_of(tape)
+    place = head[NEXT]
+    head[NEXT] = place + 1
+    node = place - head[FIRST]
+    if node < head[NUM_NODES]:
+        parents, partials = parents_of(tape), partials_of(tape)
+        parents[2 * node], parents[2 * node + 1] = a, b
+        partials[2 * node], partials[2 * node + 1] = da, db
     return place
 
 
@@ -86,57 +154,59 @@ def push_root(tape, a, da):
 
 
 @jit
-def push_array_op(tape, operation, count, numbers, places):
-    """Record an array operation with `count` results, and reserve space for `numbers` values and `places` operands.
+def push_array_op(tape, operation, count, numbers, words):
+    """Record an array operation with `count` results, and reserve space for so many values and words of its record.
 
-    Returns (first place, index in `values`, index in `operands`); the indices are -1 if it is outside the window.
+    Returns (first place, index in the values, index in the records); the indices are -1 if there is no room.
     """
-    state, values, operands = tape[2], tape[3], tape[4]
-    first, at, used = state[0], state[4], state[5]
-    state[0] += count
-    places += 3
-    if numbers > values.size or places > operands.size:
-        state[2] = 1
-    last = state[0] - 1
-    if not state[6] <= last < state[7]:
+    head = head_of(tape)
+    first, at, used = head[NEXT], head[VALUES_USED], head[RECORDS_USED]
+    head[NEXT] = first + count
+    node = first + count - 1 - head[FIRST]
+    if node >= head[NUM_NODES] or at + numbers > head[NUM_VALUES] or used + words + 3 > head[NUM_RECORDS]:
+        head[IS_SHORT] = 1
         return first, np.int64(-1), np.int64(-1)
-    if at + numbers > values.size or used + places > operands.size:
-        state[7] = first  # the window is full
-        return first, np.int64(-1), np.int64(-1)
-    node = last - state[6]
-    tape[0][node, 0] = used
-    tape[0][node, 1] = _ARRAY_OP
-    operands[used], operands[used + 1], operands[used + 2] = operation, count, first
-    state[4], state[5] = at + numbers, used + places
+    parents, records = parents_of(tape), records_of(tape)
+    parents[2 * node], parents[2 * node + 1] = used, _ARRAY_OP
+    records[used], records[used + 1], records[used + 2] = operation, count, first
+    head[VALUES_USED], head[RECORDS_USED] = at + numbers, used + words + 3
     return first, at, used + 3
 
 
 @jit
-def row_of(tape, first, count):
-    """The places from `first` on, as an array."""
-    state, all_places = tape[2], tape[8]
-    if first + count > all_places.size:
-        state[2] = 1
+def places_from(tape, first, count):
+    """The places from `first` on, as an array that nobody writes into."""
+    head = head_of(tape)
+    if first + count > head[NUM_PLACES]:
+        head[IS_SHORT] = 1
         return np.zeros(count, np.int64)
-    return all_places[first : first + count].copy() if state[12] else all_places[first : first + count]
+    return array_at(head[PLACES] + 8 * first, count, np.int64(0))
 
 
 @jit
-def in_a_row(state, places):
+def new_places(tape, first, count):
+    """The places from `first` on, as an array."""
+    places = places_from(tape, first, count)
+    return places.copy() if head_of(tape)[WRITES_PLACES] else places
+
+
+@jit
+def in_a_row(head, places):
     """True if a vector of places is a view of all places."""
-    return state[8] <= places.ctypes.data < state[9] and (places.size < 2 or places.strides[0] == places.itemsize)
+    offset = places.ctypes.data - head[PLACES]
+    return 0 <= offset < 8 * head[NUM_PLACES] and (places.size < 2 or places.strides[0] == 8)
 
 
 @jit
-def carries(state, places):
+def carries(places):
     """True if an array has places of numbers that carry a gradient."""
     return places.size > 0 and (places[0] > 0 or (places.size > 1 and places.any()))
 
 
 @jit
-def list_length(state, places):
+def list_length(head, places):
     """The number of places to store as a list: 0 if they are consecutive, or only one."""
-    if places.size < 2 or in_a_row(state, places):
+    if places.size < 2 or in_a_row(head, places):
         return 0
     strays = np.int64(places[0] <= 0)
     for k in range(places.size):
@@ -145,17 +215,17 @@ def list_length(state, places):
 
 
 @jit
-def write_operand(operands, at, many, list_at, places, numbers_at, wide):
+def write_operand(records, at, many, list_at, places, numbers_at, wide):
     """Write one operand of an element-wise operation: the indices of its places and its partial derivatives.
 
-    Four words: the first place, or the index in `operands` of a list of places; the step to the next place (0 or 1), or
-    2 for a list; the index in `values` of the first partial derivative; the step to the next (0 or 1).
+    Four words: the first place, or the index in the records of a list of places; the step to the next place (0 or 1),
+    or 2 for a list; the index in the values of the first partial derivative; the step to the next (0 or 1).
     """
-    operands[at], operands[at + 1] = places[0] if places.size else 0, 1 if places.size > 1 else 0
-    operands[at + 2], operands[at + 3] = numbers_at, 1 if wide else 0
+    records[at], records[at + 1] = places[0] if places.size else 0, 1 if places.size > 1 else 0
+    records[at + 2], records[at + 3] = numbers_at, 1 if wide else 0
     if many:
-        operands[at], operands[at + 1] = list_at, 2
-        operands[list_at : list_at + many] = places
+        records[at], records[at + 1] = list_at, 2
+        records[list_at : list_at + many] = places
 
 
 @jit
@@ -166,23 +236,29 @@ def push_elements(tape, count, a, a_wide, b, b_wide, is_root):
         a, b: places: (count,), (1,) for an operand that is broadcast, or (0,) for one without a gradient.
         a_wide, b_wide: True if there is one partial derivative for each element, False if one for all.
 
-    Returns the results' places, zeros if all operands are constants; and the indices in `values` at which to write the
-    partial derivatives of a and of b, -1 if they are not needed.
+    Returns the results' places, zeros if all operands are constants; and where to write the partial derivatives of a
+    and of b: arrays of `count` numbers, or of one; empty ones if they are not needed.
     """
-    state = tape[2]
-    if count == 0 or not (carries(state, a) or carries(state, b)):
-        return np.zeros(count, np.int64), np.int64(-1), np.int64(-1)
-    a_many, b_many = list_length(state, a), list_length(state, b)
-    a_numbers = count if a_wide else 1
-    numbers = a_numbers + (count if b_wide else 1)
-    first, at, used = push_array_op(tape, _OF_ROOT if is_root else _ELEMENTS, count, numbers, 8 + a_many + b_many)
-    out = row_of(tape, first, count)
+    head, values = head_of(tape), values_of(tape)
+    if count == 0 or not (carries(a) or carries(b)):
+        return np.zeros(count, np.int64), values[:0], values[:0]
+    a_many, b_many = list_length(head, a), list_length(head, b)
+    a_numbers, b_numbers = count if a_wide else 1, count if b_wide else 1
+    operation = _OF_ROOT if is_root else _ELEMENTS
+    first, at, used = push_array_op(tape, operation, count, a_numbers + b_numbers, 8 + a_many + b_many)
+    out = new_places(tape, first, count)
     if at < 0:
-        return out, np.int64(-1), np.int64(-1)
-    operands = tape[4]
-    write_operand(operands, used, a_many, used + 8, a, at, a_wide)
-    write_operand(operands, used + 4, b_many, used + 8 + a_many, b, at + a_numbers, b_wide)
-    return out, at, at + a_numbers
+        return out, values[:0], values[:0]
+    records, b_at = records_of(tape), at + a_numbers
+    write_operand(records, used, a_many, used + 8, a, at, a_wide)
+    write_operand(records, used + 4, b_many, used + 8 + a_many, b, b_at, b_wide)
+    return out, values[at:b_at], values[b_at : b_at + b_numbers]
+
+
+@jit
+def stretched(x, count):
+    """The elements of an operand of an element-wise operation with `count` results."""
+    return np.full(count, x[0]) if x.size == 1 and count > 1 else x.ravel()
 
 
 @jit
@@ -193,77 +269,66 @@ def put_places(places, values):
 
 
 @jit
-def walk(tape, adjoints, seen, end):
-    """Propagate the cotangents of the window's nodes before `end` to their parents; returns the first place visited.
-
-    Nodes that no cotangent has reached are skipped.
-    """
-    parents, partials, state, values, operands = tape[0], tape[1], tape[2], tape[3], tape[4]
-    low = state[6]
-    place = end - 1
-    while place >= low:
-        node = place - low
-        if parents[node, 1] == _ARRAY_OP:
-            at = parents[node, 0]
-            if operands[at] == _PRODUCT:
-                walk_product(tape, at, adjoints, seen)
-            elif operands[at] == _ROW_SUM:
-                walk_row_sum(operands, at, adjoints, seen)
-            elif operands[at] == _SUM:
-                walk_sum(operands, at, adjoints, seen)
-            elif operands[at] == _ROWS:
-                walk_rows(tape, at, adjoints, seen)
+def walk(tape):
+    """Propagate the cotangents of all nodes to their parents. Nodes that no cotangent has reached are skipped."""
+    head, parents, partials = head_of(tape), parents_of(tape), partials_of(tape)
+    adjoints, seen, records = adjoints_of(tape), seen_of(tape), records_of(tape)
+    place = head[NEXT] - 1
+    while place >= head[FIRST]:
+        node = 2 * (place - head[FIRST])
+        if parents[node + 1] == _ARRAY_OP:
+            at = parents[node]
+            first, count, operation = records[at + 2], records[at + 1], records[at]
+            place -= count
+            if not is_reached(seen[first : first + count]):
+                continue
+            cts = adjoints[first : first + count]
+            if operation == _PRODUCT:
+                walk_product(tape, at, cts)
+            elif operation == _ROW_SUM:
+                walk_row_sum(tape, at, cts)
+            elif operation == _SUM:
+                give(tape, records[at + 5], records[at + 4] > 0, np.full(records[at + 3], cts[0]))
+            elif operation == _ROWS:
+                walk_rows(tape, at, cts)
             else:
-                walk_elements(values, operands, at, adjoints, seen)
-            place -= operands[at + 1]
+                walk_elements(tape, at, cts)
+            cts[:] = 0.0
+            seen[first : first + count] = 0
             continue
         if seen[place] != 0:
             ct = adjoints[place]
             adjoints[place] = 0.0
             seen[place] = 0
             for k in range(2):
-                parent = parents[node, k]
+                parent = parents[node + k]
                 if parent > 0:
-                    adjoints[parent] += ct * partials[node, k]
+                    adjoints[parent] += ct * partials[node + k]
                     seen[parent] = 1
                 elif parent < 0:
                     if ct != 0.0:
-                        adjoints[-parent] += ct * partials[node, k]
+                        adjoints[-parent] += ct * partials[node + k]
                     seen[-parent] = 1
         place -= 1
-    add_products(tape, adjoints)
-    return place + 1
+    add_products(tape)
 
 
 @jit
-def is_reached(seen, first, count):
+def is_reached(seen):
     """True if a cotangent has reached one of an operation's results."""
     reached = np.uint8(0)
-    for each in seen[first : first + count]:
+    for each in seen:
         reached |= each
     return reached != 0
 
 
 @jit
-def took(adjoints, seen, first, count):
-    """The cotangents of an operation's results, which are left zero; none if no cotangent has reached them."""
-    if not is_reached(seen, first, count):
-        return np.empty(0, adjoints.dtype)
-    cts = adjoints[first : first + count].copy()
-    adjoints[first : first + count] = 0.0
-    seen[first : first + count] = 0
-    return cts
-
-
-@jit
-def walk_elements(values, operands, at, adjoints, seen):
+def walk_elements(tape, at, cts):
     """Propagate the cotangents of an element-wise operation's results to its operands."""
-    is_root, count, first = operands[at] == _OF_ROOT, operands[at + 1], operands[at + 2]
-    if not is_reached(seen, first, count):
-        return
-    cts = adjoints[first : first + count]
+    records, values, adjoints, seen = records_of(tape), values_of(tape), adjoints_of(tape), seen_of(tape)
+    is_root, count = records[at] == _OF_ROOT, cts.size
     for side in (at + 3, at + 7):
-        start, step, partial, wide = operands[side], operands[side + 1], operands[side + 2], operands[side + 3]
+        start, step, partial, wide = records[side], records[side + 1], records[side + 2], records[side + 3]
         if start == 0 and step == 0:
             continue
         if step == 1 and not is_root:
@@ -274,8 +339,9 @@ def walk_elements(values, operands, at, adjoints, seen):
                 for k in range(count):
                     own[k] += cts[k] * factors[k]
             else:
+                factor = values[partial]
                 for k in range(count):
-                    own[k] += cts[k] * values[partial]
+                    own[k] += cts[k] * factor
             continue
         more = np.zeros(count, adjoints.dtype)
         for k in range(count):
@@ -285,14 +351,13 @@ def walk_elements(values, operands, at, adjoints, seen):
             adjoints[start] += more.sum()
             seen[start] = 1
         else:
-            give(operands, start, step == 2, more, adjoints, seen)
-    cts[:] = 0.0
-    seen[first : first + count] = 0
+            give(tape, start, step == 2, more)
 
 
 @jit
-def give(operands, start, is_list, cts, adjoints, seen):
-    """Add cotangents at consecutive places from `start` on, or at those of a list that starts in `operands`."""
+def give(tape, start, is_list, cts):
+    """Add cotangents at consecutive places from `start` on, or at those of a list that starts in the records."""
+    records, adjoints, seen = records_of(tape), adjoints_of(tape), seen_of(tape)
     if not is_list:
         seen[start : start + cts.size] = 1
         own = adjoints[start : start + cts.size]
@@ -300,34 +365,35 @@ def give(operands, start, is_list, cts, adjoints, seen):
             own[k] += cts[k]
         return
     for k in range(cts.size):
-        place = operands[start + k]
+        place = records[start + k]
         if place > 0:
             adjoints[place] += cts[k]
             seen[place] = 1
 
 
 @jit
-def walk_sum(operands, at, adjoints, seen):
-    """Propagate the cotangent of a sum to its terms."""
-    place = operands[at + 2]
-    if seen[place] == 0:
-        return
-    ct = adjoints[place]
-    adjoints[place] = 0.0
-    seen[place] = 0
-    count, many = operands[at + 3], operands[at + 4]
-    give(operands, at + 6 if many else operands[at + 5], many > 0, np.full(count, ct), adjoints, seen)
+def write_places(tape, used, places):
+    """Write the places of an operand: whether they are a list, and the first place or the index of the list."""
+    records, many = records_of(tape), list_length(head_of(tape), places)
+    records[used], records[used + 1] = many, used + 2 if many else places[0]
+    if many:
+        records[used + 2 : used + 2 + many] = places
 
 
 @jit
-def walk_row_sum(operands, at, adjoints, seen):
+def walk_row_sum(tape, at, cts):
     """Propagate the cotangents of sums of rows to the rows."""
-    before, rows, after, many = operands[at + 3], operands[at + 4], operands[at + 5], operands[at + 6]
-    cts = took(adjoints, seen, operands[at + 2], operands[at + 1])
-    start = at + 8 if many else operands[at + 7]
-    for i in range(before if cts.size else 0):
+    records = records_of(tape)
+    before, rows, after, many, start = (
+        records[at + 3],
+        records[at + 4],
+        records[at + 5],
+        records[at + 6],
+        records[at + 7],
+    )
+    for i in range(before):
         for _ in range(rows):
-            give(operands, start, many > 0, cts[i * after : (i + 1) * after], adjoints, seen)
+            give(tape, start, many > 0, cts[i * after : (i + 1) * after])
             start += after
 
 
@@ -339,39 +405,50 @@ def taped_rows(tape, table, ids, width):
         return np.zeros((ids.size, width), np.int64)
     first, _, used = push_array_op(tape, _ROWS, count, 0, 2 + ids.size)
     if used >= 0:
-        tape[4][used], tape[4][used + 1] = table, ids.size
+        records = records_of(tape)
+        records[used], records[used + 1] = table, ids.size
         for k, each in enumerate(ids.flat):
-            tape[4][used + 2 + k] = each
-    return row_of(tape, first, count).reshape(ids.size, width)
+            records[used + 2 + k] = each
+    return new_places(tape, first, count).reshape(ids.size, width)
 
 
 @jit
-def walk_rows(tape, at, adjoints, seen):
+def walk_rows(tape, at, cts):
     """Keep the cotangents of rows that were looked up, by table, id and example; the last row comes first."""
-    state, operands, found, found_rows = tape[2], tape[4], tape[6], tape[7]
-    table, count = operands[at + 3], operands[at + 4]
-    cts = took(adjoints, seen, operands[at + 2], operands[at + 1])
-    if cts.size == 0:
-        return
+    head, records = head_of(tape), records_of(tape)
+    found = array_at(head[FOUND], 3 * head[NUM_ROWS], np.int64(0))
+    found_rows = array_at(head[FOUND_ROWS], head[NUM_ROWS] * head[ROW_WIDTH], tape[1])
+    table, count = records[at + 3], records[at + 4]
     width = cts.size // count
     for k in range(count - 1, -1, -1):
-        row = state[10]
-        if row < found.shape[0]:
-            found[row, 0], found[row, 1], found[row, 2] = table, operands[at + 5 + k], state[11]
-            found_rows[row, :width] = cts[k * width : (k + 1) * width]
-        state[10] = row + 1
+        row = head[ROWS_FOUND]
+        if row < head[NUM_ROWS]:
+            found[3 * row], found[3 * row + 1], found[3 * row + 2] = table, records[at + 5 + k], head[EXAMPLE]
+            start = row * head[ROW_WIDTH]
+            found_rows[start : start + width] = cts[k * width : (k + 1) * width]
+        head[ROWS_FOUND] = row + 1
 
 
 @jit
-def seed(adjoints, seen, places, first, last, cts, at):
-    """Add cts[at], cts[at + 1] ... to the adjoints of places[first:last]; does nothing if `at` is negative."""
+def seed(tape, places, cts, at):
+    """Add cts[at], cts[at + 1] ... to the adjoints of these places; does nothing if `at` is negative."""
     if at < 0:
         return
-    for k in range(first, last):
+    adjoints, seen = adjoints_of(tape), seen_of(tape)
+    for k in range(places.size):
         place = places[k]
         if place > 0:
-            adjoints[place] += cts[at + k - first]
+            adjoints[place] += cts[at + k]
             seen[place] = 1
+
+
+@jit
+def move_shared(tape, row):
+    """Move the cotangents of the first leaves into a row of the examples' own."""
+    adjoints = adjoints_of(tape)
+    for k in range(row.size):
+        row[k] = adjoints[k + 1]
+        adjoints[k + 1] = 0.0
 
 
 @jit
@@ -384,14 +461,12 @@ def sign_of(x):
 def taped_sum(tape, start, places):
     """The place of a sum: the number at `start` plus the numbers at `places`."""
     flat = places.ravel()
-    if not carries(tape[2], flat):
+    if not carries(flat):
         return start
-    many = list_length(tape[2], flat)
-    first, _, used = push_array_op(tape, _SUM, 1, 0, 3 + many)
+    first, _, used = push_array_op(tape, _SUM, 1, 0, 3 + list_length(head_of(tape), flat))
     if used >= 0:
-        tape[4][used], tape[4][used + 1], tape[4][used + 2] = flat.size, many, flat[0]
-        if many:
-            tape[4][used + 3 : used + 3 + many] = flat
+        records_of(tape)[used] = flat.size
+        write_places(tape, used + 1, flat)
     return first if start == 0 else push_2(tape, start, 1.0, first, 1.0)
 
 
@@ -400,17 +475,14 @@ def taped_sum_rows(tape, places):
     """The places of the sums, over the second axis, of an array of three."""
     before, rows, after = places.shape
     flat, count = places.ravel(), before * after
-    if not carries(tape[2], flat):
+    if not carries(flat):
         return np.zeros((before, after), np.int64)
-    many = list_length(tape[2], flat)
-    first, _, used = push_array_op(tape, _ROW_SUM, count, 0, 5 + many)
+    first, _, used = push_array_op(tape, _ROW_SUM, count, 0, 5 + list_length(head_of(tape), flat))
     if used >= 0:
-        operands = tape[4]
-        operands[used], operands[used + 1], operands[used + 2], operands[used + 3] = before, rows, after, many
-        operands[used + 4] = flat[0]
-        if many:
-            operands[used + 5 : used + 5 + many] = flat
-    return row_of(tape, first, count).reshape(before, after)
+        records = records_of(tape)
+        records[used], records[used + 1], records[used + 2] = before, rows, after
+        write_places(tape, used + 3, flat)
+    return new_places(tape, first, count).reshape(before, after)
 
 
 @jit
@@ -436,9 +508,8 @@ def taped_where(tape, condition, x, y):
     """The places of `np.where`; elements not chosen get a cotangent of zero."""
     chosen = condition.ravel()
     out, one, two = push_elements(tape, condition.size, x.ravel(), True, y.ravel(), True, False)
-    for k in range(condition.size if one >= 0 else 0):
-        tape[3][one + k] = 1.0 if chosen[k] else 0.0
-        tape[3][two + k] = 0.0 if chosen[k] else 1.0
+    for k in range(one.size):
+        one[k], two[k] = (1.0, 0.0) if chosen[k] else (0.0, 1.0)
     return out.reshape(condition.shape)
 
 
@@ -446,14 +517,13 @@ _NOWHERE, _GIVEN, _IN_A_ROW, _LISTED = range(4)  # where the places of a factor 
 
 
 @jit
-def where_places_are(state, places, by_column):
+def where_places_are(head, places, by_column):
     """Where the places of a factor are, if those of a row, or of a column, follow each other."""
     rows, columns = places.shape
     row, column, first = 1 if by_column else columns, rows if by_column else 1, places[0, 0]
-    if state[8] <= places.ctypes.data < state[9]:
-        steps = (row * places.itemsize, column * places.itemsize)
-        if (rows == 1 or places.strides[0] == steps[0]) and (columns == 1 or places.strides[1] == steps[1]):
-            return _GIVEN if first < state[1] else _IN_A_ROW
+    follow = (rows == 1 or places.strides[0] == 8 * row) and (columns == 1 or places.strides[1] == 8 * column)
+    if follow and 0 <= places.ctypes.data - head[PLACES] < 8 * head[NUM_PLACES]:
+        return _GIVEN if first < head[FIRST] else _IN_A_ROW
     carries, strays = np.int64(0), np.int64(first <= 0)
     for i in range(rows):
         for j in range(columns):
@@ -464,34 +534,38 @@ def where_places_are(state, places, by_column):
 
 @jit
 def write_factor(tape, at, where, by_column, x, places, used, numbers):
-    """Write a factor, three words: where its places are, the first one, and its first number, in `leaves` or `values`.
+    """Write a factor, three words: where its places are, the first one, and its first number, of a leaf or a value.
 
     Args:
-        used: where in `operands` a list of places goes; numbers: where in `values` x goes, -1 if nobody reads it.
+        used: where in the records a list of places goes; numbers: where in the values x goes, -1 if nobody reads it.
     """
-    operands = tape[4]
+    records, values = records_of(tape), values_of(tape)
     rows, columns = x.shape
     row, column = 1 if by_column else columns, rows if by_column else 1
-    operands[at], operands[at + 1] = where, used if where == _LISTED else places[0, 0]
-    operands[at + 2] = places[0, 0] if where == _GIVEN else numbers
-    for i in range(rows if where != _GIVEN else 0):
+    records[at], records[at + 1] = where, used if where == _LISTED else places[0, 0]
+    records[at + 2] = places[0, 0] if where == _GIVEN else numbers
+    for i in range(rows if where == _LISTED else 0):
         for j in range(columns):
-            k = i * row + j * column
-            if where == _LISTED:
-                operands[used + k] = places[i, j]
-            if numbers >= 0:
-                tape[3][numbers + k] = x[i, j]
+            records[used + i * row + j * column] = places[i, j]
+    if numbers < 0 or where == _GIVEN:
+        return
+    for i in range(rows):
+        if column == 1:
+            values[numbers + i * row : numbers + i * row + columns] = x[i]
+        else:
+            for j in range(columns):
+                values[numbers + i * row + j * column] = x[i, j]
 
 
 @jit
 def taped_product_22(tape, a, a_places, b, b_places):
     """The places of the elements of a matrix product; zeros (constants) if no operand carries a gradient."""
     rows, inner, columns = a.shape[0], a.shape[1], b.shape[1]
-    count = rows * columns
+    count, head = rows * columns, head_of(tape)
     if count == 0 or inner == 0:
         return np.zeros((rows, columns), np.int64)
     by_column = columns == 1 or b_places.strides[0] < b_places.strides[1]  # as in `keys.T`
-    of_a, of_b = where_places_are(tape[2], a_places, False), where_places_are(tape[2], b_places, by_column)
+    of_a, of_b = where_places_are(head, a_places, False), where_places_are(head, b_places, by_column)
     if of_a == _NOWHERE and of_b == _NOWHERE:
         return np.zeros((rows, columns), np.int64)
     a_numbers = 0 if of_a == _GIVEN or of_b == _NOWHERE else a.size
@@ -500,117 +574,130 @@ def taped_product_22(tape, a, a_places, b, b_places):
     late = count if of_b == _GIVEN or (of_a == _GIVEN and by_column) else 0
     first, at, used = push_array_op(tape, _PRODUCT, count, a_numbers + b_numbers + late, 12 + a_list + b_list)
     if used >= 0:
-        operands, lists = tape[4], used + 12
-        operands[used + 10] = at + a_numbers + b_numbers if late else -1
-        operands[used], operands[used + 1], operands[used + 2], operands[used + 3] = rows, inner, columns, by_column
+        records, lists = records_of(tape), used + 12
+        records[used + 10] = at + a_numbers + b_numbers if late else -1
+        records[used], records[used + 1], records[used + 2], records[used + 3] = rows, inner, columns, by_column
         write_factor(tape, used + 4, of_a, False, a, a_places, lists, at if a_numbers else -1)
         b_at = at + a_numbers if b_numbers else -1
         write_factor(tape, used + 7, of_b, by_column, b, b_places, lists + a_list, b_at)
-    return row_of(tape, first, count).reshape(rows, columns)
+    return new_places(tape, first, count).reshape(rows, columns)
 
 
 @jit
 def numbers_of(tape, at, shape):
     """The numbers of a factor, anything if nobody reads them."""
-    source, first = tape[5] if tape[4][at] == _GIVEN else tape[3], tape[4][at + 2]
-    return source[first : first + shape[0] * shape[1]].reshape(shape) if first >= 0 else np.empty(shape, tape[3].dtype)
+    head, records, values = head_of(tape), records_of(tape), values_of(tape)
+    source = head[LEAVES] if records[at] == _GIVEN else head[VALUES]
+    first = max(records[at + 2], 0)
+    return array_at(source + first * values.itemsize, shape[0] * shape[1], tape[1]).reshape(shape)
 
 
 @jit
-def cotangents_of(operands, at, shape, adjoints, seen):
+def cotangents_of(tape, at, shape):
     """Where the cotangents of a factor are added up: in place, unless its places are listed."""
-    where, first, count = operands[at], operands[at + 1], shape[0] * shape[1]
+    records, adjoints = records_of(tape), adjoints_of(tape)
+    where, first, count = records[at], records[at + 1], shape[0] * shape[1]
     if where == _IN_A_ROW:
-        seen[first : first + count] = 1
+        seen_of(tape)[first : first + count] = 1
     if where in (_GIVEN, _IN_A_ROW):
         return adjoints[first : first + count].reshape(shape)
     return np.zeros(shape if where == _LISTED else (0, 0), adjoints.dtype)
 
 
-@jit(reorders=True)
-def walk_product(tape, at, adjoints, seen):
+@jit
+def walk_product(tape, at, cts):
     """Propagate the cotangents of a matrix product's elements to the elements of its operands."""
-    operands = tape[4]
-    rows, inner, columns, by_column = operands[at + 3], operands[at + 4], operands[at + 5], operands[at + 6]
-    cts = took(adjoints, seen, operands[at + 2], operands[at + 1])
-    if cts.size == 0:
-        return
+    head, records = head_of(tape), records_of(tape)
+    rows, inner, columns, by_column = records[at + 3], records[at + 4], records[at + 5], records[at + 6]
     one, two = at + 7, at + 10
-    late = operands[at + 13]
+    late = records[at + 13]
     if late >= 0:
-        tape[3][late : late + cts.size] = cts
-        operands[at + 14], tape[2][13] = tape[2][13], at
-    to_b = operands[two] != _NOWHERE and operands[two] != _GIVEN
-    to_a = operands[one] != _NOWHERE and (late < 0 or operands[two] == _GIVEN)
+        values_of(tape)[late : late + cts.size] = cts
+        records[at + 14], head[LATE] = head[LATE], at
+    cts = cts.reshape(rows, columns)
+    to_b = records[two] != _NOWHERE and records[two] != _GIVEN
+    to_a = records[one] != _NOWHERE and (late < 0 or records[two] == _GIVEN)
     a_shape, b_shape = (rows, inner), (columns, inner) if by_column else (inner, columns)
     a, b = numbers_of(tape, one, a_shape), numbers_of(tape, two, b_shape)
-    a_cts = cotangents_of(operands, one, a_shape, adjoints, seen)
-    b_cts = cotangents_of(operands, two, b_shape, adjoints, seen)
-    for i in range(rows):
-        ct = cts[i * columns : (i + 1) * columns]
-        for j in range(columns if by_column else 0):
-            for k in range(inner if to_a else 0):
-                a_cts[i, k] += ct[j] * b[j, k]
-            for k in range(inner if to_b else 0):
-                b_cts[j, k] += ct[j] * a[i, k]
-        for k in range(0 if by_column else inner):
-            if to_a:
-                total = cts.dtype.type(0)
-                for j in range(columns):
-                    total += ct[j] * b[k, j]
-                a_cts[i, k] += total
-            for j in range(columns if to_b else 0):
-                b_cts[k, j] += ct[j] * a[i, k]
-    if operands[one] == _LISTED:
-        give(operands, operands[one + 1], True, a_cts.ravel(), adjoints, seen)
-    if operands[two] == _LISTED:
-        give(operands, operands[two + 1], True, b_cts.ravel(), adjoints, seen)
+    a_cts, b_cts = cotangents_of(tape, one, a_shape), cotangents_of(tape, two, b_shape)
+    for i in range(rows if to_a else 0):
+        if by_column:
+            add_product(cts[i], b, a_cts[i])
+        else:
+            add_inner(b, cts[i], a_cts[i])
+    if to_b and by_column:
+        add_outer(cts, a, b_cts)
+    elif to_b:
+        add_outer(a, cts, b_cts)
+    if records[one] == _LISTED:
+        give(tape, records[one + 1], True, a_cts.ravel())
+    if records[two] == _LISTED:
+        give(tape, records[two + 1], True, b_cts.ravel())
+
+
+@jit(reorders=True)
+def add_inner(b, x, out):
+    """`out += b @ x` of a matrix whose rows lie together, four rows at a time."""
+    four = out.size - out.size % 4
+    for k in range(0, four, 4):
+        one = two = three = last = out.dtype.type(0)
+        for j in range(x.size):
+            one += b[k, j] * x[j]
+            two += b[k + 1, j] * x[j]
+            three += b[k + 2, j] * x[j]
+            last += b[k + 3, j] * x[j]
+        out[k] += one
+        out[k + 1] += two
+        out[k + 2] += three
+        out[k + 3] += last
+    for k in range(four, out.size):
+        out[k] += product_11(b[k], x, out.dtype.type(0))
 
 
 @jit
-def add_products(tape, adjoints):
+def add_products(tape):
     """Add the cotangents of arguments that are factors of products, all of one argument in one product.
 
     An argument's cotangent is `left.T @ right`, where a row of each belongs to a row (or column) of one product.
     """
-    state, operands = tape[2], tape[4]
-    while state[13] >= 0:
-        last, of = state[13], late_factor(operands, state[13])
+    head, records, adjoints = head_of(tape), records_of(tape), adjoints_of(tape)
+    while head[LATE] >= 0:
+        last, of = head[LATE], late_factor(records, head[LATE])
         size, at = 0, last
         while at >= 0:
-            own = late_factor(operands, at)
+            own = late_factor(records, at)
             size += own[3] if own[:3] == of[:3] else 0
-            at = operands[at + 14]
+            at = records[at + 14]
         left, right = np.empty((size, of[1]), adjoints.dtype), np.empty((size, of[2]), adjoints.dtype)
-        state[13], at, used = -1, last, 0
+        head[LATE], at, used = -1, last, 0
         while at >= 0:
-            following, own = operands[at + 14], late_factor(operands, at)
+            following, own = records[at + 14], late_factor(records, at)
             if own[:3] == of[:3]:
                 put_factors(tape, at, left[used : used + own[3]], right[used : used + own[3]])
                 used += own[3]
             else:
-                operands[at + 14], state[13] = state[13], at
+                records[at + 14], head[LATE] = head[LATE], at
             at = following
         add_outer(left, right, adjoints[of[0] : of[0] + of[1] * of[2]].reshape(of[1], of[2]))
 
 
 @jit
-def late_factor(operands, at):
+def late_factor(records, at):
     """Of a product's argument: its first place, its rows and columns as they lie, and how many rows are added to it."""
-    rows, inner, columns, by_column = operands[at + 3], operands[at + 4], operands[at + 5], operands[at + 6]
-    if operands[at + 10] != _GIVEN:
-        return operands[at + 8], rows, inner, columns
-    return operands[at + 11], columns if by_column else inner, inner if by_column else columns, rows
+    rows, inner, columns, by_column = records[at + 3], records[at + 4], records[at + 5], records[at + 6]
+    if records[at + 10] != _GIVEN:
+        return records[at + 8], rows, inner, columns
+    return records[at + 11], columns if by_column else inner, inner if by_column else columns, rows
 
 
 @jit
 def put_factors(tape, at, left, right):
     """The factors of what is added to an argument's cotangent."""
-    operands = tape[4]
-    rows, inner, columns, by_column = operands[at + 3], operands[at + 4], operands[at + 5], operands[at + 6]
-    late = operands[at + 13]
-    cts = tape[3][late : late + rows * columns].reshape(rows, columns)
-    if operands[at + 10] != _GIVEN:
+    records = records_of(tape)
+    rows, inner, columns, by_column = records[at + 3], records[at + 4], records[at + 5], records[at + 6]
+    late = records[at + 13]
+    cts = values_of(tape)[late : late + rows * columns].reshape(rows, columns)
+    if records[at + 10] != _GIVEN:
         left[:], right[:] = cts.T, numbers_of(tape, at + 10, (columns, inner))
         return
     a = numbers_of(tape, at + 7, (rows, inner))
@@ -645,7 +732,7 @@ def taped_product_11(tape, a, a_places, b, b_places):
 @jit
 def taped_product_21(tape, a, a_places, b, b_places):
     """The places of a matrix times a vector."""
-    return taped_product_22(tape, a, a_places, np.expand_dims(b, 1), np.expand_dims(b_places, 1))[:, 0].copy()
+    return taped_product_22(tape, a, a_places, np.expand_dims(b, 1), np.expand_dims(b_places, 1)).reshape(a.shape[0])
 
 
 @jit
