@@ -30,6 +30,7 @@ from numba import boolean, float32, float64, int8, int16, int32, int64, types, u
 
 from autobatch.kernels.compiled_code.checked_arithmetic import *
 from autobatch.kernels.compiled_code.checked_array_calls import *
+from autobatch.kernels.compiled_code.products import *
 from autobatch.kernels.jit import jit
 from autobatch.compiled.random_streams import *
 

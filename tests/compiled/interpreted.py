@@ -120,7 +120,7 @@ _INTRINSICS: dict[str, Any] = {
     "_call_1": lambda address, data, x, y, count, *steps: _loop(address, data, [x, y], count, list(steps)),
     "_call_2": lambda address, data, x, y, z, count, *steps: _loop(address, data, [x, y, z], count, list(steps)),
     "tuple_setitem": lambda items, place, value: (*items[:place], value, *items[place + 1 :]), "address": id,
-    "unowned": lambda x: x, "array_at": _array_at, "extent": _extent, "_stepped": _stepped,
+    "unowned": lambda x: x, "array_at": _array_at, "lanes_of": lambda *_: 0, "extent": _extent, "_stepped": _stepped,
 }  # fmt: skip
 _NUMBERS: dict[str, Any] = {
     "int64": _signed, "uint64": lambda value: int(value) % _WORD, "float64": np.float64, "boolean": bool,
@@ -133,9 +133,11 @@ def _plain(name: str, text: str) -> types.ModuleType:
     """The module of this text, in which nothing is compiled and nothing is an intrinsic."""
     module = types.ModuleType(name)
     exec(compile(text, f"<{name}>", "exec"), module.__dict__)
-    for key, value in vars(module).items():
+    for key, value in list(vars(module).items()):
         if key in _INTRINSICS:
             setattr(module, key, _INTRINSICS[key])
+        elif hasattr(value, "py_func") and value.py_func.__module__ != name:
+            delattr(module, key)  # imported: what stands for it is in another of these modules
         elif hasattr(value, "py_func"):
             function = types.FunctionType(value.py_func.__code__, module.__dict__, key)
             setattr(module, key, np.errstate(over="ignore")(function) if name == random_streams.__name__ else function)

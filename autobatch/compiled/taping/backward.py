@@ -25,6 +25,7 @@ from autobatch.tables.sparse import SparseRows
 _ROWS = 1 << 10  # rows looked up in differentiated tables, for a form that has not run
 _LEAST, _MOST = 16, 64  # examples whose gradients are summed first, so that sums do not depend on the threads
 _BYTES = 73  # of the tape for each node, at most
+_MOST_KEPT = 1 << 25  # bytes of a tape that is kept for the next call
 
 
 @dataclasses.dataclass(eq=False)
@@ -36,6 +37,7 @@ class TapedCode(KernelForm):
     rows: int = _ROWS
     is_alike: bool = True  # the cotangents of the results of each call so far were all the same
     seconds: float = 0.0  # CPU seconds per example, in the last run
+    unused: "list[TapeMemory]" = dataclasses.field(default_factory=list)
 
     def threads(self, count: int, chunks: int) -> int:
         """How many threads are worth using for `count` examples in `chunks` parts."""
@@ -142,8 +144,14 @@ def run_backward(
 
     def share(number: int) -> list[Backward]:
         own = chunks[len(chunks) * number // threads : len(chunks) * (number + 1) // threads]
-        memory = _TapeMemory(taped)
-        return [_part(call, form, taped, cotangents, first, a, b, rows, captured, depth, memory) for a, b in own]
+        try:
+            memory = taped.unused.pop()
+        except IndexError:
+            memory = TapeMemory(taped)
+        parts = [_part(call, form, taped, cotangents, first, a, b, rows, captured, depth, memory) for a, b in own]
+        if taped.nodes * _BYTES < _MOST_KEPT:
+            taped.unused.append(memory)
+        return parts
 
     shares = run_together([functools.partial(share, number) for number in range(threads)])
     parts = [part for each in shares for part in each]
@@ -166,7 +174,7 @@ def run_backward(
     return Backward(outs, [index for part in parts for index in part.failed], joined, tables)
 
 
-class _TapeMemory:
+class TapeMemory:
     """The memory of tapes, for one after the other of the same form: `adjoints` and `seen` are zero between them.
 
     Attributes:
@@ -212,7 +220,7 @@ class _TapeMemory:
 
 def _part(
     call: CompiledCall, form: CompiledForm, taped: TapedCode, cotangents: Cotangents, start_of_all: int, first: int,
-    last: int, rows: bool, captured: Sequence[np.ndarray], depth: int, memory: _TapeMemory,
+    last: int, rows: bool, captured: Sequence[np.ndarray], depth: int, memory: TapeMemory,
 ) -> Backward:  # fmt: skip
     """`run_backward` for one chunk of the examples."""
     module = taped.module

@@ -24,8 +24,8 @@ Sources: Wengert, A simple automatic derivative evaluation program (1964); the f
 
 import numpy as np
 
-from autobatch.kernels.compiled_code.checked_arithmetic import add_product, product_11
 from autobatch.kernels.compiled_code.checked_array_calls import array_at
+from autobatch.kernels.compiled_code.products import add_inner, add_product
 from autobatch.kernels.jit import jit
 
 (
@@ -620,38 +620,18 @@ def walk_product(tape, at, cts):
     a_shape, b_shape = (rows, inner), (columns, inner) if by_column else (inner, columns)
     a, b = numbers_of(tape, one, a_shape), numbers_of(tape, two, b_shape)
     a_cts, b_cts = cotangents_of(tape, one, a_shape), cotangents_of(tape, two, b_shape)
-    for i in range(rows if to_a else 0):
-        if by_column:
-            add_product(cts[i], b, a_cts[i])
-        else:
-            add_inner(b, cts[i], a_cts[i])
+    if to_a and by_column:
+        add_product(cts, b, a_cts)
+    for i in range(rows if to_a and not by_column else 0):
+        add_inner(b, cts[i], a_cts[i])
     if to_b and by_column:
-        add_outer(cts, a, b_cts)
+        add_product(cts.T, a, b_cts)
     elif to_b:
-        add_outer(a, cts, b_cts)
+        add_product(a.T, cts, b_cts)
     if records[one] == _LISTED:
         give(tape, records[one + 1], True, a_cts.ravel())
     if records[two] == _LISTED:
         give(tape, records[two + 1], True, b_cts.ravel())
-
-
-@jit(reorders=True)
-def add_inner(b, x, out):
-    """`out += b @ x` of a matrix whose rows lie together, four rows at a time."""
-    four = out.size - out.size % 4
-    for k in range(0, four, 4):
-        one = two = three = last = out.dtype.type(0)
-        for j in range(x.size):
-            one += b[k, j] * x[j]
-            two += b[k + 1, j] * x[j]
-            three += b[k + 2, j] * x[j]
-            last += b[k + 3, j] * x[j]
-        out[k] += one
-        out[k + 1] += two
-        out[k + 2] += three
-        out[k + 3] += last
-    for k in range(four, out.size):
-        out[k] += product_11(b[k], x, out.dtype.type(0))
 
 
 @jit
@@ -678,7 +658,7 @@ def add_products(tape):
             else:
                 records[at + 14], head[LATE] = head[LATE], at
             at = following
-        add_outer(left, right, adjoints[of[0] : of[0] + of[1] * of[2]].reshape(of[1], of[2]))
+        add_product(left.T, right, adjoints[of[0] : of[0] + of[1] * of[2]].reshape(of[1], of[2]))
 
 
 @jit
@@ -705,22 +685,6 @@ def put_factors(tape, at, left, right):
         left[:], right[:] = cts, a
     else:
         left[:], right[:] = a, cts
-
-
-@jit(reorders=True)
-def add_outer(left, right, out):
-    """`out += left.T @ right`."""
-    many, four = left.shape[0], left.shape[0] - left.shape[0] % 4
-    for p in range(out.shape[0]):
-        row = out[p]
-        for k in range(0, four, 4):
-            a, b, c, d = left[k, p], left[k + 1, p], left[k + 2, p], left[k + 3, p]
-            for q in range(row.size):
-                row[q] += a * right[k, q] + b * right[k + 1, q] + c * right[k + 2, q] + d * right[k + 3, q]
-        for k in range(four, many):
-            a = left[k, p]
-            for q in range(row.size):
-                row[q] += a * right[k, q]
 
 
 @jit
