@@ -117,13 +117,24 @@ class Backward:
         outs: the arrays of results; failed: the examples without a result, which Python has to run.
         leaves: the cotangents of the packed arrays, in the order of `TapedModule.leaves`. For shared arguments they are
             summed over the examples, or have a row for each.
+        shared: if summed, those of shared arguments, one after the other, of which the leaves are views; else empty.
         tables: what differentiated tables were asked for, in the order of `TapedModule.tables`.
+        scale: what all cotangents are still to be multiplied by.
     """
 
     outs: Any
     failed: list[int]
     leaves: list[np.ndarray]
+    shared: np.ndarray
     tables: list[TableRows]
+    scale: float = 1.0
+
+    def is_finite(self) -> bool:
+        """True if all cotangents are finite, and so is their sum."""
+        own = (each for each in self.leaves if each.base is not self.shared)
+        return all(
+            np.isfinite(np.add.reduce(each, None)) for each in (self.shared, *own, *(t.rows for t in self.tables))
+        )
 
 
 def run_backward(
@@ -158,20 +169,17 @@ def run_backward(
     if len(parts) == 1:
         return parts[0]
     assert taped.module is not None
-    many, shared = len(taped.module.leaves), taped.module.shared
-    joined = [
-        np.concatenate([part.leaves[leaf] for part in parts])
-        if rows or leaf >= shared
-        else np.sum([part.leaves[leaf] for part in parts], axis=0)
-        for leaf in range(many)
-    ]
+    shared = np.sum([part.shared for part in parts], axis=0)
+    summed = [] if rows else split(shared, [leaf.size for leaf in parts[0].leaves[: taped.module.shared]])
+    own = zip(*[part.leaves[len(summed) :] for part in parts], strict=True)
+    joined = [*summed, *map(np.concatenate, own)]
     kept = [part.outs for part in parts]
     outs = tuple(map(np.concatenate, zip(*kept, strict=True))) if isinstance(kept[0], tuple) else sum(kept)
     tables = [
         TableRows(*map(np.concatenate, zip(*own, strict=True)))
         for own in zip(*[part.tables for part in parts], strict=True)
     ]
-    return Backward(outs, [index for part in parts for index in part.failed], joined, tables)
+    return Backward(outs, [index for part in parts for index in part.failed], joined, shared, tables)
 
 
 class TapeMemory:
@@ -254,7 +262,8 @@ def _part(
             memory.head.ctypes.data, nodes >= most, each_shared, *seeds,
         )  # fmt: skip
         adjoints = memory.adjoints
-        leaves = [adjoints[start + 1 : end + 1].copy() for start, end in itertools.pairwise(ends)]
+        summed = adjoints[1 : 1 if rows else shared + 1].copy()
+        own_leaves = [adjoints[a + 1 : b + 1].copy() for a, b in itertools.pairwise(ends[module.shared :])]
         adjoints[: ends[-1] + 1] = memory.seen[: ends[-1] + 1] = 0
         many = int(memory.head[tape.ROWS_FOUND])
         if status[count]:
@@ -264,15 +273,14 @@ def _part(
         else:
             taped.rows = max(taped.rows, 2 * many)
     taped.seconds = (time.thread_time() - began) / count
-    if rows:
-        leaves[: module.shared] = [
-            each_shared[:, a:b].ravel() for a, b in itertools.pairwise(ends[: module.shared + 1])
-        ]
+    each = each_shared.T if rows else summed
+    leaves = [each[a:b].T.ravel() for a, b in itertools.pairwise(ends[: module.shared + 1])] + own_leaves
     looked_up = [
         _rows_of(memory.found[:many], memory.found_rows[:many, :dim], number, first, arrays[leaf].dtype)
         for number, (leaf, (_, dim)) in enumerate(zip(module.tables, tables, strict=True), 1)
     ]
-    return Backward(outs, (first + np.flatnonzero(status[:-1])).tolist(), leaves, looked_up)
+    failed = (first + np.flatnonzero(status[:-1])).tolist()
+    return Backward(outs, failed, leaves, summed, looked_up)
 
 
 def _numbers_up_to(count: int) -> np.ndarray:

@@ -26,7 +26,6 @@ from autobatch.compiled.compiled_map import CompiledForm, in_common, is_close, p
 from autobatch.compiled.taping.backward import Backward, Cotangents, TapedCode, run_backward, taped_form
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.value_layout import columns, flattened, rows_of, split, unpack
-from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent, total
 from autobatch.core.op import Op, is_boxed
@@ -118,26 +117,32 @@ class _TapedCall:
         assert self.form is not None
         assert self.form.module is not None
         module = self.form.module
-        found: dict[bool, list[list[Any]]] = {False: [], True: []}
-        tables: list[Any] = []
+        found: dict[bool, list[Sequence[Any]]] = {False: [], True: []}
+        out: list[_Leaf] = []
+        number = 0  # of the next table
         for value, kind, own, wanted in zip(
             self.given.values, module.root.kinds, module.varying, self.differentiated, strict=True
         ):
-            if wanted and not own:
-                tables += [
-                    each for leaf, one in flattened(kind, [value]) if isinstance(leaf, types.LookedUp) for each in one
-                ]
-            if wanted:
-                found[own] += self._objects(kind, value) if own else _objects(kind, [value])
-        out = [_Leaf(each, number, is_table=True) for number, each in enumerate(tables) if _holds_tape(each)]
+            if wanted and own:
+                found[True] += self._objects(kind, value)
+            for leaf, objects in flattened(kind, [value]) if wanted and not own else ():
+                if isinstance(leaf, types.LookedUp):
+                    out += [
+                        _Leaf(each, number + k, is_table=True) for k, each in enumerate(objects) if _holds_tape(each)
+                    ]
+                    number += len(objects)
+                elif _is_real(leaf):
+                    found[False].append(objects)
         for array, objects in enumerate([*found[False], *found[True]]):
-            ends = itertools.accumulate((getattr(each, "size", 1) for each in objects), initial=0)
-            for each, (first, last) in zip(objects, itertools.pairwise(ends), strict=True):
+            first = 0
+            for each in objects:
+                last = first + getattr(each, "size", 1)
                 if type(each) is TapeArray and each._ab_index >= 0:
                     out.append(_Leaf(each, array, first, last))
+                first = last
         return out
 
-    def _objects(self, kind: types.Type, value: Any) -> list[list[Any]]:
+    def _objects(self, kind: types.Type, value: Any) -> list[Sequence[Any]]:
         """For each packed array of floats of an argument that differs by example, the values that lie in it."""
         if isinstance(value, ColumnPlace):
             column = self.given.columns[value.column]
@@ -154,13 +159,14 @@ def _holds_tape(value: Any) -> bool:
     return any(leaf._ab_index >= 0 for leaf in leaves_of_kind(value, TapeArray))
 
 
-def _objects(kind: types.Type, values: Sequence[Any]) -> list[list[Any]]:
+def _objects(kind: types.Type, values: Sequence[Any]) -> list[Sequence[Any]]:
     """For each packed array of floats, the parts of these values that lie in it, in order."""
-    return [
-        list(own)
-        for leaf, own in flattened(kind, values)
-        if not isinstance(leaf, types.LookedUp) and any(dtype.startswith("float") for dtype in packed_leaves(leaf))
-    ]
+    return [own for leaf, own in flattened(kind, values) if not isinstance(leaf, types.LookedUp) and _is_real(leaf)]
+
+
+def _is_real(kind: types.Type) -> bool:
+    """True if values of a type without parts lie in an array of floats."""
+    return isinstance(kind, types.Union) or getattr(kind, "dtype", getattr(kind, "name", "")).startswith("float")
 
 
 class _Results:
@@ -289,34 +295,36 @@ def compiled_map_on_tape(
         taped.require_ready()
     form.require_ready()
     assert form.module is not None
-    ready = None
+    kind, count, tape, ready = form.module.result, call.plain.count, call.tape, None
+    values: Any
     if taped is not None and taped.checked and form.checked and taped.is_alike and _is_loss(form, taped):
-        ready = run_backward(call.plain, form, taped, _of_ones(call.plain.count), 0, call.plain.count, False)
-        failed = ready.failed
-        found, bad = iter(unpack(form.module.result, ready.outs, call.plain.count - len(failed))), set(failed)
-        values = [None if index in bad else next(found) for index in range(call.plain.count)]
+        ready = run_backward(call.plain, form, taped, _of_ones(count), 0, count, False)
+        values, failed = ready.outs[0], ready.failed
+        if failed or not stacked:
+            found, bad = iter(unpack(kind, ready.outs, count - len(failed))), set(failed)
+            values = [None if index in bad else next(found) for index in range(count)]
     else:
         done = run_kernel(call.plain, form)
         values, failed = done.results, done.failed
-    if taped is None:
-        done.finish(call.given.in_python)
-        return values
-    assert taped.module is not None
-    bad = set(failed)
-    good = [index for index in range(call.plain.count) if index not in bad]
-    results = _Results(taped.module.seeded)
-    kind = form.module.result
-    tape = call.tape
-    whole = stacked and not failed and isinstance(kind, types.Scalar) and taped.module.seeded == (0,)
-    trees = results.add(kind, [values[index] for index in good], good)
+        if taped is None:
+            done.finish(call.given.in_python)
+            return values
+        if stacked and not failed and _is_loss(form, taped):
+            values = np.array(values, kind.name)
     held = call.leaves()
-    backward = _Backward(call, form, taped, results, held, whole, ready)
-    op = Op("compiled", lambda: None, joint=backward)
     parents = [(place, leaf.value._ab_index) for place, leaf in enumerate(held)]
-    if whole:
-        data = np.array(values, kind.name)
-        tape.nodes.append((op, [data], [], {}, parents))
-        return MaskedBatch.of(Batched(tape.leaf(data), (), float if kind.python else None))
+    if isinstance(values, np.ndarray):
+        op = Op("compiled", lambda: None, joint=_Backward(call, form, taped, held, values, None, ready))
+        tape.nodes.append((op, [values], [], {}, parents))
+        return MaskedBatch.of(Batched(tape.leaf(values), (), float if kind.python else None))
+    bad = set(failed)
+    good = [index for index in range(count) if index not in bad]
+    assert taped is not None
+    assert taped.module is not None
+    results = _Results(taped.module.seeded)
+    trees = results.add(kind, [values[index] for index in good], good)
+    backward = _Backward(call, form, taped, held, None, results, ready)
+    op = Op("compiled", lambda: None, joint=backward)
     tape.nodes.append((op, results.outs, [], {}, parents))
     boxes = [tape.leaf(out) for out in results.outs]
     for at, box in enumerate(boxes):
@@ -355,27 +363,39 @@ class _Backward:
     """The backward step of a call: the cotangents of its arguments from those of its results.
 
     Attributes:
-        whole: the results are one batch; ready: the gradient for cotangents of 1, if it is known.
+        losses: the results, if they are one batch of numbers; else `collected` has them.
+        ready: the gradient for cotangents of 1, if it is known.
     """
 
     call: _TapedCall
     form: CompiledForm
     taped: TapedCode
-    results: _Results
     held: list[_Leaf]
-    whole: bool
+    losses: np.ndarray | None
+    collected: _Results | None
     ready: Backward | None = None
 
+    @property
+    def results(self) -> _Results:
+        """All results, one by one."""
+        if self.collected is None:
+            assert self.losses is not None
+            self.collected = _Results((0,))
+            self.collected.add(self.form.module.result, list(self.losses), list(range(self.losses.size)))  # type: ignore[union-attr]
+        return self.collected
+
     def __call__(self, wanted: Sequence[int], cts: Sequence[Any], outs: Any, args: Any, params: Any) -> list[Any]:
-        count = self.call.plain.count
-        if self.whole:
-            cts = list(np.asarray(cts[0]))
-        cotangents = self.results.cotangents(cts, count)
+        if self.losses is not None:
+            cts = np.asarray(cts[0])  # type: ignore[assignment]
+        done = self._scaled(cts)
+        if done is not None and not done.failed:
+            return [self._part(done, leaf) for leaf in self.held]
+        cotangents = self.results.cotangents(cts, self.call.plain.count)
         examples = sorted({owner for slots in self.results.slots.values() for owner, _ in slots})
         try:
             if not self.taped.checked:
                 self._check(cotangents, cts, examples)
-            done = self._scaled(cts) or self._run(cotangents)
+            done = done or self._run(cotangents)
         except Unsupported:
             return self._by_python(cts, examples)
         failed = [index for index in done.failed if index in set(examples)]
@@ -389,15 +409,15 @@ class _Backward:
         ready, self.ready = self.ready, None
         if ready is None:
             return None
-        given = np.array([np.nan if ct is None else ct for ct in cts], np.float64)
+        given = (
+            cts if isinstance(cts, np.ndarray) else np.array([np.nan if ct is None else ct for ct in cts], np.float64)
+        )
         if given.size == 0 or not np.isfinite(given).all() or (given != given[0]).any() or given[0] == 0:
             self.taped.is_alike = False
             return None
-        if not all(np.isfinite(each).all() for each in (*ready.leaves, *(table.rows for table in ready.tables))):
+        if not ready.is_finite():
             return None  # with smaller cotangents it may not overflow
-        scale = given[0]
-        tables = [each._replace(rows=each.rows * each.rows.dtype.type(scale)) for each in ready.tables]
-        return Backward(ready.outs, ready.failed, [leaf * leaf.dtype.type(scale) for leaf in ready.leaves], tables)
+        return dataclasses.replace(ready, scale=given[0])
 
     def is_constant(self, at: int) -> bool:
         """True if a result does not depend on what is differentiated: a cotangent of NaN then reaches no argument."""
@@ -421,11 +441,13 @@ class _Backward:
         value = leaf.value._ab_value
         if leaf.is_table:
             table = done.tables[leaf.array]
-            return SparseRows.trusted(table.ids, table.rows, len(value))
+            return SparseRows.trusted(table.ids, table.rows * table.rows.dtype.type(done.scale), len(value))
         flat = done.leaves[leaf.array][leaf.first : leaf.last]
         if type(value) is float:
-            return np.float64(flat[0])
-        return flat.reshape(value.shape).astype(value.dtype)
+            return np.float64(flat[0] * flat.dtype.type(done.scale))
+        out = np.empty(value.shape, flat.dtype)
+        np.multiply(flat.reshape(value.shape), flat.dtype.type(done.scale), out=out)
+        return out.astype(value.dtype, copy=False)
 
     def _by_python(self, cts: Sequence[Any], examples: Sequence[int]) -> list[Any]:
         """The cotangents of the arguments for some of the examples, by a tape in Python."""
