@@ -267,6 +267,31 @@ def test_text_of_a_gradient(name):
         _close(compiled_gradient_map(wrapper._ab_differentiated, wrapper, columns, {}), expected)
 
 
+def _attended(ids, p):
+    x = p["emb"][ids]
+    keys = np.tanh(x @ p["w"] + p["b"])
+    weights = np.exp(keys @ keys.T - keys.sum(axis=1)[:, None])
+    return ((weights / weights.sum(axis=1)[:, None]) @ x * p["b"]).sum() + (keys[:1] * 2.0 * keys).mean()
+
+
+def test_gradients_of_matrices_that_differ_in_length():
+    rng = np.random.default_rng(0)
+    ids = [rng.integers(0, 6, n) for n in (3, 1, 4, 2)]
+    p = {"emb": ab.EmbeddingTable(rng.normal(size=(6, 5))), "w": rng.normal(size=(5, 5)), "b": rng.normal(size=5)}
+
+    def mean(p):
+        return sum(ab.map(_attended, ids, p=p)) / len(ids)
+
+    with ab.options(way="loop"):
+        expected = ab.value_and_grad(mean)(p)
+    with ab.options(way="compiled", warn=False), ran_ways() as ran:
+        for _ in range(2):  # the second time, without a comparison with Python's
+            value, gradient = ab.value_and_grad(mean)(p)
+    assert {each.way for each in ran} == {"compiled"}
+    _close((value, gradient["w"], gradient["b"]), (expected[0], expected[1]["w"], expected[1]["b"]))
+    _close(gradient["emb"].to_dense(), expected[1]["emb"].to_dense())
+
+
 def _sums(x, w):
     total = w
     for v in x:

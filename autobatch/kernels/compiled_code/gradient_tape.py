@@ -225,7 +225,7 @@ def write_operand(records, at, many, list_at, places, numbers_at, wide):
     records[at + 2], records[at + 3] = numbers_at, 1 if wide else 0
     if many:
         records[at], records[at + 1] = list_at, 2
-        records[list_at : list_at + many] = places
+        copy_into(records[list_at : list_at + many], places)
 
 
 @jit
@@ -258,7 +258,8 @@ def push_elements(tape, count, a, a_wide, b, b_wide, is_root):
 @jit
 def stretched(x, count):
     """The elements of an operand of an element-wise operation with `count` results."""
-    return np.full(count, x[0]) if x.size == 1 and count > 1 else x.ravel()
+    flat = x.ravel()
+    return np.full(count, flat[0]) if flat.size == 1 and count > 1 else flat
 
 
 @jit
@@ -293,8 +294,8 @@ def walk(tape):
                 walk_rows(tape, at, cts)
             else:
                 walk_elements(tape, at, cts)
-            cts[:] = 0.0
-            seen[first : first + count] = 0
+            fill(cts, 0.0)
+            fill(seen[first : first + count], 0)
             continue
         if seen[place] != 0:
             ct = adjoints[place]
@@ -311,6 +312,20 @@ def walk(tape):
                     seen[-parent] = 1
         place -= 1
     add_products(tape)
+
+
+@jit
+def fill(out, value):
+    """`out[:] = value` of a vector, without the checks for other shapes."""
+    for k in range(out.size):
+        out[k] = value
+
+
+@jit
+def copy_into(out, values):
+    """`out[:] = values` of vectors of the same length."""
+    for k in range(out.size):
+        out[k] = values[k]
 
 
 @jit
@@ -333,7 +348,7 @@ def walk_elements(tape, at, cts):
             continue
         if step == 1 and not is_root:
             own = adjoints[start : start + count]
-            seen[start : start + count] = 1
+            fill(seen[start : start + count], 1)
             if wide:
                 factors = values[partial : partial + count]
                 for k in range(count):
@@ -359,8 +374,8 @@ def give(tape, start, is_list, cts):
     """Add cotangents at consecutive places from `start` on, or at those of a list that starts in the records."""
     records, adjoints, seen = records_of(tape), adjoints_of(tape), seen_of(tape)
     if not is_list:
-        seen[start : start + cts.size] = 1
         own = adjoints[start : start + cts.size]
+        fill(seen[start : start + cts.size], 1)
         for k in range(cts.size):
             own[k] += cts[k]
         return
@@ -377,7 +392,7 @@ def write_places(tape, used, places):
     records, many = records_of(tape), list_length(head_of(tape), places)
     records[used], records[used + 1] = many, used + 2 if many else places[0]
     if many:
-        records[used + 2 : used + 2 + many] = places
+        copy_into(records[used + 2 : used + 2 + many], places)
 
 
 @jit
@@ -425,7 +440,7 @@ def walk_rows(tape, at, cts):
         if row < head[NUM_ROWS]:
             found[3 * row], found[3 * row + 1], found[3 * row + 2] = table, records[at + 5 + k], head[EXAMPLE]
             start = row * head[ROW_WIDTH]
-            found_rows[start : start + width] = cts[k * width : (k + 1) * width]
+            copy_into(found_rows[start : start + width], cts[k * width : (k + 1) * width])
         head[ROWS_FOUND] = row + 1
 
 
@@ -551,7 +566,7 @@ def write_factor(tape, at, where, by_column, x, places, used, numbers):
         return
     for i in range(rows):
         if column == 1:
-            values[numbers + i * row : numbers + i * row + columns] = x[i]
+            copy_into(values[numbers + i * row : numbers + i * row + columns], x[i])
         else:
             for j in range(columns):
                 values[numbers + i * row + j * column] = x[i, j]
@@ -598,7 +613,7 @@ def cotangents_of(tape, at, shape):
     records, adjoints = records_of(tape), adjoints_of(tape)
     where, first, count = records[at], records[at + 1], shape[0] * shape[1]
     if where == _IN_A_ROW:
-        seen_of(tape)[first : first + count] = 1
+        fill(seen_of(tape)[first : first + count], 1)
     if where in (_GIVEN, _IN_A_ROW):
         return adjoints[first : first + count].reshape(shape)
     return np.zeros(shape if where == _LISTED else (0, 0), adjoints.dtype)
@@ -612,7 +627,7 @@ def walk_product(tape, at, cts):
     one, two = at + 7, at + 10
     late = records[at + 13]
     if late >= 0:
-        values_of(tape)[late : late + cts.size] = cts
+        copy_into(values_of(tape)[late : late + cts.size], cts)
         records[at + 14], head[LATE] = head[LATE], at
     cts = cts.reshape(rows, columns)
     to_b = records[two] != _NOWHERE and records[two] != _GIVEN
@@ -648,17 +663,19 @@ def add_products(tape):
             own = late_factor(records, at)
             size += own[3] if own[:3] == of[:3] else 0
             at = records[at + 14]
-        left, right = np.empty((size, of[1]), adjoints.dtype), np.empty((size, of[2]), adjoints.dtype)
+        left, right = np.empty(size * of[1], adjoints.dtype), np.empty(size * of[2], adjoints.dtype)
         head[LATE], at, used = -1, last, 0
         while at >= 0:
             following, own = records[at + 14], late_factor(records, at)
             if own[:3] == of[:3]:
-                put_factors(tape, at, left[used : used + own[3]], right[used : used + own[3]])
-                used += own[3]
+                end = used + own[3]
+                put_factors(tape, at, left[used * of[1] : end * of[1]], right[used * of[2] : end * of[2]])
+                used = end
             else:
                 records[at + 14], head[LATE] = head[LATE], at
             at = following
-        add_product(left.T, right, adjoints[of[0] : of[0] + of[1] * of[2]].reshape(of[1], of[2]))
+        out = adjoints[of[0] : of[0] + of[1] * of[2]].reshape(of[1], of[2])
+        add_product(left.reshape(size, of[1]).T, right.reshape(size, of[2]), out)
 
 
 @jit
@@ -672,19 +689,19 @@ def late_factor(records, at):
 
 @jit
 def put_factors(tape, at, left, right):
-    """The factors of what is added to an argument's cotangent."""
+    """The factors of what is added to an argument's cotangent, row by row."""
     records = records_of(tape)
     rows, inner, columns, by_column = records[at + 3], records[at + 4], records[at + 5], records[at + 6]
     late = records[at + 13]
-    cts = values_of(tape)[late : late + rows * columns].reshape(rows, columns)
+    cts = values_of(tape)[late : late + rows * columns]
     if records[at + 10] != _GIVEN:
-        left[:], right[:] = cts.T, numbers_of(tape, at + 10, (columns, inner))
+        for k in range(cts.size):
+            left[k % columns * rows + k // columns] = cts[k]
+        copy_into(right, numbers_of(tape, at + 10, (columns, inner)).ravel())
         return
-    a = numbers_of(tape, at + 7, (rows, inner))
-    if by_column:
-        left[:], right[:] = cts, a
-    else:
-        left[:], right[:] = a, cts
+    a = numbers_of(tape, at + 7, (rows, inner)).ravel()
+    copy_into(left, cts if by_column else a)
+    copy_into(right, a if by_column else cts)
 
 
 @jit
