@@ -50,6 +50,14 @@ def scored(words, params):
     return state
 
 
+def after(words, emb):
+    before, found = 0, 0.0  # Python's int, then NumPy's
+    for word in words:
+        found += float(emb[before][0]) * 2
+        before = word
+    return found + float(emb[before][1])
+
+
 ARRAYS = [np.array(ids, np.int64) for ids in ([1, 2], [3], [], [19, 0, 0])]
 LISTS = [[1, 2, 3], [4], [], [19, 0]]
 
@@ -69,6 +77,7 @@ def table(dtype, **changes):
         (looked_up, [4, 0]),
         (looked_up, list(np.arange(3))),
         (sizes, ARRAYS),
+        (after, ARRAYS),
         (written, [ids for ids in ARRAYS if len(ids)]),
         (caught, [[1, 20], [-1, 2], []]),
     ],

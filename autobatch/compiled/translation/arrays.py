@@ -232,6 +232,8 @@ def looked_up(reader: Reader, table: Value, index: nf.Value, node: nf.Node) -> V
     table = reader.once(table)
     several = isinstance(index, nf.Call) and index.symbol in ("slice", "tuple")
     ids = None if several else reader.once(reader.expr(index))
+    if ids is not None and isinstance(ids.kind, types.Union) and all(each.kind in "iu" for each in ids.kind.scalars):
+        ids = reader.temp(reader.index(ids, node), types.INT)  # Python's ints and NumPy's
     if ids is not None and types.is_number(ids.kind) and ids.kind.kind in "iu":
         k = in_range(reader, reader.index(ids, node), f"{table.text}.shape[0]", ids, signed=False)
         if ids.bounds.low is None or ids.bounds.low < 0:

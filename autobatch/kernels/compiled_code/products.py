@@ -12,10 +12,10 @@ from numba.extending import intrinsic
 from autobatch.kernels.jit import jit
 from autobatch.kernels.simd_rows import splat
 
-_BYTES = 64  # of a vector; wider than the machine's is split by the compiler
+_BYTES, _FEW_BYTES = 64, 16  # of a vector; wider than the machine's is split by the compiler
 
 
-def _tile(rows, vectors, chains):
+def _tile(rows, vectors, chains, size=_BYTES):
     """An intrinsic: `out[r] += sum(a[r, k] * b[k] for k in range(count))` for a tile of so many rows and vectors.
 
     Matrices are given by addresses and by the bytes between their rows and between their terms; `count` is a multiple
@@ -30,7 +30,7 @@ def _tile(rows, vectors, chains):
             number = context.get_data_type(dtype)
             if dtype not in (types.float32, types.float64):  # nobody calls it
                 return context.get_dummy_value()
-            vector = ir.VectorType(number, _BYTES // context.get_abi_sizeof(number))
+            vector = ir.VectorType(number, size // context.get_abi_sizeof(number))
             kind = ir.FunctionType(vector, [vector] * 3)
             name = f"llvm.fmuladd.v{vector.count}{number.intrinsic_name}"
             fused = cgutils.get_or_insert_function(builder.module, kind, name)
@@ -46,7 +46,7 @@ def _tile(rows, vectors, chains):
                 for chain in range(chains):
                     term = builder.add(k, word(chain))
                     b_at = builder.add(b, builder.mul(term, b_term))
-                    parts = [at(builder.add(b_at, word(_BYTES * v)), vector) for v in range(vectors)]
+                    parts = [at(builder.add(b_at, word(size * v)), vector) for v in range(vectors)]
                     terms = [builder.load(each, align=1) for each in parts]
                     for r in range(rows):
                         a_at = builder.add(builder.add(a, builder.mul(a_row, word(r))), builder.mul(term, a_term))
@@ -56,7 +56,7 @@ def _tile(rows, vectors, chains):
                             builder.store(builder.call(fused, [factor, each, builder.load(place)]), place)
             for r in range(rows):
                 for v in range(vectors):
-                    place = at(builder.add(out, builder.add(builder.mul(out_row, word(r)), word(_BYTES * v))), vector)
+                    place = at(builder.add(out, builder.add(builder.mul(out_row, word(r)), word(size * v))), vector)
                     total = builder.load(place, align=1)
                     for chain in range(chains):
                         total = builder.fadd(total, builder.load(sums[(chain * rows + r) * vectors + v]))
@@ -68,7 +68,7 @@ def _tile(rows, vectors, chains):
     return add_tile
 
 
-_add_rows, _add_row, _add_part = _tile(4, 4, 1), _tile(1, 4, 2), _tile(1, 1, 4)
+_add_rows, _add_row, _add_part, _add_few = _tile(4, 4, 1), _tile(1, 4, 2), _tile(1, 1, 4), _tile(1, 1, 4, _FEW_BYTES)
 
 
 @intrinsic
@@ -87,9 +87,11 @@ def add_product(a, b, out):
             add_inner(b.T, a[i], out[i])
         return
     rows, count, columns, size, zero = a.shape[0], a.shape[1], out.shape[1], out.itemsize, out.dtype.type(0)
-    lanes = lanes_of(a, b, out) if b.strides[1] == size else 0
-    tile = max(4 * lanes, 1)
-    wide, done = (columns - columns % tile, columns - columns % lanes) if lanes else (0, 0)
+    lanes = lanes_of(a, b, out)  # a constant, so nothing is divided below
+    tile, few = max(4 * lanes, 1), max(lanes // 4, 1)
+    wide, done, near = columns - columns % tile, columns - columns % max(lanes, 1), columns - columns % few
+    if lanes == 0 or b.strides[1] != size:
+        wide = done = near = 0
     a_row, a_term, b_term, out_row = a.strides[0], a.strides[1], b.strides[0], out.strides[0]
     four, most = rows - rows % 4, count - count % 4
     for i in range(rows):
@@ -101,12 +103,13 @@ def add_product(a, b, out):
             _add_row(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
         for j in range(wide * size, done * size, _BYTES):
             _add_part(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
-        for k in range(0, most if done < columns else 0, 4):
-            one, two, three, last = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
-            for j in range(done, columns):
-                out[i, j] += one * b[k, j] + two * b[k + 1, j] + three * b[k + 2, j] + last * b[k + 3, j]
-        for k in range(most, count):
-            for j in range(alone, columns):
+        for j in range(done * size, near * size, _FEW_BYTES):
+            _add_few(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
+        for k in range(most, count if alone < near else 0):
+            for j in range(alone, near):
+                out[i, j] += a[i, k] * b[k, j]
+        for j in range(near, columns):
+            for k in range(count):
                 out[i, j] += a[i, k] * b[k, j]
 
 
