@@ -208,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="into README.md and docs/figures.md, with the curve")
     given = parser.parse_args(arguments)
     if given.row:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), ab.options(threads=1):
             warnings.simplefilter("ignore")
             print(json.dumps(dataclasses.asdict(measure(given.row[0], int(given.row[1]), int(given.row[2])))))
         return 0
