@@ -21,8 +21,11 @@ from autobatch.core.current_region import Example, example
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves_of_kind
 from autobatch.errors import Unsupported, note_example
+from autobatch.ops.rules.aliasing import is_scalar
 from autobatch.program.bounded_caches import MOST_FUNCTIONS
+from autobatch.tables.table import EmbeddingTable
 
+_DEEPEST = 4  # levels of containers of which there is a quick key
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
 
@@ -140,6 +143,34 @@ def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where:
     return type_of(program, [value], where, types.FIXED)
 
 
+def quick_key(call: "CompiledCall", value: Any, depth: int = 0) -> Any:
+    """What determines the type of an argument, found without making the type; None where that takes more."""
+    cls = type(value)
+    if cls is np.ndarray:
+        return value.dtype, value.ndim
+    if cls is float or cls is int or cls is bool:
+        return cls
+    if cls is EmbeddingTable:
+        return cls, value.weights.dtype, value.weights.ndim
+    if cls is ColumnPlace:
+        column = call.columns[value.column]
+        if isinstance(column, Batch) and (is_contiguous(column) or of_numbers(column)):
+            data = column.values if isinstance(column, PackedBatch) else column.data  # type: ignore[attr-defined]
+            return type(column), data.dtype, data.ndim, getattr(column, "scalar", None)
+        return None
+    if depth > _DEEPEST or not (cls is tuple or (cls is dict and all(type(name) is str for name in value))):
+        return None
+    parts = [quick_key(call, each, depth + 1) for each in (value.values() if cls is dict else value)]
+    return None if None in parts else (cls, *(value if cls is dict else ()), *parts)
+
+
+def of_numbers(batch: Any) -> bool:
+    """True for a batch of a number, Python's or NumPy's, for each example."""
+    if not isinstance(batch, MaskedBatch) or batch.sizes or type(batch.data) is not np.ndarray:
+        return False
+    return batch.data.ndim == 1 and (batch.scalar is not None or is_scalar(batch))
+
+
 def is_contiguous(batch: Any) -> bool:
     """True if the examples of a batch can be read without a copy: each is contiguous."""
     if isinstance(batch, PackedBatch):
@@ -195,6 +226,8 @@ def packed_values(
         sizes = np.empty((last - first, kind.ndim), np.int64)
         sizes[:, 0], sizes[:, 1:] = lengths, trailing
         return [values.reshape(-1), sizes.reshape(-1)], [step]
+    if isinstance(kind, types.Scalar) and of_numbers(column):
+        return [np.ascontiguousarray(column.data[first:last], kind.name)], []
     return pack(kind, call.examples(value.column)[first:last]), [-1] * count_steps(kind)
 
 

@@ -88,12 +88,15 @@ class CompiledForm(KernelForm):
     taped: dict[tuple[bool, ...], Any] = dataclasses.field(default_factory=dict)  # forms for gradients
 
 
-_forms: "BoundedDict[Any, tuple[FunctionType, dict[str, CompiledForm]]]" = BoundedDict(MOST_FUNCTIONS)
+_forms: "BoundedDict[Any, tuple[FunctionType, dict[Any, CompiledForm]]]" = BoundedDict(MOST_FUNCTIONS)
 _lock = threading.Lock()
 
 
-def _forms_of(function: FunctionType) -> "dict[str, CompiledForm]":
-    """The compiled forms of a function, shared by all functions of the same code, globals, closure and defaults."""
+def _forms_of(function: FunctionType) -> "dict[Any, CompiledForm]":
+    """The compiled forms of a function, shared by all functions of the same code, globals, closure and defaults.
+
+    By the types of its arguments as text, and by what says these types sooner (`compiled_call.quick_key`).
+    """
     closure = tuple(id(cell_value(cell, _UNBOUND)) for cell in function.__closure__ or ())
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     key = (function.__code__, id(function.__globals__), closure, tuple(map(id, defaults)))
@@ -194,11 +197,17 @@ def prepared(
     places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
     given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
     values = compiled_call.bound_values(function, given, named)
-    if has_more_parts(values, _MOST_SHARED):  # the kernel reads a copy of them, made at each call
-        raise Unsupported(f"the examples share containers of more than {_MOST_SHARED} items; arrays have no such limit")
     call = CompiledCall(function, columns, shared, arguments_of, counts.pop(), first, values, [None] * len(columns))
     if call.count == 0:
         return call, None
+    quick = [compiled_call.quick_key(call, value) for value in values]
+    known = None if None in quick else tuple(quick)
+    with _lock:
+        form = _forms_of(function).get(known)
+        if form is not None and _globals_unchanged(form):
+            return call, form
+    if has_more_parts(values, _MOST_SHARED):  # the kernel reads a copy of them, made at each call
+        raise Unsupported(f"the examples share containers of more than {_MOST_SHARED} items; arrays have no such limit")
     program = new_program()
     try:
         kinds = [compiled_call.kind_of_value(program, call, value, f"argument {i}") for i, value in enumerate(values)]
@@ -216,6 +225,8 @@ def prepared(
             form = forms[key] = _write_form(program, function, kinds, varying)
             if {*_memos(before)} & {*_memos(form)}:
                 form = forms[key] = CompiledForm("what a memoised function has read is something else since")
+        if known is not None:
+            forms[known] = form
     return call, form
 
 

@@ -21,7 +21,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled import compiled_call
-from autobatch.compiled.compiled_call import Arguments, ColumnPlace
+from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall
 from autobatch.compiled.compiled_map import CompiledForm, in_common, is_close, prepared, run_kernel
 from autobatch.compiled.taping.backward import Backward, Cotangents, TapedCode, run_backward, taped_form
 from autobatch.compiled.translation import exact_types as types
@@ -65,9 +65,9 @@ class _TapedCall:
         self.plain, self.form = prepared(function, plain_columns, plain_shared, arguments_of, first)
         places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
         given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
-        self.given = dataclasses.replace(
-            self.plain, function=python_form, columns=columns, shared=shared,
-            values=compiled_call.bound_values(function, given, named), lists=[None] * len(columns),
+        self.given = CompiledCall(
+            python_form, columns, shared, arguments_of, self.plain.count, first,
+            compiled_call.bound_values(function, given, named), [None] * len(columns),
         )  # fmt: skip
         self.differentiated = [self._is_taped(value) for value in self.given.values]
         self.taped: TapedCode | None = None
