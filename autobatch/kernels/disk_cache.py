@@ -198,40 +198,31 @@ def _refuse_shapes(source, target):
 overload(_refuse_shapes)(lambda source, target: _refuse_shapes)
 
 
-_REFERENCE_COUNTS = """
-define linkonce_odr void @NRT_incref(ptr %info) alwaysinline {
-  %none = icmp eq ptr %info, null
-  br i1 %none, label %end, label %count
-count:
-  %before = load i64, ptr %info
-  %after = add i64 %before, 1
-  store i64 %after, ptr %info
-  br label %end
-end:
-  ret void
-}
-define linkonce_odr void @NRT_decref(ptr %info) alwaysinline {
-  %none = icmp eq ptr %info, null
-  br i1 %none, label %end, label %count
-count:
-  %before = load i64, ptr %info
-  %after = sub i64 %before, 1
-  store i64 %after, ptr %info
-  %unused = icmp eq i64 %after, 0
-  br i1 %unused, label %free, label %end
-free:
-  call void @NRT_MemInfo_call_dtor(ptr %info)
-  br label %end
-end:
-  ret void
-}
-define linkonce_odr ptr @NRT_MemInfo_data_fast(ptr %info) alwaysinline {
-  %place = getelementptr i64, ptr %info, i64 3
-  %data = load ptr, ptr %place
-  ret ptr %data
-}
-declare void @NRT_MemInfo_call_dtor(ptr)
-"""
+def _plain_counts() -> Any:
+    """An LLVM module with Numba's functions that count the users of an array, by plain additions, to be inlined."""
+    module = ir.Module()
+    word, info = ir.IntType(64), ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [info])
+    free = ir.Function(module, kind, "NRT_MemInfo_call_dtor")
+    data = ir.Function(module, ir.FunctionType(info, [info]), "NRT_MemInfo_data_fast")
+    counts = {ir.Function(module, kind, name): step for name, step in (("NRT_incref", 1), ("NRT_decref", -1))}
+    for function in (data, *counts):
+        function.linkage = "linkonce_odr"
+        function.attributes.add("alwaysinline")
+    for function, step in counts.items():
+        builder, (given,) = ir.IRBuilder(function.append_basic_block()), function.args
+        with builder.if_then(builder.icmp_unsigned("!=", given, info(None))):
+            place = builder.bitcast(given, word.as_pointer())
+            count = builder.add(builder.load(place, typ=word), word(step))
+            builder.store(count, place)
+            if step < 0:
+                with builder.if_then(builder.icmp_unsigned("==", count, word(0))):
+                    builder.call(free, [given])
+        builder.ret_void()
+    builder, (given,) = ir.IRBuilder(data.append_basic_block()), data.args
+    fields = builder.bitcast(given, info.as_pointer())
+    builder.ret(builder.load(builder.gep(fields, [word(3)], source_etype=info), typ=info))
+    return module
 
 
 class _Whole(JITCodeLibrary):
@@ -241,14 +232,19 @@ class _Whole(JITCodeLibrary):
     """
 
     def _optimize_final_module(self) -> None:
-        cheap, builder = self._codegen._module_pass_manager(
-            loop_vectorize=self._codegen._loopvect, slp_vectorize=False, opt=self._codegen._opt_level, cost="cheap"
-        )
-        cheap.run(self._final_module, builder)
-        counts = binding.parse_assembly(_REFERENCE_COUNTS)
-        self._final_module.link_in(counts)
-        full, builder = self._codegen._module_pass_manager()
-        full.run(self._final_module, builder)
+        codegen, module = self._codegen, self._final_module
+
+        def run(**options: object) -> None:
+            made = codegen._module_pass_manager(**options)
+            manager, *builder = made if isinstance(made, tuple) else (made,)  # alone before Numba 0.62
+            manager.run(module, *builder)
+
+        # as Numba does it, which drops pairs of counts that it knows by their names, before they are inlined
+        run(loop_vectorize=codegen._loopvect, slp_vectorize=False, opt=codegen._opt_level, cost="cheap")
+        module.link_in(binding.parse_assembly(str(_plain_counts())))
+        for name in ("NRT_incref", "NRT_decref", "NRT_MemInfo_data_fast"):
+            module.get_function(name).linkage = "internal"
+        run()
 
 
 def compiled_whole(dispatcher: Any, signature: Any) -> Any:

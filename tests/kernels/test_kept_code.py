@@ -36,6 +36,7 @@ def other(xs, more):
     return more
 """
 XS = np.arange(4.0)
+XS_TYPE = numba.float64[::1]
 
 
 @pytest.fixture
@@ -229,3 +230,12 @@ def check_interrupted(numbers):
 def test_an_interrupted_compilation_leaves_the_kernel_usable(growth):
     assert not check_interrupted(sorted({int(growth**k) for k in range(400) if growth**k < 1e7}))
     assert numba.njit(lambda x: x + 1)(1) == 2
+
+
+def test_a_whole_counts_users_of_arrays_by_plain_additions():
+    function = numba.njit(lambda x: x[1:] + x[:-1])
+    whole = disk_cache.compiled_whole(function, numba.core.typing.signature(XS_TYPE, XS_TYPE))
+    text = whole.library.get_llvm_str()
+    assert "NRT_MemInfo_call_dtor" in text  # it frees
+    assert "atomicrmw" not in text
+    assert "NRT_decref" not in [each.name for each in whole.library._final_module.functions]
