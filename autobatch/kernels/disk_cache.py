@@ -198,14 +198,17 @@ def _refuse_shapes(source, target):
 overload(_refuse_shapes)(lambda source, target: _refuse_shapes)
 
 
+_COUNTS = "NRT_incref", "NRT_decref", "NRT_MemInfo_data_fast"
+
+
 def _plain_counts() -> Any:
     """An LLVM module with Numba's functions that count the users of an array, by plain additions, to be inlined."""
     module = ir.Module()
     word, info = ir.IntType(64), ir.IntType(8).as_pointer()
     kind = ir.FunctionType(ir.VoidType(), [info])
     free = ir.Function(module, kind, "NRT_MemInfo_call_dtor")
-    data = ir.Function(module, ir.FunctionType(info, [info]), "NRT_MemInfo_data_fast")
-    counts = {ir.Function(module, kind, name): step for name, step in (("NRT_incref", 1), ("NRT_decref", -1))}
+    data = ir.Function(module, ir.FunctionType(info, [info]), _COUNTS[2])
+    counts = {ir.Function(module, kind, name): step for name, step in zip(_COUNTS[:2], (1, -1), strict=True)}
     for function in (data, *counts):
         function.linkage = "linkonce_odr"
         function.attributes.add("alwaysinline")
@@ -242,8 +245,9 @@ class _Whole(JITCodeLibrary):
         # as Numba does it, which drops pairs of counts that it knows by their names, before they are inlined
         run(loop_vectorize=codegen._loopvect, slp_vectorize=False, opt=codegen._opt_level, cost="cheap")
         module.link_in(binding.parse_assembly(str(_plain_counts())))
-        for name in ("NRT_incref", "NRT_decref", "NRT_MemInfo_data_fast"):
-            module.get_function(name).linkage = "internal"
+        for function in module.functions:
+            if function.name in _COUNTS and not function.is_declaration:
+                function.linkage = "internal"
         run()
 
 
