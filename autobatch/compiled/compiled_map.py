@@ -111,6 +111,12 @@ def _forms_of(function: FunctionType) -> "dict[Any, CompiledForm]":
     return forms
 
 
+def _forget(function: FunctionType) -> None:
+    """Let go of a function without a form: a step's lambda holds the step's data, and is another one each time."""
+    for key in [key for key, (kept, _) in _forms.items() if kept is function]:
+        del _forms[key]
+
+
 def compiled_map(
     function: Callable[..., Any],
     columns: Sequence[Any],
@@ -227,6 +233,8 @@ def prepared(
                 form = forms[key] = CompiledForm("what a memoised function has read is something else since")
         if known is not None:
             forms[known] = form
+        if form.module is None and function.__closure__:
+            _forget(function)
     return call, form
 
 
