@@ -268,7 +268,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
 
 def _normalised(op: Op, x: Batched, axes: tuple[int, ...], params: dict[str, Any]) -> Batched:
     if any(isinstance(x.sizes[axis], Lengths) for axis in axes):
-        return run_by_length(op, x, {**params, "axis": axes}, axes)
+        return run_by_length(op, [x], {**params, "axis": axes}, axes)
     if not has_lengths(x.sizes):
         return Batched(op(x.data, **params), x.sizes)
     return Batched(speculate(lambda: op(x.data, **params), lambda: op(fill(x, 0), **params)), x.sizes)

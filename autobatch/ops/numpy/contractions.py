@@ -22,6 +22,7 @@ from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import unclear_view
 from autobatch.ops.rules.dispatch import UFUNCS, as_array, cast, expect, implements, name_of, source
+from autobatch.ops.rules.op_kinds import run_by_length
 from autobatch.ops.rules.padding import align, fill, fill_p, mask_padding, speculate
 from autobatch.ops.rules.sizes import (
     are_unknown,
@@ -29,6 +30,7 @@ from autobatch.ops.rules.sizes import (
     differ_somewhere,
     first_difference,
     has_lengths,
+    is_one_in_some,
     lane_count,
     lane_lengths,
     padded_shape,
@@ -149,6 +151,9 @@ def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     out_sizes = tuple(sizes[letter] for letter in result)
     if not has_lengths(tuple(sizes.values())):
         return Batched(op(*(x.data if isinstance(x, Batched) else x for x in operands), spec=spec), out_sizes)
+    for letters, x in zip(inputs, operands, strict=True):
+        if is_one_in_some(sizes_of(x), [sizes[letter] for letter in letters]):
+            return run_by_length(op, operands, params)
     boxed = any(is_boxed(x.data if isinstance(x, Batched) else x) for x in operands)
     padded_shape(lane_count(operands), out_sizes)
     products = None if are_unknown(tuple(sizes.values())) else _lane_by_lane(inputs, result, operands, sizes)
@@ -233,7 +238,7 @@ def _letter_sizes(inputs: Sequence[str], operands: Sequence[Any]) -> dict[str, S
 
 
 def _prepare(x: Any, letters: str, sizes: dict[str, Size], to_fill: set[str]) -> Any:
-    """An operand's data: cropped to the common extents, lanes of length 1 broadcast, zero at padding of `to_fill`."""
+    """An operand's data: cropped to the common extents, zero at padding of `to_fill`."""
     batched = isinstance(x, Batched)
     goal = tuple(sizes[letter] for letter in letters)
     shape = tuple(map(padded_width, goal))

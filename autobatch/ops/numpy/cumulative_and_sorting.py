@@ -110,7 +110,7 @@ def _sort_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
     dtype = dtype_of(x.data)
     stable = down.get("kind") in ("stable", "mergesort")
     if dtype.kind not in "biuf" or not dtype.isnative or (op is argsort_p and not stable):
-        return run_by_length(op, x, params, (axis,))  # the order of ties depends on the length
+        return run_by_length(op, operands, params, (axis,))  # the order of ties depends on the length
     out = op(fill(x, _last(dtype), (axis,)), **down)
     return Batched(mask_cotangent(out, x.sizes), x.sizes)
 

@@ -27,7 +27,7 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     (x,) = operands
     at = x.rank + params["axis"]
     if isinstance(x.sizes[at], Lengths):
-        return run_by_length(op, x, params, (at,))
+        return run_by_length(op, operands, params, (at,))
     data = mask_cotangent(x.data, x.sizes)
     out = speculate(lambda: op(data, **params), lambda: op(fill(x, 0), **params))
     sizes = (*x.sizes[:at], shape_of(out)[at + 1], *x.sizes[at + 1 :])

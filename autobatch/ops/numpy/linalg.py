@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, is_non_c_order, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, same_size
+from autobatch.core.batched import Batched
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import ShapeError, Unsupported
+from autobatch.errors import Unsupported
 from autobatch.ops.numpy.contractions import mt
 from autobatch.ops.numpy.creation import CREATION, arange, zeros
 from autobatch.ops.numpy.elementwise import share_p
@@ -18,8 +18,8 @@ from autobatch.ops.numpy.indexing import placed
 from autobatch.ops.rules.aliasing import set_order, view
 from autobatch.ops.rules.dispatch import any_shorter, any_true, expect, implements, leave_to_python, source
 from autobatch.ops.rules.op_kinds import run_by_length, vjp_columns
-from autobatch.ops.rules.padding import fill, mask_cotangent, to_width, where_or_zero
-from autobatch.ops.rules.sizes import as_batched, lane_count
+from autobatch.ops.rules.padding import where_or_zero
+from autobatch.ops.rules.sizes import sizes_of
 
 
 @source(np.tri)
@@ -105,48 +105,29 @@ implements(np.trace)(
 )
 
 
-def _with_identity(x: Batched) -> Any:
-    """The data of square matrices, padded with an identity block, which leaves inverses and determinants unchanged."""
-    rows, columns = x.sizes[-2:]
-    if not same_size(rows, columns):
-        raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
-    if not isinstance(rows, Lengths) and not isinstance(columns, Lengths):
-        return x.data
-    if any(isinstance(size, Lengths) for size in x.sizes[:-2]):
-        raise ShapeError("stacks of matrices whose number differs between examples")
-    data = fill(x, 0)
-    width = shape_of(data)[-1]
-    lengths = rows if isinstance(rows, Lengths) else columns
-    places = np.arange(width)
-    outside = places >= lengths.values.reshape((-1,) + (1,) * (x.rank - 1))  # type: ignore[union-attr]
-    ones = outside[..., None] & (places[:, None] == places)
-    return np.where(ones, np.ones((), dtype_of(data)), data)
+def unpadded_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    """The batching rule of an op that no padding leaves correct: lanes of equal sizes run together, without padding."""
+    if any(isinstance(x, Batched) and x.is_ragged for x in operands):
+        return run_by_length(op, operands, params)
+    rank = max(len(sizes_of(x)) for x in operands)
+    data = [x.data[(slice(None), *[None] * (rank - x.rank))] if isinstance(x, Batched) else x for x in operands]
+    out = op(*data, **params)
+    return Batched(out, shape_of(out)[1:])
 
 
-def _matrix_rule(out_rank: int) -> Callable[..., Batched]:
-    def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-        (x,) = operands
-        out = op(_with_identity(x))
-        if out_rank == 0:
-            return Batched(out, x.sizes[:-2])
-        return Batched(mask_cotangent(out, x.sizes), x.sizes)
-
-    return rule
-
-
-def _square(name: str, function: Callable[..., Any], out_rank: int, *vjp: Callable[..., Any]) -> Op:
-    """Make an op on (stacks of) square matrices; `out_rank`: 2 for a matrix, 0 for a number; `vjp(ct, out, x)`."""
-    return Op(name, function, rule=_matrix_rule(out_rank), vjp=vjp_columns(vjp), kind="linalg")
+def _matrix_op(name: str, function: Callable[..., Any], *vjp: Callable[..., Any]) -> Op:
+    """Make the op of a function of a matrix, or of a stack of them; `vjp(ct, out, x, **params)`."""
+    return Op(name, function, rule=unpadded_rule, vjp=vjp_columns(vjp), kind="linalg")
 
 
 # fmt: off
-inv_p: Op = _square("inv", np.linalg.inv, 2, lambda ct, out, x: -np.matmul(np.matmul(mt(out), ct), mt(out)))
-det_p     = _square("det", np.linalg.det, 0, lambda ct, out, x: (ct * out)[..., None, None] * mt(inv_p(x)))
-logdet_p  = _square("logabsdet", lambda x: np.linalg.slogdet(x)[1], 0,
-                    lambda ct, out, x: ct[..., None, None] * mt(inv_p(x)))
-sign_p    = _square("detsign", lambda x: np.linalg.slogdet(x)[0], 0)
-phase_p   = _square("detphase", sign_p.impl, 0,  # of complex matrices: it has a derivative, along the unit circle
-                    lambda ct, out, x: -1j * np.real(1j * ct * out)[..., None, None] * mt(inv_p(x)))
+inv_p: Op = _matrix_op("inv", np.linalg.inv, lambda ct, out, x: -np.matmul(np.matmul(mt(out), ct), mt(out)))
+det_p     = _matrix_op("det", np.linalg.det, lambda ct, out, x: (ct * out)[..., None, None] * mt(inv_p(x)))
+logdet_p  = _matrix_op("logabsdet", lambda x: np.linalg.slogdet(x)[1],
+                       lambda ct, out, x: ct[..., None, None] * mt(inv_p(x)))
+sign_p    = _matrix_op("detsign", lambda x: np.linalg.slogdet(x)[0])
+phase_p   = _matrix_op("detphase", sign_p.impl,  # of complex matrices: it has a derivative, along the unit circle
+                       lambda ct, out, x: -1j * np.real(1j * ct * out)[..., None, None] * mt(inv_p(x)))
 # fmt: on
 
 
@@ -156,24 +137,7 @@ def _solve_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: di
     return unbroadcast(back, b) if position == 1 else unbroadcast(-np.matmul(back, mt(out)), a)
 
 
-def _solve_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    lanes = lane_count(operands)
-    a, b = (as_batched(x, lanes) for x in operands)
-    if a.rank != 2 or b.rank != 2:
-        if a.is_ragged or b.is_ragged:
-            raise ShapeError("stacks of linear systems of sizes that differ between examples")
-        rank = max(a.rank, b.rank)
-        out = op(*(x.data[(slice(None), *[None] * (rank - x.rank))] for x in (a, b)))
-        return Batched(out, shape_of(out)[1:])
-    if not same_size(a.sizes[0], b.sizes[0]):
-        raise ValueError("solve: Input operand 1 has a mismatch in its core dimension 0")
-    matrix = _with_identity(a)
-    data = to_width(fill(b, 0) if b.is_ragged else b.data, 1, shape_of(matrix)[1])
-    sizes = (a.sizes[0], b.sizes[1])
-    return Batched(mask_cotangent(op(matrix, data), sizes), sizes)
-
-
-solve_p = Op("solve", np.linalg.solve, rule=_solve_rule, vjp=_solve_vjp, kind="linalg")
+solve_p = Op("solve", np.linalg.solve, rule=unpadded_rule, vjp=_solve_vjp, kind="linalg")
 
 
 def _check(x: Any) -> Any:
@@ -250,21 +214,6 @@ def _det_of_one(a):
 implements(np.linalg.vecdot)(
     lambda x1, x2, /, *, axis=-1: np.vecdot(np.moveaxis(x1, axis, -1), np.moveaxis(x2, axis, -1))
 )
-
-
-def unpadded_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """The batching rule of an op that no padding leaves correct: lanes of equal sizes run together, without padding."""
-    (x,) = operands
-    ragged = [axis for axis, size in enumerate(x.sizes) if isinstance(size, Lengths)]
-    if ragged:
-        return run_by_length(op, x, params, ragged)
-    out = op(x.data, **params)
-    return Batched(out, shape_of(out)[1:])
-
-
-def _factor(name: str, function: Callable[..., Any], vjp: Callable[..., Any]) -> Op:
-    """Make the op of a matrix factorisation, for a matrix or a stack of them; `vjp(ct, out, x, **params)`."""
-    return Op(name, function, rule=unpadded_rule, vjp=vjp_columns([vjp]), kind="linalg")
 
 
 def _chain(*matrices: Any) -> Any:
@@ -352,13 +301,13 @@ def _pinv_vjp(ct: Any, out: Any, x: Any, **params: Any) -> Any:
 
 
 # fmt: off
-cholesky_p = _factor("cholesky", np.linalg.cholesky, _cholesky_vjp)
-qr_p       = _factor("qr",       lambda x: np.concatenate(np.linalg.qr(x), axis=-2), _qr_vjp)
-eigh_p     = _factor("eigh",     _eigh,              _eigh_vjp)
-eigvalsh_p = _factor("eigvalsh", np.linalg.eigvalsh, _eigvalsh_vjp)
-svd_p      = _factor("svd",      _svd,               _svd_vjp)
-svdvals_p  = _factor("svdvals",  np.linalg.svdvals,  _svdvals_vjp)
-pinv_p     = _factor("pinv",     np.linalg.pinv,     _pinv_vjp)
+cholesky_p = _matrix_op("cholesky", np.linalg.cholesky, _cholesky_vjp)
+qr_p       = _matrix_op("qr",       lambda x: np.concatenate(np.linalg.qr(x), axis=-2), _qr_vjp)
+eigh_p     = _matrix_op("eigh",     _eigh,              _eigh_vjp)
+eigvalsh_p = _matrix_op("eigvalsh", np.linalg.eigvalsh, _eigvalsh_vjp)
+svd_p      = _matrix_op("svd",      _svd,               _svd_vjp)
+svdvals_p  = _matrix_op("svdvals",  np.linalg.svdvals,  _svdvals_vjp)
+pinv_p     = _matrix_op("pinv",     np.linalg.pinv,     _pinv_vjp)
 # fmt: on
 
 

@@ -20,6 +20,7 @@ from autobatch.ops.rules.sizes import (
     are_unknown,
     broadcast_sizes,
     has_lengths,
+    is_one_in_some,
     lane_count,
     lane_lengths,
     padded_shape,
@@ -164,6 +165,8 @@ def _aligned(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched
         static: Any = sizes
         arrays = [align(x.data, x.sizes, sizes, static, True) if isinstance(x, Batched) else x for x in operands]
         return Batched(op(*arrays, **params), sizes)
+    if any(is_one_in_some(sizes_of(x), sizes) for x in operands if type(x) not in _SCALARS):
+        return run_by_length(op, operands, params)
     packed = not has_lengths(sizes[1:]) and any(hasattr(x.data, "_ab_unpadded") for x in batched)
     shape = (batched[0].batch_size, *map(padded_width, sizes)) if packed else padded_shape(batched[0].batch_size, sizes)
     extents = shape[1:]
@@ -236,30 +239,38 @@ def _cast(x: Batched, dtype: np.dtype, ufunc: Any) -> Batched:
         return Batched(data.astype(dtype), x.sizes)
 
 
-def run_by_length(op: Op, x: Batched, params: dict[str, Any], axes: Sequence[int]) -> Batched:
-    """Run `op` on one ragged operand if no padding value along `axes` leaves the result unchanged.
+def run_by_length(
+    op: Op, operands: Sequence[Any], params: dict[str, Any], axes: Sequence[int] | None = None
+) -> Batched:
+    """Run `op` where no padding value along `axes` (None: along any) leaves the result unchanged.
 
     Lanes of equal lengths along `axes` run as one batch without padding there, so results equal those of each example
     alone exactly.
     """
-    ragged = [axis for axis in axes if isinstance(x.sizes[axis], Lengths)]
-    keys = np.stack([x.sizes[axis].values for axis in ragged], axis=1)  # type: ignore[union-attr]
-    if not len(keys):
-        keys = np.zeros((1, len(ragged)), np.int64)
-        lanes = [np.zeros(0, np.int64)]
-    else:
-        keys, inverse = np.unique(keys, axis=0, return_inverse=True)
+
+    def lengths_of(x: Any) -> list[np.ndarray]:
+        if not isinstance(x, Batched):
+            return []
+        return [n.values for at, n in enumerate(x.sizes) if isinstance(n, Lengths) and (axes is None or at in axes)]
+
+    def of_lanes(x: Any, members: np.ndarray) -> Any:
+        if not isinstance(x, Batched):
+            return x
+        sizes: list[Size] = []
+        for at, size in enumerate(x.sizes):
+            own = isinstance(size, Lengths) and (axes is None or at in axes)
+            lanes = size.values[members] if isinstance(size, Lengths) else None
+            sizes.append(size if lanes is None else int(lanes.max(initial=0)) if own else Lengths(lanes))
+        crop = [slice(size) if isinstance(size, int) else slice(None) for size in sizes]
+        return Batched(x.data[members][(slice(None), *crop)], sizes, x.scalar)
+
+    keys = np.stack([each for x in operands for each in lengths_of(x)], axis=1)
+    lanes = [np.arange(0)]
+    if len(keys):
+        _, inverse = np.unique(keys, axis=0, return_inverse=True)
         inverse = inverse.reshape(-1)
-        lanes = [np.flatnonzero(inverse == group) for group in range(len(keys))]
-    outs = []
-    for key, members in zip(keys.tolist(), lanes, strict=True):
-        sizes = [Lengths(size.values[members]) if isinstance(size, Lengths) else size for size in x.sizes]
-        crop: list[Any] = [slice(None)] * x.rank
-        for axis, length in zip(ragged, key, strict=True):
-            sizes[axis] = length
-            crop[axis] = slice(length)
-        data = x.data[members][(slice(None), *crop)]
-        outs.append(op.rule(op, [Batched(data, sizes)], params))  # type: ignore[misc]
+        lanes = [np.flatnonzero(inverse == group) for group in range(inverse.max() + 1)]
+    outs = [op.rule(op, [of_lanes(x, members) for x in operands], params) for members in lanes]  # type: ignore[misc]
     return join_groups(outs, lanes)
 
 

@@ -14,7 +14,7 @@ from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Size, padding_mask, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
-from autobatch.ops.rules.sizes import reshaped, size_per_lane, sizes_agree, spread_out
+from autobatch.ops.rules.sizes import reshaped, sizes_agree, spread_out
 
 _BITS: dict[int, Any] = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
@@ -100,8 +100,8 @@ def speculate(run: Callable[[], Any], rerun: Callable[[], Any]) -> Any:
 def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: Sequence[int], batched: bool) -> Any:
     """The data of an operand of sizes `own`, made broadcastable against a result of `sizes` and padded `extents`.
 
-    Axes of size 1 are inserted after the batch axis to equalise ranks; padded axes are cropped; if a dimension has
-    length 1 in some lanes only, those lanes are broadcast (`stretch_p`).
+    Axes of size 1 are inserted after the batch axis to equalise ranks, and padded axes are cropped. No dimension has
+    length 1 in some lanes only (`is_one_in_some`).
     """
     lead = int(batched)
     missing = len(sizes) - len(own)
@@ -118,11 +118,8 @@ def align(data: Any, own: tuple[Size, ...], sizes: tuple[Size, ...], extents: Se
         if natural or same_size(size, target):
             if width > extents[axis + missing]:
                 data = to_width(data, at, extents[axis + missing])
-        elif bool((size_per_lane(size) == 1).all()):
-            data = to_width(data, at, 1)
         else:
-            mask = padding_mask(sizes, extents, (axis + missing,))
-            data = stretch_p(data, size_per_lane(size), mask, axis=at, width=extents[axis + missing])
+            data = to_width(data, at, 1)
     return data
 
 
@@ -135,34 +132,6 @@ spread_p = Op(
     ),
     kind="padding",
 )
-
-
-def _stretch(x: Any, lengths: Any, mask: Any, *, axis: int, width: int) -> Any:
-    index = np.minimum(np.arange(width), max(x.shape[axis] - 1, 0))
-    index = np.where(lengths[:, None] == 1, 0, index)
-    index = index.reshape((len(lengths),) + (1,) * (axis - 1) + (width,) + (1,) * (x.ndim - axis - 1))
-    return np.take_along_axis(x, index, axis)
-
-
-def _stretch_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    if position:
-        return None
-    x, lengths, mask = args
-    axis = params["axis"]
-    rank = len(shape_of(x))
-    zero = np.zeros((), dtype_of(ct))
-    own = shape_of(x)[axis]
-    one = (np.asarray(lengths) == 1).reshape((-1,) + (1,) * (rank - 1))
-    ct = np.where(mask, ct, zero)
-    first = np.sum(np.where(one, ct, zero), axis=axis, keepdims=True)
-    rest = to_width(np.where(one, zero, ct), axis, own)
-    head = (np.arange(own) == 0).reshape((own,) + (1,) * (rank - axis - 1))
-    return unbroadcast(rest + np.where(head, first, zero), x)
-
-
-# Broadcasts lanes of length 1 along one padded axis; other lanes are unchanged. The mask is the result's valid
-# positions along this axis.
-stretch_p = Op("stretch", _stretch, vjp=_stretch_vjp, kind="padding")
 
 
 def spread(array: Any, own: Sequence[Size], sizes: Sequence[Size], shape: tuple[int, ...]) -> Any:

@@ -226,6 +226,14 @@ def check_mask_sizes(mask: Any, sizes: Sequence[Size], axis: int = 0) -> None:
             )
 
 
+def is_one_in_some(own: Sequence[Size], sizes: Sequence[Size]) -> bool:
+    """True if a dimension of an operand has length 1, and is broadcast to `sizes`, in some examples only."""
+    return any(
+        not same_size(size, sizes[axis]) and not (size_per_lane(size) == 1).all()
+        for axis, size in enumerate(own, len(sizes) - len(own))
+    )
+
+
 def broadcast_sizes(all_sizes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
     """The example sizes after NumPy's broadcasting, computed per lane.
 
