@@ -22,7 +22,6 @@ from autobatch.core.abstract_eval import Affine, unknown_lengths
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
-from autobatch.errors import NeedsLoop
 from autobatch.lockstep.block_launch import BlockRun, LaneBlock, as_batch, launch_without_warnings
 from autobatch.lockstep.lanes.region import Prefix, freeze
 from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
@@ -379,10 +378,8 @@ class _ReadAhead:
         return out if is_scalar(now) else freeze(unclear_view(out, now))
 
     def _numbered(self, table: Any, start: int, first: int, last: int) -> Any:
-        """Rows `start`, `start + 1`, … of an array or a list of each lane; None where one has fewer."""
-        if type(table) is LaneList:
-            table = _stacked(table)
-        elif isinstance(table, Packed) and not isinstance(table.values, Packed):
+        """Rows `start`, `start + 1`, … of an array of each lane; None where one has fewer."""
+        if isinstance(table, Packed) and not isinstance(table.values, Packed):
             table = table.to_masked()  # type: ignore[attr-defined]
         if type(table) is not MaskedBatch or not table.sizes or start < 0:
             return None
@@ -394,22 +391,6 @@ class _ReadAhead:
         lanes = lanes if self.index is None else self.index[lanes]
         data = padded(source.data)
         return rows_p(reshaped(data, (-1, *data.shape[2:])), lanes * data.shape[1] + start + steps, unique=True)
-
-
-def _stacked(items: LaneList) -> Any:
-    """The items of a list of each lane as an array; None if they differ in kind."""
-    first: Any = items.items[0] if items.items else None
-    if any(type(each) is not MaskedBatch or each.scalar is not None for each in [first, *items.items]):
-        return None
-    if not items.is_spread:
-        if any((x.sizes, x.dtype, x.region) != (first.sizes, first.dtype, items.region) for x in items.items):
-            return None
-        data = np.stack([padded(each.data) for each in items.items], axis=1)
-        return MaskedBatch.of_data(data, (len(items.items), *first.sizes), items.region)
-    try:
-        return items.stacked()
-    except NeedsLoop:
-        return None
 
 
 def _is_table(table: Any) -> bool:
