@@ -45,7 +45,6 @@ from autobatch.lockstep.lanes.region import LaneExample, Root, is_changeable
 from autobatch.lockstep.values.lists import LaneList, plain_lists
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.program.source import is_rewritten
-from autobatch.tables.lookup import PendingRows
 
 MapColumns = Callable[..., tuple[list[Any], bool]]
 
@@ -253,7 +252,7 @@ def _leave_root_region(tree: Any, root: Root) -> Any:
             return leaf
         out: Any = copy.copy(leaf)
         out.region = None
-        if isinstance(leaf, MaskedBatch) and type(leaf.data) in (PendingRows, Unpadded):
+        if isinstance(leaf, MaskedBatch) and type(leaf.data) is Unpadded:
             out.data = leaf.data._ab_force()
         if isinstance(leaf, MaskedBatch):
             out.guard_data()

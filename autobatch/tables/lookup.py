@@ -1,7 +1,7 @@
 """Look-ups of table rows by ids, with batching rule and gradient: `lookup` in one table, `maplookup` in several.
 
-In batched code, a look-up by ids whose number differs by example is deferred until its rows are used: if they are
-reduced, look-up and reduction become one launch of bags (`PendingRows`, `PackedRows`).
+In lock-step, a look-up by packed ids is deferred until its rows are used: if they are reduced, look-up and reduction
+become one launch of bags (`PackedRows`).
 """
 
 import dataclasses
@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.config import with_options
-from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike
 from autobatch.core.memory import run_all
@@ -25,7 +24,6 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError, note_example
 from autobatch.kernels.rows import first_bad_id
-from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.rules.ragged_checks import (
     as_ids,
     bad_id,
@@ -33,7 +31,6 @@ from autobatch.ops.rules.ragged_checks import (
     id_bound,
     integer_ids,
     is_integer_index,
-    offsets_from,
     own_ids,
     table_ids,
 )
@@ -105,10 +102,6 @@ def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     sizes = (*ids.sizes, *shape_of(table)[1:])
     if mask is not None:
         mask = np.broadcast_to(mask, ids.data.shape)
-        if current_region() is not None and ids.rank == 1 and len(sizes) == 2 and not is_boxed(ids.data):
-            wanted = np.array(table_ids(table, ids.data))
-            _check_lanes(wanted[mask], id_bound(table), np.flatnonzero(mask), wanted.shape)
-            return Batched(PendingRows(table, wanted, mask), sizes)
         return Batched(lookup_p(table, ids.data, mask), sizes)
     try:
         return Batched(lookup_p(table, ids.data), sizes)
@@ -141,7 +134,6 @@ lookup_p = Op("lookup", _lookup, rule=_lookup_rule, vjp=_lookup_vjp, kind="looku
 
 # Deferred look-ups.
 
-_OVER_ROWS = ({"axis": (1,)}, {"axis": (1,), "keepdims": False})
 _OVER_PACKED = ({"axis": (0,)}, {"axis": (0,), "keepdims": False})
 _BY_NAME = frozenset(("sum", "mean", "max", "min"))  # reductions with a bag mode of the same name
 
@@ -149,57 +141,6 @@ _BY_NAME = frozenset(("sum", "mean", "max", "min"))  # reductions with a bag mod
 def bag_mode(op: Op, params: dict[str, Any]) -> str | None:
     """The bag mode that equals this op on packed rows, if it reduces them over axis 0; else None."""
     return op.name if op.name in _BY_NAME and params in _OVER_PACKED else None
-
-
-class PendingRows(StandIn):
-    """A deferred look-up of rows (B, T, dim), zero at the padding.
-
-    Filling the padding with zeros returns it unchanged, a sum over axis 1 becomes a bag launch, and every other op
-    first looks the rows up.
-
-    Args:
-        table: (num_rows, dim), plain or boxed, but not a batch.
-        ids: (B, T) int64, checked where the mask is True, arbitrary elsewhere.
-        mask: (B, T), True for ids, False for padding at the end of each row.
-    """
-
-    __slots__ = ("_rows", "ids", "mask", "table")
-
-    def __init__(self, table: Any, ids: np.ndarray, mask: np.ndarray) -> None:
-        self.table = table
-        self.ids = ids
-        self.mask = mask
-        self._rows: Any = None
-
-    def _ab_force(self) -> Any:
-        """The rows, looked up once."""
-        if self._rows is None:
-            self._rows = lookup_p(self.table, self.ids, self.mask)
-        return self._rows
-
-    def _ab_apply(self, op: Op, args: Any, params: dict[str, Any]) -> Any:
-        if args[0] is self and self._rows is None:
-            if op.name == "fill" and self._is_padding(args[1]) and np.all(params["value"] == 0):
-                return self
-            if op.name == "sum" and params in _OVER_ROWS:
-                offsets = offsets_from(self.mask.sum(axis=1))
-                return bags(self.table, self.ids[self.mask], offsets, mode="sum")
-        return op(*(arg._ab_force() if type(arg) is PendingRows else arg for arg in args), **params)
-
-    def _is_padding(self, mask: Any) -> bool:
-        shape = (*self.mask.shape, 1)
-        return mask.shape == shape and bool(np.array_equal(mask.reshape(self.mask.shape), self.mask))
-
-    def _ab_rebind(self, new: object) -> None:
-        self._rows = new
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (*self.mask.shape, shape_of(self.table)[1])
-
-    @property
-    def dtype(self) -> np.dtype:
-        return dtype_of(self.table)
 
 
 @dataclasses.dataclass(slots=True, eq=False)

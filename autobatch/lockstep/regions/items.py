@@ -12,7 +12,7 @@ from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast, stack_results
-from autobatch.core.batched import Batched, Lengths
+from autobatch.core.batched import Batched
 from autobatch.core.current_region import current_region, set_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import BUILD_ARRAYS, COPY_FIRST, OWN_LENGTHS, RETURN_ARRAYS, RETURN_VALUES, BadIdError, NeedsLoop
@@ -98,9 +98,7 @@ def getitem(x: Any, index: Any) -> Any:
         require_made_here(x, "a read of an item, which may make it,")
     if isinstance(x, dict) and is_per_lane(index) and is_made(x) and current_root() is not None:
         raise NeedsLoop("a key that differs by example, of a dict of the call", instead=OWN_LENGTHS)
-    if type(index) in (MaskedBatch, PackedBatch) and is_deferrable_lookup(
-        x._ab_value if kind is TapeArray else x, index
-    ):
+    if type(index) is PackedBatch and is_deferrable_lookup(x._ab_value if kind is TapeArray else x, index):
         return deferred_lookup(x, index)
     if is_boxed(x) or not is_per_lane(index) or hasattr(type(x), "_ab_lookup") or hasattr(type(x), "_ab_internal"):
         return x[index]  # these handle per-lane values themselves
@@ -242,13 +240,8 @@ def is_deferrable_lookup(table: Any, index: Any) -> bool:
             return False
     elif kind is not EmbeddingTable:
         return False
-    if type(index) is PackedBatch:
-        ids = index.values
-        return type(ids) is np.ndarray and ids.ndim == 1 and _are_ids(ids, kind)
-    if type(index) is not MaskedBatch or kind is not np.ndarray or len(index.sizes) != 1:
-        return False
-    size, data = index.sizes[0], index.data
-    return type(size) is Lengths and type(data) is np.ndarray and _are_ids(data[size.mask(data.shape[1])], kind)
+    ids = index.values if type(index) is PackedBatch else None
+    return type(ids) is np.ndarray and ids.ndim == 1 and _are_ids(ids, kind)
 
 
 def _are_ids(ids: np.ndarray, kind: type) -> bool:
@@ -261,8 +254,6 @@ def deferred_lookup(table: Any, index: Any) -> Any:
     Raises:
         BadIdError: an id is not in the table.
     """
-    if type(index) is not PackedBatch:
-        return lookup_p(table, index)
     index = narrowed(index)
     ids = as_ids(index.values)
     try:

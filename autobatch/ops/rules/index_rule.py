@@ -389,7 +389,8 @@ class _Reader:
             raise IndexError(f"shape mismatch: indexing arrays could not be broadcast together: {error}") from None
         lead = int(self.batched)
         widths = shape_of(self.data)
-        padded = padded_shape(self.lanes, block)[1:]
+        out_sizes = [*block, *(self.sizes[axis] for axis in kept)]
+        padded = padded_shape(self.lanes, out_sizes, dtype_of(self.data).itemsize)[1 : len(block) + 1]
         limits = [self.sizes[axis] for axis in axes]
         values = [value for _, value in advanced]
         of_lengths = any(map(has_lengths, (limits, block, *(v.sizes for v in values if isinstance(v, Batched)))))
@@ -413,7 +414,7 @@ class _Reader:
             table = reshaped(table, shape)
         self.data = rows_p(table, src, unique=self.unique and self.batched)
         self.batched = True
-        self.sizes = [*block, *(self.sizes[axis] for axis in kept)]
+        self.sizes = out_sizes
         return list(block), kept
 
     def _finish(self, layout: list[Any], block: list[Size], kept: int) -> Batched:
