@@ -90,7 +90,7 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 335
+MOST_FILES = 334
 MOST_LINES = {
     "": 406,
     "api": 2_284,
@@ -111,7 +111,7 @@ MOST_LINES = {
     "optim": 1_133,
     "program": 3_898,
     "ray": 2_859,
-    "report": 2_068,
+    "report": 1_735,
     "segments": 21,
     "serving": 1_688,
     "tables": 7_063,

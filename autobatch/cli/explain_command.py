@@ -41,7 +41,7 @@ def add_commands(commands: Any) -> None:
     show = commands.add_parser("explain", help="say how each line of a function ran", description=_EXPLAIN)
     add_arguments(show)
     show.add_argument("--way", choices=("auto", "loop", "lockstep", "fly", "compiled"), default="auto", help="the mode")
-    show.add_argument("--html", metavar="FILE", help="write a page with the source and the graph")
+    show.add_argument("--html", metavar="FILE", help="write the report as a page")
     show.add_argument("--trace", metavar="FILE", help="write the timeline for chrome://tracing")
     show.set_defaults(run=_explain)
     show = commands.add_parser("source", help="print what becomes of a function", description=_SOURCE)

@@ -2,13 +2,10 @@
 
 import ast
 import dataclasses
-from collections.abc import Callable, Iterator
 
 from autobatch.errors import Reason
-from autobatch.facts.numpy_functions import WHOLE_ARRAYS
-from autobatch.program.scopes import target_names
 from autobatch.report.line_profile import Figures
-from autobatch.report.source_lines import Source, enclosing_loops, names_read, names_written
+from autobatch.report.source_lines import Source, enclosing_loops
 
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line from which on advice is given
@@ -79,8 +76,6 @@ def advice(
         return reason, reason.instead
     if node is None:
         return "", ""
-    for found in _pattern_advice(source, node):
-        return found
     if waits:
         return _wait_advice(node, waits, facts)
     if not expensive:
@@ -176,136 +171,10 @@ def _lockstep_advice(node: ast.stmt, loops: list[ast.For | ast.While], figures: 
     if facts.numeric:
         return why or "a step on one number costs as much as one on an array", _COMPILED
     if loops and max(figures.launches, figures.runs) >= _MANY_STEPS:
-        before = _loop_carried_names(loops[0])
-        if not figures.last:  # a block computes what does not depend on the previous step ahead
-            for product in ast.walk(node):
-                is_product = isinstance(product, ast.BinOp) and isinstance(product.op, ast.MatMult)
-                if is_product and not names_read(product) & before:
-                    text = ast.unparse(product)
-                    return why, f"`{text}` does not depend on the step before: multiply all rows before the loop"
-            if isinstance(node, ast.Assign):
-                carried = ", ".join(sorted(names_read(node.value) & before))
-                what = f"only {carried} comes from the step before; compute the rest" if carried else (
-                    f"{', '.join(sorted(names_written(node)))} does not depend on the step before: compute it"
-                )  # fmt: skip
-                return why, f"{what} for all steps at once, before the loop"
+        if not figures.last and isinstance(node, ast.Assign):  # a block computes ahead what it can by itself
+            return why, "compute what does not depend on the step before for all steps at once, before the loop"
         if isinstance(node, ast.If) and all(isinstance(x, ast.Assign | ast.AugAssign) for x in node.body + node.orelse):
             return why, "choose with np.where, np.maximum or the like: examples of different branches run separately"
     if 0 < facts.examples < 128:  # examples from which on the work of a step exceeds its overhead
         return why or f"{facts.examples} examples share what each step costs", "give more examples to one call"
     return why, ""
-
-
-def _loop_carried_names(loop: ast.For | ast.While) -> set[str]:
-    """The names whose values in a loop step depend on the previous step."""
-    bound: set[str] = target_names(loop.target) if isinstance(loop, ast.For) else set()
-    all_set = set().union(*[names_written(each) for each in loop.body])
-    found: set[str] = set()
-    for each in loop.body:
-        found |= names_read(each) & all_set - bound
-        bound |= target_names(each)
-    while True:
-        more = set().union(*[names_written(x) for x in ast.walk(loop) if isinstance(x, ast.stmt) and x is not loop
-                             and names_read(x) & found])  # fmt: skip
-        if more <= found:
-            return found
-        found |= more
-
-
-# Patterns in the source that are slow in every mode.
-
-
-def _pattern_advice(source: Source, node: ast.stmt) -> Iterator[Advice]:
-    for each in node.body if isinstance(node, ast.For) else [node]:
-        summed = _summed_items(source, each)
-        if summed is not None:
-            yield summed
-    for part in _own_nodes(node):
-        if isinstance(part, ast.Call):
-            name = ast.unparse(part.func)
-            for names, finds in _CALLS:
-                if name in names:
-                    found = finds(source, node, part, name)
-                    if found is not None:
-                        yield found
-        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.MatMult):
-            for side in (part.left, part.right):
-                if isinstance(side, ast.Call) and ast.unparse(side.func) in ("np.linalg.inv", "numpy.linalg.inv"):
-                    better = "np.linalg.solve(a, b) gives inv(a) @ b in a third of the time, and closer"
-                    yield "an inverse is made to be multiplied by", better
-                if isinstance(side, ast.Call) and ast.unparse(side.func) in ("np.diag", "numpy.diag"):
-                    yield "a diagonal matrix is multiplied as a full one", "v[:, None] * m is np.diag(v) @ m"
-
-
-def _own_nodes(node: ast.stmt) -> Iterator[ast.AST]:
-    """The syntax nodes of a statement, without those of nested statements."""
-    stack: list[ast.AST] = [node]
-    while stack:
-        each = stack.pop()
-        yield each
-        stack += [child for child in ast.iter_child_nodes(each) if not isinstance(child, ast.stmt)]
-
-
-def _summed_items(source: Source, node: ast.stmt) -> Advice | None:
-    """Advice on a loop that sums single items by index, `score = score + table[i, j]`; None if it is none."""
-    loops = enclosing_loops(source, node)
-    if not loops or not isinstance(loops[0], ast.For):
-        return None
-    match node:
-        case ast.AugAssign(ast.Name(name), ast.Add(), value):
-            terms = _terms(value)
-        case ast.Assign([ast.Name(name)], value):
-            terms = [each for each in _terms(value) if not (isinstance(each, ast.Name) and each.id == name)]
-            if len(terms) != len(_terms(value)) - 1:
-                return None
-        case _:
-            return None
-    places = target_names(loops[0].target)
-    items = [term for term in terms if isinstance(term, ast.Subscript) and names_read(term.slice) & places]
-    if not items or len(items) < len(terms) or any(name in names_read(term) for term in items):
-        return None
-    array = ast.unparse(items[0].value)
-    better = f"read them all at once, with arrays of places: {name} = {array}[rows, columns].sum()"
-    return "single items are read and added up, step by step", better
-
-
-def _terms(node: ast.expr) -> list[ast.expr]:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return [*_terms(node.left), *_terms(node.right)]
-    return [node]
-
-
-def _growing_array(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
-    loops = enclosing_loops(source, node)
-    if not loops or not target_names(node) & names_read(call):
-        return None
-    grown = ", ".join(sorted(target_names(node) & names_read(call)))
-    better = f"append to a list, and write {grown} = np.stack(list) after the loop"
-    return f"{name} copies all of {grown} in each step", better
-
-
-def _lookup_in_loop(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
-    loops = enclosing_loops(source, node)
-    for_ = next((each for each in loops if isinstance(each, ast.For)), None)
-    if for_ is None or len(call.args) < 2 or not names_read(call.args[1]) & target_names(for_.target):
-        return None
-    return "rows are looked up one by one", "look all of them up before the loop: ab.lookup(table, ids)"
-
-
-def _python_sum(source: Source, node: ast.stmt, call: ast.Call, name: str) -> Advice | None:
-    if len(call.args) == 1 and isinstance(call.args[0], ast.GeneratorExp):
-        return f"{name}() runs in Python, value by value", f"make one array of them: np.stack(values).{name}(axis=0)"
-    return None
-
-
-_Finder = Callable[[Source, ast.stmt, ast.Call, str], Advice | None]
-_JOINS, _VECTORIZE = (
-    {f"{module}.{name}" for module in ("np", "numpy") for name in names.split()}
-    for names in ("append concatenate vstack hstack", "vectorize apply_along_axis frompyfunc")
-)
-_CALLS: list[tuple[set[str], _Finder]] = [
-    (_JOINS, _growing_array),
-    (_VECTORIZE, lambda source, node, call, name: (f"{name} calls Python for each element", WHOLE_ARRAYS)),
-    ({"ab.lookup", "autobatch.lookup"}, _lookup_in_loop),
-    ({"sum", "max", "min"}, _python_sum),
-]

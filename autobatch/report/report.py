@@ -1,20 +1,21 @@
 """The `Report` of `ab.explain`: the user's source with how each line ran, as text, HTML, a Chrome trace and a graph."""
 
 import dataclasses
+import html
 import json
 import os
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from autobatch.core.formatting import columns, shown_bytes, wrapped
+from autobatch.core.formatting import columns, html_table, shown_bytes, wrapped
 from autobatch.errors import shown_file
-from autobatch.report.graph import shown_time, to_networkx
+from autobatch.report.graph import to_networkx
 from autobatch.report.line_profile import LaunchNode, Span
-from autobatch.report.page import notebook_table, page
 
 _SHOWN = 30  # rows of the table of operations
 _FIRST = 3  # lines shown first
+_STYLE = ":root { color-scheme: light dark } body > * { overflow-x: auto }"
 _TRACKS = ("python", "launch", "compiled", "library")  # of a Chrome trace
 _OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, .]+(?=\](?!s))")  # the shape of an operand that differs by example
 _SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # a size, or the range of sizes
@@ -165,17 +166,26 @@ class Report:
         return "\n".join([self.summary(), *self._source(), *self._operations(), *self._others(), *stages])
 
     def _repr_html_(self) -> str:
-        """HTML for notebooks."""
-        return notebook_table(self)
+        """HTML for notebooks: what takes the time, and a table of the lines."""
+        rows: list[Sequence[str]] = []
+        for line in self.lines:
+            time, share = (self.time_of(line), f"{line.share:.0%}") if line.how else ("", "")
+            rows.append((str(line.line), time, share, str(line.times or ""), line.how, line.text))
+            if line.reason:
+                rows.append(("", "", "", "", "", f"^ {line.reason}{f' → {line.remedy}' if line.remedy else ''}"))
+        table = html_table(self.name, ("line", "time", "%", "times", "how", "source"), rows) if rows else ""
+        return f"<pre>{html.escape(self.summary())}</pre>{table}"
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report as a page of its own: the source and the graph.
+        """Write the report as a page of its own, which loads nothing: the table of lines, and all of the text.
 
         Args:
             path: of the file, as "report.html". What is there is replaced.
         """
+        head = f'<meta charset="utf-8"><title>{html.escape(self.name or "ab.explain")}</title><style>{_STYLE}</style>'
+        body = f"{self._repr_html_()}<pre>{html.escape(str(self))}</pre>"
         with open(path, "w", encoding="utf-8") as file:
-            file.write(page(self))
+            file.write(f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>')
 
     def chrome_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the timeline in the format that chrome://tracing and https://ui.perfetto.dev read.
@@ -365,3 +375,9 @@ def _trace_events(spans: Sequence[Span], name: str) -> dict[str, Any]:
         event = {"name": span.name or label, "cat": span.kind, "ph": "X", "pid": 1, "tid": _TRACKS.index(span.kind)}
         events.append(event | {"ts": round(span.start * 1e6, 3), "dur": round(span.seconds * 1e6, 3), "args": where})
     return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def shown_time(seconds: float) -> str:
+    """Seconds in the unit that suits them, as text."""
+    digits, scale, unit = (2, 1, "s") if seconds >= 1 else (1, 1e3, "ms") if seconds >= 1e-3 else (0, 1e6, "µs")
+    return f"{seconds * scale:.{digits}f} {unit}"

@@ -169,13 +169,6 @@ def enclosing_loops(source: Source, node: ast.stmt) -> list[ast.For | ast.While]
     return out
 
 
-def names_written(node: ast.AST) -> set[str]:
-    """The names that a syntax node binds, or into whose items or attributes it writes."""
-    stores = {each for each in ast.walk(node) if isinstance(getattr(each, "ctx", None), ast.Store)}
-    names = [each for store in stores for each in ast.walk(getattr(store, "value", store))]
-    return {each.id for each in names if isinstance(each, ast.Name)}
-
-
 def names_read(node: ast.AST) -> set[str]:
     """The names that a syntax node reads."""
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}

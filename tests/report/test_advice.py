@@ -194,21 +194,6 @@ def test_trees_are_not_advised_to_be_a_batch():
     assert "collate" not in text
 
 
-def test_items_written_in_a_loop_are_carried_by_it(monkeypatch):
-    monkeypatch.setattr(explain, "_WORTH", 0.0)
-
-    def filled(a):
-        cost = np.zeros((len(a) + 1, 3))
-        for i in range(len(a)):
-            cost[i + 1] = np.sin(np.dot(a[i], np.eye(3)) + cost[i])
-        return cost[-1]
-
-    with ab.options(way="lockstep", blocks=False):
-        report = ab.explain(filled, ab.collate([normal(n, 3) for n in (9, 12, 10)]))
-    said = [line.remedy for line in report.lines if "np.sin" in line.text]
-    assert said == ["only cost comes from the step before; compute the rest for all steps at once, before the loop"]
-
-
 @pytest.mark.parametrize("way", ["loop", "lockstep"])
 def test_numeric_code_is_advised_to_be_compiled(way, monkeypatch):
     """Lock-step would be slower than the loop: a step on one number costs as much as one on an array."""
