@@ -1,7 +1,6 @@
 """Diagnoses why a batched function differs: experiments show which changes of a batch affect an example's result."""
 
 import contextlib
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,25 +10,14 @@ from autobatch.core.pytree import leaves, map_tree
 from autobatch.testing.calling import Padding
 from autobatch.testing.own_batch import BatchDiffersError, Pair, modules_of
 
-
-@dataclasses.dataclass
-class _Evidence:
-    """The changes that affect the differing example's result; None if one could not be tried.
-
-    Attributes:
-        alone: True if it differs also in a batch of its own without padding; the others: what changes its result.
-        values: the values of the other examples, at the same lengths; tried where `others` may also change the padding.
-    """
-
-    repeated: bool = False
-    alone: bool = False
-    permuted: bool = False
-    others: bool | None = None
-    values: bool | None = None
-    place: bool | None = None
-    further: bool | None = None
-    high: bool | None = None
-    low: bool | None = None
+_QUESTIONS = {  # each asks for a change of the batch: does it change the result of the example that differs?
+    "repeated": "calling it again",
+    "others": "other examples in its batch",
+    "place": "another place in the batch",
+    "further": "padding the batch further",
+    "high": "large values in the padding",
+    "low": "large negative values in the padding",
+}
 
 
 def diagnosis(pair: Pair, found: BatchDiffersError) -> list[str]:
@@ -38,20 +26,12 @@ def diagnosis(pair: Pair, found: BatchDiffersError) -> list[str]:
         return []
     place = found.place or 0
     seen = _Experiments(pair, found, place)
-    evidence = seen.evidence()
+    answers = seen.answers()
     lines = ["what changes the result of this example in the batched function:"]
-    shown = [
-        ("calling it again", evidence.repeated),
-        ("other examples in its batch", evidence.others),
-        ("other values in these, at the same lengths", evidence.values),
-        ("another place in the batch", evidence.place),
-        ("padding the batch further", evidence.further),
-        ("large values in the padding", evidence.high),
-        ("large negative values in the padding", evidence.low),
-    ]
-    lines += [f"  {what}: {'yes' if answer else 'no'}" for what, answer in shown if answer is not None]
-    lines.append(f"  alone and without padding it {'differs' if evidence.alone else 'is right'}")
-    return [*lines, "so: " + _conclusion(pair, found, evidence, seen)]
+    asked = [(what, answers[name]) for name, what in _QUESTIONS.items() if name in answers]
+    lines += [f"  {what}: {'yes' if answer else 'no'}" for what, answer in asked]
+    lines.append(f"  alone and without padding it {'differs' if answers['alone'] else 'is right'}")
+    return [*lines, "so: " + _conclusion(pair, found, answers, seen)]
 
 
 class _Experiments:
@@ -79,44 +59,29 @@ class _Experiments:
             return type(left) is not type(right)
         return bool(self.pair.compare(left, right))
 
-    def evidence(self) -> _Evidence:
-        """Run all experiments that apply."""
+    def answers(self) -> dict[str, bool]:
+        """The answers to the questions that can be asked; "alone": it differs also by itself, without padding."""
         convention, found = self.pair.convention, self.found
-        out = _Evidence()
         batch = self.result(found.examples, found.padding, self.place)
-        out.repeated = any(self.differ(batch, self.result(found.examples, found.padding, self.place)) for _ in range(2))
-        reference = self.pair.reference(self.example)
         alone = self.result([self.example], Padding())
-        out.alone = self.differ(reference, alone)
+        out = {
+            "repeated": any(
+                self.differ(batch, self.result(found.examples, found.padding, self.place)) for _ in range(2)
+            ),
+            "alone": self.differ(self.pair.reference(self.example), alone),
+        }
         if len(found.examples) > 1:
-            out.others = self.differ(self.result([self.example], self.same_width), batch)
-            if out.others and not convention.pads and self.is_padded():
-                out.values = self._sees_values(batch)
+            out["others"] = self.differ(self.result([self.example], self.same_width), batch)
             turned = list(reversed(found.examples))
             at = len(turned) - 1 - self.place
-            out.place = at != self.place and self.differ(self.result(turned, found.padding, at), batch)
-            out.permuted = self._is_permuted()
+            out["place"] = at != self.place and self.differ(self.result(turned, found.padding, at), batch)
+            out["permuted"] = self._is_permuted()
         if convention.pads:
-            plain = self.result([self.example], self.padded)
-            out.further = self.differ(plain, alone)
-            if convention.knows_padding:
-                width = self.padded.least
-                out.high = self.differ(self.result([self.example], Padding("high", least=width)), alone)
-                out.low = self.differ(self.result([self.example], Padding("low", least=width)), alone)
+            out["further"] = self.differ(self.result([self.example], self.padded), alone)
+            for filling in ("high", "low") if convention.knows_padding else ():
+                filled = self.result([self.example], Padding(filling, least=self.padded.least))
+                out[filling] = self.differ(filled, alone)
         return out
-
-    def is_padded(self) -> bool:
-        """True if a longer example is in the batch."""
-        own = self.pair.convention.lengths([self.example])[0]
-        return any(length < most for length, (_, most) in zip(own, self.least, strict=True))
-
-    def _sees_values(self, batch: object) -> bool | None:
-        """True if other floats in the other examples change the result; None if there are none."""
-        examples = [map_tree(self._scaled_by(-3.0), each) for each in self.found.examples]
-        examples[self.place] = self.example
-        if not any(_is_number(x) and np.size(x) for i, x in enumerate(examples) if i != self.place for x in leaves(x)):
-            return None
-        return self.differ(self.result(examples, self.found.padding, self.place), batch)
 
     def _is_permuted(self) -> bool:
         """True if the results are right but in another order than the examples."""
@@ -145,6 +110,8 @@ class _Experiments:
             return False
         own = self.pair.convention.lengths([self.example])[0]
         for length, (_, width) in zip(own, self.padded.least if pads else self.least, strict=True):
+            if length == width:
+                continue
             ratio = length / width
             wanted = [[x * ratio if _is_number(x) else x for x in leaves(self.pair.reference(self.example))]]
             with contextlib.suppress(Exception):  # the user's function may reject scaled values
@@ -161,32 +128,6 @@ class _Experiments:
             return source.array((plain * ratio).astype(plain.dtype), x) if _is_number(plain) and np.ndim(plain) else x
 
         return scaled
-
-    def shift(self, further: int) -> Any:
-        """The change of the result by high values in so much more padding; None if low values change it differently."""
-        width = tuple((size, most + further) for size, most in self.least)
-        runs = [self.result([self.example], Padding(filling, least=width)) for filling in ("high", "given", "low")]
-        if any(isinstance(x, Exception) for x in runs):
-            return None
-        high, plain, low = (np.concatenate([np.ravel(x).astype(np.float64) for x in leaves(run)]) for run in runs)
-        up, down = high - plain, plain - low
-        linear = np.any(up) and np.allclose(up, down, rtol=1e-2, atol=1e-3 * np.abs(up).max())
-        return up if linear else None
-
-    def moved(self) -> str:
-        """The elements of an element-wise result that change with the padding: "all", those at the "end", or ""."""
-        own = self.pair.convention.lengths([self.example])[0]
-        filling = "high" if self.pair.convention.knows_padding else "given"
-        plain = self.pair.reference(self.example)
-        padded = self.result([self.example], Padding(filling, least=self.padded.least))
-        if isinstance(padded, Exception):
-            return ""
-        for at, (x, y) in enumerate(zip(leaves(plain), leaves(padded), strict=True)):
-            if self.pair.is_varying(at, 0) and np.shape(x) == np.shape(y) and own[:1] == (len(x),):
-                moved = [bool(self.pair.compare(a, b)) for a, b in zip(np.asarray(x), np.asarray(y), strict=True)]
-                if any(moved):
-                    return "all" if moved[0] or len(moved) < 2 else "end"
-        return ""
 
 
 def _is_number(x: object) -> bool:
@@ -209,8 +150,8 @@ def _in_training(pair: Pair, names: Sequence[str]) -> str:
     return ""
 
 
-def _conclusion(pair: Pair, found: BatchDiffersError, seen: _Evidence, runs: _Experiments) -> str:
-    if seen.repeated:
+def _conclusion(pair: Pair, found: BatchDiffersError, seen: dict[str, bool], runs: _Experiments) -> str:
+    if seen["repeated"]:
         dropout = _in_training(pair, ["Dropout"])
         if dropout:
             return f"{dropout} is in training mode; call .eval() on the model before comparing"
@@ -218,102 +159,75 @@ def _conclusion(pair: Pair, found: BatchDiffersError, seen: _Evidence, runs: _Ex
             "it is not a function of its arguments: it draws random numbers (dropout in training mode?) or keeps state"
         )
     norm = _in_training(pair, _TRAINING[1:])
-    if norm and (seen.alone or seen.others):
+    if norm and (seen["alone"] or seen.get("others")):
         return (
             f"{norm} is in training mode: it normalises by the mean and variance of the whole batch, so examples see "
             "each other and the padding; call .eval(), or use a norm of one example (LayerNorm)"
         )
-    if seen.permuted:
+    if seen.get("permuted"):
         return (
             "the results come in another order than the examples, as after sorting by length: put them back "
             "(results[np.argsort(order)])"
         )
     if found.what == "gradient":
-        return _of_gradients(pair, found, seen)
-    if seen.alone:
-        return _of_one_example(pair, found)
-    reads = bool(seen.high or seen.low) and (seen.further is False or seen.high is not seen.low or runs.reads_values())
-    if seen.others and not pair.convention.pads and seen.values is not True and runs.is_padded():
-        return _of_lengths(seen, runs)
-    if seen.others:
+        return _of_gradients(found)
+    if seen["alone"]:
+        if any(": dtype is " in line for line in found.lines):
+            return "the two functions compute in different dtypes: give both the same, or cast the result"
+        return (
+            "the two functions do not compute the same for one example alone, where there is nothing to pad or to mix: "
+            "compare them there first"
+        )
+    pads = pair.convention.pads
+    high, low = seen.get("high", False), seen.get("low", False)
+    reads = (high or low) and (not seen["further"] or high is not low or runs.reads_values())
+    if runs.is_mean_over_padding() and (not seen.get("others") or not pads):
+        return (
+            f"it divides by the padded length, as {_first_argument(pair)}.mean(1) does: sum an example's own elements "
+            "and divide by its length"
+        )
+    if seen.get("others"):
+        more = "" if pads else ", or on the padding that they bring: a maximum, a sum or a last element takes it in"
         return (
             "the result of an example depends on the other examples of its batch: a reduction, sort or norm over axis "
-            f"0, which counts the examples{'; and on the padding' if seen.further or reads else ''}"
+            f"0, which counts the examples{'; and on the padding' if seen.get('further') or reads else more}"
         )
-    if seen.further or reads:
-        return _of_padding(pair, seen, runs, reads)
-    if seen.place:
+    if seen.get("further") or reads:
+        return _of_padding(pair, seen, reads)
+    if seen.get("place"):
         return "the result of an example depends on its place in the batch: an index or a state runs over axis 0"
     return "the examples differ only together, in this batch"
 
 
-def _of_one_example(pair: Pair, found: BatchDiffersError) -> str:
-    if any(": dtype is " in line for line in found.lines):
-        return "the two functions compute in different dtypes: give both the same, or cast the result"
-    return (
-        "the two functions do not compute the same for one example alone, where there is nothing to pad or to mix: "
-        "compare them there first"
-    )
+def _first_argument(pair: Pair) -> str:
+    return pair.convention.arguments[0] if pair.convention.arguments else "padded"
 
 
-def _of_lengths(seen: _Evidence, runs: _Experiments) -> str:
-    """Where the user's own function pads, so that another batch is other padding."""
-    if runs.is_mean_over_padding():
-        return "it divides by the padded length: sum an example's own elements and divide by its length"
-    if seen.values is None:
-        return "the result of an example depends on the other examples of its batch, or on the padding that they bring"
-    return (
-        "the result of an example depends on how long the other examples of its batch are, not on what they hold: the "
-        "padding reaches it"
-    )
-
-
-def _of_padding(pair: Pair, seen: _Evidence, runs: _Experiments, reads: bool) -> str:
-    name = pair.convention.arguments[0] if pair.convention.arguments else "padded"
-    if pair.convention.poisons_with_nan and reads and not seen.low:
+def _of_padding(pair: Pair, seen: dict[str, bool], reads: bool) -> str:
+    name = _first_argument(pair)
+    if pair.convention.poisons_with_nan and reads and not seen["low"]:
         return "padding is multiplied by the mask, and 0 * NaN is NaN: select instead (np.where(mask, x, 0))"
-    if runs.is_mean_over_padding():
-        return (
-            f"it divides by the padded length, as {name}.mean(1) does: sum an example's own elements and divide by its "
-            "length"
-        )
-    if reads and not (seen.high and seen.low):
-        extreme, value = ("max", "-inf") if seen.high else ("min", "inf")
+    if reads and not (seen["high"] and seen["low"]):
+        extreme, value = ("max", "-inf") if seen["high"] else ("min", "inf")
         return f"a {extreme} runs over the padding: fill it with {value} first (np.where(mask, x, {value}))"
-    moved = runs.moved()
-    if moved == "end":
-        return (
-            "only the elements near an example's end change with the padding: a convolution, or a pass from the right, "
-            "reads over the end; fill the padding with what one example has there (zeros), or start at its length"
-        )
-    near, far = (runs.shift(2), runs.shift(4)) if reads else (None, None)
-    if near is not None and far is not None:
-        if np.allclose(near, far):
-            return f"an element is taken at the end of the padding, as {name}[:, -1] does: take it at length - 1"
-        return "a sum over an example takes its padding in: select with the mask first (np.where(mask, x, 0).sum(1))"
-    if moved == "all" and (reads or not pair.convention.knows_padding):
-        return (
-            "every element of an example changes with the padding, as in attention without a mask (give it to the "
-            "scores: -inf where there is padding, before the softmax), or in a pass from the right that begins there"
-        )
     if reads:
         return (
-            "the values of the padding reach the result, as in a mean over the padded length, attention (a softmax) "
-            "without a mask, or a recurrence that runs on over the padding"
+            "the values of the padding reach the result, as in a sum over it (select with the mask first: "
+            f"np.where(mask, x, 0).sum(1)), in its last element ({name}[:, -1]), in attention without a mask (-inf for "
+            "padding, before the softmax), or in a recurrence or a window that runs on over the padding"
         )
     if pair.convention.knows_padding:
         return (
             "the values of the padding do not matter, but how much there is of it does: a position, or a size, is "
-            f"counted from the end of the padded array ({name}.shape[1]), or a mean divides by it; take the "
-            "example's own length"
+            f"counted from the end of the padded array ({name}.shape[1]), or a window reads over an example's end"
         )
     return (
         "how far the batch is padded changes the result, and the function is not told what is padding: give it lengths "
-        f"or a mask (def batched({name}, lengths))"
+        f"or a mask (def batched({name}, lengths)), for attention too"
     )
 
 
-def _of_gradients(pair: Pair, found: BatchDiffersError, seen: _Evidence) -> str:
+def _of_gradients(found: BatchDiffersError) -> str:
     text = found.lines[0]
     if "nan" in text:
         return (
