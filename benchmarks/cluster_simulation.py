@@ -143,7 +143,7 @@ class Simulated(LocalCommunicator):
         at, _, message = heapq.heappop(self._events)
         if isinstance(message, Reply):
             member: Any = self._members[message.sender]
-            member.deliver(message)
+            member._take(message)
             if not member.is_waiting:
                 self.waited[message.sender] += max(0.0, at - self.clock[message.sender])
                 self.clock[message.sender] = max(self.clock[message.sender], at)

@@ -90,11 +90,11 @@ class Communicator(abc.ABC):
 
     # The operations of a worker.
 
-    def pull(self, table: str, keys: object, step: int | None = None, version: int | None = None) -> np.ndarray:
+    def pull(self, table: str, keys: object, version: int | None = None) -> np.ndarray:
         """The rows of keys, as their owners have them now, or had them after some update.
 
         Args:
-            table: the variable's name. keys: (n,) int64 or uint64, may repeat. step: the step that reads them.
+            table: the variable's name. keys: (n,) int64 or uint64, may repeat.
             version: read them as after this many updates, which the owners must still remember; None: as now.
 
         Returns:
@@ -104,9 +104,8 @@ class Communicator(abc.ABC):
         places = owners_of(keys, self.shards)
         shares = [np.flatnonzero(places == shard) for shard in range(self.shards)]
         asked = [shard for shard, share in enumerate(shares) if len(share)]
-        now = self._pushes if step is None else step
-        numbers = [self.post(shard, Pull(now, version, {table: keys[shares[shard]]})) for shard in asked]
-        found = [body.rows[table][1] for body in self.wait(numbers)]
+        numbers = [self.post(shard, Pull(version, {table: keys[shares[shard]]})) for shard in asked]
+        found = [body.rows[table] for body in self.wait(numbers)]
         out = np.empty((len(keys), found[0].shape[1]), found[0].dtype)
         for shard, rows in zip(asked, found, strict=True):
             out[shares[shard]] = rows

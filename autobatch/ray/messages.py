@@ -15,11 +15,10 @@ class Pull:
     """A request for rows.
 
     Attributes:
-        step: the step that reads them. version: read them as after this many updates; None: as they are now.
+        version: read them as after this many updates, and wait for these; None: as they are now.
         keys: (n,) distinct keys, by the name of the variable.
     """
 
-    step: int
     version: int | None
     keys: dict[str, np.ndarray]
 
@@ -56,25 +55,16 @@ class ShardRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PulledRows:
-    """The answer to `Pull`: by variable, a bool mask of the keys that are answered (None: all), and their rows.
+    """The answer to `Pull`: the rows of the keys, by variable."""
 
-    The other keys wait for an update; their rows come with the answer to the push of that update (`Done.late`).
-    """
-
-    rows: dict[str, tuple[np.ndarray | None, np.ndarray]]
+    rows: dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Done:
-    """The answer to `Push` and `Sum`, given when those of all workers have arrived and the shard is updated.
-
-    Attributes:
-        sums: the sums of values that belong to no variable. late: by step and variable, rows that the step pulled too
-            early: (indices into the keys that it pulled, their rows as they are now).
-    """
+    """The answer to `Push` and `Sum`, when those of all workers have arrived: sums of values that are no variable's."""
 
     sums: Values
-    late: dict[int, dict[str, tuple[np.ndarray, np.ndarray]]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -96,7 +86,7 @@ class Reply:
 def nbytes(message: object) -> int:
     """The bytes of the arrays in a message.
 
-    >>> nbytes(Pull(0, 0, {"users": np.arange(3)}))
+    >>> nbytes(Pull(0, {"users": np.arange(3)}))
     24
     """
     parts = ((x.ids, x.rows) if isinstance(x, SparseRows) else (x,) for x in leaves(message))

@@ -6,8 +6,7 @@ changes no bit of an answer. Update number `step` is made when all workers have 
 """
 
 import collections
-import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,22 +16,6 @@ from autobatch.kernels.hash_table import assign_partitions
 from autobatch.ray.gradient_sums import TreeSum, Values
 from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, ShardRequest, Sum
 from autobatch.tables.sparse import SparseRows, first_seen
-
-
-@dataclasses.dataclass(slots=True)
-class _EarlyPull:
-    """A pull that arrived before the last update that its rows must include.
-
-    Attributes:
-        fresh: bool mask of the keys that have been answered and not been updated since.
-    """
-
-    sender: int
-    step: int
-    version: int
-    name: str
-    keys: np.ndarray
-    fresh: np.ndarray
 
 
 class Shard:
@@ -64,9 +47,7 @@ class Shard:
         self._forgotten = [0] * workers
         self._sums: dict[tuple[type, int], tuple[dict[int, int], TreeSum]] = {}  # with the waiting requests
         self._error: Exception | None = None
-        self._read: dict[int, dict[str, list[np.ndarray]]] = {}
-        self._early_pulls: list[_EarlyPull] = []
-        self._sorted: dict[tuple[str, int], tuple[int, np.ndarray]] = {}
+        self._early_pulls: list[tuple[int, int, Pull]] = []  # sender, number and request, which wait for an update
         self._before: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=history)
 
     def receive(self, request: ShardRequest) -> list[Reply]:
@@ -88,7 +69,9 @@ class Shard:
         except Exception as error:  # no worker may wait for an answer that will not come
             self._error = error
             waiting = {(sender, number), *(each for numbers, _ in self._sums.values() for each in numbers.items())}
+            waiting |= {early[:2] for early in self._early_pulls}
             self._sums.clear()
+            self._early_pulls.clear()
             replies = [Reply(*each, Failed(error)) for each in sorted(waiting)]
         for reply in replies:
             self._answers[reply.sender][reply.number] = reply
@@ -98,7 +81,10 @@ class Shard:
         if self._error is not None:
             raise self._error
         if isinstance(body, Pull):
-            yield Reply(sender, number, PulledRows(dict(self._rows(sender, body))))
+            if (body.version or 0) > self.step:
+                self._early_pulls.append((sender, number, body))
+            else:
+                yield self._rows(sender, number, body)
             return
         body_type, turn = type(body), body.turn if isinstance(body, Sum) else body.step
         numbers, total = self._sums.setdefault((body_type, turn), ({}, TreeSum()))
@@ -109,28 +95,26 @@ class Shard:
             turn = self.step  # updates are made in the order of the steps
         while len(self._sums.get((body_type, turn), ((),))[0]) == self.workers:
             numbers, total = self._sums[body_type, turn]
-            sums, late = total.whole(), dict[int, Any]()
+            sums = total.whole()
             if body_type is Push:
                 self._update(sums)
-                late = self._missing_rows(numbers)
             del self._sums[body_type, turn]
-            yield from (Reply(each, numbers[each], Done(sums, late.get(each, {}))) for each in sorted(numbers))
+            yield from (Reply(each, numbers[each], Done(sums)) for each in sorted(numbers))
             turn += 1
+        for sender, number, early in self._early_pulls:
+            if (early.version or 0) <= self.step:
+                yield self._rows(sender, number, early)
+        self._early_pulls = [each for each in self._early_pulls if (each[2].version or 0) > self.step]
 
     # Variables.
 
-    def _rows(self, sender: int, body: Pull) -> Iterator[tuple[str, tuple[np.ndarray | None, np.ndarray]]]:
+    def _rows(self, sender: int, number: int, body: Pull) -> Reply:
+        rows = {}
         for name, keys in body.keys.items():
             if name not in self.tables:
                 raise OptionError(f"no variable {name!r} here; there are {list(self.tables)}")
-            table = self.tables[name]
-            self._read.setdefault(body.step, {}).setdefault(name, []).append(keys)
-            if body.version is None or self.step >= body.version:
-                yield name, (None, self._at_version(body.version, name, keys, table.read(keys)))
-                continue
-            fresh = ~_isin_sorted(self._keys_being_read(name, body.version), keys)
-            self._early_pulls.append(_EarlyPull(sender, body.step, body.version, name, keys, fresh))
-            yield name, (fresh, table.read(keys[fresh]))
+            rows[name] = self._at_version(body.version, name, keys, self.tables[name].read(keys))
+        return Reply(sender, number, PulledRows(rows))
 
     def _at_version(self, version: int | None, name: str, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """`rows`, changed back to their state after `version` updates, at most `history` ago; None: as they are."""
@@ -141,18 +125,6 @@ class Shard:
                 order = np.argsort(grad, kind="stable")
                 rows[at] = old[order[np.searchsorted(grad, keys[at], sorter=order)]]
         return rows
-
-    def _keys_being_read(self, name: str, version: int) -> np.ndarray:
-        """Sorted keys read by steps below `version` whose gradients are still missing: those updates will change them.
-
-        All workers' pulls of a step ask for these keys, so they are computed once, not once for each worker.
-        """
-        found = [keys for step in range(self.step, version) for keys in self._read.get(step, {}).get(name, ())]
-        count, known = self._sorted.get((name, version), (-1, np.empty(0, np.int64)))
-        if count != len(found):
-            known = np.sort(np.concatenate([_bits(each) for each in found])) if found else known[:0]
-            self._sorted[name, version] = len(found), known
-        return known
 
     def _update(self, total: Values) -> None:
         """Make the update of a step; removes the variables' gradients from the sums."""
@@ -166,26 +138,7 @@ class Shard:
             self._before.append((self.step, changed))
         if self.optimizer is not None:
             _, self.state = self.optimizer.update(list(self.tables.values()), grads, self.state)
-        self._read.pop(self.step, None)
-        self._sorted.clear()
         self.step += 1
-        updated = {
-            name: np.sort(_bits(grad.ids)) for name, grad in zip(self.tables, grads, strict=True) if grad is not None
-        }
-        for early in self._early_pulls:
-            if early.name in updated:
-                early.fresh &= ~_isin_sorted(updated[early.name], early.keys)
-
-    def _missing_rows(self, senders: Iterable[int]) -> dict[int, dict[int, Any]]:
-        """Rows that too early pulls lack, by worker, step and variable: (places among the pulled keys, rows now)."""
-        out: dict[int, dict[int, Any]] = {sender: {} for sender in senders}
-        for early in self._early_pulls:
-            if early.version == self.step:
-                places = np.flatnonzero(~early.fresh)
-                rows = self.tables[early.name].read(early.keys[places])
-                out[early.sender].setdefault(early.step, {})[early.name] = places.astype(np.uint32), rows
-        self._early_pulls = [early for early in self._early_pulls if early.version > self.step]
-        return out
 
     # Saving, which is done while no request is in flight.
 
@@ -197,13 +150,6 @@ class Shard:
         """
         saver.keep = keep + 1 + len(set(saver.steps()) - set(committed))
         saver.save(self.step, list(self.tables.values()), self.state)
-
-
-def _isin_sorted(known: np.ndarray, keys: np.ndarray) -> np.ndarray:
-    """(n,) bool: is each key in `known`, which are sorted bits of keys as int64?"""
-    if not len(known):
-        return np.zeros(len(keys), bool)
-    return known[np.minimum(np.searchsorted(known, _bits(keys)), len(known) - 1)] == _bits(keys)
 
 
 def _bits(keys: np.ndarray) -> np.ndarray:

@@ -53,30 +53,14 @@ class TrainingPlan:
 
 
 @dataclasses.dataclass(slots=True)
-class _RequestedRows:
-    """The rows that were requested for a step.
-
-    Attributes:
-        keys: by variable, sorted by shard. starts: by variable, (shards + 1,): where the keys of each shard begin.
-        numbers: the request numbers, by shard. rows: by variable, (keys, dim): filled as the answers arrive.
-    """
-
-    keys: dict[str, np.ndarray]
-    starts: dict[str, np.ndarray]
-    numbers: dict[int, int]
-    rows: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(slots=True)
 class _Position:
-    """A worker's position: the step that it computes, and the number of updates that the step's rows include."""
+    """A worker's position: the number of updates that the rows of the step that it computes include."""
 
-    step: int = 0
     version: int = 0
 
     def pull(self, communicator: Communicator, name: str, keys: np.ndarray) -> np.ndarray:
         """Pull rows that were not predicted."""
-        return communicator.pull(name, keys, self.step, self.version)
+        return communicator.pull(name, keys, self.version)
 
 
 class TrainingWorker:
@@ -100,7 +84,7 @@ class TrainingWorker:
         self._dtypes = {name: like.key_dtype for name, like in plan.like.items() if like.insert_on == "update"}
         self._batches: dict[int, list[Any]] = {}
         self._sizes: dict[int, int] = {}
-        self._coming: dict[int, _RequestedRows] = {}
+        self._coming: dict[int, tuple[dict[str, np.ndarray], list[int]]] = {}  # requested keys, and the requests
         self._pushed: dict[int, list[int]] = {}
 
     def run(self, first: int, last: int) -> list[float]:
@@ -113,7 +97,7 @@ class TrainingWorker:
     def _steps(self, first: int, last: int) -> Iterator[float]:
         staleness = self.plan.staleness
         for step in range(first, last):
-            self._position.step, self._position.version = step, max(first, step - staleness)
+            self._position.version = max(first, step - staleness)
             if step == first:  # the first batch may show which keys the next ones need
                 self._pull(first, first)
                 blocks = self._blocks(first)
@@ -123,8 +107,6 @@ class TrainingWorker:
                 self._pull(step + staleness + 1, step + 1)
             if step != first:
                 blocks = self._blocks(step)
-            for each in self._coming:  # before this push, after which owners may make the next update
-                self._receive(each)
             self._push(step, blocks)
             if step - staleness >= first:
                 yield self._finish(step - staleness)
@@ -160,53 +142,36 @@ class TrainingWorker:
         for _, _, batch in self._parts(step):
             for name, keys in self._columns.predicted(batch, self._dtypes).items():
                 found.setdefault(name, []).append(keys)
-        shards = self.communicator.shards
-        coming = _RequestedRows({}, {}, {})
-        asked: list[dict[str, np.ndarray]] = [{} for _ in range(shards)]
+        asked: list[dict[str, np.ndarray]] = [{} for _ in range(self.communicator.shards)]
+        coming = {}
         for name, parts in found.items():
             keys = first_seen(np.concatenate(parts))[0]
-            places = owners_of(keys, shards)
-            keys = keys[np.argsort(places, kind="stable")]
-            starts = np.concatenate([[0], np.cumsum(np.bincount(places, minlength=shards))])
-            coming.keys[name], coming.starts[name] = keys, starts
-            for shard in range(shards):
-                if starts[shard + 1] > starts[shard]:
-                    asked[shard][name] = keys[starts[shard] : starts[shard + 1]]
-        for shard, keys_of in enumerate(asked):
-            if keys_of:
-                coming.numbers[shard] = self.communicator.post(shard, Pull(step, version, keys_of))
-        self._coming[step] = coming
+            places = owners_of(keys, len(asked))
+            own = [keys[places == shard] for shard in range(len(asked))]
+            coming[name] = np.concatenate(own)
+            for shard, each in enumerate(own):
+                if len(each):
+                    asked[shard][name] = each
+        requests = [self.communicator.post(shard, Pull(version, keys)) for shard, keys in enumerate(asked) if keys]
+        self._coming[step] = coming, requests
 
-    def _receive(self, step: int) -> None:
-        """Store the rows of a step; rows that wait for an update come with the answer to its push (`_finish`)."""
-        coming = self._coming[step]
-        if not coming.numbers:
-            return
-        for shard, body in zip(coming.numbers, self.communicator.wait(coming.numbers.values()), strict=True):
-            for name, (fresh, rows) in body.rows.items():
-                place = slice(coming.starts[name][shard], coming.starts[name][shard + 1])
-                if fresh is None:
-                    self._rows_of(coming, name)[place] = rows
-                else:
-                    self._rows_of(coming, name)[place][fresh] = rows
-        coming.numbers = {}
-
-    def _rows_of(self, coming: _RequestedRows, name: str) -> np.ndarray:
-        if name not in coming.rows:
-            table = self._tables[name]
-            coming.rows[name] = np.empty((len(coming.keys[name]), table.dim), table.dtype)
-        return coming.rows[name]
+    def _fill(self, step: int) -> None:
+        """Wait for the rows of a step, and put them into the tables."""
+        keys, requests = self._coming.pop(step)
+        answers = [body.rows for body in self.communicator.wait(requests)]
+        for name, table in self._tables.items():
+            rows = [each[name] for each in answers if name in each]
+            if rows:
+                table.fill(keys[name], np.concatenate(rows))
+            else:
+                table.fill(np.empty(0, table.key_dtype), np.empty((0, table.dim), table.dtype))
 
     # Gradients.
 
     def _blocks(self, step: int) -> list[Block]:
         """The gradients of this worker's parts of the batch, summed into blocks."""
         if self._tables:
-            self._receive(step)
-            coming = self._coming.pop(step)
-            for name, table in self._tables.items():
-                none = np.empty((0, table.dim), table.dtype)
-                table.fill(coming.keys.get(name, np.empty(0, table.key_dtype)), coming.rows.get(name, none))
+            self._fill(step)
         params = self._params()
         total = TreeSum()
         for part, size, batch in self._parts(step):
@@ -277,13 +242,9 @@ class TrainingWorker:
         """Wait for the sums of a step, and update the dense leaves, as every worker does; returns the loss."""
         done = self.communicator.wait(self._pushed.pop(step))
         found: dict[Any, list[Any]] = {}
-        for shard, body in enumerate(done):
+        for body in done:
             for name, value in body.sums.items():
                 found.setdefault(name, []).append(value)
-            for late, tables in body.late.items():
-                coming = self._coming[late]
-                for name, (places, rows) in tables.items():
-                    self._rows_of(coming, name)[places + coming.starts[name][shard]] = rows
         grads = [self._concatenate(place, found.get(place)) for place in self.plan.dense]
         self.dense, self.state = self.plan.optimizer.update(self.dense, grads, self.state)
         return float(found["loss"][0][0])

@@ -12,6 +12,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import CheckpointError, OptionError
 from autobatch.ray import hosts
+from autobatch.ray.messages import Pull, Push, ShardRequest
 from autobatch.ray.shard import Shard
 from tests.ray import clicks, schedules
 
@@ -50,6 +51,19 @@ def test_pull_and_push():
         np.testing.assert_array_equal(rows[:, 0], [-6, -1, -6, 0])
     with pytest.raises(OptionError, match="no variable 'nobody' here"):
         group.run(lambda worker: worker.pull("nobody", [1]))
+
+
+def test_a_pull_waits_for_the_updates_that_it_names_and_forgets_later_ones():
+    users = ab.EmbeddingVariable(2, initializer=ab.nn.init.zeros())
+    shard = Shard(1, {"users": users}, ab.optim.SGD(1.0), history=1)
+    keys = {"users": np.array([7, 8])}
+    push = Push(0, [(0, 0, {"users": ab.SparseRows([7], np.ones((1, 2), np.float32), None)})])
+    assert shard.receive(ShardRequest(0, 0, 0, Pull(1, keys))) == []
+    pushed, late = shard.receive(ShardRequest(0, 1, 0, push))
+    (before,) = shard.receive(ShardRequest(0, 2, 0, Pull(0, keys)))
+    assert (pushed.number, late.number) == (1, 0)
+    np.testing.assert_array_equal(late.body.rows["users"][:, 0], [-1, 0])
+    np.testing.assert_array_equal(before.body.rows["users"][:, 0], [0, 0])
 
 
 @pytest.mark.parametrize(("change", "match"), [({"n": 0}, "0 workers"), ({"drop": 1.0}, r"drop=1\.0")])
