@@ -90,7 +90,7 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 334
+MOST_FILES = 331
 MOST_LINES = {
     "": 406,
     "api": 2_284,
@@ -99,7 +99,7 @@ MOST_LINES = {
     "blocks": 4_062,
     "bridges": 992,
     "checkpoint": 2_768,
-    "cli": 946,
+    "cli": 833,
     "compiled": 10_771,
     "core": 3_858,
     "facts": 1_112,

@@ -6,16 +6,20 @@ import inspect
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from autobatch.blocks.kernel_cache import cache_folder
-from autobatch.cli import doctor, kernel_files, small_demo, users_code, way_timing
-from autobatch.cli.check_command import add_check
-from autobatch.cli.explain_command import add_commands, one_line_errors
+from autobatch.cli import doctor, small_demo, users_code, way_timing
 from autobatch.core.config import Config
+from autobatch.core.config import options as set_options
+from autobatch.core.diagnostics import hide_frames
 from autobatch.core.formatting import shown_bytes, wrapped
 from autobatch.errors import ShapeError
+from autobatch.report.explain import explain
+from autobatch.report.marked_source import source
+from autobatch.testing.equivalence import assert_equivalent
+from autobatch.testing.own_batch_proof import assert_same
 
 _WAYS = """\
 f(x)                                       one example: plain NumPy
@@ -53,10 +57,12 @@ def main(arguments: Sequence[str]) -> int:
     if options.command is None:
         _print_overview()
         return 0
-    status = 1
-    with one_line_errors():
-        status = options.run(options)
-    return status
+    try:
+        with users_code.importing_from_cwd():
+            return options.run(options)
+    except Exception as error:
+        print(_one_line(error), file=sys.stderr)
+        return 1
 
 
 def run() -> None:
@@ -90,23 +96,43 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=doctor.version_of("autobatch"))
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
+    given = "models:loss --examples models:words models:labels --shared params=models:params"
 
     demo = _command(commands, "demo", _demo, "prove, time and train a small model", "autobatch demo --sentences 500")
     demo.add_argument("--sentences", type=_number, default=2000, help="how many (default: 2000)")
     demo.add_argument("--seed", type=int, default=0, help="of the data and the weights (default: 0)")
 
-    add_check(commands)
-    bench = _command(
-        commands,
-        "bench",
-        _bench,
-        "time each execution mode against the loop; results are compared first",
-        "  autobatch bench models:loss --examples models:words models:labels --shared params=models:params",
-    )
+    check = _command(
+        commands, "check", _check, "prove that batching a function changes nothing",
+        "Exit status 0 if all agree, 1 if not, 2 for wrong usage.\n\n"
+        f"  autobatch check {given}\n  autobatch check models:pooled --batched models:in_torch --examples xs.npz",
+    )  # fmt: skip
+    users_code.add_arguments(check)
+    check.add_argument("--batched", metavar="MODULE:FUNCTION", help="your own function of a batch, to prove instead")
+    check.add_argument("--no-grad", action="store_true", help="compare no gradients")
+    check.add_argument("--errors", choices=["raise"], help="run under np.errstate(all='raise'), warnings as errors")
+
+    about = "time each execution mode against the loop; results are compared first"
+    bench = _command(commands, "bench", _bench, about, f"  autobatch bench {given}")
     users_code.add_arguments(bench)
     bench.add_argument("--seconds", type=float, default=1.0, help="to repeat each execution mode (default: 1)")
 
-    add_commands(commands)
+    show = _command(
+        commands, "explain", _explain, "say how each line of a function ran",
+        f"  autobatch explain {given}\n  autobatch explain model.py:loss --examples words.npz --html report.html",
+    )  # fmt: skip
+    users_code.add_arguments(show)
+    show.add_argument("--way", choices=("auto", "loop", "lockstep", "fly", "compiled"), default="auto", help="the mode")
+    show.add_argument("--html", metavar="FILE", help="write the report as a page")
+    show.add_argument("--trace", metavar="FILE", help="write the timeline for chrome://tracing")
+
+    show = _command(
+        commands, "source", _source, "print what becomes of each line of a function",
+        "  autobatch source models.tree:logits\n  autobatch source models.tree:logits --rewritten",
+    )  # fmt: skip
+    users_code.add_function(show)
+    show.add_argument("--rewritten", action="store_true", help="the code that runs in lock-step")
+    show.add_argument("--blocks", action="store_true", help="the code that ab.map runs")
 
     cache = _command(
         commands, "cache", _cache, "compiled kernels on the disk: list, size, clear",
@@ -119,11 +145,25 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _command(commands: Any, name: str, run_it: object, about: str, epilog: str) -> argparse.ArgumentParser:
+def _command(
+    commands: Any, name: str, run_it: Callable[[argparse.Namespace], int], about: str, epilog: str
+) -> argparse.ArgumentParser:
     described = f"{about[0].upper()}{about[1:]}."
     parser: argparse.ArgumentParser = commands.add_parser(name, help=about, description=described, epilog=epilog)
     parser.set_defaults(run=run_it)
     return parser
+
+
+def _one_line(error: Exception) -> str:
+    """An error with its notes and the place where it was raised, in one line."""
+    hide_frames(error)
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    own = trace is not None and not isinstance(error, ImportError | AttributeError | SyntaxError)
+    where = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace is not None and own else ""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"error: {text}{''.join(f'; {note}' for note in getattr(error, '__notes__', ()))}{where}"
 
 
 def _number(text: str) -> int:
@@ -139,11 +179,56 @@ def _demo(options: argparse.Namespace) -> int:
     return 0 if learnt or options.sentences < 1000 else 1
 
 
-def _bench(options: argparse.Namespace) -> int:
-    with users_code.importing_from_cwd():
+def _check(options: argparse.Namespace) -> int:
+    try:
         function = users_code.object_named(options.function)
-        columns = [list(column) for column in users_code.examples(options)]
-        work = way_timing.Work(function, columns, users_code.shared(options))
+        batched = users_code.object_named(options.batched) if options.batched else None
+        columns, keywords = users_code.examples(options), users_code.shared(options)
+        if batched and options.errors:
+            raise ValueError("--errors compares autobatch's modes; it does not go with --batched")
+        users_code.check_call(function, columns, keywords)
+    except (ImportError, AttributeError, ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    grad = not options.no_grad
+    try:
+        if batched is None:
+            print(assert_equivalent(function, *columns, grad=grad, errors=options.errors, **keywords))
+        else:
+            rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+            print(assert_same(function, batched, rows, grad=grad, **keywords))
+    except AssertionError as difference:
+        print(difference)
+        return 1
+    except (TypeError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    function, columns = users_code.object_named(options.function), users_code.examples(options)
+    keywords = users_code.shared(options)
+    users_code.check_call(function, columns, keywords)
+    with set_options(way=options.way):
+        report = explain(function, *columns, **keywords)
+    print(report)
+    if options.html:
+        report.save(options.html)
+    if options.trace:
+        report.chrome_trace(options.trace)
+    return 0
+
+
+def _source(options: argparse.Namespace) -> int:
+    print(source(users_code.object_named(options.function), rewritten=options.rewritten, blocks=options.blocks))
+    return 0
+
+
+def _bench(options: argparse.Namespace) -> int:
+    function = users_code.object_named(options.function)
+    columns = [list(column) for column in users_code.examples(options)]
+    shared = users_code.shared(options)
     sizes = {len(column) for column in columns}
     if len(sizes) != 1 or sizes == {0}:
         raise ShapeError(f"there are {sorted(sizes)} examples; expected the same number for each argument, and some")
@@ -151,7 +236,7 @@ def _bench(options: argparse.Namespace) -> int:
     print(f"{options.function} on {count} examples\n")
     print(f"{'mode':<28} {'first call':>12} {'later calls':>12} {'an example':>12}  of the loop's time")
     loop, wrong = 0.0, False
-    for each in way_timing.timings(work, options.seconds):
+    for each in way_timing.timings(function, columns, shared, options.seconds):
         loop = loop or each.warm
         wrong |= each.why.startswith("DIFFERS")
         if not each.warm:
@@ -171,17 +256,19 @@ def _days(text: str) -> float:
 
 
 def _cache(options: argparse.Namespace) -> int:
-    found = kernel_files.clear(options.older) if options.what == "clear" else kernel_files.kernel_files()
-    if options.what == "list":
-        for each in found:
+    found = [each for each in doctor.kernel_files() if options.what != "clear" or each.days >= options.older]
+    for each in found:
+        if options.what == "list":
             print(f"{each.path.name}  {shown_bytes(each.size):>8}  {each.days:6.1f} days")
+        elif options.what == "clear":  # processes that use it have it in memory already; others compile it again
+            each.path.unlink(missing_ok=True)
     total = shown_bytes(sum(each.size for each in found))
     print(f"{'removed ' if options.what == 'clear' else ''}{len(found)} kernels, {total}, in {cache_folder()}")
     return 0
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    marks = {"": " ", "note": "-", "slow": "!", "wrong": "X"}
+    marks = {"": " ", "slow": "!", "wrong": "X"}
     wrong = False
     for each in doctor.findings():
         wrong |= each.verdict == "wrong"
@@ -194,7 +281,7 @@ def _doctor(options: argparse.Namespace) -> int:
 def _print_overview() -> None:
     print(f"autobatch {doctor.version_of('autobatch')} on Python {platform.python_version()}")
     print(", ".join(f"{name} {doctor.version_of(name)}" for name in doctor.REQUIRED))
-    count = len(kernel_files.kernel_files())
+    count = len(doctor.kernel_files())
     print(_fitting(f"{count} kernels in {cache_folder()} (AUTOBATCH_CACHE_DIR names another folder)"))
     print("\nOptions, set for a block by `with ab.options(name=value):`")
     meanings = _option_texts()

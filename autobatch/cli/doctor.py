@@ -1,15 +1,18 @@
 """`autobatch doctor`: reports what makes programs slow on this machine and installation, and what to do about it."""
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import os
+import pathlib
 import platform
+import re
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -18,7 +21,6 @@ from autobatch.api.batch import batch
 from autobatch.api.transforms import map as map_examples
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.blocks import kernel_cache
-from autobatch.cli.kernel_files import kernel_files
 from autobatch.cli.way_timing import least_seconds
 from autobatch.core.config import options
 from autobatch.core.formatting import shown_bytes
@@ -49,7 +51,7 @@ class Finding:
 
     Attributes:
         about: the thing that was examined; found: the text about it.
-        verdict: "" if all is well, else "slow", "wrong" or "note"; advice: what to do about it.
+        verdict: "" if all is well, else "slow" or "wrong"; advice: what to do about it.
     """
 
     about: str
@@ -74,8 +76,26 @@ def findings() -> Iterator[Finding]:
     yield from _cache()
     yield from _compiler()
     yield _importing()
-    yield from _extensions()
     yield from _calls()
+
+
+class KernelFile(NamedTuple):
+    """A compiled kernel on the disk: its file, the size in bytes, and its age in days."""
+
+    path: pathlib.Path
+    size: int
+    days: float
+
+
+def kernel_files() -> list[KernelFile]:
+    """The kernels in the cache folder, the newest first; empty if there is no folder."""
+    found = []
+    for path in kernel_cache.cache_folder().glob(f"*{kernel_cache.SUFFIX}"):
+        with contextlib.suppress(OSError):  # another process has removed it
+            if re.fullmatch(r"kernel_[0-9a-f]{32}", path.stem):
+                status = path.stat()
+                found.append(KernelFile(path, status.st_size, (time.time() - status.st_mtime) / 86400))
+    return sorted(found, key=lambda each: each.days)
 
 
 MISSING = "(not installed)"
@@ -154,14 +174,6 @@ def _importing() -> Finding:
     seconds = time.perf_counter() - start
     advice = "most of it is Numba's; a slow disk, or byte code that cannot be written (PYTHONDONTWRITEBYTECODE)?"
     return _judged("import", f"{seconds:.1f} s in a new process", seconds > _SLOW["import"], advice)
-
-
-def _extensions() -> Iterator[Finding]:
-    """The packages that Numba imports before its first compilation, because they registered as extensions."""
-    names = {each.dist.name for each in importlib.metadata.entry_points(group="numba_extensions") if each.dist}
-    if names:
-        found = f"Numba imports {', '.join(sorted(names))} before it compiles first"
-        yield Finding("extensions", found, "note", "that takes a moment, once in a process; they need not be there")
 
 
 def _calls() -> Iterator[Finding]:

@@ -21,9 +21,14 @@ VALUE = "MODULE:NAME (a function without arguments is called), or a file: .npy, 
 _FILES = (".npy", ".npz", ".json", ".jsonl", ".safetensors")
 
 
+def add_function(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names a function."""
+    parser.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a command that runs a function: its name, its examples, its shared values."""
-    parser.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
+    add_function(parser)
     parser.add_argument(
         "--examples",
         nargs="+",

@@ -35,46 +35,39 @@ class Timing:
     warm: float = 0.0
 
 
-@dataclasses.dataclass(frozen=True)
-class Work:
-    """A function, a sequence of examples for each of its positional arguments, and the values that examples share."""
-
-    function: Callable[..., Any]
-    columns: list[Any]
-    shared: dict[str, Any]
-
-
-def timings(work: Work, seconds: float) -> Iterator[Timing]:
+def timings(
+    function: Callable[..., Any], columns: list[Any], shared: dict[str, Any], seconds: float
+) -> Iterator[Timing]:
     """Time the loop, then each other mode, after comparing its results with the loop's.
 
     Args:
-        work: the function and its examples; seconds: how long each mode is repeated.
+        columns: a sequence of examples for each positional argument. seconds: how long each mode is repeated.
 
     Raises:
         Exception: the function's own, for one of the examples.
     """
-    plain = work.function.__wrapped__ if isinstance(work.function, BatchFunction) else work.function
+    plain = function.__wrapped__ if isinstance(function, BatchFunction) else function
 
     def loop() -> Any:
-        return [plain(*values, **work.shared) for values in zip(*work.columns, strict=True)]
+        return [plain(*values, **shared) for values in zip(*columns, strict=True)]
 
     first = _seconds_of(loop)
     expected = loop()
     yield Timing(NAMES["loop"], "", first, _fastest(loop, seconds))
     for way in _WAYS:
-        yield _timing(way, _caller(way, work), expected, seconds)
+        yield _timing(way, _caller(way, function, columns, shared), expected, seconds)
 
 
-def _caller(way: WayName, work: Work) -> Callable[[], Any] | str:
+def _caller(way: WayName, function: Any, columns: list[Any], shared: dict[str, Any]) -> Callable[[], Any] | str:
     """A call that runs the work in this way; or a text: why there is none."""
     if way == "fly":
-        return lambda: map_examples(work.function, *work.columns, **work.shared)
+        return lambda: map_examples(function, *columns, **shared)
     try:
-        batches = [collate(column) for column in work.columns]
+        batches = [collate(column) for column in columns]
     except (DTypeError, ShapeError, StructureError, UnsupportedError) as error:
         return f"the examples are not a batch: {str(error).splitlines()[0]}"
-    function = work.function if isinstance(work.function, BatchFunction) else batch(work.function)
-    return lambda: examples(function(*batches, **work.shared))
+    decorated = function if isinstance(function, BatchFunction) else batch(function)
+    return lambda: examples(decorated(*batches, **shared))
 
 
 def _timing(way: WayName, call: Callable[[], Any] | str, expected: object, seconds: float) -> Timing:
