@@ -69,22 +69,30 @@ def shared_floats(shared: dict[str, Any]) -> tuple[list[Any], Callable[[list[Any
     return [values[i] for i in where], rebuild
 
 
-@seeded()
+def _loss_of(
+    way: Way, f: Callable[..., Any], packed: PackedArguments, shared: dict[str, Any], weights: Sequence[list[Any]]
+) -> tuple[Callable[[list[Any]], Any], list[Any]]:
+    """The sum over all float outputs, each times its cotangent, as a function of float arrays; and these arrays."""
+    shared_leaves, with_shared = shared_floats(shared)
+    count = len(packed.floats)
+
+    @seeded()
+    def loss(values: list[Any]) -> Any:
+        results = way.call(f, packed.rebuild(values[:count]), with_shared(values[count:]))
+        with np.errstate(all="ignore"):
+            return _weighted_sum(results, weights)
+
+    return loss, [*packed.floats, *shared_leaves]
+
+
 def gradients(
     way: Way, f: Callable[..., Any], packed: PackedArguments, shared: dict[str, Any], weights: Sequence[list[Any]]
 ) -> Gradients:
     """Differentiate the sum over all float outputs of all examples, each times its cotangent in `weights`."""
-    shared_leaves, with_shared = shared_floats(shared)
-
-    def loss(values: list[Any]) -> Any:
-        own, common = values[: len(packed.floats)], values[len(packed.floats) :]
-        results = way.call(f, packed.rebuild(own), with_shared(common))
-        with np.errstate(all="ignore"):
-            return _weighted_sum(results, weights)
-
-    _, grads = value_and_grad(loss)([*packed.floats, *shared_leaves])
-    own, common = grads[: len(packed.floats)], grads[len(packed.floats) :]
-    return Gradients(list(common), packed.split(own))
+    loss, floats = _loss_of(way, f, packed, shared, weights)
+    _, grads = value_and_grad(loss)(floats)
+    count = len(packed.floats)
+    return Gradients(list(grads[count:]), packed.split(grads[:count]))
 
 
 _MOST = 64  # elements of one array that are perturbed, one by one
@@ -189,36 +197,43 @@ def check_directions(f: Callable[..., Any], examples: Sequence[tuple[Any, ...]],
     2
     """
     # Each direction runs the examples six times.
-    point = _Point(f, [fresh(example) for example in examples[:4]], fresh(shared))
-    if not point.floats:
-        return 0
+    values, with_shared = shared_floats(fresh(shared))
+    shared = with_shared([_as_float64(x) for x in values])
+    loop, examples = ReferenceLoop(), [map_tree(_as_float64, fresh(example)) for example in examples[:4]]
+    packed = loop.pack(examples)
     try:
         stop = mock.patch.object(derivatives, "_stop_leaf", wraps=derivatives._stop_leaf)
         with np.errstate(all="ignore"), stop as stopped:
-            value, analytic = point.value(point.floats), point.gradients()
+            results = loop.call(f, loop.pack(fresh(examples)).args, fresh(shared))
+            weights = [map_tree(_as_float64, cotangents(result, i)) for i, result in enumerate(results)]
+            loss, floats = _loss_of(loop, f, packed, shared, weights)
+            analytic = value_and_grad(loss)(_copies(floats))[1]
+            value = float(loss(_copies(floats)))
     except Exception:  # of the user's function, which may not run in float64
         return 0
     if stopped.called or not np.isfinite(value):
         return 0
-    groups = [[i] for i in range(len(point.floats))]
+    names = [f"float {j} of example {i}" for i, own in enumerate(packed.split(floats)) for j in range(len(own))]
+    names += [f"float {j} of the shared arguments" for j in range(len(floats) - len(names))]
+    groups = [[i] for i, x in enumerate(floats) if is_float(x) or type(x) is EmbeddingTable]
     if len(groups) > _MOST_ALONE:
-        groups = [*groups[: _MOST_ALONE - 1], list(range(_MOST_ALONE - 1, len(groups)))]
+        groups = [*groups[: _MOST_ALONE - 1], [i for group in groups[_MOST_ALONE - 1 :] for i in group]]
     random = np.random.default_rng(0)
     compared = 0
     for group in groups:
-        direction = [random.standard_normal(np.shape(x)) if i in group else None for i, x in enumerate(point.floats)]
-        slope = sum(float(np.sum(g * v)) for g, v in zip(analytic, direction, strict=True) if v is not None)
+        direction = {i: random.standard_normal(np.shape(floats[i])) for i in group}
+        slope = sum(float(np.sum(_dense(analytic[i]) * v)) for i, v in direction.items())
         # The larger steps are for functions that compute in float32 internally.
-        found = [point.slope(value, direction, step) for step in (1e-5, 3e-4, 1e-3)]
+        found = [_slope(loss, floats, value, direction, step) for step in (1e-5, 3e-4, 1e-3)]
         reliable = [x for x in found if x is not None]
         agree = any(_close(one[0], two[0], max(one[1], two[1])) for one, two in itertools.pairwise(reliable))
         if not agree or not np.isfinite(slope):  # a kink, a step or a pole; the square root of 0
             continue
         compared += 1
         if not any(_close(slope, numeric, noise) for numeric, noise in reliable):
-            names = ", ".join(point.names[i] for i in group[:3]) + (", ..." if len(group) > 3 else "")
+            text = ", ".join(names[i] for i in group[:3]) + (", ..." if len(group) > 3 else "")
             raise AssertionError(
-                f"the gradient of {names} is wrong: along a random direction ab.grad gives {slope:.6g}, central "
+                f"the gradient of {text} is wrong: along a random direction ab.grad gives {slope:.6g}, central "
                 f"differences of the function itself give {reliable[0][0]:.6g}; every mode shares this gradient, so "
                 "look at the vjp of an operation in it (ab.testing.check_grads compares element by element)"
             )
@@ -229,81 +244,35 @@ def _close(slope: float, numeric: float, noise: float) -> bool:
     return abs(slope - numeric) <= 5e-3 * max(abs(slope), abs(numeric)) + noise  # relative to the larger derivative
 
 
-@dataclasses.dataclass
-class _Point:
-    """A function and its arguments in float64, as a function of a list of float arrays.
-
-    Attributes:
-        floats: the float arrays of the examples, then the shared ones; names: their names in messages.
-    """
-
-    f: Callable[..., Any]
-    examples: list[tuple[Any, ...]]
-    shared: dict[str, Any]
-    floats: list[np.ndarray] = dataclasses.field(default_factory=list)
-    names: list[str] = dataclasses.field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.examples = [map_tree(_as_float64, example) for example in self.examples]
-        values, self._with_shared = shared_floats(self.shared)
-        self._values = [_as_float64(x) for x in values]
-        for i, example in enumerate(self.examples):
-            own = [x for x in leaves(example) if is_float(x)]
-            self.floats += own
-            self.names += [f"float {j} of example {i}" for j in range(len(own))]
-        self._own = len(self.floats)
-        moved = [np.asarray(x) for x in self._values if _moves(x)]
-        self.floats += moved
-        self.names += [f"float {j} of the shared arguments" for j in range(len(moved))]
-        self._weights: list[list[Any]] = []
-
-    def _arguments(self, floats: Sequence[Any]) -> tuple[list[tuple[Any, ...]], dict[str, Any]]:
-        new = iter(floats)
-        examples = [map_tree(lambda x: next(new) if is_float(x) else x, fresh(example)) for example in self.examples]
-        shared = [
-            EmbeddingTable(next(new)) if type(x) is EmbeddingTable else next(new) if is_float(x) else x
-            for x in self._values
-        ]
-        return examples, self._with_shared(shared)
-
-    def value(self, floats: Sequence[Any]) -> float:
-        """The sum over all float outputs, each times its cotangent."""
-        examples, shared = self._arguments([np.array(x) if isinstance(x, np.ndarray) else x for x in floats])
-        loop = ReferenceLoop()
-        results = loop.call(self.f, loop.pack(examples).args, shared)
-        if not self._weights:
-            self._weights = [cotangents(result, i) for i, result in enumerate(results)]
-        return float(_weighted_sum(map_tree(_as_float64, results), self._weights))
-
-    def gradients(self) -> list[np.ndarray]:
-        """Gradients of `floats`, given cotangents of `value`."""
-        loop = ReferenceLoop()
-        examples, shared = self._arguments(self.floats)
-        found = gradients(loop, self.f, loop.pack(examples), shared, self._weights)
-        own = [g for each in found.examples for g in each]
-        common = [g for x, g in zip(self._values, found.shared, strict=True) if _moves(x)]
-        return [np.asarray(g.to_dense() if hasattr(g, "to_dense") else g, np.float64) for g in [*own, *common]]
-
-    def slope(self, value: float, direction: Sequence[Any], step: float) -> tuple[float, float] | None:
-        """(slope of the value along a direction, its rounding error); None if the one-sided slopes disagree."""
-        try:
-            with np.errstate(all="ignore"):
-                sides = [
-                    self.value([x if v is None else x + s * v for x, v in zip(self.floats, direction, strict=True)])
-                    for s in (step, -step)
-                ]
-        except Exception:  # outside the function's domain
-            return None
-        ahead, behind = (sides[0] - value) / step, (value - sides[1]) / step
-        noise = 1e-13 * max(abs(value), *map(abs, sides)) / step
-        if not np.isfinite(ahead + behind) or abs(ahead - behind) > 0.1 * max(abs(ahead), abs(behind)) + noise:
-            return None
-        return (ahead + behind) / 2, noise
+def _slope(
+    loss: Callable[[list[Any]], Any], floats: Sequence[Any], value: float, direction: dict[int, Any], step: float
+) -> tuple[float, float] | None:
+    """(slope of the loss along a direction, its rounding error); None if the one-sided slopes disagree."""
+    sides = []
+    try:
+        with np.errstate(all="ignore"):
+            for s in (step, -step):
+                moved = _copies(floats)
+                for i, v in direction.items():
+                    x = np.asarray(moved[i]) + s * v
+                    moved[i] = EmbeddingTable(x) if type(moved[i]) is EmbeddingTable else x
+                sides.append(float(loss(moved)))
+    except Exception:  # outside the function's domain
+        return None
+    ahead, behind = (sides[0] - value) / step, (value - sides[1]) / step
+    noise = 1e-13 * max(abs(value), *map(abs, sides)) / step
+    if not np.isfinite(ahead + behind) or abs(ahead - behind) > 0.1 * max(abs(ahead), abs(behind)) + noise:
+        return None
+    return (ahead + behind) / 2, noise
 
 
-def _moves(x: object) -> bool:
-    """True for a shared argument that directions move."""
-    return is_float(x) or type(x) is EmbeddingTable
+def _copies(floats: Sequence[Any]) -> list[Any]:
+    """For a function that writes into its arguments."""
+    return [np.array(x) if isinstance(x, np.ndarray) else x for x in floats]
+
+
+def _dense(gradient: Any) -> np.ndarray:
+    return np.asarray(gradient.to_dense() if hasattr(gradient, "to_dense") else gradient, np.float64)
 
 
 def _as_float64(x: Any) -> Any:
