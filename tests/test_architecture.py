@@ -98,7 +98,7 @@ MOST_LINES = {
     "batches": 5_338,
     "blocks": 4_062,
     "bridges": 992,
-    "checkpoint": 2_768,
+    "checkpoint": 2_688,
     "cli": 833,
     "compiled": 10_771,
     "core": 3_858,

@@ -441,7 +441,8 @@ class Checkpoints:
     def _compact(self) -> int:
         sequence, name = self._find(None)
         manifest = self._folder.read(name)
-        whole = all(len(parts) == 1 and parts[0].get("sorted", True) for parts in manifest.entries.values())
+        parts = [part for parts in manifest.entries.values() for part in parts]
+        whole = len(parts) == len(manifest.entries) and all(part.get("sorted", True) for part in parts)
         if whole and len(manifest.files) <= 1:
             return sequence
         save = _Save(self._folder.next_sequence(), manifest.step, manifest.trees)

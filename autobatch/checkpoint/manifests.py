@@ -15,7 +15,7 @@ from collections.abc import Container, Iterator
 from typing import Any
 
 from autobatch.checkpoint.files import Files, open_file, read_all, write_all
-from autobatch.checkpoint.json_forms import MANIFEST, parse
+from autobatch.checkpoint.json_forms import count, making, parse
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.errors import CheckpointError
 
@@ -62,14 +62,20 @@ class Manifest:
         text, tail = data[: -len(_TAIL % 0)], data[-len(_TAIL % 0) :]
         if tail != _TAIL % zlib.crc32(text) or not text.startswith(_HEAD):
             raise CheckpointError(f"{path} is damaged: it does not have its checksum")
-        version = parse(text[len(_HEAD) :], dict, path).get("version", _VERSION)
+        body = parse(text[len(_HEAD) :], path)
+        version = body.get("version", _VERSION)
         if version != _VERSION:
             raise CheckpointError(f"{path} is of version {version!r:.20}; this library reads version {_VERSION}")
-        body = parse(text[len(_HEAD) :], MANIFEST, path)
-        used = {part["file"] for parts in body["entries"].values() for part in parts}
-        if used - body["files"].keys() or not all(map(_FILE.fullmatch, body["files"])):
+        with making(f"the manifest {path}"):
+            used = {part["file"] for parts in body["entries"].values() for part in parts}
+            files = {
+                name: {"bytes": count(own["bytes"]), "header": own["header"]} for name, own in body["files"].items()
+            }
+            trees = {name: dict(body["trees"][name]) for name in ("params", "state", "extra")}
+            found = cls(count(body["sequence"]), count(body["step"]), trees, body["entries"], files)
+        if used - files.keys() or not all(map(_FILE.fullmatch, files)):
             raise CheckpointError(f"{path} is damaged: its entries are in files that it does not list, or cannot list")
-        return cls(**{field.name: body[field.name] for field in dataclasses.fields(cls)})
+        return found
 
 
 class Folder:

@@ -7,7 +7,7 @@ from typing import Any
 
 from autobatch.checkpoint.entry_reader import Entries
 from autobatch.checkpoint.files import Files
-from autobatch.checkpoint.json_forms import TABLE_PART, by_name, parse
+from autobatch.checkpoint.json_forms import making, parse
 from autobatch.checkpoint.streams import array_stream, whole_table, write, writer_of
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
@@ -92,9 +92,11 @@ def load(path: Any, like: object = ANY, *, mapped: bool = False) -> Any:
     """
     with TensorReader(Files(), os.fspath(path)) as reader:
         if "tree" not in reader.metadata:
-            return {name: reader.read(name) for name in reader.tensors}
-        tree = parse(reader.metadata["tree"], dict, reader.path)
-        tables = parse(reader.metadata.get("tables", "{}"), by_name(TABLE_PART), reader.path)
+            with making(f"the arrays of {reader.path}"):
+                return {name: reader.read(name) for name in reader.tensors}
+        tree = parse(reader.metadata["tree"], reader.path)
+        tables = parse(reader.metadata.get("tables", "{}"), reader.path)
         entries = {name: [{"file": "", "tensor": name}] for name in reader.tensors}
-        entries |= {name: [part | {"file": ""}] for name, part in tables.items()}
+        with making(f"the tables of {reader.path}"):
+            entries |= {name: [part | {"file": ""}] for name, part in tables.items()}
         return rebuild(tree, like, "tree", Entries(reader.path, entries, lambda _: reader, mapped))

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.checkpoint.files import Files, open_file, read_all, write_all
-from autobatch.checkpoint.json_forms import by_name, check, count, parse, shape
+from autobatch.checkpoint.json_forms import count, parse
 from autobatch.core.threads import run_parts, run_together, split_work
 from autobatch.errors import CheckpointError
 
@@ -193,13 +193,6 @@ class _TensorRecord:
     sums: tuple[int, ...] | None
 
 
-def _check_header(value: Any) -> None:
-    check(value, by_name(dict))
-    check(value.get("__metadata__", {}), by_name(str))
-    tensors = {name: each for name, each in value.items() if name != "__metadata__"}
-    check(tensors, by_name({"dtype": str, "shape": shape, "data_offsets": [count]}))
-
-
 class TensorReader:
     """Reads a file of tensors: its header, and any part of any tensor, with its checksums verified.
 
@@ -245,7 +238,7 @@ class TensorReader:
         text = bytearray(length)
         self._read(memoryview(text), 8)
         try:
-            header = parse(bytes(text).decode(), _check_header, self.path)
+            header = parse(bytes(text).decode(), self.path)
             self.metadata: dict[str, str] = header.pop("__metadata__", {})
             own = bool({"crc32", "header"} & self.metadata.keys()) or self.metadata.get("format") == _FORMAT
             self.checksum = self.metadata["header"] if own else None
@@ -267,8 +260,8 @@ class TensorReader:
     def _entries(self, header: dict[str, Any], start: int, own: bool) -> Iterator[tuple[str, _TensorRecord]]:
         sums, end = self.metadata.get("crc32", ""), 0
         for name, entry in header.items():
-            tensor = Tensor(name, tensor_dtype(entry["dtype"]), tuple(entry["shape"]))
-            lo, hi = entry["data_offsets"]
+            tensor = Tensor(name, tensor_dtype(entry["dtype"]), tuple(map(count, entry["shape"])))
+            lo, hi = map(count, entry["data_offsets"])
             if lo != end or hi - lo != tensor.nbytes:
                 raise ValueError(f"{name} lies at {lo} to {hi}")
             end = hi
