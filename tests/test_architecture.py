@@ -90,7 +90,7 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 331
+MOST_FILES = 332
 MOST_LINES = {
     "": 406,
     "api": 2_284,
@@ -98,7 +98,7 @@ MOST_LINES = {
     "batches": 5_338,
     "blocks": 4_062,
     "bridges": 992,
-    "checkpoint": 2_688,
+    "checkpoint": 2_678,
     "cli": 833,
     "compiled": 10_771,
     "core": 3_858,
@@ -115,7 +115,7 @@ MOST_LINES = {
     "segments": 21,
     "serving": 1_688,
     "tables": 7_063,
-    "testing": 2_841,
+    "testing": 2_833,
 }
 
 # Functions of NumPy, of each of which at most so many files say what it means: its op's, and its effects or its kernel.
@@ -144,7 +144,7 @@ ANOTHER_MEANING = {
 }
 
 # What a reader has to know of the package, over all of it; each only falls, too.
-MOST_ANY = 0.209  # of the annotated parameters, the share that is `Any`, which says nothing
+MOST_ANY = 0.206  # of the annotated parameters, the share that is `Any`, which says nothing
 MOST_LONG_FUNCTIONS = 7  # of over LONG lines, their docstrings aside
 LONG = 60
 MOST_NUMBERS = 135  # constants of modules that are numbers

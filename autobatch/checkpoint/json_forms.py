@@ -46,7 +46,7 @@ def making(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[Non
         raise CheckpointError(f"{what} cannot be made of what the file says: {error!s:.300}") from error
 
 
-def count(value: Any) -> int:
+def count(value: object) -> int:
     """A whole number of at least 0, of those that sizes are; ValueError for anything else."""
     if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"expected a whole number, got {value!r:.100}")

@@ -13,7 +13,7 @@ import itertools
 import math
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,6 +29,9 @@ from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import SlotOf
 from autobatch.tables.stored import StoredTable
 from autobatch.tables.table import EmbeddingTable
+
+if TYPE_CHECKING:
+    from autobatch.checkpoint.entry_reader import Entries
 
 _BRANCHES: dict[str, type] = {"dict": dict, "object": object, "list": list, "tuple": tuple}
 ANY: Any = object()  # no tree to restore into: use the saved structure
@@ -254,23 +257,10 @@ def _check_dtype(dtype: np.dtype, place: str) -> None:
         raise DTypeError(f"{place} has dtype {dtype}, with gaps between its fields; write .astype of one without")
 
 
-class EntryReader(Protocol):
-    """A reader of entries: those of one file, or of the files of a checkpoint."""
-
-    path: str  # of the document that names the entries, for messages
-    slots: dict[int, SlotOf]  # of the restored tables, by the saved slots' tokens
-
-    def array(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """The array of an entry, which is stored with this shape and dtype."""
-
-    def table(self, name: str, node: dict[str, Any], like: object) -> Any:
-        """The table of keys of an entry."""
-
-
 class Rebuilding:
     """Makes a tree from its description; an object that occurs several times is made once."""
 
-    def __init__(self, entries: EntryReader, initialised: list[str] | None) -> None:
+    def __init__(self, entries: "Entries", initialised: list[str] | None) -> None:
         self._entries = entries
         self._initialised = initialised
         self._made: dict[str, Any] = {}
@@ -433,7 +423,7 @@ class Rebuilding:
 
 
 def rebuild(
-    node: dict[str, Any], like: object, what: str, entries: EntryReader, initialised: list[str] | None = None
+    node: dict[str, Any], like: object, what: str, entries: "Entries", initialised: list[str] | None = None
 ) -> Any:
     """The tree of a description; the inverse of `describe`.
 

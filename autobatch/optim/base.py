@@ -251,7 +251,7 @@ T = TypeVar("T")
 PARAMETERS = "parameters go to opt.init(params) and opt.update(params, grads, state)"
 
 
-def check(name: str, value: Any, *, below: float = math.inf) -> None:
+def check(name: str, value: object, *, below: float = math.inf) -> None:
     """Check that an option is a real number with 0 <= value < below.
 
     Raises:

@@ -73,7 +73,7 @@ def integer_leaves(tree: object) -> Iterator[tuple[str, np.ndarray]]:
         yield path, np.concatenate(arrays)
 
 
-def _numbers(leaf: Any) -> np.ndarray | None:
+def _numbers(leaf: object) -> np.ndarray | None:
     """The integers of a leaf, flat and without padding; None if it holds anything else."""
     while isinstance(leaf, PackedBatch):
         leaf = leaf.values

@@ -75,7 +75,7 @@ class LocalCommunicator:
         *,
         shards: int | None = None,
         tables: dict[str, Any] | None = None,
-        optimizer: Any = None,
+        optimizer: object = None,
         seed: int | None = None,
         drop: float = 0.0,
         repeat: float = 0.0,

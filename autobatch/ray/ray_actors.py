@@ -226,7 +226,7 @@ class RayTraining:
 def writeable(message: object) -> Any:
     """The same tree with copies of read-only arrays: Ray's arrays lie in memory that all processes share."""
 
-    def own(leaf: Any) -> Any:
+    def own(leaf: object) -> Any:
         if isinstance(leaf, SparseRows):
             return leaf.map_arrays(own)
         return leaf.copy() if isinstance(leaf, np.ndarray) and not leaf.flags.writeable else leaf

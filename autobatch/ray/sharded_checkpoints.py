@@ -30,7 +30,7 @@ class ShardedCheckpoints:
         given: an `ab.Checkpoints`, or a folder for one; None: nothing is saved.
     """
 
-    def __init__(self, given: Any) -> None:
+    def __init__(self, given: object) -> None:
         if given is not None and not isinstance(given, Checkpoints | str | os.PathLike):
             raise OptionError(f"checkpoints={given!r}; expected ab.Checkpoints(folder, ...) or a folder")
         if isinstance(given, Checkpoints) and given.background:

@@ -71,7 +71,7 @@ class TrainingWorker:
         dense: the parameters' leaves that are not variables. state: the optimiser's state for the list of them.
     """
 
-    def __init__(self, plan: TrainingPlan, communicator: Communicator, dense: list[Any], state: Any) -> None:
+    def __init__(self, plan: TrainingPlan, communicator: Communicator, dense: list[Any], state: object) -> None:
         self.plan, self.communicator = plan, communicator
         self.dense, self.state = dense, state
         self._position = _Position()

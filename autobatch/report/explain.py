@@ -286,7 +286,7 @@ def _summed_stats(found: Sequence[Stats]) -> Stats:
     return out
 
 
-def _name(function: Any) -> str:
+def _name(function: object) -> str:
     while hasattr(function, "func"):  # a partial
         function = function.func
     return str(getattr(function, "__qualname__", type(function).__name__))

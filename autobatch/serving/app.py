@@ -129,7 +129,7 @@ class CheckpointWatch:
         OptionError: several values are shared, and none is named "params".
     """
 
-    def __init__(self, batcher: Batcher, folder: Any, every: float) -> None:
+    def __init__(self, batcher: Batcher, folder: object, every: float) -> None:
         names = list(batcher.shared)
         if "params" not in names and len(names) != 1:
             raise OptionError(f"checkpoints go into the shared value params; shared is {', '.join(names) or 'nothing'}")
@@ -182,7 +182,7 @@ class App(Starlette):
         max_depth: int,
         max_read: float,
         timeout: float,
-        checkpoints: Any,
+        checkpoints: object,
         poll: float,
     ) -> None:
         limits = {"max_body": max_body, "max_depth": max_depth, "max_read": max_read, "timeout": timeout, "poll": poll}

@@ -188,7 +188,7 @@ def _array(dtype: np.dtype | None) -> _Read:
     """Arrays of a dtype; None: of the dtype that NumPy chooses for the numbers."""
     suits, word = _SUITING[dtype.kind if dtype is not None else ""]
 
-    def read(value: Any, reading: Reading) -> np.ndarray:
+    def read(value: object, reading: Reading) -> np.ndarray:
         if isinstance(value, np.ndarray):
             if value.dtype.kind not in "biufcmM" or dtype not in (None, value.dtype):
                 raise BadValueError("$", f"an array of {dtype or 'numbers'}", f"one of {value.dtype}")
@@ -277,7 +277,7 @@ def record_of(name: str, make: Callable[..., Any], fields: dict[str, bool]) -> _
         fields: by name, whether it may be left out.
     """
 
-    def read(value: Any, reading: Reading) -> Any:
+    def read(value: object, reading: Reading) -> Any:
         if type(value) is not dict:
             raise BadValueError("$", f"an object with {', '.join(fields)}", _shown(value))
         for each in value:

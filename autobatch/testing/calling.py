@@ -129,7 +129,7 @@ class Convention:
         shared: dict[str, Any],
         *,
         layout: str | None = None,
-        padding: Any = 0,
+        padding: object = 0,
         collate: Callable[[list[Any]], Any] | None = None,
         poison: str = "finite",
     ) -> None:
@@ -482,7 +482,7 @@ def _name(f: object) -> str:
     return getattr(f, "__name__", type(f).__name__)
 
 
-def rows(result: Any, references: Sequence[Any], is_varying: Callable[[int, int], bool]) -> list[Any]:
+def rows(result: object, references: Sequence[Any], is_varying: Callable[[int, int], bool]) -> list[Any]:
     """One result per example.
 
     Args:

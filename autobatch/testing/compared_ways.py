@@ -104,7 +104,7 @@ class ReferenceLoop(Way):
         return out
 
 
-def fresh(tree: Any) -> Any:
+def fresh(tree: object) -> Any:
     """A deep copy, so that a function that writes into its arguments starts every run from the same ones."""
     try:
         return copy.deepcopy(tree)
@@ -112,7 +112,7 @@ def fresh(tree: Any) -> Any:
         return tree
 
 
-def is_float(leaf: Any) -> bool:
+def is_float(leaf: object) -> bool:
     """True for a NumPy array or scalar of floats."""
     return isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind == "f"
 

@@ -271,7 +271,7 @@ def _copies(floats: Sequence[Any]) -> list[Any]:
     return [np.array(x) if isinstance(x, np.ndarray) else x for x in floats]
 
 
-def _dense(gradient: Any) -> np.ndarray:
+def _dense(gradient: object) -> np.ndarray:
     return np.asarray(gradient.to_dense() if hasattr(gradient, "to_dense") else gradient, np.float64)
 
 

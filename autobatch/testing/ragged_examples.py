@@ -43,26 +43,18 @@ def ragged(
     >>> check()
     """
     from hypothesis import strategies as st  # noqa: PLC0415 - only tests have it
-    from hypothesis.extra.numpy import arrays  # noqa: PLC0415
+    from hypothesis.extra.numpy import arrays, from_dtype  # noqa: PLC0415
 
     fixed = dict(static or {})
     if any(not 0 <= axis < ndim for axis in fixed):
         raise ShapeError(f"static={fixed} names an axis outside the {ndim} of an example")
     dtype = np.dtype(dtype)
-    drawn = _elements(st, dtype) if elements is None else elements
+    if elements is None:
+        low, high = {"f": (-10, 10), "u": (0, 100)}.get(dtype.kind, (-100, 100))
+        finite: dict[str, Any] = {"allow_nan": False, "allow_infinity": False, "allow_subnormal": False}
+        elements = from_dtype(dtype, min_value=low, max_value=high, max_magnitude=10, **finite)
     lengths = st.tuples(
         *(st.just(fixed[axis]) if axis in fixed else st.integers(0, max_length) for axis in range(ndim))
     )
-    example = lengths.flatmap(lambda shape: arrays(dtype, shape, elements=drawn))
+    example = lengths.flatmap(lambda shape: arrays(dtype, shape, elements=elements))
     return st.lists(example, min_size=min_examples, max_size=max_examples)
-
-
-def _elements(st: Any, dtype: np.dtype) -> Any:
-    if dtype.kind == "f":
-        width = 8 * dtype.itemsize
-        return st.floats(-10, 10, width=min(width, 64), allow_subnormal=False)
-    if dtype.kind == "b":
-        return st.booleans()
-    if dtype.kind == "c":
-        return st.complex_numbers(max_magnitude=10, allow_subnormal=False, width=8 * dtype.itemsize)
-    return st.integers(0 if dtype.kind == "u" else -100, 100)

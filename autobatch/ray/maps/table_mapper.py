@@ -59,7 +59,7 @@ class Mapper:
         self.f, self.shared = f, shared
         self._batched: Any = None
 
-    def __call__(self, table: Any) -> Any:
+    def __call__(self, table: object) -> Any:
         """The results of all rows, as a table of the same kind.
 
         Args:
