@@ -478,7 +478,7 @@ def _construct(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: ob
 
 def _node_text(node: dict[str, Any]) -> str:
     """A description of a node, for error messages."""
-    said = next(iter(node))
+    said = next(iter(node), "")
     if said in ("dict", "object"):
         return f"{node.get('class', said)} with {[key for key, _ in node[said]]}"
     if said in ("list", "tuple"):

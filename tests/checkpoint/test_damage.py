@@ -3,12 +3,14 @@ checkpoint, never another model."""
 
 import contextlib
 import os
+import types
 
 import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.errors import CheckpointError
+from autobatch.checkpoint.trees import rebuild
+from autobatch.errors import CheckpointError, StructureError
 from tests.checkpoint import fuzz
 from tests.checkpoint.damages import NEEDS, Saved
 
@@ -152,6 +154,11 @@ def test_a_save_onto_a_lost_base_is_full(tmp_path, cut, background):
         np.testing.assert_array_equal(saver.restore().params, expected(3))
         saver.save(4, expected(4))
         np.testing.assert_array_equal(saver.restore(step=4).params, expected(4))
+
+
+def test_a_node_that_says_nothing_is_no_list():
+    with pytest.raises(StructureError, match=r"tree\['w'\] was saved as a \{\}; given is a list of 1"):
+        rebuild({"dict": [["w", {}]]}, {"w": [1.0]}, "tree", types.SimpleNamespace(path="a.safetensors"))
 
 
 @pytest.mark.fuzz
