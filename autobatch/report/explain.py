@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +44,7 @@ _OVERHEADS = {
 }  # fmt: skip
 _WARM_CALLS, _WARM = 10, 0.02  # before the one that is watched: at most; for so many seconds, if they are short
 _COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
-_SHORT = 0.03  # seconds to watch a short call again
+_SHORT, _TIMES = 0.03, 4  # seconds to watch a short call again; times a call to watch examples of a loop
 
 _USAGE = "ab.explain(f, examples, name=shared), or ab.explain(f, batch, …)"
 
@@ -57,11 +58,11 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
 
     The call is made a few times before the one that is watched, so that the mode is chosen and code is compiled; what
     these calls change is undone, and a function that prints, draws random numbers or the like runs once only. A short
-    call is watched several times, and the report is of the one that was disturbed least. So a report takes at most
-    about ten times as long as a call, or 50 ms, once code is compiled. It runs in the mode that calls of its kind take
-    then (`ab.options(way=...)` pins one). The report says which it was, why, and what the others have cost. A
-    straight-line run of the user's code is one row, `block FILE:LINES`; with `ab.options(blocks=False)` each operation
-    has its own.
+    call is watched several times, and the report is of the one that was disturbed least; of a loop, the first examples
+    are watched. So a report takes at most about ten times as long as a call, or 50 ms, once code is compiled. It runs
+    in the mode that calls of its kind take then (`ab.options(way=...)` pins one). The report says which it was, why,
+    and what the others have cost. A straight-line run of the user's code is one row, `block FILE:LINES`; with
+    `ab.options(blocks=False)` each operation has its own.
 
     Args:
         f: a function of one example.
@@ -101,20 +102,21 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
 
     times, restore = _warm_up([f if gradient is None else gradient.function, args, shared], call)
     warm = min(times[1:], default=0.0)
+    most = max(_TIMES * warm, _SHORT) if times and gradient is None else math.inf
     looks: list[WatchedCalls] = []
     begun, look = clock() - warm * (len(times) - 1), 0.0
     while not looks or (times and len(looks) < 5 and clock() + look - begun < _SHORT):
         if looks:
             restore()
         look = clock()
-        with watching() as watched:
+        with watching(most) as watched:
             results = call()
         look = clock() - look
         looks.append(watched)
     count = next((x.batch_size for x in leaves([args, shared]) if isinstance(x, Batch)), None) if batched else None
     count = len(results) if not batched and gradient is None else count
     # what the machine did meanwhile is not the call's
-    watched = min(looks, key=lambda each: each.profile.seconds)
+    watched = min(looks, key=lambda each: each.profile.seconds / (each.profile.seen or count or 1))
     watched.times, watched.batched, watched.examples = times, batched, count
     if not batched:
         watched.no_batch = "its examples are not known" if count is None else _why_no_batch(f, args)
@@ -210,7 +212,8 @@ class WatchedCalls:
         if way == _LOOP and self.times:  # watching slows Python code of the library, much more than the user's lines
             library = profile.lines[LIBRARY]
             lines = profile.seconds - library.seconds
-            library.seconds = min(library.seconds, max(min(self.times[1:]) - lines, 0.0))
+            seen = min(self.times[1:]) * (profile.seen / self.examples if profile.seen and self.examples else 1.0)
+            library.seconds = min(library.seconds, max(seen - lines, 0.0))
             profile.seconds = lines + library.seconds
         costs = {NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None}
         refusals = {NAMES[each]: Reason(cost.refused) for each, cost in last.costs.items() if cost.refused}
@@ -229,6 +232,7 @@ class WatchedCalls:
         others = Counter(note.placed for note in self.notes if not any(why in note for why in stats.fallbacks))
         return Report(
             examples=self.examples,
+            watched=profile.seen,
             rounds=stats.rounds,
             rows=tuple(sorted(rows, key=lambda row: -row.seconds)),
             forced=tuple(Forced(file, line, times) for (file, line), times in stats.forced.most_common()),
@@ -255,8 +259,11 @@ class WatchedCalls:
 
 
 @contextlib.contextmanager
-def watching() -> Iterator[WatchedCalls]:
+def watching(seconds: float = math.inf) -> Iterator[WatchedCalls]:
     """Watch all calls of the library in a block of code, in this thread; fallbacks give no warning.
+
+    Args:
+        seconds: after which no further example of a loop is watched.
 
     >>> import numpy as np
     >>> import autobatch as ab
@@ -265,7 +272,7 @@ def watching() -> Iterator[WatchedCalls]:
     >>> len(watched.ran)
     1
     """
-    profile = LineProfile()
+    profile = LineProfile(seconds)
     with noted_fallbacks() as notes, ran_ways(lines=True) as ran:
         watched = WatchedCalls(ran, notes, profile)
         with profile:

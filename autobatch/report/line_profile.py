@@ -9,6 +9,7 @@ lines can be compared with each other, but not with times measured elsewhere.
 import dataclasses
 import functools
 import inspect
+import math
 import os
 import re
 import sys
@@ -27,6 +28,7 @@ from autobatch.blocks import kernel_codegen, tracing
 from autobatch.blocks.launch import LaunchCode
 from autobatch.blocks.scan import Scan
 from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.core.current_region import run_loop
 from autobatch.core.diagnostics import is_library, is_library_file
 from autobatch.core.op import Op
 from autobatch.core.pytree import leaves
@@ -111,9 +113,10 @@ class LineProfile:
         spans: the timeline; nodes: the traced launches and what they read, in order.
         codes: of the user's functions that ran.
         seconds: all of the time.
+        seen: the examples that were watched, where those of a loop took longer than `most` seconds; else 0.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = math.inf) -> None:
         self.lines: dict[Place, Figures] = defaultdict(Figures)
         self.spans: list[Span] = []
         self.nodes: list[LaunchNode] = []
@@ -125,10 +128,13 @@ class LineProfile:
         self._makers: dict[int, int] = {}  # the node that made each buffer of the segment being launched
         self._start = self._last = 0.0
         self._before: Any = None
+        self.seen, self._most = 0, most
+        self._loop: FrameType | None = None
 
     def __enter__(self) -> "LineProfile":
         self._before = sys.gettrace()
         self._start = self._last = time.perf_counter()
+        self._most += self._start
         self._backward = Tape.backward
         Tape.backward = self._timed_only(Tape.backward)  # type: ignore[method-assign]
         sys.settrace(self._on_call)
@@ -141,7 +147,9 @@ class LineProfile:
         self.seconds = sum(each.seconds for each in self.lines.values())
 
     def _charge(self, now: float, kind: str = "", name: str = "") -> None:
-        """Add the time since the last event to the line that is running."""
+        """Add the time since the last event to the line that is running, unless watching has ended."""
+        if self.seen:
+            return
         seconds, place = now - self._last, self._place
         self._last = now
         self.lines[place].seconds += seconds
@@ -198,6 +206,10 @@ class LineProfile:
             return None
         self._charge(now)
         if how is True:
+            loop = self._loop
+            if now > self._most and loop is not None and frame.f_back is loop and loop.f_locals["results"]:
+                self.seen = len(loop.f_locals["results"])
+                return sys.settrace(None)
             self.codes[code.co_filename, code.co_firstlineno, code.co_name] = code
             out: Any = self._on_line
         else:
@@ -285,6 +297,13 @@ def _segment(profile: LineProfile, frame: FrameType) -> Any:
     return profile._until_return(lambda *_: None, LIBRARY, quiet=0)
 
 
+def _loop(profile: LineProfile, frame: FrameType) -> Any:
+    """Observe the loop over the examples; not where it is part of another mode, or of what is differentiated."""
+    if not profile.codes and not profile.nodes and profile._loop is None:
+        profile._loop = frame
+    return None
+
+
 def _step(profile: LineProfile, frame: FrameType) -> Any:
     """Observe that a waiting example continues."""
     waiting = getattr(frame.f_locals["fiber"], "gr_frame", None)
@@ -370,6 +389,7 @@ _WATCHED: list[tuple[CodeType, Any]] = [
         _launch: (launching.Launches.run,),
         _segment: (launching._launch,),
         _step: (Fibers._step,),
+        _loop: (run_loop,),
         _block: (BlockRun.__call__,),
         _scan: (Scan.run,),
         _op: (Op.__call__,),

@@ -85,7 +85,7 @@ class Report:
 
     Attributes:
         way: the execution mode: "tracing", "lock-step", "compiled", or "the loop".
-        examples: their number, None if not known.
+        examples: their number, None if not known; watched: how many of a loop's the lines are of, 0 for all.
         rounds: how often everything recorded was launched.
         bound: a lower bound of the launches in any schedule of the recorded calls; 0 if not computed.
         rows: of tracing, one `Launch` per signature, the most expensive first.
@@ -110,6 +110,7 @@ class Report:
     forced: tuple[Forced, ...]
     fallbacks: dict[str, int]
     bound: int = 0
+    watched: int = 0
     way: str = "tracing"
     why: str = ""
     costs: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -217,6 +218,7 @@ class Report:
         elif self.seconds:
             once = f", {shown_time(self.preparing)} of it once" if self.preparing > 0.05 * self.seconds else ""
             text += f"; {shown_time(self.seconds)} watched{once}"
+        text += f"; the first {_plural(self.watched, 'example')} watched" if self.watched else ""
         if self.rows:
             least = f" (at least {self.bound})" if self.bound else ""
             text += f"; {_plural(self.calls, 'operation')} in {_plural(self.launches, 'launch')}{least}"

@@ -160,6 +160,22 @@ def test_a_report_of_a_warm_call_takes_few_calls_and_waits_no_longer_than_some(s
     assert 0 < sum(waited) <= min(4 * first, 2.0) + 1e-9
 
 
+def test_of_a_loop_that_takes_long_the_first_examples_are_watched(monkeypatch):
+    """Then all lines are of these; a gradient is watched to its end."""
+    monkeypatch.setattr(explain, "_SHORT", 0.0)
+    monkeypatch.setattr(explain, "_TIMES", 0)
+    with ab.options(way="loop"):
+        report = ab.explain(recurrent, SEQUENCES, w=W)
+        gradient = ab.explain(ab.grad(step_mapped), W)
+        tracer = sys.gettrace()
+    assert (report.examples, report.watched, gradient.watched) == (4, 1, 0)
+    assert "the first 1 example watched" in report.head()
+    assert [line.times for line in report.lines if line.text.strip().startswith(("h = np.tanh", "return"))] == [5, 1]
+    assert 0.99 < sum(each.share for each in [*report.lines, *report.overheads]) <= 1 + 1e-9
+    assert gradient.backward > 0
+    assert sys.gettrace() is tracer
+
+
 @dataclasses.dataclass
 class Node:
     label: int
