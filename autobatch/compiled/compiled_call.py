@@ -25,7 +25,6 @@ from autobatch.ops.rules.aliasing import is_scalar
 from autobatch.program.bounded_caches import MOST_FUNCTIONS
 from autobatch.tables.table import EmbeddingTable
 
-_DEEPEST = 4  # levels of containers of which there is a quick key
 Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
 
@@ -143,7 +142,7 @@ def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where:
     return type_of(program, [value], where, types.FIXED)
 
 
-def quick_key(call: "CompiledCall", value: Any, depth: int = 0) -> Any:
+def quick_key(call: "CompiledCall", value: Any, levels: int = 4) -> Any:
     """What determines the type of an argument, found without making the type; None where that takes more."""
     cls = type(value)
     if cls is np.ndarray:
@@ -158,9 +157,9 @@ def quick_key(call: "CompiledCall", value: Any, depth: int = 0) -> Any:
             data = column.values if isinstance(column, PackedBatch) else column.data  # type: ignore[attr-defined]
             return type(column), data.dtype, data.ndim, getattr(column, "scalar", None)
         return None
-    if depth > _DEEPEST or not (cls is tuple or (cls is dict and all(type(name) is str for name in value))):
+    if levels == 0 or not (cls is tuple or (cls is dict and all(type(name) is str for name in value))):
         return None
-    parts = [quick_key(call, each, depth + 1) for each in (value.values() if cls is dict else value)]
+    parts = [quick_key(call, each, levels - 1) for each in (value.values() if cls is dict else value)]
     return None if None in parts else (cls, *(value if cls is dict else ()), *parts)
 
 

@@ -205,10 +205,10 @@ def _plain_counts() -> Any:
     """An LLVM module with Numba's functions that count the users of an array, by plain additions, to be inlined."""
     module = ir.Module()
     word, info = ir.IntType(64), ir.IntType(8).as_pointer()
-    kind = ir.FunctionType(ir.VoidType(), [info])
-    free = ir.Function(module, kind, "NRT_MemInfo_call_dtor")
+    takes = ir.FunctionType(ir.VoidType(), [info])
+    free = ir.Function(module, takes, "NRT_MemInfo_call_dtor")
     data = ir.Function(module, ir.FunctionType(info, [info]), _COUNTS[2])
-    counts = {ir.Function(module, kind, name): step for name, step in zip(_COUNTS[:2], (1, -1), strict=True)}
+    counts = {ir.Function(module, takes, name): step for name, step in zip(_COUNTS[:2], (1, -1), strict=True)}
     for function in (data, *counts):
         function.linkage = "linkonce_odr"
         function.attributes.add("alwaysinline")

@@ -25,7 +25,6 @@ from autobatch.tables.sparse import SparseRows
 _ROWS = 1 << 10  # rows looked up in differentiated tables, for a form that has not run
 _LEAST, _MOST = 16, 64  # examples whose gradients are summed first, so that sums do not depend on the threads
 _BYTES = 73  # of the tape for each node, at most
-_MOST_KEPT = 1 << 25  # bytes of a tape that is kept for the next call
 
 
 @dataclasses.dataclass(eq=False)
@@ -160,7 +159,7 @@ def run_backward(
         except IndexError:
             memory = TapeMemory(taped)
         parts = [_part(call, form, taped, cotangents, first, a, b, rows, captured, depth, memory) for a, b in own]
-        if taped.nodes * _BYTES < _MOST_KEPT:
+        if taped.nodes * _BYTES < config.memory_budget // 32:  # else it is long, and its memory soon found
             taped.unused.append(memory)
         return parts
 

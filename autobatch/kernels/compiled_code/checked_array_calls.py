@@ -216,10 +216,10 @@ def array_at(typing_context, address, count, like):
     made = types.Array(dtype, 1, "C")
 
     def generate(context, builder, signature, args):
-        out, kind = context.make_array(made)(context, builder), context.get_data_type(dtype)
-        size = context.get_constant(types.intp, context.get_abi_sizeof(kind))
+        out, number = context.make_array(made)(context, builder), context.get_data_type(dtype)
+        size = context.get_constant(types.intp, context.get_abi_sizeof(number))
         shape, strides = cgutils.pack_array(builder, [args[1]]), cgutils.pack_array(builder, [size])
-        data = builder.inttoptr(args[0], kind.as_pointer())
+        data = builder.inttoptr(args[0], number.as_pointer())
         populate_array(out, data=data, shape=shape, strides=strides, itemsize=size, meminfo=None)
         return out._getvalue()
 

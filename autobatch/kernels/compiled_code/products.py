@@ -1,6 +1,6 @@
 """Products of small matrices, whose sums are held in vector registers while their terms are added.
 
-BLAS needs 0.2 us to begin, twice the time of a product with a vector of 64 numbers. A tile is a few rows of a result,
+BLAS needs 0.2 us to begin, twice the time of a product with a vector of 64 numbers. A patch is a few rows of a result,
 and as many of their columns as registers hold: a term of it is one fused operation, and only its sum is stored.
 """
 
@@ -12,18 +12,18 @@ from numba.extending import intrinsic
 from autobatch.kernels.jit import jit
 from autobatch.kernels.simd_rows import splat
 
-_BYTES, _FEW_BYTES = 64, 16  # of a vector; wider than the machine's is split by the compiler
+_BYTES = 64  # of a vector; wider than the machine's is split by the compiler
 
 
-def _tile(rows, vectors, chains, size=_BYTES):
-    """An intrinsic: `out[r] += sum(a[r, k] * b[k] for k in range(count))` for a tile of so many rows and vectors.
+def _patch(rows, vectors, chains, size=_BYTES):
+    """An intrinsic: `out[r] += sum(a[r, k] * b[k] for k in range(count))` for a patch of so many rows and vectors.
 
     Matrices are given by addresses and by the bytes between their rows and between their terms; `count` is a multiple
     of `chains`, the number of sums that are added up side by side, so that none waits for the one before.
     """
 
     @intrinsic
-    def add_tile(typing_context, a, a_row, a_term, b, b_term, count, out, out_row, like):
+    def add_patch(typing_context, a, a_row, a_term, b, b_term, count, out, out_row, like):
         dtype = types.unliteral(like)  # type: ignore[attr-defined]
 
         def generate(context, builder, signature, args):
@@ -31,14 +31,14 @@ def _tile(rows, vectors, chains, size=_BYTES):
             if dtype not in (types.float32, types.float64):  # nobody calls it
                 return context.get_dummy_value()
             vector = ir.VectorType(number, size // context.get_abi_sizeof(number))
-            kind = ir.FunctionType(vector, [vector] * 3)
+            takes = ir.FunctionType(vector, [vector] * 3)
             name = f"llvm.fmuladd.v{vector.count}{number.intrinsic_name}"
-            fused = cgutils.get_or_insert_function(builder.module, kind, name)
+            fused = cgutils.get_or_insert_function(builder.module, takes, name)
             a, a_row, a_term, b, b_term, count, out, out_row = args[:-1]
             word, zero = a.type, ir.Constant(vector, None)
 
-            def at(address, kind):
-                return builder.inttoptr(address, kind.as_pointer())
+            def at(address, pointed):
+                return builder.inttoptr(address, pointed.as_pointer())
 
             sums = [cgutils.alloca_once_value(builder, zero) for _ in range(chains * rows * vectors)]
             with cgutils.for_range_slice(builder, word(0), count, word(chains), word) as (k, _):
@@ -65,10 +65,15 @@ def _tile(rows, vectors, chains, size=_BYTES):
 
         return types.void(*[types.int64] * 8, dtype), generate
 
-    return add_tile
+    return add_patch
 
 
-_add_rows, _add_row, _add_part, _add_few = _tile(4, 4, 1), _tile(1, 4, 2), _tile(1, 1, 4), _tile(1, 1, 4, _FEW_BYTES)
+_add_rows, _add_row, _add_part, _add_few = (
+    _patch(4, 4, 1),
+    _patch(1, 4, 2),
+    _patch(1, 1, 4),
+    _patch(1, 1, 4, _BYTES // 4),
+)
 
 
 @intrinsic
@@ -88,22 +93,22 @@ def add_product(a, b, out):
         return
     rows, count, columns, size, zero = a.shape[0], a.shape[1], out.shape[1], out.itemsize, out.dtype.type(0)
     lanes = lanes_of(a, b, out)  # a constant, so nothing is divided below
-    tile, few = max(4 * lanes, 1), max(lanes // 4, 1)
-    wide, done, near = columns - columns % tile, columns - columns % max(lanes, 1), columns - columns % few
+    patch, few = max(4 * lanes, 1), max(lanes // 4, 1)
+    wide, done, near = columns - columns % patch, columns - columns % max(lanes, 1), columns - columns % few
     if lanes == 0 or b.strides[1] != size:
         wide = done = near = 0
     a_row, a_term, b_term, out_row = a.strides[0], a.strides[1], b.strides[0], out.strides[0]
     four, most = rows - rows % 4, count - count % 4
     for i in range(rows):
         left, right, into = a.ctypes.data + i * a_row, b.ctypes.data, out.ctypes.data + i * out_row
-        for j in range(0, wide * size if i < four and i % 4 == 0 else 0, tile * size):
+        for j in range(0, wide * size if i < four and i % 4 == 0 else 0, patch * size):
             _add_rows(left, a_row, a_term, right + j, b_term, count, into + j, out_row, zero)
         alone = wide if i < four else 0  # first of the columns that are added for this row only
-        for j in range(alone * size, wide * size, tile * size):
+        for j in range(alone * size, wide * size, patch * size):
             _add_row(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
         for j in range(wide * size, done * size, _BYTES):
             _add_part(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
-        for j in range(done * size, near * size, _FEW_BYTES):
+        for j in range(done * size, near * size, _BYTES // 4):
             _add_few(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
         for k in range(most, count if alone < near else 0):
             for j in range(alone, near):
