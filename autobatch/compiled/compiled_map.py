@@ -25,6 +25,7 @@ from autobatch.compiled import compiled_call
 from autobatch.compiled.changed_arguments import check_independent, returned, writes_back
 from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall
 from autobatch.compiled.module import Module, new_program, table_of, write
+from autobatch.compiled.python_calls import call_kernel
 from autobatch.compiled.translation.exact_types import Type
 from autobatch.compiled.translation.source_program import SourceProgram
 from autobatch.compiled.value_layout import batch_of, unpack, words_of
@@ -327,7 +328,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
                 arrays, steps = compiled_call.packed_arguments(call, kinds, first, last)
             status[:] = 0
             try:
-                outs = entry(last - first, careful, form.table, depth, status, *arrays, *steps, *captured)
+                outs = call_kernel(entry, last - first, careful, form.table, depth, status, *arrays, *steps, *captured)
             except Exception:  # no memory for an array, say: Python raises its own error
                 return None, np.ones(last - first, np.uint8)
             if not status[-1]:

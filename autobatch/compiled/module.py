@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from types import FunctionType
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from autobatch.compiled.changed_arguments import KernelChanges, argument_slots, changed_containers
 from autobatch.compiled.functions import builtin_calls, numpy_calls, random_calls
+from autobatch.compiled.python_calls import PythonCall
 from autobatch.compiled.translation.exact_types import EITHER, INT, Array, Tuple, Type
 from autobatch.compiled.translation.expression_reader import read_function
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, flat
@@ -137,11 +139,8 @@ class KernelLoop:
 
     def start(self) -> Lines:
         """The lines that run before the loop."""
-        lines: Lines = [f"at{leaf} = 0" for leaf in range(len(self.loader.dtypes))]
-        for leaf, dtype in enumerate(self.writer.dtypes):
-            name = "bool_" if dtype == "bool" else dtype
-            lines += [assigned(f"out{leaf}", code("np.empty", "max(n, 16)", f"np.{name}")), f"used{leaf} = 0"]
-        return [*lines, *self.before]
+        read = [f"at{leaf} = 0" for leaf in range(len(self.loader.dtypes))]
+        return [*read, *self.writer.start("max(n, 16)"), *self.before]
 
     def text(self, program: SourceProgram, parameters: Sequence[tuple[str, str]], body: Lines) -> str:
         """The text of the kernel, which does not count the uses of the arrays that it is given, and its signature."""
@@ -282,5 +281,6 @@ def _loop(ufunc: Any, loop: str) -> tuple[int, int]:
 
 
 def table_of(loops: Sequence[tuple[Any, str]]) -> np.ndarray:
-    """(2 n,) int64: for each ufunc's loop its address and its data pointer."""
-    return np.array([each for ufunc, loop in loops for each in _loop(ufunc, loop)], np.int64)
+    """(2 n,) int64: for each ufunc's loop, and for each call in Python, its address and its data pointer."""
+    found = [(each.address, 0) if isinstance(each, PythonCall) else _loop(each, loop) for each, loop in loops]
+    return np.array(list(itertools.chain.from_iterable(found)), np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
+from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
 from autobatch.compiled.translation.source_program import Lines, SourceProgram
 from autobatch.compiled.translation.typed_text import assigned, code, item_text, rep
 from autobatch.core.batched import Lengths
@@ -24,7 +24,6 @@ from autobatch.facts.types import is_plain
 from autobatch.ops.rules.row_gather import pad_rows
 from autobatch.tables.table import EmbeddingTable
 
-_PYTHON = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 _KINDS = {tag: kind for kind, tag in types.TAGS.items()}
 
 
@@ -50,8 +49,8 @@ def type_of(
     out: types.Type = None
     classes = set(map(type, values))
     for cls in classes:
-        if cls in _PYTHON:
-            out = types.join(out, _PYTHON[cls])
+        if cls in types.PYTHON:
+            out = types.join(out, types.PYTHON[cls])
             continue
         own: Sequence[Any] = values if len(classes) == 1 else [value for value in values if type(value) is cls]
         held = around
@@ -94,7 +93,7 @@ def type_of(
                 type_of(program, [getattr(value, name) for value in own], f"{where}.{name}", given, held)
                 for name in names
             ]
-            out = types.join(out, types.Struct(tuple(items), cls, names, True))
+            out = types.join(out, types.Struct(tuple(items), cls, names, bool(given)))
         else:
             raise Unsupported(f"a {cls.__qualname__}")
     return out
@@ -212,7 +211,7 @@ def _packed(kind: Any, values: Sequence[Any]) -> list[np.ndarray]:
         case types.Scalar():
             return [np.array(values, _word(kind))]
         case types.Union():
-            scalars: list[Any] = [_PYTHON.get(type(value)) or types.of_dtype(type(value)) for value in values]
+            scalars: list[Any] = [types.PYTHON.get(type(value)) or types.of_dtype(type(value)) for value in values]
             tags = [types.TAGS[scalar] for scalar in scalars]
             pairs = list(zip(scalars, values, strict=True))
             floats = [float(value) if scalar.kind == "f" else 0.0 for scalar, value in pairs]
@@ -368,6 +367,12 @@ class ResultWriter:
     def __init__(self) -> None:
         self.dtypes: list[str] = []
         self._count = 0
+
+    def start(self, size: str) -> Lines:
+        """The lines that make the arrays, of this size at first."""
+        names = [f"np.{dtype}" if dtype != "bool" else "np.bool_" for dtype in self.dtypes]
+        made = [assigned(f"out{leaf}", code("np.empty", size, name)) for leaf, name in enumerate(names)]
+        return [*made, *(f"used{leaf} = 0" for leaf in range(len(made)))]
 
     def _put(self, dtype: str, text: str, lines: Lines) -> None:
         leaf = len(self.dtypes)

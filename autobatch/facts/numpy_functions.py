@@ -35,7 +35,7 @@ _FIRST = """
 
     allclose angle append argpartition argsort array_equal argwhere average bincount broadcast_shapes convolve copy
     corrcoef correlate count_nonzero cov cross delete diagflat diff digitize ediff1d extract flatnonzero gradient i0
-    inner insert interp intersect1d isclose iscomplex iscomplexobj isfortran isin in1d isreal isrealobj isscalar
+    inner insert interp intersect1d isclose iscomplex iscomplexobj isin in1d isreal isrealobj isscalar
     iterable kron ndim nonzero packbits pad partition poly polyadd polydiv polyfit polymul polysub polyval
     ravel_multi_index repeat resize roll roots searchsorted setdiff1d setxor1d shape sinc size sort sort_complex
     take_along_axis tensordot tile trapezoid trapz tril triu tril_indices_from triu_indices_from union1d unique
@@ -95,7 +95,7 @@ _TEXT = """
     rsplit rstrip split splitlines startswith strip swapcase title translate upper zfill slice add isalnum isalpha
     isdecimal isdigit islower isnumeric isspace istitle isupper str_len array(obj,itemsize,copy=&obj) asarray(&obj)
 """
-_MEMORY = "may_share_memory shares_memory"
+_MEMORY = "isfortran may_share_memory shares_memory"
 
 TABLES = {
     np: {"computes": _FIRST, "joins": _JOINS, "creates": _CREATES, "outside": _OUTSIDE, "memory": _MEMORY},

@@ -24,7 +24,7 @@ from autobatch.facts.operators import ARITHMETIC
 
 _BUILTINS = """
     abs all any ascii bin bool bytearray bytes callable chr complex dict dict.fromkeys dir divmod enumerate(&iterable)
-    filter(@function,&iterable) float format frozenset getattr(&object,name,&default) hasattr hash hex id int isinstance
+    filter(@function,&iterable) float format frozenset getattr(&object,name,&default) hasattr hash hex int isinstance
     issubclass iter(&iterable) len list locals map(@function,*&iterables) max(*&args,*,@key) memoryview(&object)
     min(*&args,*,@key) next(!&iterator,&default) object oct ord pow range repr reversed(&sequence) round set slice
     sorted(iterable,*,@key) str sum(iterable,&start) super tuple(&iterable) type zip(*&iterables) setattr(!object)
@@ -32,7 +32,7 @@ _BUILTINS = """
 """
 _BUILTINS_OUTSIDE = "aiter anext breakpoint compile eval exec globals help input open print __import__"
 _OPERATOR = """
-    abs add and_ attrgetter concat contains countOf eq floordiv ge getitem(&a) gt index indexOf inv invert is_ is_not
+    abs add and_ attrgetter concat contains countOf eq floordiv ge getitem(&a) gt index indexOf inv invert
     itemgetter le length_hint lshift lt matmul methodcaller mod mul ne neg not_ or_ pos pow rshift sub truediv truth xor
     call(@obj) delitem(!a) setitem(!a) iconcat(!&a,b)
 """ + " ".join(f"i{each.name}(!&a,b)" for each in ARITHMETIC)
@@ -62,10 +62,10 @@ def _functions_of(module: ModuleType) -> str:
 
 
 TABLES: dict[ModuleType, dict[str, str]] = {
-    builtins: {"computes": _BUILTINS, "outside": _BUILTINS_OUTSIDE},
+    builtins: {"computes": _BUILTINS, "outside": _BUILTINS_OUTSIDE, "memory": "id"},
     math: {"computes": _functions_of(math)},
     cmath: {"computes": _functions_of(cmath)},
-    operator: {"computes": _OPERATOR},
+    operator: {"computes": _OPERATOR, "memory": "is_ is_not"},
     itertools: {"computes": _ITERTOOLS},
     functools: {"computes": "reduce(@function,&iterable,&initial) partial(@func,*&args) cmp_to_key(@func)"},
     heapq: {"computes": _HEAPQ},

@@ -7,6 +7,7 @@ the tests that compile it.
 
 import ast
 import contextlib
+import contextvars
 import ctypes
 import ctypes.util
 import importlib
@@ -37,6 +38,7 @@ _LOOP = ctypes.CFUNCTYPE(
 )
 _libm = ctypes.CDLL(ctypes.util.find_library("m"))
 _flags = 0  # that NumPy has seen, and cleared
+_outside = contextvars.copy_context()  # of the kernel: where its calls in Python run
 
 
 def _signed(value: Any) -> int:
@@ -71,7 +73,7 @@ def _loop(address: Any, data: Any, pointers: list[Any], count: Any, steps: list[
     _libm.feclearexcept(_FLAGS)
     places = (ctypes.c_void_p * len(pointers))(*map(int, pointers))
     sizes = (ctypes.c_int64 * len(steps))(*map(int, steps))
-    _LOOP(int(address))(places, (ctypes.c_int64 * 1)(int(count)), sizes, int(data) or None)
+    _outside.run(_LOOP(int(address)), places, (ctypes.c_int64 * 1)(int(count)), sizes, int(data) or None)
     _flags |= _libm.fetestexcept(_FLAGS)
 
 
@@ -174,6 +176,8 @@ class InterpretedKernel:
         return True
 
     def entry(self, *arguments: Any) -> Any:
+        global _outside
+        _outside = contextvars.copy_context()
         with np.errstate(all="call"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             before = np.seterrcall(_heard)

@@ -356,10 +356,6 @@ def counts_outside_by_another():
     return counted
 
 
-def rounds(x):
-    return round(x)
-
-
 @pytest.mark.parametrize("make", [counts_outside, counts_outside_by_another])
 def test_what_binds_a_variable_around_it_is_never_tried(make):
     counted = make()
@@ -378,7 +374,6 @@ def test_what_binds_a_variable_around_it_is_never_tried(make):
         (changes_what_is_shared, 1.0, "shared[0]", "it writes into a value that examples share"),
         (calls_another_library, np.ones(2), "np.fft.fft(x)", "fft"),
         (loops_over_a_set, np.ones(2), "int(u) for u in x", "a loop over a set"),
-        (rounds, np.int32(5), "round(x)", "round of a np.int32"),  # which stays one
         (asks_for_an_error, 1.0, "np.errstate(all=", "asks for underflow to be reported"),
         (holds_a_lock, 1.0, "with LOCK:", "a `with` block"),
     ],

@@ -19,7 +19,7 @@ def longest_step(x):
 
 
 def of_text(x):
-    return {"sum": x.sum(), "text": str(x.dtype)}
+    return {"sum": x.sum(), "text": f"{x.dtype}"}
 
 
 def divides(x):

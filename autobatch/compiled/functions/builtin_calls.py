@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.functions.python_sources import int_of_text, rounded_to, text_of_int
-from autobatch.compiled.translation import arrays, containers, iteration, try_and_match, user_objects
+from autobatch.compiled.translation import arrays, containers, iteration, user_objects
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import CALLS, call_values, calls, constant_of, methods, user_function
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
@@ -172,7 +172,7 @@ def isinstance_(reader: Reader, node: nf.Node, value: Value, classes: Value) -> 
         raise reader.refuse("isinstance with these arguments", node)
 
     def one(x: Value) -> Value:
-        own = try_and_match.class_of(x.kind)
+        own = types.class_of(x.kind)
         if own is None:
             raise reader.refuse(f"isinstance of a {x.kind}", node)
         return reader.constant(issubclass(own, wanted), node)
@@ -183,7 +183,7 @@ def isinstance_(reader: Reader, node: nf.Node, value: Value, classes: Value) -> 
 @calls(hasattr)
 def hasattr_(reader: Reader, node: nf.Call, value: Value, name: Value) -> Value:
     """`hasattr` of a value whose class is known while compiling."""
-    own, word = try_and_match.class_of(value.kind), name.constant
+    own, word = types.class_of(value.kind), name.constant
     if own is None or not isinstance(word, str):
         raise reader.refuse(f"hasattr of a {value.kind}", node)
     if isinstance(value.kind, types.Object):

@@ -13,6 +13,7 @@ from autobatch.blocks.kernel_cache import kernel_of
 from autobatch.compiled.compiled_call import CompiledCall, packed_arguments
 from autobatch.compiled.compiled_map import MIN_PARALLEL, CompiledForm, KernelForm, recursion_depth
 from autobatch.compiled.module import table_of
+from autobatch.compiled.python_calls import call_kernel
 from autobatch.compiled.taping.taped_module import TapedModule, write_taped
 from autobatch.compiled.translation.exact_types import Array, List, LookedUp, Scalar, Struct, Text, Tuple, Type
 from autobatch.compiled.value_layout import columns, rows_of, split
@@ -256,8 +257,8 @@ def _part(
         nodes = taped.nodes = min(taped.nodes, most)
         memory.hold(numbers, width)
         status = np.zeros(count + 1, np.uint8)
-        outs = entry(
-            count, 1, taped.table, depth, status, *arrays, *steps, *captured,
+        outs = call_kernel(
+            entry, count, 1, taped.table, depth, status, *arrays, *steps, *captured,
             memory.head.ctypes.data, nodes >= most, each_shared, *seeds,
         )  # fmt: skip
         adjoints = memory.adjoints

@@ -1,5 +1,7 @@
 """Calls: what is called, with which arguments, and the tables of functions and methods that compiled code knows."""
 
+import contextlib
+import copy
 import dataclasses
 import functools
 import inspect
@@ -9,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.compiled import python_calls
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
 from autobatch.compiled.translation.local_functions import (
@@ -19,7 +22,7 @@ from autobatch.compiled.translation.local_functions import (
     rebind,
 )
 from autobatch.compiled.translation.statement_reader import Reader
-from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, code, parts_of
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, code, item_text, parts_of
 from autobatch.core.diagnostics import is_library
 from autobatch.core.op import Op
 from autobatch.errors import MAKE_A_LIST, Unsupported
@@ -156,20 +159,23 @@ def _method(reader: Reader, node: nf.Call, holder: Value, name: str, keywords: d
                 reader, node, function, [reader.once(holder), *reader.exprs(node.args)], _named(reader, keywords), False
             )
     if handler is None:
-        raise reader.refuse(f"the method {name} of a {holder.kind} is not compiled", node)
+
+        def handler(reader: Reader, node: nf.Node, *args: Value, **named: Value) -> Value:
+            raise reader.refuse(f"the method {name} of a {holder.kind} is not compiled", node)
+
     holder = (
         reader.once(holder)
         if issubclass(kind, types.Array | types.List | types.Dict | types.Set | types.Text | types.Struct)
         else holder
     )
-    return _handled(reader, node, handler, [holder], keywords)
+    return _handled(reader, node, handler, [holder], keywords, getattr(types.class_of(holder.kind), name, None))
 
 
 def call_object(reader: Any, node: nf.Call, function: Any, keywords: dict[str, nf.Value]) -> Value:
     """A call of an object that is known while compiling."""
     handler = handler_of(function)
     if handler is not None:
-        return _handled(reader, node, handler, [], keywords, _SPECIAL.get(function, ""))
+        return _handled(reader, node, handler, [], keywords, function)
     if isinstance(function, nf.Closure):
         raise reader.refuse("a generator that is not read at once", node, instead=MAKE_A_LIST)
     args, named = reader.exprs(node.args), _named(reader, keywords)
@@ -246,11 +252,65 @@ def call_values(reader: Reader, node: nf.Node, function: Any, args: list[Value])
         return _plain_call(reader, node, function, args, {})
     if getattr(handler, "takes_nodes", False):
         raise reader.refuse(f"{function.__name__} is called by something else", node)
-    return handler(reader, node, *args)
+    return _or_in_python(reader, node, function, args, {}, lambda: handler(reader, node, *args))
 
 
 def _plain_call(reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value]) -> Value:
-    """A call of one of the user's functions: plain, compiled by Numba, or memoised."""
+    """A call of one of the user's functions, plain, compiled by Numba, or memoised; of any other in Python."""
+    read = functools.partial(_users_call, reader, node, function, args, named)
+    return _or_in_python(reader, node, function, args, named, read)
+
+
+def _or_in_python(
+    reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value], read: Callable[[], Value]
+) -> Value:
+    """What `read` makes of a call; if that has no compiled form and the function only computes, the call in Python."""
+    lines, count = reader.lines, len(reader.lines)
+    before = {name: copy.copy(each) if isinstance(each, list | dict) else each for name, each in vars(reader).items()}
+    try:
+        return read()
+    except Unsupported as error:
+        if not python_calls.only_computes(function, args, named):
+            raise
+        del lines[count:]
+        vars(reader).update(before, lines=lines)
+        try:
+            return _in_python(reader, node, function, args, named)
+        except Unsupported:
+            raise error from None
+
+
+def _in_python(reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value]) -> Value:
+    """A call that runs in Python."""
+    found: dict[str, Value] = {}  # an array that is given twice is one object
+    order = []
+    for value in map(reader.once, (*args, *named.values())):
+        name = f"{value.kind} {value.text}"
+        order.append(list(found).index(name) if name in found else len(found))
+        found[name] = value
+    values = list(found.values())
+    boxed = [value for value in values if not python_calls.is_known(value)]
+    if any(None in types.within(value.kind) for value in boxed):
+        reader.stop()  # what a list holds is not known yet
+    inside = [str(each) for value in boxed for each in types.within(value.kind)]
+    key, known = (id(node), reader.instance.name, str((list(found), inside))), reader.program.python_calls
+    if key not in known:
+        call = python_calls.PythonCall(function, (reader.function, node.at.line), values, order, list(named))
+        call.find_result(reader.program, str(key))
+        if not boxed and types.class_of(call.result) in types.PYTHON:
+            with contextlib.suppress(Exception), np.errstate(all="raise"):
+                return reader.constant(call([value.constant for value in values]), node)
+        known[key] = call, f"python{len(known)}_{function.__name__}"
+    call, name = known[key]
+    reader.program.loops[name] = call.text(name)
+    at, texts = reader.program.ufunc(call, ""), [value.text for value in boxed]
+    out = types.Tuple((BOOL, call.result))
+    made = reader.temp(code(name, f"table[{2 * at}]", f"table[{2 * at + 1}]", *texts), out)
+    reader.fail_if(f"not {made.text}[0]")
+    return reader.temp(item_text(made.text, 1), call.result)
+
+
+def _users_call(reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value]) -> Value:
     jitted, plain = False, function
     if hasattr(plain, "py_func") and hasattr(plain, "targetoptions"):  # Numba's dispatcher
         options = {name for name, value in plain.targetoptions.items() if value and name in ("fastmath", "parallel")}
@@ -308,27 +368,34 @@ def _local_call(reader: Any, node: nf.Node, local: LocalFunction, args: list[Val
     return memoised(reader, node, reader.read(local.memo, node), values, call)
 
 
-_SPECIAL = {function: f"__{function.__name__}__" for function in (len, abs, int, float)}
+_SPECIAL = (len, abs, int, float)
 """Functions that call a method of the user's objects."""
 
 
 def _handled(
-    reader: Any, node: nf.Call, handler: Handler, first: list[Value], keywords: dict[str, nf.Value], special: str = ""
+    reader: Any, node: nf.Call, handler: Handler, first: list[Value], keywords: dict[str, nf.Value], function: Any
 ) -> Value:
     args: list[Value] = []
     named: dict[str, Any] = keywords
-    if not getattr(handler, "takes_nodes", False):
+    takes_nodes = getattr(handler, "takes_nodes", False)
+    if not takes_nodes:
         args, named = reader.exprs(node.args), _named(reader, keywords)
     elif any(isinstance(arg, nf.Spread) for arg in node.args):
         raise reader.refuse("arguments with *", node)
-    if special and args and isinstance(args[0].kind, types.Object):
-        return reader.special(special, [reader.once(args[0])], node)
-    try:
-        return handler(reader, node, *first, *args, **named)
-    except TypeError as error:
-        if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # the call itself: its signature
-            raise reader.refuse("with these arguments it is not compiled", node) from None
-        raise
+    if args and isinstance(args[0].kind, types.Object) and function in _SPECIAL:
+        return reader.special(f"__{function.__name__}__", [reader.once(args[0])], node)
+
+    def read() -> Value:
+        try:
+            return handler(reader, node, *first, *args, **named)
+        except TypeError as error:
+            if (
+                error.__traceback__ is not None and error.__traceback__.tb_next is None
+            ):  # the call itself: its signature
+                raise reader.refuse("with these arguments it is not compiled", node) from None
+            raise
+
+    return read() if takes_nodes else _or_in_python(reader, node, function, [*first, *args], named, read)
 
 
 def user_function(

@@ -298,6 +298,19 @@ class Object(_Container):
 
 Type = Any  # one of the above
 
+PYTHON: dict[type, Type] = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
+"""The types of Python's own numbers and strings, by their classes."""
+_OF_KIND = {Text: str, Tuple: tuple, List: list, Dict: dict, Range: range, Array: np.ndarray}
+
+
+def class_of(kind: Type) -> Any:
+    """The class of the values of a type; None if it is not known or there are several."""
+    if isinstance(kind, Scalar):
+        return next((cls for cls, each in PYTHON.items() if each == kind), None) or np.dtype(kind.name).type
+    if isinstance(kind, Object):
+        return kind.site.find().cls
+    return kind.cls if isinstance(kind, Struct) else _OF_KIND.get(type(kind))
+
 
 _KNOWN: dict[Any, Scalar] = {}
 

@@ -25,8 +25,8 @@ from autobatch.compiled.translation.typed_text import (
 )
 from autobatch.errors import MAKE_A_LIST
 from autobatch.program import normal_form as nf
+from autobatch.program.folding import renamed
 from autobatch.program.liveness import binds
-from autobatch.program.renaming import renamed
 
 
 @dataclasses.dataclass

@@ -44,7 +44,7 @@ def result_of(reader: Reader, function: Any, *kinds: types.Type) -> types.Type:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
             out = function(*map(types.sample, kinds))
-        return {bool: BOOL, int: INT, float: FLOAT}.get(type(out)) or types.of_dtype(out.dtype)
+        return types.PYTHON.get(type(out)) or types.of_dtype(out.dtype)
     except Exception as error:
         raise reader.refuse(f"{type(error).__name__}: {error}") from None
 

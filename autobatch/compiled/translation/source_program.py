@@ -90,6 +90,7 @@ class SourceProgram:
         self.kinds: dict[Any, types.Type] = {}
         self.ufuncs: list[tuple[Any, str]] = []
         self.loops: dict[str, str] = {}  # {name: text} of the loops over arrays that are used
+        self.python_calls: dict[Any, Any] = {}  # the calls that run in Python, and the names of what makes them
         self.approximate = False
         self.recursive = False  # some function calls itself, maybe through others: all count their frames
         self.in_place: dict[int, Any] = {}  # functions that are read in place: their bodies, and the names in them

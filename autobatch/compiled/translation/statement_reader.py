@@ -395,7 +395,7 @@ class Reader:
         if not ends:
             return None
         out: Env = {}
-        for name in {name for _, env in ends for name in env}:
+        for name in dict.fromkeys(name for _, env in ends for name in env):
             if live is not None and name not in live and "." not in name and name not in self.kept:
                 continue
             kind, maybe = None, any(name not in env or env[name].maybe_unbound for _, env in ends)

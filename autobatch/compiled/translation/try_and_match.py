@@ -7,12 +7,9 @@ reading: code sets `leave` and breaks out of the loops up to that `try`. Any oth
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from autobatch.compiled.translation import containers
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import calls
-from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Inline, Lines
 from autobatch.compiled.translation.statement_reader import Handlers, Reader
 from autobatch.compiled.translation.typed_text import Value, code, item_text, parts_of
@@ -123,7 +120,7 @@ def sequence_parts(reader: Reader, node: nf.Node, value: Value, count: Value, st
 @calls(nf.class_parts)
 def class_parts(reader: Any, node: nf.Node, value: Value, cls: Value, count: Value, names: Value) -> Value:
     """What a pattern of a class looks into."""
-    wanted, own = cls.constant, class_of(value.kind)
+    wanted, own = cls.constant, types.class_of(value.kind)
     if not isinstance(wanted, type) or own is None:
         raise reader.refuse(f"a pattern of a {value.kind}", node)
     if not issubclass(own, wanted):
@@ -138,19 +135,3 @@ def class_parts(reader: Any, node: nf.Node, value: Value, cls: Value, count: Val
         if found or count.constant > 1:
             raise reader.refuse("a pattern of this form is not compiled", node)
     return reader.tuple_of([reader.held(part) for part in parts] or [reader.constant(0, node)])
-
-
-_CLASSES = {INT: int, FLOAT: float, BOOL: bool, NONE: type(None)}
-_OF_KIND = {
-    types.Text: str, types.Tuple: tuple, types.List: list, types.Dict: dict, types.Range: range,
-    types.Array: np.ndarray,
-}  # fmt: skip
-
-
-def class_of(kind: types.Type) -> type | None:
-    """The class of the values of a type; None if it is not known or there are several."""
-    if isinstance(kind, types.Scalar):
-        return _CLASSES.get(kind) or np.dtype(kind.name).type
-    if isinstance(kind, types.Object):
-        return kind.site.find().cls
-    return kind.cls if isinstance(kind, types.Struct) else _OF_KIND.get(type(kind))

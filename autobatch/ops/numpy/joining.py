@@ -98,7 +98,7 @@ def stack(arrays: Any, axis: int = 0, *, dtype: Any = None, casting: str = "same
     return stack_p(*parts, axis=normalise_axis(axis, rank + 1))
 
 
-source(np.stack, np.vstack)(lambda arrays: np.array(list(arrays)))
+source(np.stack, np.vstack)(lambda arrays: np.array([row[:] for row in arrays]))
 
 
 @source()
@@ -454,6 +454,6 @@ def _roll_of_one(a, shift, axis=None):
     x = np.asarray(a)
     if x.ndim == 2 and axis == 1:
         return _roll_of_one(x.T, shift, 0).T.copy()
-    if axis != 0 and (axis is not None or x.ndim == 2):
+    if np.ndim(shift) or (axis != 0 and (axis is not None or x.ndim == 2)):
         leave_to_python()
     return x[(np.arange(len(x)) - shift) % max(len(x), 1)]
