@@ -270,7 +270,7 @@ def _or_in_python(
     try:
         return read()
     except Unsupported as error:
-        if not python_calls.only_computes(function, args, named):
+        if reader.instance.jitted or not python_calls.only_computes(function, args, named):
             raise
         del lines[count:]
         vars(reader).update(before, lines=lines)

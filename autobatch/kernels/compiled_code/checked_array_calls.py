@@ -54,18 +54,6 @@ def sum_rows(x):
 
 
 @jit
-def float_arange(start, stop, step):
-    """`np.arange` of floats."""
-    out = np.empty(max(0, int(np.ceil((stop - start) / step))))
-    delta = start + step - start
-    for i in range(out.size):
-        out[i] = start + i * delta
-    if out.size > 1:
-        out[1] = start + step
-    return out
-
-
-@jit
 def fill_rows(out, rows):
     """out[i] = rows[i], where `rows` are lists or vectors of equal length."""
     for i in range(out.shape[0]):
@@ -122,16 +110,6 @@ def arg_extremum(x, largest):
         if x[i] > x[place] if largest else x[i] < x[place]:
             place = i
     return place
-
-
-@jit
-def has_ties(x, order):
-    """True if two elements are equal or unordered (NaN), so that `order` depends on the sorting algorithm."""
-    for i in range(1, x.size):
-        a, b = x[order[i - 1]], x[order[i]]
-        if not a < b:
-            return True
-    return False
 
 
 @jit

@@ -16,7 +16,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import Unsupported
 from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, write_into, zero_d
-from autobatch.ops.rules.dispatch import any_true, implements, leave_to_python, refuse, source, top_box
+from autobatch.ops.rules.dispatch import any_true, implements, refuse, top_box
 from autobatch.ops.rules.op_kinds import check_numbers, lane_by_lane
 from autobatch.ops.rules.sizes import fill_template, lane_count, lane_sizes, padded_shape, size_operands
 
@@ -221,16 +221,6 @@ def linspace(
     if dtype is not None:
         out = (np.floor(out) if np.dtype(dtype).kind in "iu" else out).astype(dtype)
     return (out, step if parts > 0 else np.nan) if retstep else out
-
-
-@source(np.linspace)
-def _linspace_of_one(start, stop, num=50):
-    first, last = float(start), float(stop)
-    if num < 2 or first == last:
-        leave_to_python()
-    out = np.arange(num) * ((last - first) / (num - 1)) + first
-    out[num - 1] = last
-    return out
 
 
 def array(
