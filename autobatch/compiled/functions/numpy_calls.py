@@ -446,29 +446,6 @@ def sort_method(reader: Reader, node: nf.Node, value: Value) -> Value:
     return Value(NONE, "0", None)
 
 
-@calls(np.searchsorted)
-def searchsorted(reader: Reader, node: nf.Node, value: Value, v: Value, side: Value | None = None) -> Value:
-    """`np.searchsorted`."""
-    value, v = reader.once(arrays.as_array(reader, value, node)), reader.once(v)
-    which = constant_of(reader, side, "left", node, "a side")
-    if which not in ("left", "right") or value.kind.ndim != 1:
-        raise reader.refuse("with these arguments it is not compiled", node)
-    if isinstance(v.kind, types.Array | types.List):
-        v = arrays.as_array(reader, v, node)
-        if v.kind.ndim != 1 or v.kind.dtype != value.kind.dtype:
-            raise reader.refuse("values of another dtype", node)
-        return reader.temp(f"binary_search_each({value.text}, {v.text}, {which == 'right'})", types.Array("int64", 1))
-    if not isinstance(v.kind, types.Scalar) or v.kind == NONE:
-        raise reader.refuse(f"the place of a {v.kind}", node)
-    common = types.Scalar(np.result_type(np.dtype(value.kind.dtype), np.dtype(v.kind.name)).name, False)
-    if v.kind.kind != np.dtype(value.kind.dtype).kind or (v.kind.python and value.kind.dtype != v.kind.name):
-        raise reader.refuse("a value of another dtype", node)
-    source = astype_text(reader, value, common.name)
-    return reader.temp(
-        f"binary_search({source.text}, {cast(v, common)}, {which == 'right'})", types.Scalar("int64", False)
-    )
-
-
 # --- shapes
 
 
@@ -532,25 +509,14 @@ def ravel(reader: Reader, node: nf.Node, value: Value) -> Value:
     return copy(reader, node, out) if nf.method_of(node) == "flatten" else out
 
 
-@methods(types.Array, "item", "tolist")
+@methods(types.Array, "item")
 def item(reader: Reader, node: nf.Node, value: Value) -> Value:
-    """`array.item` of one element; `array.tolist` of a vector."""
+    """`array.item` of one element."""
     kind = {"f": FLOAT, "b": BOOL}.get(np.dtype(value.kind.dtype).kind, INT)
-    if nf.method_of(node) == "item":
-        reader.fail_if(f"{value.text}.size != 1")
-        flat = code(".ravel", code("np.ascontiguousarray", value.text))
-        first = reader.temp(item_text(flat, 0), types.Scalar(value.kind.dtype, False))
-        return reader.temp(cast(first, kind), kind)
-    if value.kind.ndim != 1:
-        raise reader.refuse("of a matrix", node)
-    out = containers.new(reader, node, types.List)
-    out.kind.site.widen(0, kind)
-    reader.join(out.kind.elem, kind, node)
-    if out.kind.elem != kind:
-        raise reader.refuse("a list of several types of numbers", node, instead=BUILD_ARRAYS)
-    text = containers.converted_list(reader, value.text, types.Scalar(value.kind.dtype, False), kind)
-    reader.emit(assigned(out.text, text))
-    return out
+    reader.fail_if(f"{value.text}.size != 1")
+    flat = code(".ravel", code("np.ascontiguousarray", value.text))
+    first = reader.temp(item_text(flat, 0), types.Scalar(value.kind.dtype, False))
+    return reader.temp(cast(first, kind), kind)
 
 
 @methods(types.Scalar, "item")

@@ -265,15 +265,17 @@ def _or_in_python(
     reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value], read: Callable[[], Value]
 ) -> Value:
     """What `read` makes of a call; if that has no compiled form and the function only computes, the call in Python."""
-    lines, count = reader.lines, len(reader.lines)
-    before = {name: copy.copy(each) if isinstance(each, list | dict) else each for name, each in vars(reader).items()}
+    lines, count, before = reader.lines, len(reader.lines), {**vars(reader)}
+    before |= {
+        name: copy.copy(each) for name, each in before.items() if isinstance(each, list | dict) and each is not lines
+    }
     try:
         return read()
     except Unsupported as error:
         if reader.instance.jitted or not python_calls.only_computes(function, args, named):
             raise
         del lines[count:]
-        vars(reader).update(before, lines=lines)
+        vars(reader).update(before)
         try:
             return _in_python(reader, node, function, args, named)
         except Unsupported:
@@ -282,18 +284,14 @@ def _or_in_python(
 
 def _in_python(reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value]) -> Value:
     """A call that runs in Python."""
-    found: dict[str, Value] = {}  # an array that is given twice is one object
-    order = []
-    for value in map(reader.once, (*args, *named.values())):
-        name = f"{value.kind} {value.text}"
-        order.append(list(found).index(name) if name in found else len(found))
-        found[name] = value
-    values = list(found.values())
+    given = list(map(reader.once, (*args, *named.values())))
+    found = {(value.kind, value.text): value for value in given}  # an array that is given twice is one object
+    order, values = [list(found).index((value.kind, value.text)) for value in given], list(found.values())
     boxed = [value for value in values if not python_calls.is_known(value)]
     if any(None in types.within(value.kind) for value in boxed):
         reader.stop()  # what a list holds is not known yet
-    inside = [str(each) for value in boxed for each in types.within(value.kind)]
-    key, known = (id(node), reader.instance.name, str((list(found), inside))), reader.program.python_calls
+    inside = [[repr(value.constant), *map(str, types.within(value.kind))] for value in values]
+    key, known = (id(node), reader.instance.name, str((order, inside))), reader.program.python_calls
     if key not in known:
         call = python_calls.PythonCall(function, (reader.function, node.at.line), values, order, list(named))
         call.find_result(reader.program, str(key))

@@ -113,32 +113,6 @@ def arg_extremum(x, largest):
 
 
 @jit
-def binary_search(x, value, right):
-    """`np.searchsorted` of one value."""
-    low, high = 0, x.size
-    while low < high:
-        middle = (low + high) // 2
-        if right:
-            after = not (value < x[middle] or (x[middle] != x[middle] and value == value))
-        else:
-            after = x[middle] < value or (value != value and x[middle] == x[middle])
-        if after:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@jit
-def binary_search_each(x, values, right):
-    """`np.searchsorted` of an array of values."""
-    out = np.empty(values.size, np.int64)
-    for i in range(values.size):
-        out[i] = binary_search(x, values[i], right)
-    return out
-
-
-@jit
 def overlap(a, b):
     """True if the memory ranges of two arrays overlap."""
     if a.size == 0 or b.size == 0:
