@@ -8,7 +8,6 @@ operands are words: so compiled text, which is cached, finds it by a place in th
 
 import contextlib
 import ctypes
-import functools
 import inspect
 import itertools
 import struct
@@ -90,7 +89,7 @@ class PythonCall:
         values: what it gets, each once. order: for each argument its place in `values`. names: of the last arguments.
 
     Attributes:
-        result: the type of the result.
+        result: the type of the result. address: of a function of C that makes the call.
 
     Raises:
         Unsupported: a value is an object that compiled code has no variable for.
@@ -106,11 +105,7 @@ class PythonCall:
         self._words = struct.Struct("")
         self._readers: list[Callable[[Sequence[Any]], Any]] = []
         self._entry = _LOOP(self._run)
-
-    @property
-    def address(self) -> int:
-        """The address of a function of C that makes the call."""
-        return ctypes.cast(self._entry, ctypes.c_void_p).value or 0
+        self.address = ctypes.cast(self._entry, ctypes.c_void_p).value or 0
 
     def __call__(self, values: Sequence[Any]) -> Any:
         given = [values[place] for place in self.order]
@@ -131,7 +126,7 @@ class PythonCall:
                     warnings.simplefilter("ignore")
                     found.append(self(values))
             self.result = type_of(program, found, where, 0)
-            if not (_are_new(found) and all(map(_may_return, types.within(self.result)))):
+            if not (_are_new(found) and all(_is_of(self.result, each) for each in found)):
                 raise Unsupported(f"{self.function.__name__} returns {self.result}")
             if found:
                 return
@@ -145,7 +140,7 @@ class PythonCall:
         self._readers, letters, names = [], "", ["address", "data"]
         for place, value in enumerate(self.values):
             if is_known(value):
-                self._readers.append(functools.partial(_constant, value.constant))
+                self._readers.append(lambda words, known=value.constant: known)
                 continue
             x, first, leaf, of, numbers = f"a{place}", len(stores), len(writer.dtypes), value.kind, "given"
             names.append(x)
@@ -253,10 +248,6 @@ class _Memory:
         self.__array_interface__ = {"version": 3, **place}
 
 
-def _constant(value: Any, words: Sequence[Any]) -> Any:
-    return value
-
-
 def _reader_of(of: types.Type, first: int, dtypes: Sequence[str]) -> Callable[[Sequence[Any]], Any]:
     """What makes an argument of this type of the words, among which its own begin at `first`.
 
@@ -264,7 +255,7 @@ def _reader_of(of: types.Type, first: int, dtypes: Sequence[str]) -> Callable[[S
         dtypes: of the arrays into which it was packed, if it is neither a number nor an array.
     """
     if of == NONE:
-        return functools.partial(_constant, None)
+        return lambda words: None
     if isinstance(of, types.Scalar):
         make = types.class_of(of)
         return lambda words: make(words[first])
@@ -305,27 +296,20 @@ def _samples(of: types.Type, size: int) -> list[Any]:
     raise Unsupported(f"a call of a {of}")
 
 
-def _may_return(of: types.Type) -> bool:
-    if isinstance(of, types.Struct):
-        return issubclass(of.cls, tuple)
-    if isinstance(of, types.Array):
-        return of.ndim > 0
-    return of is None or type(of) in (types.Scalar, types.Union, types.Text, types.Tuple, types.List)
-
-
 def _is_of(of: types.Type, value: Any) -> bool:
-    """True if a value is exactly of a type that `_may_return`, and lies in memory as compiled code would have it."""
+    """True if a value is exactly of a type, and compiled code can load it as it lies in memory."""
     if isinstance(of, types.Union):
         return any(_is_of(each, value) for each in of.scalars)
     if type(value) is not types.class_of(of):
         return False
     if isinstance(of, types.Array):
-        return value.dtype == of.dtype and value.ndim == of.ndim and (value.flags.c_contiguous or value.ndim == 1)
+        in_order = value.ndim == 1 or (value.ndim > 1 and value.flags.c_contiguous)
+        return in_order and value.dtype == of.dtype and value.ndim == of.ndim
     if isinstance(of, types.List):
         return all(_is_of(of.elem, each) for each in value)
-    if isinstance(of, types.Tuple | types.Struct):
+    if isinstance(value, tuple):
         return len(value) == len(of.items) and all(map(_is_of, of.items, value))
-    return True
+    return isinstance(of, types.Scalar | types.Text)
 
 
 def _are_new(values: Sequence[Any]) -> bool:
