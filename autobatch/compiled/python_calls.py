@@ -118,7 +118,7 @@ class PythonCall:
         Raises:
             Unsupported: each sample raises, or compiled code has no variable for the results.
         """
-        for size in (1, 2, 3):  # some functions take two elements or more
+        for size in (1, 2, 3, 8):  # some functions take more elements than one
             found = []
             samples = [[each.constant] if is_known(each) else _samples(each.kind, size) for each in self.values]
             for values in itertools.islice(itertools.product(*samples), _MOST_SAMPLES):

@@ -472,11 +472,11 @@ def math_of_counts(n, k):
 
 
 @program(lambda rng: (int(rng.integers(-2, 3)), int(rng.integers(-1, 3))))
-def counts_of_negatives(n, k):
+def places_of_negatives(n, k):
     out = []
-    for which in range(3):
+    for which in range(2):
         try:
-            out.append(math.isqrt(n) if which == 0 else math.comb(n, k) if which == 1 else math.factorial(n))
+            out.append([1, 2].index(n) if which == 0 else bisect.bisect([0, 1, 2], n, k))
         except ValueError:
             out.append(-1)
     return out

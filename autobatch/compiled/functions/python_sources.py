@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autobatch.compiled.translation.calls import CALLS, ITERATORS, METHODS, implements, user_function
-from autobatch.compiled.translation.exact_types import Counts, List, Text
+from autobatch.compiled.translation.exact_types import Counts, List, Text, Tuple
 from autobatch.compiled.translation.typed_text import Value
 from autobatch.ops.rules.dispatch import leave_to_python, source
 
@@ -63,13 +63,20 @@ def product(values, start=1):
     return out
 
 
-@method(List, "remove")
-def remove(items, value):
+@method(List, "index")
+def index(items, value):
     for k in range(len(items)):
         if items[k] == value:
-            items.pop(k)
-            return
+            return k
     raise ValueError
+
+
+@method(List, "remove")
+def remove(items, value):
+    items.pop(index(items, value))
+
+
+METHODS[Tuple, "index"] = METHODS[List, "index"]
 
 
 @method(Counts, "most_common")
