@@ -8,6 +8,7 @@ operands are words: so compiled text, which is cached, finds it by a place in th
 
 import contextlib
 import ctypes
+import functools
 import inspect
 import itertools
 import struct
@@ -140,7 +141,7 @@ class PythonCall:
         self._readers, letters, names = [], "", ["address", "data"]
         for place, value in enumerate(self.values):
             if is_known(value):
-                self._readers.append(lambda words, known=value.constant: known)
+                self._readers.append(functools.partial(lambda known, words: known, value.constant))
                 continue
             x, first, leaf, of, numbers = f"a{place}", len(stores), len(writer.dtypes), value.kind, "given"
             names.append(x)
