@@ -12,7 +12,7 @@ import numpy as np
 
 from autobatch.compiled.changed_arguments import KernelChanges, argument_slots, changed_containers
 from autobatch.compiled.functions import builtin_calls, numpy_calls, random_calls
-from autobatch.compiled.python_calls import PythonCall
+from autobatch.compiled.python_calls import PythonCall, call_in_python
 from autobatch.compiled.translation.exact_types import EITHER, INT, Array, Tuple, Type
 from autobatch.compiled.translation.expression_reader import read_function
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, flat
@@ -246,7 +246,7 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
 
 def new_program() -> SourceProgram:
     """An empty program, which reads functions by `read_function`."""
-    return SourceProgram(read_function)
+    return SourceProgram(read_function, call_in_python)
 
 
 # --- the inner loops of NumPy's ufuncs, which compiled code calls to get NumPy's results bit for bit

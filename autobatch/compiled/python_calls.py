@@ -22,16 +22,16 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation.exact_types import NONE
+from autobatch.compiled.translation.exact_types import BOOL, NONE
 from autobatch.compiled.translation.source_program import Lines, SourceProgram, flat
-from autobatch.compiled.translation.typed_text import Value, dummy
+from autobatch.compiled.translation.statement_reader import Reader
+from autobatch.compiled.translation.typed_text import Value, code, dummy, item_text
 from autobatch.compiled.value_layout import Loader, ResultWriter, pack, type_of, unpack
 from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import effect_of, method_effect
 from autobatch.facts.python_functions import COMPUTING_LIBRARIES, FRAME_READERS
+from autobatch.program import normal_form as nf
 
-_WORDS = 64  # a longer result is asked for again, with memory of its size
-_MOST_SAMPLES = 32  # calls by which the type of a result is found
 _LOOP = ctypes.CFUNCTYPE(None, ctypes.POINTER(ctypes.c_void_p), *[ctypes.c_void_p] * 3)
 _DRAWING = frozenset(("seed", "rng", "random_state"))
 
@@ -62,7 +62,7 @@ def call_kernel(kernel: Callable[..., Any], *arguments: Any) -> Any:
             raise error
 
 
-def only_computes(function: Any, args: Sequence[Value], named: Mapping[str, Value]) -> bool:
+def _only_computes(function: Any, args: Sequence[Value], named: Mapping[str, Value]) -> bool:
     """True if this call surely reads its arguments and nothing else, and changes nothing."""
     holder = getattr(function, "__objclass__", None)
     effect = effect_of(function) if holder is None else method_effect(holder, function.__name__)
@@ -80,6 +80,40 @@ def only_computes(function: Any, args: Sequence[Value], named: Mapping[str, Valu
         return False
     writes = "out" in given or any(name.startswith("overwrite") for name in given)
     return not writes and _DRAWING.isdisjoint(signature.parameters)
+
+
+def call_in_python(
+    reader: Reader, node: nf.Node, function: Any, args: Sequence[Value], named: Mapping[str, Value]
+) -> Value:
+    """Read a call that runs in Python.
+
+    Raises:
+        Unsupported: it may do more than compute, or compiled code cannot hold its arguments or its result.
+    """
+    if reader.instance.jitted or not _only_computes(function, args, named):
+        raise Unsupported
+    given = list(map(reader.once, (*args, *named.values())))
+    found = {(value.kind, value.text): value for value in given}  # an array that is given twice is one object
+    order, values = [list(found).index((value.kind, value.text)) for value in given], list(found.values())
+    boxed = [value for value in values if not _is_known(value)]
+    if any(None in types.within(value.kind) for value in boxed):
+        reader.stop()  # what a list holds is not known yet
+    inside = [[repr(value.constant), *map(str, types.within(value.kind))] for value in values]
+    key, known = (id(node), reader.instance.name, str((order, inside))), reader.program.python_calls
+    if key not in known:
+        call = PythonCall(function, (reader.function, node.at.line), values, order, list(named))
+        call.find_result(reader.program, str(key))
+        if not boxed and types.class_of(call.result) in types.PYTHON:
+            with contextlib.suppress(Exception), np.errstate(all="raise"):
+                return reader.constant(call([value.constant for value in values]), node)
+        known[key] = call, f"python{len(known)}_{function.__name__}"
+    call, name = known[key]
+    reader.program.loops[name] = call.text(name)
+    at, texts = reader.program.ufunc(call, ""), [value.text for value in boxed]
+    out = types.Tuple((BOOL, call.result))
+    made = reader.temp(code(name, f"table[{2 * at}]", f"table[{2 * at + 1}]", *texts), out)
+    reader.fail_if(f"not {made.text}[0]")
+    return reader.temp(item_text(made.text, 1), call.result)
 
 
 class PythonCall:
@@ -121,8 +155,8 @@ class PythonCall:
         """
         for size in (1, 2, 3, 8):  # some functions take more elements than one
             found = []
-            samples = [[each.constant] if is_known(each) else _samples(each.kind, size) for each in self.values]
-            for values in itertools.islice(itertools.product(*samples), _MOST_SAMPLES):
+            samples = [[each.constant] if _is_known(each) else _samples(each.kind, size) for each in self.values]
+            for values in itertools.islice(itertools.product(*samples), 32):
                 with contextlib.suppress(Exception), warnings.catch_warnings(), np.errstate(all="ignore"):
                     warnings.simplefilter("ignore")
                     found.append(self(values))
@@ -140,7 +174,7 @@ class PythonCall:
         stores: list[str] = []
         self._readers, letters, names = [], "", ["address", "data"]
         for place, value in enumerate(self.values):
-            if is_known(value):
+            if _is_known(value):
                 self._readers.append(functools.partial(lambda known, words: known, value.constant))
                 continue
             x, first, leaf, of, numbers = f"a{place}", len(stores), len(writer.dtypes), value.kind, "given"
@@ -174,7 +208,7 @@ class PythonCall:
             "if float_flags() != 0:", failed,  # set before the call, whose own flags are not of this example
             f"given = np.empty({len(stores)}, np.int64)", "floats = given.view(np.float64)",
             *writer.start("16"), *boxed, *stores,
-            f"made = np.zeros({_WORDS}, np.int64)", "apply_1(address, data, given, made)",
+            "made = np.zeros(64, np.int64)", "apply_1(address, data, given, made)",
             "if made[0] > made.size:", ["made = np.ones(made[0], np.int64)", "apply_1(address, data, given, made)"],
             "clear_flags()",
             "if made[0] == 0:", failed,
@@ -194,7 +228,7 @@ class PythonCall:
             if not is_again:
                 _of_thread.result = b"" if _of_thread.interrupt else self._made(pointers[0])
             made = _of_thread.result
-            if is_again or len(made) <= 8 * _WORDS:
+            if is_again or len(made) <= 8 * 64:  # what the first call has room for
                 ctypes.memmove(pointers[1], made, len(made))
                 _of_thread.result = b""
             else:
@@ -219,7 +253,7 @@ class PythonCall:
         return b"".join([np.array(sizes).tobytes(), *(part + bytes(-len(part) % 8) for part in parts)])
 
 
-def is_known(value: Value) -> bool:
+def _is_known(value: Value) -> bool:
     """True if a value is known while compiling, and is what the call would get.
 
     Raises:
@@ -241,7 +275,7 @@ def _caller_at(function: FunctionType, line: int) -> FunctionType:
     return FunctionType(code, function.__globals__)
 
 
-class _Memory:
+class _ArrayMemory:
     """An array of compiled code, as NumPy takes it over without a copy."""
 
     def __init__(self, start: int, shape: Sequence[int], strides: Sequence[int], dtype: str) -> None:
@@ -262,7 +296,9 @@ def _reader_of(of: types.Type, first: int, dtypes: Sequence[str]) -> Callable[[S
         return lambda words: make(words[first])
     if isinstance(of, types.Array):
         middle, last, dtype = first + 1 + of.ndim, first + 1 + 2 * of.ndim, np.dtype(of.dtype).str
-        return lambda words: np.asarray(_Memory(words[first], words[first + 1 : middle], words[middle:last], dtype))
+        return lambda words: np.asarray(
+            _ArrayMemory(words[first], words[first + 1 : middle], words[middle:last], dtype)
+        )
     spans = [(first + 2 * k, np.dtype(dtype)) for k, dtype in enumerate(dtypes)]
 
     def packed(words: Sequence[Any]) -> Any:

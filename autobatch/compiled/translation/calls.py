@@ -1,6 +1,5 @@
 """Calls: what is called, with which arguments, and the tables of functions and methods that compiled code knows."""
 
-import contextlib
 import copy
 import dataclasses
 import functools
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled import python_calls
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
 from autobatch.compiled.translation.local_functions import (
@@ -22,7 +20,7 @@ from autobatch.compiled.translation.local_functions import (
     rebind,
 )
 from autobatch.compiled.translation.statement_reader import Reader
-from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, code, item_text, parts_of
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, code, parts_of
 from autobatch.core.diagnostics import is_library
 from autobatch.core.op import Op
 from autobatch.errors import MAKE_A_LIST, Unsupported
@@ -272,40 +270,12 @@ def _or_in_python(
     try:
         return read()
     except Unsupported as error:
-        if reader.instance.jitted or not python_calls.only_computes(function, args, named):
-            raise
         del lines[count:]
         vars(reader).update(before)
         try:
-            return _in_python(reader, node, function, args, named)
+            return reader.program.in_python(reader, node, function, args, named)
         except Unsupported:
             raise error from None
-
-
-def _in_python(reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value]) -> Value:
-    """A call that runs in Python."""
-    given = list(map(reader.once, (*args, *named.values())))
-    found = {(value.kind, value.text): value for value in given}  # an array that is given twice is one object
-    order, values = [list(found).index((value.kind, value.text)) for value in given], list(found.values())
-    boxed = [value for value in values if not python_calls.is_known(value)]
-    if any(None in types.within(value.kind) for value in boxed):
-        reader.stop()  # what a list holds is not known yet
-    inside = [[repr(value.constant), *map(str, types.within(value.kind))] for value in values]
-    key, known = (id(node), reader.instance.name, str((order, inside))), reader.program.python_calls
-    if key not in known:
-        call = python_calls.PythonCall(function, (reader.function, node.at.line), values, order, list(named))
-        call.find_result(reader.program, str(key))
-        if not boxed and types.class_of(call.result) in types.PYTHON:
-            with contextlib.suppress(Exception), np.errstate(all="raise"):
-                return reader.constant(call([value.constant for value in values]), node)
-        known[key] = call, f"python{len(known)}_{function.__name__}"
-    call, name = known[key]
-    reader.program.loops[name] = call.text(name)
-    at, texts = reader.program.ufunc(call, ""), [value.text for value in boxed]
-    out = types.Tuple((BOOL, call.result))
-    made = reader.temp(code(name, f"table[{2 * at}]", f"table[{2 * at + 1}]", *texts), out)
-    reader.fail_if(f"not {made.text}[0]")
-    return reader.temp(item_text(made.text, 1), call.result)
 
 
 def _users_call(reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value]) -> Value:

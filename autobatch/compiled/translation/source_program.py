@@ -77,10 +77,11 @@ class SourceProgram:
 
     Args:
         read_function: reads one function for the types of an `Instance`, and fills that in.
+        in_python: reads a call that runs in Python.
     """
 
-    def __init__(self, read_function: Callable[["SourceProgram", Instance], None]) -> None:
-        self._read = read_function
+    def __init__(self, read_function: Callable[["SourceProgram", Instance], None], in_python: Any = None) -> None:
+        self._read, self.in_python = read_function, in_python
         self.changes = [0]
         self.sites: dict[Any, types.AllocationSite] = {}
         self.instances: dict[Any, Instance] = {}
