@@ -73,7 +73,7 @@ def _loop(address: Any, data: Any, pointers: list[Any], count: Any, steps: list[
     _libm.feclearexcept(_FLAGS)
     places = (ctypes.c_void_p * len(pointers))(*map(int, pointers))
     sizes = (ctypes.c_int64 * len(steps))(*map(int, steps))
-    _outside.run(_LOOP(int(address)), places, (ctypes.c_int64 * 1)(int(count)), sizes, int(data) or None)
+    _outside.copy().run(_LOOP(int(address)), places, (ctypes.c_int64 * 1)(int(count)), sizes, int(data) or None)
     _flags |= _libm.fetestexcept(_FLAGS)
 
 
