@@ -46,6 +46,18 @@ def type_of(
     Raises:
         Unsupported: no variable of compiled code can hold them all, or one has a type without a compiled form.
     """
+    try:
+        return _type_of(program, values, where, given, around)
+    except Unsupported:
+        tree = _tree_of(values)
+        if tree is None:
+            raise
+        return tree
+
+
+def _type_of(
+    program: SourceProgram, values: Sequence[Any], where: str, given: int, around: frozenset[int]
+) -> types.Type:
     out: types.Type = None
     classes = set(map(type, values))
     for cls in classes:
@@ -97,6 +109,33 @@ def type_of(
         else:
             raise Unsupported(f"a {cls.__qualname__}")
     return out
+
+
+def _tree_of(values: Sequence[Any]) -> types.Tree | None:
+    """The type of tuples nested to several depths around numbers of one type; None if that is not what they are."""
+    parts = [_tree_parts(value) for value in values]
+    arities = {len(node) for _, _, nodes in parts for node in nodes}
+    classes = {type(leaf) for _, leaves, _ in parts for leaf in leaves}
+    if len(arities) != 1 or len(classes) != 1:
+        return None
+    leaf = types.PYTHON.get(cls := classes.pop()) or (types.of_dtype(cls) if issubclass(cls, np.generic) else None)
+    return types.Tree(leaf, arities.pop()) if leaf is not None and types.is_number(leaf) else None
+
+
+def _tree_parts(value: Any) -> tuple[list[int], list[Any], list[Any]]:
+    """The numbers of a value and of what its tuples hold, one tuple after the other; its leaves; its tuples."""
+    numbers: list[int] = []
+    leaves: list[Any] = []
+    waiting: list[Any] = [(value,)]
+    for node in waiting:  # its own tuples come at the end
+        for child in node:
+            if type(child) is tuple:
+                numbers.append(len(waiting) - 1)
+                waiting.append(child)
+            else:
+                numbers.append(~len(leaves))
+                leaves.append(child)
+    return numbers, leaves, waiting[1:]
 
 
 def _fields(cls: Any) -> tuple[str, ...]:
@@ -226,6 +265,11 @@ def _packed(kind: Any, values: Sequence[Any]) -> list[np.ndarray]:
             return [np.ascontiguousarray(joined), sizes]
         case types.LookedUp():
             return _packed(kind.weights, [table.weights for table in values])
+        case types.Tree():
+            parts = [_tree_parts(value)[:2] for value in values]
+            numbers, ends = (list(itertools.chain.from_iterable(part[k] for part in parts)) for k in (0, 1))
+            each = [len(own) for part in parts for own in part]
+            return [np.array(numbers, np.int64), np.array(each, np.int64), np.array(ends, _word(kind.leaf))]
         case types.RandomStream():
             return [np.array([words_of(value) for value in values], np.uint64).reshape(-1)]
         case types.Text():
@@ -322,6 +366,15 @@ class Loader:
                     lines.append(f"at{values} += step{values} if step{values} >= 0 else {name}_n")
                 else:
                     lines.append(f"at{values} += {name}_n")
+            case types.Tree():
+                numbers, sizes, ends = self._leaf("int64"), self._leaf("int64"), self._leaf(_word(kind.leaf).name)
+                lines += [
+                    f"{name}_n, {name}_e = in{sizes}[at{sizes}], in{sizes}[at{sizes} + 1]",
+                    f"{name}_k = in{numbers}[at{numbers} + 1:at{numbers} + {name}_n]",
+                    f"{name}_r = {name}_k.reshape(({name}_n // {kind.arity}, {kind.arity}))",
+                    f"{name} = ({name}_r, in{ends}[at{ends}:at{ends} + {name}_e], in{numbers}[at{numbers}])",
+                    f"at{numbers} += {name}_n", f"at{ends} += {name}_e", f"at{sizes} += 2",
+                ]  # fmt: skip
             case types.RandomStream():
                 leaf = self._leaf("uint64")
                 lines += [f"{name} = in{leaf}[at{leaf}:at{leaf} + 6]", f"at{leaf} += 6"]

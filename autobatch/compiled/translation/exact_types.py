@@ -124,6 +124,21 @@ class Struct(_Nested):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Tree:
+    """Nested tuples of any depth, each of `arity` items, around numbers of one type; or such a number itself.
+
+    It is held as the children of all tuples (rows of their numbers; below zero `~k` is the k-th leaf), all leaves, and
+    its own number.
+    """
+
+    leaf: Scalar
+    arity: int
+
+    def __str__(self) -> str:
+        return f"tree of {self.leaf}, by {self.arity}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class RandomStream:
     """An `np.random.Generator` of PCG64; `given` as in `Array`."""
 

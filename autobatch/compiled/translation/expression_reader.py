@@ -446,6 +446,15 @@ class ExpressionReader(Reader):
             raise self.refuse("a `with` block that asks for underflow to be reported", node)
         self.block(node.body)
 
+    def conditional(self, test: nf.Value, then: Any, other: Any, live: Any) -> None:
+        """Like `Reader.conditional`; a test of a tree's class narrows a variable."""
+        match test:
+            case nf.Call(function=nf.Name(id="isinstance"), args=[nf.Name(id=name), nf.Value() as classes]):
+                known = (self.env or {}).get(name)
+                if known is not None and isinstance(known.kind, types.Tree) and not known.maybe_unbound:
+                    return try_and_match.tree_test(self, self.expr(classes), name, then, other, live)
+        return super().conditional(test, then, other, live)
+
     def managed(self, node: nf.With) -> None:
         """`with` of a user's object."""
         manager = self.held(self.expr(node.manager))
@@ -493,6 +502,10 @@ class ExpressionReader(Reader):
             if len(kind.items) != count:
                 self.stop()
             return [self.temp(item_text(value.text, i), each) for i, each in enumerate(kind.items)]
+        if isinstance(kind, types.Tree):
+            if kind.arity != count:
+                self.stop()
+            return [containers.tree_item(self, self.once(value), str(i)) for i in range(count)]
         if isinstance(kind, types.List):
             self.fail_if(f"len({value.text}) != {count}")
             return [self.temp(item_text(value.text, i), iteration.content(self, kind)) for i in range(count)]

@@ -4,6 +4,7 @@ The body of a `try` is a loop that runs once. What is surely raised in it, and w
 reading: code sets `leave` and breaks out of the loops up to that `try`. Any other failure leaves the example to Python.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import calls
 from autobatch.compiled.translation.source_program import Inline, Lines
 from autobatch.compiled.translation.statement_reader import Handlers, Reader
-from autobatch.compiled.translation.typed_text import Value, code, item_text, parts_of
+from autobatch.compiled.translation.typed_text import Value, assigned, code, item_text, parts_of
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import reads
 
@@ -135,3 +136,28 @@ def class_parts(reader: Any, node: nf.Node, value: Value, cls: Value, count: Val
         if found or count.constant > 1:
             raise reader.refuse("a pattern of this form is not compiled", node)
     return reader.tuple_of([reader.held(part) for part in parts] or [reader.constant(0, node)])
+
+
+def tree_test(reader: Reader, classes: Value, name: str, then: Any, other: Any, live: Any) -> None:
+    """`if isinstance(name, classes): then else: other` of a tree, which is a number in one of the arms."""
+    assert reader.env is not None
+    known = reader.env[name]
+    wanted = classes.constant if isinstance(classes.constant, tuple) else (classes.constant,)
+    leaf = known.kind.leaf
+    tests = [issubclass(cls, wanted) for cls in (tuple, types.class_of(leaf))]
+    if tests[0] == tests[1]:
+        return reader.decide(reader.constant(tests[0], reader.node), then, other, live)
+    text, target = reader.variable(name, known.kind), reader.variable(name, leaf)
+    one, two = dict(reader.env), dict(reader.env)
+    two[name] = dataclasses.replace(known, kind=leaf)
+
+    def of_leaf(body: Any) -> Any:
+        def run() -> None:
+            reader.emit(assigned(target, f"{text}[1][~{text}[2]]"))
+            body() if callable(body) else reader.block(body)
+
+        return run
+
+    if tests[0]:
+        return reader.branch(f"{text}[2] >= 0", then, of_leaf(other), live, narrowed=(one, two))
+    return reader.branch(f"{text}[2] < 0", of_leaf(then), other, live, narrowed=(two, one))

@@ -1,0 +1,99 @@
+"""Nested tuples of any depth are one type, and a function that recurs over them is compiled once."""
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.compiled import compiled_map as run
+from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.errors import Unsupported
+from tests.compiled.interpreted import each_as_text
+from tests.compiled.law import outcome, same
+
+TREES = [((1, 2), 3), 4, (1, (2, (3, 4))), ((1, 2), (3, 0)), 0]
+WEIGHTS = np.random.default_rng(0).normal(size=(6, 3))
+MIXING = np.random.default_rng(1).normal(size=(6, 3))
+
+
+def depth(tree):
+    if not isinstance(tree, tuple):
+        return 0
+    left, right = tree
+    return 1 + max(depth(left), depth(right))
+
+
+def total(tree):
+    if isinstance(tree, int):
+        return tree * 2
+    return total(tree[0]) + total(tree[-1])
+
+
+def of_mixed(pair):
+    tree, label = pair
+    if isinstance(tree, str):
+        return -1
+    if not isinstance(tree, (tuple, int)):
+        return -2
+    return total(tree) + label
+
+
+def first_leaf(tree):
+    while isinstance(tree, tuple):
+        tree = tree[0]
+    return tree
+
+
+def left_of(tree):
+    return total(tree[0])  # of a leaf Python raises
+
+
+def meaning(tree, weights, mixing):
+    if not isinstance(tree, tuple):
+        return np.tanh(weights[tree])
+    left, right = meaning(tree[0], weights, mixing), meaning(tree[1], weights, mixing)
+    both = np.concatenate([left, right])
+    gate = ab.nn.sigmoid(both @ mixing)
+    return gate * np.tanh(both @ mixing) + (1 - gate) * (left + right) / 2
+
+
+def loss(weights, mixing, tree):
+    return ab.nn.cross_entropy(meaning(tree, weights, mixing), 1)
+
+
+CASES = [
+    (depth, TREES), (total, TREES), (of_mixed, [(tree, 7) for tree in TREES]), (left_of, TREES[:1] + TREES[2:4]),
+    (depth, [(1.5, (2.5, 1.0)), 2.0, (1.0, 3.0)]), (depth, [np.int64(3), (np.int64(1), np.int64(2))]),
+]  # fmt: skip
+
+
+@each_as_text(("f", "values"), CASES, {"depth-0"})
+def test_a_recursion_over_trees(f, values, text_or_compiled):
+    wait_until_compiled(f, [values], {})
+    assert same(compiled_map(f, [values], {}), [f(tree) for tree in values])
+    assert run.prepared(f, [values], {}, None)[1].failures == 0
+
+
+def test_an_item_of_a_leaf_is_pythons(text_or_compiled):
+    wait_until_compiled(left_of, [TREES], {})
+    assert same(outcome(lambda: compiled_map(left_of, [TREES], {})), outcome(lambda: [left_of(tree) for tree in TREES]))
+
+
+def test_gradients_of_a_recursion(text_or_compiled):
+    gradient = ab.grad(loss, argnums=(0, 1))
+    with ab.options(way="compiled", warn=False):
+        found = ab.map(gradient, [WEIGHTS] * 5, [MIXING] * 5, TREES)
+    expected = [gradient(WEIGHTS, MIXING, tree) for tree in TREES]
+    assert all(
+        np.allclose(a, b) for one, two in zip(found, expected, strict=True) for a, b in zip(one, two, strict=True)
+    )
+
+
+@pytest.mark.parametrize("values", [[(1, 2, 3), (1, (2, 3))], [(1, 2.0), ((1, 2), 3)], [("a", "b"), (("a", "b"), "c")]])
+def test_other_tuples_are_no_trees(values):
+    with pytest.raises(Unsupported, match=r"tuple|a float or int"):
+        compiled_map(depth, [values], {})
+
+
+def test_a_variable_that_is_a_tree_or_a_leaf_has_no_form():
+    with pytest.raises(Unsupported, match="tree of int"):
+        compiled_map(first_leaf, [TREES], {})
