@@ -187,6 +187,38 @@ def test_a_root_at_zero_and_what_nothing_depends_on(text_or_compiled):
     _close(got, [ab.grad(guarded, argnums=(0, 1))(x, y) for x, y in zip(*columns, strict=True)])
 
 
+def _chosen(x, p):
+    return x[0] * np.maximum(p, len(x))
+
+
+def _written_over(x, p):
+    y = np.zeros(2)
+    y[0] = abs(x[0])
+    y[0] = 1.5
+    return x[0] * y.sum() * p
+
+
+def _never_read(x, p):
+    y = np.zeros(2)
+    y[0] = math.exp(x[0])
+    y[1] = x[1] * p
+    return y[1] * p
+
+
+@pytest.mark.parametrize("function", [_chosen, _written_over, _never_read])
+def test_of_nan_python_says_what_is_multiplied_by_zero(function, text_or_compiled):
+    columns = [np.array([x, 0.5]) for x in (0.5, math.nan, 2.0, math.inf, 0.25)], [0.5, 0.6, 0.7, 5.0, 3.0]
+    gradient = ab.value_and_grad(function, argnums=(0, 1))
+    with np.errstate(all="ignore"):
+        expected = [gradient(x, p) for x, p in zip(*columns, strict=True)]
+        with ab.options(way="compiled", warn=False), ran_ways() as ran:
+            _close(ab.map(gradient, *columns), expected)
+            total = ab.grad(lambda p: sum(ab.map(function, columns[0], ab.shared(p))))(0.7)
+        of_shared = sum(ab.grad(function, argnums=1)(x, 0.7) for x in columns[0])
+    assert [each.way for each in ran] == ["compiled"] * 2
+    np.testing.assert_allclose(total, of_shared)
+
+
 def _with_aux(x):
     total = 0.0
     for v in x:

@@ -120,6 +120,8 @@ class Backward:
         shared: if summed, those of shared arguments, one after the other, of which the leaves are views; else empty.
         tables: what differentiated tables were asked for, in the order of `TapedModule.tables`.
         scale: what all cotangents are still to be multiplied by.
+        inexact: the examples among which are some whose gradient Python's tape may not find equal, because it is not
+            finite, or a partial derivative is not that no cotangent reaches here: Python may multiply it by zero.
     """
 
     outs: Any
@@ -128,6 +130,7 @@ class Backward:
     shared: np.ndarray
     tables: list[TableRows]
     scale: float = 1.0
+    inexact: Sequence[int] = ()
 
     def is_finite(self) -> bool:
         """True if all cotangents are finite, and so is their sum."""
@@ -179,7 +182,8 @@ def run_backward(
         TableRows(*map(np.concatenate, zip(*own, strict=True)))
         for own in zip(*[part.tables for part in parts], strict=True)
     ]
-    return Backward(outs, [index for part in parts for index in part.failed], joined, shared, tables)
+    failed, inexact = ([i for part in parts for i in getattr(part, name)] for name in ("failed", "inexact"))
+    return Backward(outs, failed, joined, shared, tables, inexact=inexact)
 
 
 class TapeMemory:
@@ -221,7 +225,7 @@ class TapeMemory:
             head[tape.NUM_ROWS] = len(self.found)
             head[tape.FOUND], head[tape.FOUND_ROWS] = self.found.ctypes.data, self.found_rows.ctypes.data
         self.numbers, self.places = numbers, _numbers_up_to(self.adjoints.size)
-        head[tape.FIRST], head[tape.ROWS_FOUND] = leaves, 0
+        head[tape.FIRST], head[tape.ROWS_FOUND], head[tape.SKIPPED] = leaves, 0, 0
         head[tape.LEAVES], head[tape.PLACES] = numbers.ctypes.data, self.places.ctypes.data
         head[tape.NUM_PLACES] = self.places.size
 
@@ -279,8 +283,9 @@ def _part(
         _rows_of(memory.found[:many], memory.found_rows[:many, :dim], number, first, arrays[leaf].dtype)
         for number, (leaf, (_, dim)) in enumerate(zip(module.tables, tables, strict=True), 1)
     ]
-    failed = (first + np.flatnonzero(status[:-1])).tolist()
-    return Backward(outs, failed, leaves, summed, looked_up)
+    out = Backward(outs, (first + np.flatnonzero(status[:-1])).tolist(), leaves, summed, looked_up)
+    out.inexact = range(first, last) if memory.head[tape.SKIPPED] or not out.is_finite() else ()
+    return out
 
 
 def _numbers_up_to(count: int) -> np.ndarray:

@@ -94,8 +94,8 @@ def compiled_gradient_map(
         given = iter([value[0] if gradient.has_aux else value for value in values])
         bad = set(done.failed)
         kinds = [index in bad or isinstance(next(given), float | np.floating) for index in range(call.count)]
-        done.failed = sorted(bad | {index for index, is_float in enumerate(kinds) if not is_float})
-    run = Run(results, done.failed, lambda first, last: None)
+        done.failed += [index for index, is_float in enumerate(kinds) if not is_float]
+    run = Run(results, sorted({*done.failed, *done.inexact}), lambda first, last: None)
     if not taped.checked:
         check(python, taped, run, f"the gradient of {python.function.__qualname__}", True)
     run.finish(python.in_python)

@@ -397,6 +397,8 @@ class _Backward:
                 self._check(cotangents, cts, examples)
             done = done or self._run(cotangents)
         except Unsupported:
+            done = None
+        if done is None or done.inexact:
             return self._by_python(cts, examples)
         failed = [index for index in done.failed if index in set(examples)]
         found = [self._part(done, leaf) for leaf in self.held]
@@ -415,7 +417,7 @@ class _Backward:
         if given.size == 0 or not np.isfinite(given).all() or (given != given[0]).any() or given[0] == 0:
             self.taped.is_alike = False
             return None
-        if not ready.is_finite():
+        if ready.inexact:
             return None  # with smaller cotangents it may not overflow
         return dataclasses.replace(ready, scale=given[0])
 
@@ -521,7 +523,7 @@ class _Backward:
         for index in list(dict.fromkeys((reached[0], reached[-1])))[:2] if reached else []:
             alone = {k: np.where(np.arange(start.size) == index, start, -1) for k, start in cotangents.starts.items()}
             done = self._run(Cotangents(cotangents.flat, alone))
-            if index in done.failed:
+            if index in done.failed or done.inexact:
                 continue
             parts = [self._part(done, leaf) for leaf in self.held]
             for leaf, expected in zip(self.held, self._by_python(cts, [index]), strict=True):

@@ -44,6 +44,7 @@ from autobatch.kernels.jit import jit
     EXAMPLE,
     WRITES_PLACES,  # 1 if the function may write into places that are views
     LATE,  # the last product whose cotangent of an argument is not added yet (-1: none)
+    SKIPPED,  # 1 if no cotangent has reached a partial derivative that is not finite
     PARENTS,
     PARTIALS,
     VALUES,
@@ -55,7 +56,7 @@ from autobatch.kernels.jit import jit
     ADJOINTS,
     SEEN,
     HEAD_SIZE,
-) = range(26)
+) = range(27)
 _ARRAY_OP = -(2**62)  # second parent of an array operation; the first is the index of its record
 _ELEMENTS, _OF_ROOT, _SUM, _ROW_SUM, _PRODUCT, _ROWS = range(6)  # what an array operation is
 
@@ -282,6 +283,7 @@ def walk(tape):
             first, count, operation = records[at + 2], records[at + 1], records[at]
             place -= count
             if not is_reached(seen[first : first + count]):
+                skip(tape, at)
                 continue
             cts = adjoints[first : first + count]
             if operation == _PRODUCT:
@@ -310,8 +312,28 @@ def walk(tape):
                     if ct != 0.0:
                         adjoints[-parent] += ct * partials[node + k]
                     seen[-parent] = 1
+        else:
+            for k in range(2):
+                if parents[node + k] > 0 and not np.isfinite(partials[node + k]):
+                    head[SKIPPED] = 1
         place -= 1
     add_products(tape)
+
+
+@jit
+def skip(tape, at):
+    """Note whether the partial derivatives of an array operation that no cotangent has reached are finite."""
+    records, values = records_of(tape), values_of(tape)
+    total = values.dtype.type(0)
+    for k in range(2):
+        side, factor = at + 3 + 4 * k, at + 7 + 3 * k
+        if records[at] == _PRODUCT and records[factor + 2] >= 0:
+            total += numbers_of(tape, factor, (records[at + 3 + k], records[at + 4 + k])).sum()
+        elif records[at] == _ELEMENTS and (records[side] or records[side + 1]):
+            first = records[side + 2]
+            total += values[first : first + (records[at + 1] if records[side + 3] else 1)].sum()
+    if not np.isfinite(total):
+        head_of(tape)[SKIPPED] = 1
 
 
 @jit
