@@ -31,16 +31,19 @@ from autobatch.api.measured_costs import (
     uses_debugger,
 )
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note
-from autobatch.autodiff.tape import Tape, active_tape
+from autobatch.autodiff.grad import batch_data
+from autobatch.autodiff.tape import Tape, TapeArray, active_tape, off_tape
 from autobatch.batches.any_batch import batches_in
+from autobatch.batches.objects import ObjectBatch
+from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import batched, normalised, view_columns
 from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.blocks.kernel_cache import are_kernels_pending
-from autobatch.compiled.compiled_map import compiled_map, wait_for, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map, is_close, wait_for, wait_until_compiled
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
-from autobatch.core.batched import limited_padding
+from autobatch.core.batched import Batched, limited_padding
 from autobatch.core.config import config, current
 from autobatch.core.current_region import (
     Arguments,
@@ -54,7 +57,8 @@ from autobatch.core.current_region import (
 )
 from autobatch.core.diagnostics import warn_fallback, warn_user
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import leaves
+from autobatch.core.pytree import leaves, leaves_of_kind
+from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, Reason, Unsupported, forget_example, is_noted, reason_of
 from autobatch.lazy.block_forms import block_form, forget_forms
 from autobatch.lazy.example_map import common_length, examples_in, map_with_stats
@@ -87,11 +91,20 @@ def run_batch(
     `given` are the arguments by position with the marks of `ab.shared`, and () where there is nothing to warn of;
     `begun` the first examples, which have run.
     """
-    numbering = current().numbering
-    if numbering is None:
+    numbering, tape = current().numbering, active_tape()
+    if numbering is None and tape is None:
         return _run_batch(function, args, kwargs, given, begun)
-    with numbered(numbering, read_call(args, kwargs, [])[0].batch_size):
-        return _run_batch(function, args, kwargs, given, begun)
+    size, first = next(batches_in((args, kwargs))).batch_size, 0 if tape is None else len(tape.nodes)
+    with numbered(numbering, size) if numbering is not None else contextlib.nullcontext():
+        out = _run_batch(function, args, kwargs, given, begun)
+    if tape is not None:
+
+        def by_loop() -> Any:
+            call = _BatchCall(function, args, kwargs, read_call(args, kwargs, []), size)
+            return call.result([call.run(Portion(LOOP, size), 0)], [size])
+
+        _keep_call(tape, first, function, kwargs | {f"{at}": arg for at, arg in enumerate(args)}, out, by_loop)
+    return out
 
 
 def _run_batch(
@@ -173,6 +186,48 @@ def _time_backward(tape: Tape, first: int, kind: History, way: str, count: int) 
     if len(tape.nodes) > first:
         report = functools.partial(kind.add_backward_time, way, kind.costs[way].runs, count)
         tape.timed.append((first, len(tape.nodes), report))
+
+
+def _keep_call(tape: Tape, first: int, function: Any, given: dict[str, Any], out: Any, run: Callable[[], Any]) -> None:
+    """Have the tape know how a call, whose nodes begin with `first`, runs by the loop: by `run`.
+
+    Args:
+        given: the call's arguments; out: its result.
+    """
+    if len(tape.nodes) == first or tape.is_inner or current_region() is not None or active_trace() is not None:
+        return
+    found = [(getattr(x, "_ab_index", -1), off_tape(x)) for x in _arrays(out)]
+
+    def record(cts: dict[int, Any]) -> list[tuple[Any, Any]]:
+        again = _arrays(run())
+        for x, (_, before) in zip(map(off_tape, again), found, strict=True):
+            if np.shape(x) != np.shape(before) or not is_close(x, np.asarray(before)):
+                raise Unsupported("it gives something else than before")
+        return [(x, cts.pop(index)) for x, (index, _) in zip(again, found, strict=True) if index in cts]
+
+    def by_loop(cts: dict[int, Any]) -> dict[int, Any] | None:
+        known = {index for index, _ in found}
+        if not cts.keys() <= known or not only_computes(function, given, changing=True):
+            return None
+        before, held = Snapshot([function, given], raw=True), leaves_of_kind(given, TapeArray)
+        old = [each.alias() for each in held]
+        try:
+            return tape.recorded_again(functools.partial(record, cts), first)
+        except Exception:
+            return None
+        finally:
+            before.restore()
+            for each, was in zip(held, old, strict=True):
+                each._ab_rebind(was)
+
+    tape.calls.append((first, len(tape.nodes), by_loop))
+
+
+def _arrays(out: Any) -> list[Any]:
+    """The numbers and arrays of a result, of batches their data."""
+    found = [each for x in leaves(out) for each in (leaves(x.examples()) if type(x) is ObjectBatch else [x])]
+    found = [batch_data(x) if isinstance(x, Batched | PackedBatch) else x for x in found]
+    return [x for x in found if isinstance(x, np.ndarray | np.floating | float)]
 
 
 def _settle_next_way(kind: History) -> None:
@@ -351,12 +406,18 @@ def run_map(
         joining: gives more examples while these are traced, as for `map_with_stats`; their results come last.
         begun: the first examples, which have run.
     """
-    numbering = current().numbering
-    if numbering is None:
+    numbering, tape = current().numbering, active_tape()
+    if numbering is None and tape is None:
         return _run_map(function, sequences, shared, fixed, joining, begun)
     sequences = [examples_in(each) for each in sequences]
-    with numbered(numbering, common_length(sequences)):
-        return _run_map(function, sequences, shared, fixed, joining, begun)
+    count, first = common_length(sequences), 0 if tape is None else len(tape.nodes)
+    with numbered(numbering, count) if numbering is not None else contextlib.nullcontext():
+        results, stats = _run_map(function, sequences, shared, fixed, joining, begun)
+    if tape is not None:
+        call = _MapCall(function, sequences, shared, fixed or {}, None)
+        every = call.given | {f"{at} of each": column for at, column in enumerate(sequences)}
+        _keep_call(tape, first, function, every, results, lambda: call.run(Portion(LOOP, count), 0))
+    return results, stats
 
 
 def _run_map(
@@ -417,7 +478,7 @@ class _MapCall:
         function: the function of one example; stats: launches of the last traced run.
     """
 
-    __slots__ = ("_arguments_of", "_columns", "_fixed", "_given", "_joining", "_shared", "function", "stats")
+    __slots__ = ("_arguments_of", "_columns", "_fixed", "_joining", "_shared", "function", "given", "stats")
 
     def __init__(
         self, function: Any, columns: Any, shared: dict[str, Any], fixed: dict[int, Any], joining: Joining | None
@@ -425,7 +486,7 @@ class _MapCall:
         self.function, self._columns, self._shared, self._fixed = function, columns, shared, fixed
         self._joining = joining
         self.stats = _NOTHING
-        self._given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # by "0", "1", ...
+        self.given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # by "0", "1", ...
         self._arguments_of = self._placed if fixed else None
 
     def _placed(self, values: Sequence[Any], given: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -440,11 +501,11 @@ class _MapCall:
         columns: list[Any] = self._columns
         if start or stop < len(columns[0]):
             columns = [column[start:stop] for column in columns]
-        return columns, self._given, self._arguments_of
+        return columns, self.given, self._arguments_of
 
     def named(self, why: str = "") -> list[Any]:
         """The results of tracing."""
-        given = self._columns, self._given, self._arguments_of, 0, None, self._joining
+        given = self._columns, self.given, self._arguments_of, 0, None, self._joining
         results, self.stats = _on_the_fly(self.function, *given)
         looped = self.stats.looped
         note(FLY if looped is None else LOOP, looped or why or "the call asks for it", self.function, self.stats)
@@ -474,7 +535,7 @@ class _MapCall:
         function, code = self.function, code_of(self.function)
         where = (code.co_filename, code.co_firstlineno) if isinstance(code, CodeType) else ("<unknown>", 0)
         kinds = [set(map(type, column)) for column in columns]
-        local = only_computes(function, self._given)
+        local = only_computes(function, self.given)
         if not (local and all(len(each) == 1 and not each.isdisjoint(_STACKED) for each in kinds)):
             raise Unsupported("no batch can be made of the examples", where=where)
         with with_deadline(portion.limit):
@@ -485,7 +546,7 @@ class _MapCall:
                 raise Unsupported(error.reason, where=where) from None
             if not all(type(each) is MaskedBatch for each in stacked):
                 raise Unsupported("no batch can be made of the examples", where=where)
-            args, kwargs = self._placed(stacked, self._given) if self._fixed else (stacked, self._shared)
+            args, kwargs = self._placed(stacked, self.given) if self._fixed else (stacked, self._shared)
             out = in_lock_step(function, tuple(args), kwargs, portion.count, _convert, is_pure, start)
         arrays = [leaf.data if type(leaf) is MaskedBatch else leaf for leaf in leaves(out)]
         if any(_share_memory(each, batch.unguarded()) for each in arrays for batch in stacked):

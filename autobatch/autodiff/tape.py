@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import check_operands, is_non_c_order
-from autobatch.core.cotangent import Contributions, SparseCotangent
+from autobatch.core.cotangent import Contributions, SparseCotangent, is_finite
 from autobatch.core.current_region import clock
 from autobatch.core.memory import SavedArrays, library_code
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, map_tree
 from autobatch.core.recorded_array import RecordedArray
-from autobatch.errors import ForcedValueError, UnsupportedError
+from autobatch.errors import ForcedValueError, Unsupported, UnsupportedError
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY
 from autobatch.facts.other_libraries import ARRAY, missing
 from autobatch.ops.array_protocols import ArrayMixin
@@ -87,6 +87,10 @@ class Tape:
     Attributes:
         timed: disjoint ranges of nodes in ascending order, (first, end, report): the reverse walk calls `report` with
             the seconds that the range took.
+        calls: ranges of nodes likewise, (first, end, by_loop), of calls on many examples. The reverse walk of values
+            that all examples have together multiplies by zero what the loop over the examples does not read. So if a
+            gradient is not finite, `by_loop` takes the call's place: from {index: cotangent} it gives contributions to
+            nodes before `first`, likewise, or None.
         asked_later: leaf index -> function that says whether the leaf is constant; called only when that matters.
         is_inner: another tape was active when this one was made; it may record this tape's reverse walk.
         refusals: the errors raised for want of a gradient. A handler of the user's that takes one for an error of its
@@ -99,7 +103,7 @@ class Tape:
     [array([3., 5.])]
     """
 
-    __slots__ = ("asked_later", "closed", "is_inner", "kept", "level", "nodes", "refusals", "timed")
+    __slots__ = ("asked_later", "calls", "closed", "is_inner", "kept", "level", "nodes", "refusals", "timed")
 
     def __init__(self) -> None:
         self.refusals: list[Exception] = []
@@ -107,6 +111,7 @@ class Tape:
         self.level = next_level()
         self.nodes: list[_Node | None] = []
         self.timed: list[tuple[int, int, Callable[[float], None]]] = []
+        self.calls: list[tuple[int, int, Callable[[dict[int, Any]], dict[int, Any] | None]]] = []
         self.asked_later: dict[int, Callable[[], bool]] = {}
         self.closed = False
         self.is_inner = active_tape() is not None
@@ -122,7 +127,7 @@ class Tape:
 
     def close(self) -> None:
         """Drop the recording. Values that are still referenced keep their data; further ops on them raise an error."""
-        for each in (self.nodes, self.timed, self.asked_later, self.refusals, self.kept.large):
+        for each in (self.nodes, self.timed, self.calls, self.asked_later, self.refusals, self.kept.large):
             each.clear()  # the tracebacks of refusals hold what was recorded
         self.closed = True
 
@@ -144,19 +149,60 @@ class Tape:
         Contributions to a value are summed when the walk reaches it; a cotangent is freed once its op was processed.
         """
         last = top = max(output._ab_index for output in outputs)
-        pending: list[Any] = [None] * (last + 1)
-        for output, ct in zip(outputs, cts, strict=True):
-            _contribute(pending, output._ab_index, ct)
+        pending = _seeded(last + 1, outputs, cts)
         for first, end, report in reversed(self.timed):
             if first > top:
                 continue
-            self._walk(pending, top, end, free)
+            self._walk(pending, top, end, free and not self.calls)
             begun = clock()
             self._walk(pending, min(top, end - 1), first, free)
             report(clock() - begun)
             top = first - 1
-        self._walk(pending, top, 0, free)
-        return [pending[leaf._ab_index] if leaf._ab_index <= last else None for leaf in leaves]
+        self._walk(pending, top, 0, free and not self.calls)
+        places = [leaf._ab_index for leaf in leaves]
+        if self.calls and not all(is_finite(pending[place]) for place in places if place <= last):
+            pending = self._by_loop(_seeded(last + 1, outputs, cts), last) or pending
+        return [pending[place] if place <= last else None for place in places]
+
+    def _by_loop(self, pending: list[Any], top: int) -> list[Any] | None:
+        """Walk from `top` down, past the calls, whose examples run in the loop; None if one cannot run again."""
+        for first, end, by_loop in reversed(self.calls):
+            if first > top:
+                continue
+            self._walk(pending, top, end, False)
+            given = {index: _dense(pending[index]) for index in range(first, min(top + 1, end))}
+            found = by_loop({index: ct for index, ct in given.items() if ct is not None})
+            if found is None:
+                return None
+            for index, part in found.items():
+                _contribute(pending, index, part)
+            top = first - 1
+        self._walk(pending, top, 0, False)
+        return pending
+
+    def recorded_again(self, record: Callable[[], Sequence[tuple[Any, Any]]], first: int) -> dict[int, Any]:
+        """The contributions to the nodes before `first`, {index: cotangent}, of values and cotangents from `record`.
+
+        What it records is forgotten.
+
+        Raises:
+            Unsupported: it reads a later node: an argument has been written into since.
+        """
+        kept: list[list[Any]] = [self.nodes, self.timed, self.calls, self.refusals]
+        outer = active_tape()
+        sizes = list(map(len, kept))
+        set_active(self)
+        try:
+            pairs = [(x, ct) for x, ct in record() if type(x) is TapeArray and x._ab_tape is self and x._ab_index >= 0]
+            pending = _seeded(len(self.nodes), *zip(*pairs, strict=True)) if pairs else []
+            self._walk(pending, len(pending) - 1, sizes[0], True)
+        finally:
+            set_active(outer)
+            for each, size in zip(kept, sizes, strict=True):
+                del each[size:]
+        if any(part is not None for part in pending[first : sizes[0]]):
+            raise Unsupported("an argument was written into")
+        return {index: _total(part) for index, part in enumerate(pending[:first]) if part is not None}
 
     def _walk(self, pending: list[Any], last: int, first: int, free: bool) -> None:
         """Run the vjps of the nodes from `last` down to `first`; `pending` holds the cotangent of each node so far."""
@@ -169,14 +215,11 @@ class Tape:
                 if free:
                     nodes[index] = None
                 continue
-            if type(part) is Contributions:
-                part = part.total()
             if node is None:  # a leaf: its total stays
-                pending[index] = part
+                pending[index] = _total(part)
                 continue
             pending[index] = None
-            if isinstance(part, SparseCotangent):
-                part = part.to_dense()
+            part = part if type(part) is _ndarray else _dense(part)
             op, out, args, params, parents = node
             vjp = op.vjp
             for position, parent in parents:
@@ -200,11 +243,29 @@ def _contribute(pending: list[Any], index: int, contribution: object) -> None:
         pending[index] = Contributions(slot, contribution)
 
 
+def _seeded(size: int, outputs: Sequence["TapeArray"], cts: Sequence[Any]) -> list[Any]:
+    """The cotangents of `size` nodes, before the walk."""
+    pending: list[Any] = [None] * size
+    for output, ct in zip(outputs, cts, strict=True):
+        _contribute(pending, output._ab_index, ct)
+    return pending
+
+
+def _total(part: Any) -> Any:
+    return part.total() if type(part) is Contributions else part
+
+
+def _dense(part: Any) -> Any:
+    """A cotangent, from its contributions, as an array; None stays."""
+    part = _total(part)
+    return part.to_dense() if isinstance(part, SparseCotangent) else part
+
+
 def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
     """Run the vjp of an op with several outputs; its outputs are the nodes that follow it."""
     op, outs, args, params, parents = node
     ahead = pending[index + 1 : index + 1 + len(outs)]
-    cts = [part.to_dense() if isinstance(part, SparseCotangent) else part for part in ahead]
+    cts = list(map(_dense, ahead))
     cts += [None] * (len(outs) - len(cts))
     if all(ct is None for ct in cts):
         return

@@ -165,6 +165,13 @@ class Contributions:
         return _add_all(self.dense, _gathered(sparse), owned=self.owned)
 
 
+def is_finite(ct: Any) -> bool:
+    """False if something in a plain cotangent is NaN or infinite."""
+    parts = [getattr(ct, name) for name in type(ct).__slots__] if isinstance(ct, SparseCotangent) else [ct]  # type: ignore[var-annotated]
+    numbers = [each for each in parts if isinstance(each, np.ndarray | np.floating) and each.dtype.kind in "fc"]
+    return all(bool(np.isfinite(each).all()) for each in numbers)
+
+
 def total(parts: Sequence[Any]) -> Any:
     """The sum of one or more cotangent contributions.
 

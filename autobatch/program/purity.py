@@ -64,17 +64,18 @@ def is_pure(function: Any) -> bool:
     return isinstance(function, FunctionType) and not _any_changes([function], [], True)
 
 
-def only_computes(function: Any, given: Mapping[str, Any]) -> bool:
+def only_computes(function: Any, given: Mapping[str, Any], changing: bool = False) -> bool:
     """`is_pure` for a function that may also call its arguments and what its names reach: a model and its layers.
 
     Args:
         given: arguments by name; arguments left out must neither be nor contain callables.
+        changing: True if it may also change objects.
     """
     if is_pure(function):
         return True
     called = _callee(function)
     classes, held = _reachable_callables([function, *given.values()])
-    return isinstance(called, FunctionType) and not _any_changes([called], classes, True, held, given)
+    return isinstance(called, FunctionType) and not _any_changes([called], classes, True, held, given, not changing)
 
 
 def _reachable_callables(roots: Iterable[Any]) -> tuple[list[type], dict[str, list[Any]]]:
@@ -134,6 +135,7 @@ def _any_changes(
     acting: bool,
     held: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     given: Mapping[str, Any] = MappingProxyType({}),
+    changing: bool = True,
 ) -> bool:
     functions = list(functions)
     waiting, seen = [(each, False) for each in functions], set()
@@ -148,7 +150,7 @@ def _any_changes(
             waiting += [(each, True) for each in map(vars(function).get, ("__init__", "__post_init__")) if each]
             continue
         summary = _summary(function, of_new)
-        if summary.changes or (acting and summary.acts):
+        if (changing and summary.changes) or (acting and summary.acts):
             return True
         if summary.given and not (function in functions and summary.given <= given.keys()):
             return True
@@ -238,11 +240,11 @@ def _summarise(body: list[nf.Statement], given: Iterable[str], meaning: Callable
     own, called = set(given) - stored, set()
     of_generators = {id(node) for each in reader.generators.values() for node in nf.walk(each.body)}
     acts = any(isinstance(node, _NOT_ANALYSED) and id(node) not in of_generators for node in reader.nodes)
+    changes = False
     calls: list[Any] = []
     methods: set[str] = set()
     for node in reader.nodes:
-        if any(each is None or not reader.depth(each) for each in reader.changed(node)):
-            return _Summary(True, True, means=tuple(reader.meanings.items()))
+        changes = changes or any(each is None or not reader.depth(each) for each in reader.changed(node))
         if not isinstance(node, nf.Call) or node.symbol:
             continue
         effects = [effect for effect, _ in reader.effects(node)]
@@ -259,7 +261,7 @@ def _summarise(body: list[nf.Statement], given: Iterable[str], meaning: Callable
             if not all(_is_known_function(each, reader, calls) for each in _called_arguments(effect, node)):
                 return _Summary(True, True, means=tuple(reader.meanings.items()))
     means = tuple(reader.meanings.items())
-    return _Summary(False, acts, tuple(calls), frozenset(methods), frozenset(called), means)
+    return _Summary(changes, acts, tuple(calls), frozenset(methods), frozenset(called), means)
 
 
 def _parts_of_containers(reader: EffectReader) -> set[str]:

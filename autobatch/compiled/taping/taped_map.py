@@ -16,7 +16,7 @@ import numpy as np
 
 from autobatch.autodiff import tape as tapes
 from autobatch.autodiff.grad import batch_data, with_data
-from autobatch.autodiff.tape import Tape, TapeArray
+from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
@@ -314,7 +314,9 @@ def compiled_map_on_tape(
     held = call.leaves()
     parents = [(place, leaf.value._ab_index) for place, leaf in enumerate(held)]
     if isinstance(values, np.ndarray):
-        op = Op("compiled", lambda: None, joint=_Backward(call, form, taped, held, values, None, ready))
+        op = Op(
+            "compiled", lambda: None, joint=_Backward(call, form, taped, held, values, None, ready, len(tape.nodes))
+        )
         tape.nodes.append((op, [values], [], {}, parents))
         return MaskedBatch.of(Batched(tape.leaf(values), (), float if kind.python else None))
     bad = set(failed)
@@ -323,7 +325,7 @@ def compiled_map_on_tape(
     assert taped.module is not None
     results = _Results(taped.module.seeded)
     trees = results.add(kind, [values[index] for index in good], good)
-    backward = _Backward(call, form, taped, held, None, results, ready)
+    backward = _Backward(call, form, taped, held, None, results, ready, len(tape.nodes))
     op = Op("compiled", lambda: None, joint=backward)
     tape.nodes.append((op, results.outs, [], {}, parents))
     boxes = [tape.leaf(out) for out in results.outs]
@@ -364,7 +366,7 @@ class _Backward:
 
     Attributes:
         losses: the results, if they are one batch of numbers; else `collected` has them.
-        ready: the gradient for cotangents of 1, if it is known.
+        ready: the gradient for cotangents of 1, if it is known; at: the node of the call.
     """
 
     call: _TapedCall
@@ -373,7 +375,8 @@ class _Backward:
     held: list[_Leaf]
     losses: np.ndarray | None
     collected: _Results | None
-    ready: Backward | None = None
+    ready: Backward | None
+    at: int
 
     @property
     def results(self) -> _Results:
@@ -453,64 +456,30 @@ class _Backward:
 
     def _by_python(self, cts: Sequence[Any], examples: Sequence[int]) -> list[Any]:
         """The cotangents of the arguments for some of the examples, by a tape in Python."""
-        own = Tape()
-        places: dict[int, TapeArray] = {}
-        for leaf in self.held:
-            if leaf.value._ab_index not in places:
-                places[leaf.value._ab_index] = own.leaf(leaf.value._ab_value)
+        given, slots = self.call.given, dict[tuple[int, int], list[int]]()
+        for k, own in self.results.slots.items():
+            for owner, at in own:
+                slots.setdefault((k, owner), []).append(at)
 
-        def moved(x: Any) -> Any:
-            if isinstance(x, Batch):
-                data = batch_data(x) if isinstance(x, Batched | PackedBatch) else None
-                return with_data(x, moved(data)) if type(data) is TapeArray else x
-            if type(x) is not TapeArray or x._ab_tape is not self.call.tape:
-                return x
-            return places[x._ab_index].alias() if x._ab_index in places else x._ab_value
-
-        def tree(x: Any) -> Any:
-            return map_tree(moved, x) if is_node(x) else moved(x)
-
-        given = self.call.given
-        columns = [
-            moved(each) if isinstance(each, Batch) else [tree(value) for value in each] for each in given.columns
-        ]
-        call = dataclasses.replace(
-            given, columns=columns, shared={name: tree(value) for name, value in given.shared.items()},
-            lists=[None] * len(columns),
-        )  # fmt: skip
-        outer = tapes.active_tape()
-        outputs: list[TapeArray] = []
-        seeds: list[Any] = []
-        try:
-            tapes.set_active(own)
-            slots: dict[int, dict[int, list[int]]] = {k: {owner: [] for owner in examples} for k in self.results.slots}
-            for k, all_slots in self.results.slots.items():
-                for owner, at in all_slots:
-                    if owner in slots[k]:
-                        slots[k][owner].append(at)
+        def record() -> list[tuple[Any, Any]]:
+            pairs, call = [], dataclasses.replace(given, lists=[None] * len(given.columns))
             for index in examples:
                 found = _Results(self.taped.module.seeded)  # type: ignore[union-attr]
                 found.add(self.form.module.result, [call.in_python(index)], [0])  # type: ignore[union-attr]
-                for k, own_slots in found.slots.items():
-                    for (_, at), outer_at in zip(own_slots, slots[k][index], strict=True):
-                        out = found.outs[at]
-                        if type(out) is TapeArray and out._ab_index >= 0 and cts[outer_at] is not None:
-                            outputs.append(out)
-                            seeds.append(np.asarray(cts[outer_at], out.dtype))
-        finally:
-            tapes.set_active(outer)
-        if not outputs:
-            return [None] * len(self.held)
-        leaves_ = [places[leaf.value._ab_index] for leaf in self.held]
-        totals = own.backward_from(outputs, seeds, leaves_)
-        seen: set[int] = set()
-        out_: list[Any] = []
-        for leaf, found in zip(self.held, totals, strict=True):  # a value that occurs twice has one total
-            ct = found.to_dense() if isinstance(found, SparseCotangent) and not leaf.is_table else found
-            out_.append(None if leaf.value._ab_index in seen else ct)
-            seen.add(leaf.value._ab_index)
-        own.close()
-        return out_
+                for k, own in found.slots.items():
+                    for (_, at), outer_at in zip(own, slots.get((k, index), ()), strict=True):
+                        out, ct = found.outs[at], cts[outer_at]
+                        if ct is not None and type(out) is TapeArray:
+                            pairs.append((out, np.asarray(ct, out.dtype)))
+            return pairs
+
+        found = self.call.tape.recorded_again(record, self.at)
+        # a value that occurs twice has one total
+        parts = [found.pop(leaf.value._ab_index, None) for leaf in self.held]
+        return [
+            part.to_dense() if isinstance(part, SparseCotangent) and not leaf.is_table else part
+            for part, leaf in zip(parts, self.held, strict=True)
+        ]
 
     def _check(self, cotangents: Cotangents, cts: Sequence[Any], examples: Sequence[int]) -> None:
         """Compare the gradients of the first and the last example with Python's.

@@ -1,0 +1,114 @@
+"""Of an example that the result does not read, NaN reaches no gradient, though all examples are walked back together.
+
+Broken once by hand: calls that the tape does not know, cotangents of an argument that is written into later, what a
+function changes left changed.
+"""
+
+import numpy as np
+import pytest
+
+import autobatch as ab
+from autobatch.autodiff.grad import vjp
+from tests.inspect import ran_ways
+
+_W = np.arange(9.0).reshape(3, 3) / 9.0 - 0.4
+_XS = [np.array(x) for x in ([0.5, 1.0, -1.0], [-1.0, np.nan, 1.0], [1.5, -0.3, 0.2], [-1.0, np.inf, 0.0])]
+_LOG: list[float] = []
+
+
+def _only_some(x, w):
+    h = np.tanh(w @ x)
+    if x[0] > 0:
+        return h.sum()
+    return 0.0
+
+
+def _early(x, w):
+    y = x * w[0]
+    if not np.isfinite(x).all():
+        return np.sum(w[1])
+    return np.sum(y @ w)
+
+
+def _one_of_two(x, w):
+    return np.sum(np.tanh(w * x[0])), np.tanh(w @ x)
+
+
+def _logging(x, w):
+    _LOG.append(float(x[0]))
+    return _only_some(x, w)
+
+
+def _printing(x, w):
+    print("x", x[0])
+    return _only_some(x, w)
+
+
+def _total(results):
+    return sum(each[0] if isinstance(each, tuple) else each for each in results)
+
+
+def _loop(function):
+    with np.errstate(all="ignore"):
+        return ab.grad(lambda w: _total([function(x, w) for x in _XS]))(_W)
+
+
+@pytest.mark.parametrize("way", ["lockstep", "fly", "compiled", "auto"])
+@pytest.mark.parametrize("function", [_only_some, _early, _one_of_two, _logging])
+def test_a_map(function, way):
+    expected = _loop(function)
+    assert np.isfinite(expected).all()
+    _LOG.clear()
+    with ab.options(way=way, warn=False):
+        found = ab.grad(lambda w: _total(ab.map(function, _XS, w=w)))(_W)
+    np.testing.assert_allclose(found, expected)
+    assert ([x[0] for x in _XS] if function is _logging else []) == _LOG
+
+
+@pytest.mark.parametrize("kind", [ab.MaskedBatch, ab.PackedBatch])
+@pytest.mark.parametrize("way", ["lockstep", "fly"])
+@pytest.mark.parametrize("function", [_only_some, _early])
+def test_a_batch(function, way, kind):
+    with ab.options(way=way, warn=False), ran_ways() as ran:
+        found = ab.grad(lambda w: ab.sum(ab.batch(function)(kind.from_examples(_XS), w)))(_W)
+    np.testing.assert_allclose(found, _loop(function))
+    assert ran[0].way == way
+
+
+def test_a_map_of_rows_of_a_table_and_of_a_batch():
+    table, ids = ab.EmbeddingTable(np.array([[1.0, 2.0], [np.nan, 1.0], [0.5, 0.5]])), [0, 1, 2]
+
+    def score(k, table, w):
+        h = table[k] * w
+        return h.sum() if np.isfinite(h[0]) else 0.0
+
+    def loss(table, w):
+        return sum(ab.map(score, ids, table=table, w=w))
+
+    with ab.options(way="loop"):
+        rows, slope = ab.grad(loss, argnums=(0, 1))(table, np.ones(2))
+    with ab.options(way="fly"):
+        found, other = ab.grad(loss, argnums=(0, 1))(table, np.ones(2))
+    np.testing.assert_array_equal(found.to_dense(), rows.to_dense())
+    np.testing.assert_array_equal(other, slope)
+    assert np.isfinite(slope).all()
+
+
+def test_what_cannot_run_again_keeps_its_gradient(capsys):
+    def written(w):
+        rows = w * 2.0
+        total = sum(ab.map(_only_some, _XS, w=rows))
+        rows[0] = 7.0
+        return total
+
+    with ab.options(way="fly", warn=False):
+        ab.grad(lambda w: sum(ab.map(_printing, _XS, w=w)))(_W)
+        assert capsys.readouterr().out.count("x") == len(_XS)
+        assert ab.grad(written)(_W).shape == _W.shape
+
+
+def test_a_pullback_can_be_called_again():
+    with ab.options(way="fly"):
+        _, back = vjp(lambda given: sum(ab.map(_only_some, _XS, w=given[0])), [_W])
+    for scale in (1.0, 2.0):
+        np.testing.assert_allclose(back([np.array(scale)])[0], scale * _loop(_only_some))
