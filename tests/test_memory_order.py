@@ -87,7 +87,16 @@ def views_by_einsum(x):
     return x
 
 
-@pytest.mark.parametrize("f", [asked, views_by_einsum])
+def written_through_a_view(x):
+    import numpy as np  # noqa: PLC0415  (a function that is not known beforehand gets values)
+
+    y = x * 0.7
+    y.T[0] = 1.0
+    z = np.array(y, order="A")
+    return np.array(y).flags["F_CONTIGUOUS"], z.flags.c_contiguous, z.strides
+
+
+@pytest.mark.parametrize("f", [asked, views_by_einsum, written_through_a_view])
 def test_what_is_asked_of_the_memory_is_no_lie(f):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -168,6 +168,8 @@ class LazyArray(AbstractArray, ArrayMixin):
         if type(new) is not LazyArray:
             new = self.trace.computed(np.array(new))
         non_c_order = self.aval.non_c_order
+        if new.aval.non_c_order and not non_c_order:  # written through a transposed view
+            new = new.copy()
         self.aval, self.segment, self.ref, self.source = new.aval, new.segment, new.ref, new.source
         self._ab_set_order(non_c_order)  # a write does not change the memory order
         if new.source is not None:
