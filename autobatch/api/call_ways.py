@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -32,7 +32,7 @@ from autobatch.api.measured_costs import (
 )
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note
 from autobatch.autodiff.grad import batch_data
-from autobatch.autodiff.tape import Tape, TapeArray, active_tape, off_tape
+from autobatch.autodiff.tape import Tape, active_tape, off_tape
 from autobatch.batches.any_batch import batches_in
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
@@ -57,7 +57,7 @@ from autobatch.core.current_region import (
 )
 from autobatch.core.diagnostics import warn_fallback, warn_user
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import leaves, leaves_of_kind
+from autobatch.core.pytree import leaves
 from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, Reason, Unsupported, forget_example, is_noted, reason_of
 from autobatch.lazy.block_forms import block_form, forget_forms
@@ -91,20 +91,17 @@ def run_batch(
     `given` are the arguments by position with the marks of `ab.shared`, and () where there is nothing to warn of;
     `begun` the first examples, which have run.
     """
-    numbering, tape = current().numbering, active_tape()
-    if numbering is None and tape is None:
+    if current().numbering is None and active_tape() is None:
         return _run_batch(function, args, kwargs, given, begun)
-    size, first = next(batches_in((args, kwargs))).batch_size, 0 if tape is None else len(tape.nodes)
-    with numbered(numbering, size) if numbering is not None else contextlib.nullcontext():
-        out = _run_batch(function, args, kwargs, given, begun)
-    if tape is not None:
+    size = next(batches_in((args, kwargs))).batch_size
 
-        def by_loop() -> Any:
-            call = _BatchCall(function, args, kwargs, read_call(args, kwargs, []), size)
-            return call.result([call.run(Portion(LOOP, size), 0)], [size])
+    def by_loop() -> Any:
+        call = _BatchCall(function, args, kwargs, read_call(args, kwargs, []), size)
+        return call.result([call.run(Portion(LOOP, size), 0)], [size])
 
-        _keep_call(tape, first, function, kwargs | {f"{at}": arg for at, arg in enumerate(args)}, out, by_loop)
-    return out
+    with _numbered_and_kept(function, (args, kwargs), size, by_loop) as done:
+        done.append(_run_batch(function, args, kwargs, given, begun))
+    return done[0]
 
 
 def _run_batch(
@@ -188,37 +185,43 @@ def _time_backward(tape: Tape, first: int, kind: History, way: str, count: int) 
         tape.timed.append((first, len(tape.nodes), report))
 
 
-def _keep_call(tape: Tape, first: int, function: Any, given: dict[str, Any], out: Any, run: Callable[[], Any]) -> None:
-    """Have the tape know how a call, whose nodes begin with `first`, runs by the loop: by `run`.
+@contextlib.contextmanager
+def _numbered_and_kept(
+    function: Any, given: tuple[Any, dict[str, Any]], count: int, run: Callable[[], Any]
+) -> Iterator[list[Any]]:
+    """For a call whose result goes into a list: number its examples, and have the tape know how they run by the loop.
 
     Args:
-        given: the call's arguments; out: its result.
+        given: the call's arguments, those by name last; run: runs it by the loop.
     """
-    if len(tape.nodes) == first or tape.is_inner or current_region() is not None or active_trace() is not None:
+    numbering, tape, done = current().numbering, active_tape(), list[Any]()
+    first = 0 if tape is None else len(tape.nodes)
+    with numbered(numbering, count) if numbering is not None else contextlib.nullcontext():
+        yield done
+    if tape is None or len(tape.nodes) == first or tape.is_inner or current_region() is not None or active_trace():
         return
-    found = [(getattr(x, "_ab_index", -1), off_tape(x)) for x in _arrays(out)]
-
-    def record(cts: dict[int, Any]) -> list[tuple[Any, Any]]:
-        again = _arrays(run())
-        for x, (_, before) in zip(map(off_tape, again), found, strict=True):
-            if np.shape(x) != np.shape(before) or not is_close(x, np.asarray(before)):
-                raise Unsupported("it gives something else than before")
-        return [(x, cts.pop(index)) for x, (index, _) in zip(again, found, strict=True) if index in cts]
+    kept = [each.copy() if type(each) is list else each for each in done]  # a map's, which its caller may change
 
     def by_loop(cts: dict[int, Any]) -> dict[int, Any] | None:
-        known = {index for index, _ in found}
-        if not cts.keys() <= known or not only_computes(function, given, changing=True):
+        found = _arrays(kept)
+        places = [getattr(x, "_ab_index", -1) for x in found]
+        if not cts.keys() <= set(places) or not only_computes(function, given[-1] | {"": given}, changing=True):
             return None
-        before, held = Snapshot([function, given], raw=True), leaves_of_kind(given, TapeArray)
-        old = [each.alias() for each in held]
+
+        def record() -> list[tuple[Any, Any]]:
+            again = _arrays([run()])
+            for one, two in zip(map(off_tape, again), map(off_tape, found), strict=True):
+                if np.shape(one) != np.shape(two) or not is_close(one, np.asarray(two)):
+                    raise Unsupported("it gives something else than before")
+            return [(x, cts.pop(place)) for x, place in zip(again, places, strict=True) if place in cts]
+
+        before = Snapshot([function, given], raw=True)
         try:
-            return tape.recorded_again(functools.partial(record, cts), first)
+            return tape.recorded_again(record, first)
         except Exception:
             return None
         finally:
             before.restore()
-            for each, was in zip(held, old, strict=True):
-                each._ab_rebind(was)
 
     tape.calls.append((first, len(tape.nodes), by_loop))
 
@@ -406,17 +409,14 @@ def run_map(
         joining: gives more examples while these are traced, as for `map_with_stats`; their results come last.
         begun: the first examples, which have run.
     """
-    numbering, tape = current().numbering, active_tape()
-    if numbering is None and tape is None:
+    if current().numbering is None and active_tape() is None:
         return _run_map(function, sequences, shared, fixed, joining, begun)
     sequences = [examples_in(each) for each in sequences]
-    count, first = common_length(sequences), 0 if tape is None else len(tape.nodes)
-    with numbered(numbering, count) if numbering is not None else contextlib.nullcontext():
+    count, call = common_length(sequences), _MapCall(function, sequences, shared, fixed or {}, None)
+    by_loop = functools.partial(call.run, Portion(LOOP, count), 0)
+    with _numbered_and_kept(function, (sequences, call.given), count, by_loop) as done:
         results, stats = _run_map(function, sequences, shared, fixed, joining, begun)
-    if tape is not None:
-        call = _MapCall(function, sequences, shared, fixed or {}, None)
-        every = call.given | {f"{at} of each": column for at, column in enumerate(sequences)}
-        _keep_call(tape, first, function, every, results, lambda: call.run(Portion(LOOP, count), 0))
+        done.append(results)
     return results, stats
 
 
