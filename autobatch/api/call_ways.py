@@ -196,9 +196,10 @@ def _numbered_and_kept(
     """
     numbering, tape, done = current().numbering, active_tape(), list[Any]()
     first = 0 if tape is None else len(tape.nodes)
+    read = [] if tape is None else tape.read_in(given)
     with numbered(numbering, count) if numbering is not None else contextlib.nullcontext():
         yield done
-    if tape is None or len(tape.nodes) == first or tape.is_inner or current_region() is not None or active_trace():
+    if tape is None or len(tape.nodes) == first or current_region() is not None or active_trace():
         return
     kept = [each.copy() if type(each) is list else each for each in done]  # a map's, which its caller may change
 
@@ -217,7 +218,7 @@ def _numbered_and_kept(
 
         before = Snapshot([function, given], raw=True)
         try:
-            return tape.recorded_again(record, first)
+            return tape.recorded_again(record, first, read)
         except Exception:
             return None
         finally:

@@ -16,7 +16,7 @@ from autobatch.core.cotangent import Contributions, SparseCotangent, is_finite
 from autobatch.core.current_region import clock
 from autobatch.core.memory import SavedArrays, library_code
 from autobatch.core.op import Op, next_level
-from autobatch.core.pytree import leaves, map_tree
+from autobatch.core.pytree import leaves, leaves_of_kind, map_tree
 from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import ForcedValueError, Unsupported, UnsupportedError
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY
@@ -180,28 +180,42 @@ class Tape:
         self._walk(pending, top, 0, False)
         return pending
 
-    def recorded_again(self, record: Callable[[], Sequence[tuple[Any, Any]]], first: int) -> dict[int, Any]:
+    def read_in(self, given: Any) -> list[tuple["TapeArray", "TapeArray"]]:
+        """The values of this tape in a tree, each with an alias of it."""
+        return [(each, each.alias()) for each in leaves_of_kind(given, TapeArray) if each._ab_tape is self]
+
+    def recorded_again(
+        self, record: Callable[[], Sequence[tuple[Any, Any]]], first: int, given: Sequence[tuple[Any, Any]]
+    ) -> dict[int, Any]:
         """The contributions to the nodes before `first`, {index: cotangent}, of values and cotangents from `record`.
 
         What it records is forgotten.
 
+        Args:
+            given: values of the tape that it reads, each with an alias from before it may have been written into.
+
         Raises:
-            Unsupported: it reads a later node: an argument has been written into since.
+            Unsupported: it reads a later node.
         """
+        now = [box.alias() for box, _ in given]
         kept: list[list[Any]] = [self.nodes, self.timed, self.calls, self.refusals]
         outer = active_tape()
         sizes = list(map(len, kept))
         set_active(self)
         try:
+            for box, was in given:
+                box._ab_rebind(was)
             pairs = [(x, ct) for x, ct in record() if type(x) is TapeArray and x._ab_tape is self and x._ab_index >= 0]
             pending = _seeded(len(self.nodes), *zip(*pairs, strict=True)) if pairs else []
             self._walk(pending, len(pending) - 1, sizes[0], True)
         finally:
             set_active(outer)
+            for (box, _), each in zip(given, now, strict=True):
+                box._ab_rebind(each)
             for each, size in zip(kept, sizes, strict=True):
                 del each[size:]
         if any(part is not None for part in pending[first : sizes[0]]):
-            raise Unsupported("an argument was written into")
+            raise Unsupported("what it reads was written into")
         return {index: _total(part) for index, part in enumerate(pending[:first]) if part is not None}
 
     def _walk(self, pending: list[Any], last: int, first: int, free: bool) -> None:

@@ -132,6 +132,20 @@ def test_a_step_on_a_batch_and_on_a_map(count, text_or_compiled):
             _close(one, two)
 
 
+@pytest.mark.parametrize("batched", [False, True])
+def test_a_derivative_along_a_direction(batched, text_or_compiled):
+    xs = [np.linspace(-1.0, 1.0, n) for n in (3, 1, 4)]
+
+    def loss(w):
+        return ab.sum(weigh(ab.MaskedBatch.from_examples(xs), w)) if batched else sum(ab.map(_weigh, xs, w=w))
+
+    with ab.options(way="compiled"), ran_ways() as ran:
+        found = ab.jvp(loss, (1.3,), (2.0,))
+    with ab.options(way="loop"):
+        np.testing.assert_allclose(found, ab.jvp(loss, (1.3,), (2.0,)))
+    assert ran[-1].way == "compiled"
+
+
 def test_a_compiled_map_in_a_gradient_runs_no_python():
     names = []
 

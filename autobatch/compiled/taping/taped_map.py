@@ -59,7 +59,7 @@ class _TapedCall:
     ) -> None:  # fmt: skip
         tape = tapes.active_tape()
         assert tape is not None
-        self.tape, self.python_form = tape, python_form
+        self.tape, self.python_form, self.read = tape, python_form, tape.read_in((columns, shared))
         plain_columns = [self._untaped(column) for column in columns]
         plain_shared = {name: self._untaped(value) for name, value in shared.items()}
         self.plain, self.form = prepared(function, plain_columns, plain_shared, arguments_of, first)
@@ -138,7 +138,7 @@ class _TapedCall:
             for each in objects:
                 last = first + getattr(each, "size", 1)
                 if type(each) is TapeArray and each._ab_index >= 0:
-                    out.append(_Leaf(each, array, first, last))
+                    out.append(_Leaf(each.alias(), array, first, last))
                 first = last
         return out
 
@@ -388,13 +388,16 @@ class _Backward:
         return self.collected
 
     def __call__(self, wanted: Sequence[int], cts: Sequence[Any], outs: Any, args: Any, params: Any) -> list[Any]:
+        recorded = any(map(is_boxed, cts))  # by another tape, for a derivative along a direction
         if self.losses is not None:
-            cts = np.asarray(cts[0])  # type: ignore[assignment]
-        done = self._scaled(cts)
+            cts = list(cts[0]) if recorded else np.asarray(cts[0])  # type: ignore[assignment]
+        done = None if recorded else self._scaled(cts)
         if done is not None and not done.failed:
             return [self._part(done, leaf) for leaf in self.held]
-        cotangents = self.results.cotangents(cts, self.call.plain.count)
         examples = sorted({owner for slots in self.results.slots.values() for owner, _ in slots})
+        if recorded:
+            return self._by_python(cts, examples)
+        cotangents = self.results.cotangents(cts, self.call.plain.count)
         try:
             if not self.taped.checked:
                 self._check(cotangents, cts, examples)
@@ -470,10 +473,10 @@ class _Backward:
                     for (_, at), outer_at in zip(own, slots.get((k, index), ()), strict=True):
                         out, ct = found.outs[at], cts[outer_at]
                         if ct is not None and type(out) is TapeArray:
-                            pairs.append((out, np.asarray(ct, out.dtype)))
+                            pairs.append((out, ct if is_boxed(ct) else np.asarray(ct, out.dtype)))
             return pairs
 
-        found = self.call.tape.recorded_again(record, self.at)
+        found = self.call.tape.recorded_again(record, self.at, self.call.read)
         # a value that occurs twice has one total
         parts = [found.pop(leaf.value._ab_index, None) for leaf in self.held]
         return [
