@@ -168,7 +168,7 @@ class Contributions:
 def is_finite(ct: Any) -> bool:
     """False if something in a plain cotangent is NaN or infinite."""
     parts = [getattr(ct, name) for name in type(ct).__slots__] if isinstance(ct, SparseCotangent) else [ct]  # type: ignore[var-annotated]
-    numbers = [each for each in parts if isinstance(each, np.ndarray | np.floating) and each.dtype.kind in "fc"]
+    numbers = [x for x in parts if isinstance(x, np.ndarray | np.floating) and np.issubdtype(x.dtype, np.inexact)]
     return all(bool(np.isfinite(each).all()) for each in numbers)
 
 
