@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.compiled.functions.python_sources import int_of_text, rounded_to, text_of_int
 from autobatch.compiled.translation import arrays, containers, iteration, user_objects
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation.calls import CALLS, call_values, calls, constant_of, methods
+from autobatch.compiled.translation.calls import CALLS, call_values, calls, constant_of, methods, user_function
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
 from autobatch.compiled.translation.number_operators import as_int, lift, negative, quick_compare
 from autobatch.compiled.translation.statement_reader import Reader
@@ -74,9 +75,11 @@ def range_(reader: Reader, node: nf.Node, *args: Value) -> Value:
 
 @calls(int)
 def int_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
-    """`int` of a number."""
+    """`int` of a number or a string."""
     if value is None:
         return reader.constant(0, node)
+    if isinstance(value.kind, types.Text):
+        return user_function(reader, node, int_of_text, [value], {})
 
     def one(x: Value) -> Value:
         if x.constant is not NO_CONSTANT and x.kind.kind != "f":
@@ -118,9 +121,14 @@ def _of_numbers(reader: Reader, node: nf.Node, function: Callable[..., Value], *
 
 @calls(float)
 def float_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
-    """`float` of a number."""
+    """`float` of a number, or of a constant string."""
     if value is None:
         return reader.constant(0.0, node)
+    if isinstance(value.constant, str):
+        try:
+            return reader.constant(float(value.constant), node)
+        except ValueError:
+            reader.stop()
 
     def one(x: Value) -> Value:
         return Value(FLOAT, as_float(x), float(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT)
@@ -128,16 +136,31 @@ def float_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
     return _of_numbers(reader, node, one, value)
 
 
+@calls(str)
+def str_(reader: Reader, node: nf.Node, value: Value) -> Value:
+    """`str` of an int or a string."""
+    if isinstance(value.kind, types.Text):
+        return value
+    if value.kind != INT:
+        raise reader.refuse(f"a string of a {value.kind}", node)
+    return user_function(reader, node, text_of_int, [value], {})
+
+
 @calls(round)
-def round_(reader: Reader, node: nf.Node, value: Value) -> Value:
-    """`round` to an integer."""
+def round_(reader: Reader, node: nf.Node, value: Value, ndigits: Value | None = None) -> Value:
+    """`round` to an integer; for Python's floats also to a number of digits."""
+    value = _number(reader, value, node)
+    if ndigits is not None and ndigits.kind != NONE:
+        if value.kind != FLOAT:
+            raise reader.refuse(f"round of a {value.kind} to some digits", node)
+        return user_function(reader, node, rounded_to, [value, ndigits], {})
 
     def one(x: Value) -> Value:
         if x.kind == NONE or not (x.kind.python or x.kind.kind == "f"):
             raise reader.refuse(f"round of a {x.kind}", node)
         return _to_int(reader, x, "np.rint")
 
-    return lift(reader, one, _number(reader, value, node))
+    return lift(reader, one, value)
 
 
 @calls(isinstance)
@@ -602,3 +625,11 @@ def _rounding(name: str) -> None:
 
 for _name in ("floor", "ceil", "trunc"):
     _rounding(_name)
+
+
+@calls(math.gcd)
+def gcd(reader: Reader, node: nf.Node, a: Value, b: Value) -> Value:
+    """`math.gcd` of two."""
+    x, y = (reader.index(value, node) for value in (a, b))
+    reader.fail_if(f"{x} == -9223372036854775808 or {y} == -9223372036854775808")
+    return reader.temp(f"math.gcd({x}, {y})", INT)

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from autobatch.compiled.translation.calls import CALLS, ITERATORS, METHODS, implements, user_function
 from autobatch.compiled.translation.exact_types import Counts, List, Text, Tuple
 from autobatch.compiled.translation.typed_text import Value
@@ -52,7 +54,34 @@ source(math.radians)(lambda x: float(x) * (math.pi / 180.0))
 source(math.degrees)(lambda x: float(x) * (180.0 / math.pi))
 
 
-source(pow)(lambda base, exp: base**exp)
+@source(pow)
+def power(base, exp, mod=None):
+    if mod is None:
+        return base**exp
+    if mod == 0:
+        raise ValueError
+    if exp < 0:
+        leave_to_python()
+    out, square, left = 1 % mod, base % mod, exp
+    while left > 0:
+        if left % 2 == 1:
+            out = out * square % mod
+        left = left // 2
+        if left > 0:
+            square = square * square % mod
+    return out
+
+
+def rounded_to(x, n):
+    """`round` of a float: the integer nearest to x * 10**n, if that is certain, divided by 10**n."""
+    if n < 0 or n > 22:
+        leave_to_python()
+    power = 10.0**n
+    scaled = x * power
+    whole = float(np.rint(scaled))
+    if not abs(scaled) < 2.0**51 or abs(abs(scaled - whole) - 0.5) <= abs(scaled) * 2.3e-16:
+        leave_to_python()
+    return whole / power
 
 
 @source(math.prod)
@@ -60,6 +89,40 @@ def product(values, start=1):
     out = start
     for value in values:
         out = out * value
+    return out
+
+
+@source(math.factorial)
+def factorial(n):
+    if n < 0:
+        raise ValueError
+    out = 1
+    for k in range(2, n + 1):
+        out *= k
+    return out
+
+
+@source(math.comb)
+def comb(n, k):
+    if n < 0 or k < 0:
+        raise ValueError
+    if k > n:
+        return 0
+    out = 1
+    for i in range(min(k, n - k)):
+        out = out * (n - i) // (i + 1)
+    return out
+
+
+@source(math.isqrt)
+def isqrt(n):
+    if n < 0:
+        raise ValueError
+    out = int(math.sqrt(n))
+    while out * out > n:
+        out -= 1
+    while (out + 1) * (out + 1) <= n:
+        out += 1
     return out
 
 
@@ -71,12 +134,21 @@ def index(items, value):
     raise ValueError
 
 
+@method(List, "count")
+def count(items, value):
+    out = 0
+    for item in items:
+        if item == value:
+            out += 1
+    return out
+
+
 @method(List, "remove")
 def remove(items, value):
     items.pop(index(items, value))
 
 
-METHODS[Tuple, "index"] = METHODS[List, "index"]
+METHODS[Tuple, "index"], METHODS[Tuple, "count"] = METHODS[List, "index"], METHODS[List, "count"]
 
 
 @method(Counts, "most_common")
@@ -179,3 +251,31 @@ def join(s, parts):
     for i, part in enumerate(parts):
         out += s + part if i else part
     return out
+
+
+def int_of_text(s):
+    """`int` of a string of digits."""
+    negative = len(s) > 0 and s[0] == "-"
+    t = s[1:] if len(s) > 0 and (s[0] == "-" or s[0] == "+") else s
+    if len(t) == 0:
+        raise ValueError
+    out = 0
+    for c in t:
+        if ord(c) > 127 or c == "_" or c <= " ":
+            leave_to_python()
+        if not "0" <= c <= "9":
+            raise ValueError
+        out = out * 10 + (ord(c) - 48)
+    return -out if negative else out
+
+
+def text_of_int(n):
+    """`str` of an int."""
+    if n == 0:
+        return "0"
+    left = n if n > 0 else -n
+    out = ""
+    while left > 0:
+        out = chr(48 + left % 10) + out
+        left = left // 10
+    return "-" + out if n < 0 else out
