@@ -17,13 +17,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autobatch.autodiff.tape import active_tape, off_tape
 from autobatch.core.diagnostics import came_from_outside, handling
-from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.launch_on_demand import OpenSegment
+from autobatch.lazy.launching import GraphSegment
 from autobatch.lazy.trace import Trace
 
 WAITS: Any = object()
@@ -95,9 +93,7 @@ class Rounds:
         self._trace = trace
         self._form = form
         self._ended: list[tuple[int, Any]] = []
-        values = [off_tape(handle.source) for handle in trace._shared.values()]
-        is_plain = not any(is_boxed(each) for each in values)
-        self._segment = OpenSegment(active_tape() is not None, is_plain)
+        self._segment = GraphSegment()
         self._consts: dict[Any, int] = {}
         self._room = self._most = trace._budget
         self._swap_segment()
@@ -106,8 +102,7 @@ class Rounds:
             self._half = form.make_room() // 2
         finally:
             self._swap_segment()
-        segment = self._segment
-        self._fixed = len(segment.sources), len(segment.keep), dict(segment.large), dict(self._consts)
+        self._fixed = len(self._segment.sources)
 
     def _swap_segment(self) -> None:
         """Swap the trace's segment, constants and budget with those of the rounds; a second call swaps back."""
@@ -143,9 +138,10 @@ class Rounds:
         Returns:
             (example, result) of examples that ended, and the indices of examples that have to run as Python.
         """
-        if self._segment.nbytes > self._most:
+        buffers = self._segment.buffers
+        if buffers.nbytes > self._most:
             self._segment.drop(self._live())
-            self._most = max(self._most, 2 * self._segment.nbytes)
+            self._most = max(self._most, 2 * buffers.nbytes)
         waiting, self.waiting = self.waiting, []
         before = self._take_results()
         left = {each[0] for each in waiting if not goes_on(each[0])}
@@ -218,22 +214,15 @@ class Rounds:
     def launch(self) -> None:
         """Launch the nodes that examples wait for and their inputs; everything if none waits, or memory is short."""
         trace, segment = self._trace, self._segment
-        segment.add_recorded(trace.table)
-        wanted = [] if self.is_full and not segment.is_taped else [node for _, _, node, _ in self.waiting]
+        wanted = [] if self.is_full else [node for _, _, node, _ in self.waiting]
         if segment.is_pending:
-            if wanted and (segment.is_taped or (segment.is_plain and not segment.large)):
-                trace.run(functools.partial(segment.launch_wanted, wanted, trace.stats))
-            else:
-                part, numbers = segment.part(self._results())
-                trace.run_segment(part)
-                segment.take(part, numbers)
+            trace.run_segment(segment, wanted)
         segment.leave()
-        if not segment.is_taped:  # else all are needed again for the launch on the tape
-            sources, kept, large, consts = self._fixed
-            segment.keep_externals(sources)
-            segment.large = dict(large)
-            self._consts = dict(consts)
-            del segment.keep[kept:]
+        for ref, constant in segment.large.items():
+            if ~ref >= self._fixed and constant.content is not None:  # the user may write into it from now on
+                del self._consts[id(constant.held)]
+                segment.sources[~ref] = constant.held = constant.content
+                constant.content = None
         self._room = trace._budget
         self._swap_segment()
         try:
@@ -248,7 +237,7 @@ class Rounds:
 
     def _live(self) -> set[int]:
         """Node numbers that generators may still use: every int reachable from their locals that may be one."""
-        stack: list[Any] = self._segment.operands.tolist()
+        stack: list[Any] = self._segment.waiting[2].tolist()
         stack += self._results()
         for _, generator, node, _ in self.waiting:
             stack.append(node)
@@ -263,7 +252,7 @@ class Rounds:
         while stack:
             value = stack.pop()
             if type(value) is int:
-                if 0 <= value < self._segment.begun:
+                if 0 <= value < len(self._segment.buffer_of):
                     live.add(value)
             elif isinstance(value, _SKIPPED) or id(value) in seen:
                 continue

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 import greenlet
 import numpy as np
 
-from autobatch.autodiff.tape import active_tape
 from autobatch.core.current_region import Example, active_trace_variable, check_time, set_example
 from autobatch.core.diagnostics import came_from_outside, user_filters
 from autobatch.core.pytree import PLAIN, leaves, leaves_of_kind, replace_leaves
@@ -199,8 +198,6 @@ class Fibers:
             OverTime: the deadline has passed.
         """
         self._trace.park = self._park
-        if active_tape() is not None:
-            self._trace.decide_apart()
         try:
             try:
                 self._run()
@@ -214,7 +211,7 @@ class Fibers:
         self._closing = True
         for index, fiber in list(self._fibers.items()):
             self._end(index, fiber)
-        self._trace.park = self._trace.preview = None
+        self._trace.park = None
         self._trace.example = -1
 
     def _run(self) -> None:
@@ -341,8 +338,6 @@ class Fibers:
                 self._recorder.launch()
         except Exception as error:
             raise NeedsLoop from error
-        if self._trace.is_pending:
-            return  # only what decides was launched
         for index in self._finished:
             self.results[index] = self._settle(self.results[index])
             if self._joining is not None and not self._trace.inputs.lent and _is_plain(self.results[index]):

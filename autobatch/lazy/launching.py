@@ -9,10 +9,11 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from autobatch.autodiff.tape import off_tape
 from autobatch.blocks.batched_program import run_op
 from autobatch.blocks.launch import launch, launch_rows
 from autobatch.core.abstract_eval import WEAK, Aval, Weak, unknown_lengths
@@ -47,6 +48,7 @@ from autobatch.lazy.grouping.signatures import Signature
 from autobatch.ops.numpy.joining import stack_p
 
 _NUMBERS = frozenset((int, np.int64, np.int32))
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclasses.dataclass(slots=True)
@@ -113,56 +115,91 @@ class LargeConstant:
         return np.array_equal(self.held, self.content, equal_nan=self.held.dtype.kind in "fc")
 
 
-class BorrowedRows(NamedTuple):
-    """External values of a segment that are rows of another segment's buffers (see `OpenSegment.part`).
-
-    Attributes:
-        buffers: that segment's buffers; first: index in `sources` of the first of these values.
-        which, rows: (n,) int64, buffer and row of each value.
-    """
-
-    buffers: list[Any]
-    first: int
-    which: np.ndarray
-    rows: np.ndarray
-
-
 @dataclasses.dataclass(slots=True, eq=False)
 class GraphSegment:
-    """A batch of recorded calls that is scheduled and launched together.
+    """Recorded calls that are launched together; or in rounds, each of which launches what is needed by then.
+
+    Nodes keep their numbers through all rounds. A node that waits joins calls that other examples record later.
 
     Attributes:
         sigs: signature number of each node, -1 for a further output of the node before.
-        refs: operand references of all nodes, concatenated.
-        sources: external values, None for one in `kept`; rows: {index in sources: row}, for values that are one row
-            of their source.
+        refs: operand references of the nodes recorded since the last launch, concatenated.
+        sources: external values; rows: {index in sources: row}, for values that are one row of their source.
         large: {reference: large constant}.
         keep: objects kept alive because their id is in use; entered: handles of externals, detached after the launch.
-        done: True after the launch; `buffers`, `buffer_of` and `row_of` then locate each node's value.
+        waiting: signatures, numbers and operand references of the nodes that launches so far have left.
+        buffers: the values; buffer_of, row_of: where that of each node is that a launch has met; -1: it waits.
+        error: what a launch raised.
     """
 
-    sigs: Any = dataclasses.field(default_factory=list)
-    refs: Any = dataclasses.field(default_factory=list)
+    sigs: list[int] = dataclasses.field(default_factory=list)
+    refs: list[int] = dataclasses.field(default_factory=list)
     sources: list[Any] = dataclasses.field(default_factory=list)
     rows: dict[int, int] = dataclasses.field(default_factory=dict)
     large: dict[int, LargeConstant] = dataclasses.field(default_factory=dict)
     keep: list[Any] = dataclasses.field(default_factory=list)
     entered: list[Any] = dataclasses.field(default_factory=list)
-    kept: BorrowedRows | None = None
-    done: bool = False
+    waiting: tuple[np.ndarray, ...] = (_NONE, _NONE, _NONE)
+    buffers: Buffers = dataclasses.field(default_factory=Buffers)
+    buffer_of: np.ndarray = dataclasses.field(default_factory=lambda: _NONE)
+    row_of: np.ndarray = dataclasses.field(default_factory=lambda: _NONE)
     error: BaseException | None = None
-    buffers: list[Any] = dataclasses.field(default_factory=list)
-    buffer_of: Any = None
-    row_of: Any = None
+
+    @property
+    def is_pending(self) -> bool:
+        """True if any node is not launched."""
+        return len(self.sigs) > len(self.buffer_of) or len(self.waiting[0]) > 0
 
     def external(self, source: Any) -> int:
         """Add an external value; returns its reference (~i for `sources[i]`)."""
         self.sources.append(source)
         return -len(self.sources)
 
+    def is_there(self, ref: int) -> bool:
+        """True if a node has been launched."""
+        return self.error is not None or (ref < len(self.buffer_of) and self.buffer_of.item(ref) >= 0)
+
     def there(self, ref: int) -> Any:
-        """A node's value as Python numbers if it is already computed, else None; see `OpenSegment.there`."""
-        return None
+        """A node's value as Python numbers (`tolist`), if it is computed and carries no gradient; else None."""
+        if not self.is_there(ref):
+            return None
+        buffer = self.buffers.arrays[self.buffer_of.item(ref)]
+        return buffer[self.row_of.item(ref)].tolist() if type(buffer) is np.ndarray else None
+
+    def numbers_of(self, nodes: Sequence[int], exact: Sequence[bool], none: Any) -> list[Any]:
+        """The values of launched nodes as Python numbers or lists.
+
+        Args:
+            exact: True per node if its value must carry no gradient; none: given instead of a value that might.
+        """
+        numbers = np.array(nodes, np.int64)
+        which, rows = self.buffer_of[numbers], self.row_of[numbers]
+        found: list[Any] = [none] * len(nodes)
+        for number in dict.fromkeys(which.tolist()):
+            buffer = self.buffers.arrays[number]
+            plain = off_tape(buffer)
+            if type(plain) is not np.ndarray:
+                continue
+            is_free = plain is buffer or plain.dtype.kind not in "fc"
+            places = np.flatnonzero(which == number)
+            for place, each in zip(places.tolist(), plain[rows[places]].tolist(), strict=True):
+                if is_free or not exact[place]:
+                    found[place] = each
+        return found
+
+    def drop(self, live: set[int]) -> None:
+        """Free all values except those of these nodes."""
+        nodes = np.array(sorted(live), np.int64)
+        nodes = nodes[self.buffer_of[nodes] >= 0]
+        which = self.buffer_of[nodes]
+        for number, buffer in enumerate(self.buffers.arrays):
+            own = nodes[which == number]
+            if not len(own):
+                self.buffers.arrays[number] = None
+            elif type(buffer) is np.ndarray:
+                self.buffers.put(number, buffer[self.row_of[own]])
+                self.row_of[own] = np.arange(len(own))
+        self.buffers.nbytes = sum([getattr(each, "nbytes", 0) for each in self.buffers.arrays])
 
     def leave(self) -> None:
         """Detach the handles of external values, so that a later segment can enter them."""
@@ -176,37 +213,40 @@ class GraphSegment:
         if self.error is not None:
             raise self.error
         ref = handle.ref
-        handle.source = self.buffers[self.buffer_of.item(ref)]
+        handle.source = self.buffers.arrays[self.buffer_of.item(ref)]
         handle.row = self.row_of.item(ref)
         handle.segment = None
 
+    def close(self) -> None:
+        """Drop what was recorded, after the last launch; values stay."""
+        self.leave()
+        self.sigs, self.refs = [], []
+        self.sources, self.rows, self.keep = [], {}, []
+        self.large = {}
 
-def launch_segment(segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans) -> None:
-    """Run everything recorded in `segment`. An error is also kept, and raised again when a value of it is needed.
+
+def launch_segment(
+    segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans, wanted: Sequence[int] = ()
+) -> None:
+    """Run what is recorded in `segment`. An error is also kept, and raised again when a value of it is needed.
 
     Args:
-        table: the trace's signatures; stats: updated; plans: cached schedules of the same trace.
+        table: the trace's signatures; stats: updated; plans: the plans of the same trace.
+        wanted: nodes; if there are any, only these and what they depend on run now.
     """
     try:
-        _launch(segment, table, stats, plans)
-        segment.done = True
+        _launch(segment, table, stats, plans, wanted)
     except BaseException as error:
         segment.error = error
-        segment.done = True
         raise
-    finally:
-        segment.leave()
-        segment.sigs, segment.refs = [], []
-        segment.sources, segment.rows, segment.keep = [], {}, []
-        segment.large = {}
     stats.rounds += 1
 
 
 @library_code
-def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans) -> None:
+def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: Plans, wanted: Sequence[int]) -> None:
     if not all(constant.is_unchanged() for constant in segment.large.values()):
         raise NeedsLoop("an array was written to after it was used in a recorded operation", instead=COPY_FIRST)
-    graph, plan, groups = plans.of(segment, table)
+    graph, plan, groups = plans.of(segment, table, wanted)
     stats.bound += plan.bound
     numbers = graph.sigs[plan.order[plan.starts[:-1]]].tolist()
     each = [table[index] if index < graph.signatures else graph.forests[index - graph.signatures] for index in numbers]
@@ -260,16 +300,14 @@ class Launches:
         self._offsets = graph.offsets
         self._order = plan.order
         self._starts = plan.starts.tolist()
+        nodes = len(segment.buffer_of)
         self._buffer_of = np.full(graph.count + len(self.sources), -1, np.int64)
         self._row_of = np.zeros(len(self._buffer_of), np.int64)
-        held = self._hold(segment.rows)
-        if segment.kept is not None:
-            held += self._keep(segment.kept, len(held))
+        self._buffer_of[:nodes], self._row_of[:nodes] = segment.buffer_of, segment.row_of
+        self.buffers = segment.buffers
+        self._hold(segment.rows)
         outputs = np.array([1 if sig.block is None else len(sig.block.outs) for sig in sigs], np.int64)
-        self._number = len(held)  # number of the next buffer
-        self.buffers = Buffers(segment.buffers, len(held) + int(outputs.sum()))
-        for number, source in enumerate(held):
-            self.buffers.put(number, source)
+        self._number = self.buffers.reserve(int(outputs.sum()))  # number of the next buffer
         self._which, self._rows = np.empty(len(refs), np.int64), np.empty(len(refs), np.int64)
         how, heads = np.empty((2, sum([len(sig.avals) for sig in sigs])), np.int64)
         where = self._buffer_of, self._row_of
@@ -283,31 +321,18 @@ class Launches:
         locate_operands(plan.order, plan.starts, graph.offsets, refs, *where, self._which, self._rows, how, heads)
         self._how, self._heads = how.tolist(), heads.tolist()
         self._first = self._at = 0  # where the next launch begins, in `_how` and in `_which`
-        segment.buffer_of, segment.row_of = self._buffer_of, self._row_of
+        segment.buffer_of, segment.row_of = self._buffer_of[:nodes], self._row_of[:nodes]
 
-    def _hold(self, rows: dict[int, int]) -> list[Any]:
-        """Set the places of externals that are rows of earlier segments' buffers; returns these buffers."""
+    def _hold(self, rows: dict[int, int]) -> None:
+        """Set the places of externals that are rows of earlier segments' buffers."""
         numbers: dict[int, int] = {}
-        held: list[Any] = []
         for i, row in rows.items():
             source = self.sources[i]
-            number = numbers.setdefault(id(source), len(held))
-            if number == len(held):
-                held.append(source)
+            number = numbers.get(id(source))
+            if number is None:
+                number = numbers[id(source)] = self.buffers.append(source)
             self._buffer_of[~i] = number
             self._row_of[~i] = row
-        return held
-
-    def _keep(self, kept: BorrowedRows, number: int) -> list[Any]:
-        """Set the places of `kept` rows, numbering their buffers from `number` on; returns these buffers."""
-        places = slice(-kept.first - len(kept.rows), -kept.first or None)
-        self._row_of[places] = kept.rows[::-1]
-        if (kept.which == kept.which[0]).all():
-            self._buffer_of[places] = number
-            return [kept.buffers[kept.which.item(0)]]
-        used, inverse = np.unique(kept.which, return_inverse=True)
-        self._buffer_of[places] = inverse[::-1] + number
-        return [kept.buffers[each] for each in used.tolist()]
 
     def run(self, k: int, sig: Any, stats: Stats) -> int:
         """Execute launch number k, of calls of this signature; returns the number of calls."""

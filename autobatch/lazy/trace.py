@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.autodiff.tape import WITHOUT_GRADIENT
+from autobatch.autodiff.tape import WITHOUT_GRADIENT, off_tape
 from autobatch.blocks.launch import launch
 from autobatch.core.abstract_eval import (
     WEAK,
@@ -32,7 +32,7 @@ from autobatch.core.diagnostics import catches_warnings, handling, user_filters,
 from autobatch.core.op import Op, is_boxed, next_level
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.core.recorded_array import is_recorded
-from autobatch.errors import NeedsLoop, Unsupported
+from autobatch.errors import NeedsLoop
 from autobatch.facts.call_effects import effect_of
 from autobatch.lazy import deferred_lookups
 from autobatch.lazy.array import LazyArray, link_views
@@ -40,7 +40,6 @@ from autobatch.lazy.example_state import Inputs
 from autobatch.lazy.grouping.buffers import row_p
 from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.grouping.signatures import BlockCall, Signature
-from autobatch.lazy.launch_on_demand import OpenSegment
 from autobatch.lazy.launching import GraphSegment, LargeConstant, Stats, launch_segment
 from autobatch.ops.rules.aliasing import unclear_view, write
 from autobatch.ops.rules.dispatch import no_rule_message
@@ -64,9 +63,8 @@ class Trace:
             blocks, by the kinds of the block's inputs; of_rows: those of one row of a table, by its kind.
         consts: references of constants in this segment, by content or id.
         memo: cached results of calls whose operands are all shared.
-        plans: schedules of earlier rounds, reused if a round has the same graph.
+        plans: what plans the launches.
         example: index of the running example, -1 outside `ab.map`.
-        preview: what computes values that only decide which Python runs; None: they are waited for like others.
         park: called if a value is needed (False) or the memory budget is spent (True); None: launch at once.
         failed: the error that makes the whole run repeat as a loop, or None.
         stats: counts so far.
@@ -77,8 +75,8 @@ class Trace:
 
     __slots__ = (
         "_budget", "_filters", "_handling", "_room", "_shared", "consts", "errors", "example", "failed",
-        "inputs", "interned", "level", "memo", "of_blocks", "of_rows", "park", "plans", "preview", "reached", "segment",
-        "stats", "table", "wanted",
+        "inputs", "interned", "level", "memo", "of_blocks", "of_rows", "park", "plans", "reached", "segment", "stats",
+        "table",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -100,23 +98,12 @@ class Trace:
         self.plans = Plans()
         self._shared: dict[int, LazyArray] = {}
         self._budget = config.memory_budget
-        self.preview: OpenSegment | None = None
-        self.wanted: list[int] | None = []
         self._start_segment()
 
     def _start_segment(self) -> None:
         self.segment = GraphSegment()
         self._room = self._budget
         self.consts: dict[Any, int] = {}
-        if self.preview is not None:
-            self.decide_apart()
-
-    def decide_apart(self) -> None:
-        """Under a gradient: from now on, compute values that only decide which Python runs without a gradient.
-
-        What the examples wait for is then launched in rounds of plain values, and everything on the tape at the end.
-        """
-        self.preview = OpenSegment(True, True, self.segment)
 
     def append(self, sig: Signature, refs: Sequence[int]) -> Any:
         """Record a call of a known signature, given operand references; returns its result or a tuple of results."""
@@ -147,11 +134,6 @@ class Trace:
     def under_error_state(self, sig: Signature) -> Signature:
         """The variant of a signature for the current floating-point error state (`np.errstate`)."""
         return sig if handling() is self._handling else self._variant(sig)
-
-    @property
-    def is_pending(self) -> bool:
-        """True if any recorded call is not launched yet."""
-        return bool(self.segment.sigs)
 
     @property
     def is_full(self) -> bool:
@@ -388,7 +370,7 @@ class Trace:
             if handle.segment is None:
                 self.record_deferred(handle)
             if handle.source is None:
-                if not handle.segment.done:
+                if not handle.segment.is_there(handle.ref):
                     self.wait()
                 handle.segment.resolve(handle)
 
@@ -403,32 +385,22 @@ class Trace:
 
     def read(self, handle: LazyArray, name: str) -> Any:
         """The value behind a handle for its method `name`; without its gradient if the method needs none."""
-        if self.preview is None or handle.source is not None or handle.segment is not self.segment:
-            return self.value(handle)
-        if handle.aval.dtype.kind in "fc" and name not in WITHOUT_GRADIENT:
-            return self.value(handle)
-        preview, ref = self.preview, handle.ref
-        found = preview.value_of(ref)
-        if found is None:
-            self.stats.forced[user_line()] += 1
-            if self.wanted is not None:
-                self.wanted.append(ref)
-            self._pause(urgent=False)
-            found = None if handle.segment.done else preview.value_of(ref)
-        if found is None:
-            return self.value(handle)
-        self.stats.reads += 1
-        return found
+        if handle.source is None:
+            self.place(handle)
+        if handle.row >= 0 and (name in WITHOUT_GRADIENT or handle.aval.dtype.kind not in "fc"):
+            plain = off_tape(handle.source)
+            if type(plain) is np.ndarray:
+                self.stats.reads += 1
+                return plain[handle.row]
+        return self.value(handle)
 
     def wait(self) -> None:
         """Return when everything recorded has been launched; counts the user's line as one that forced it."""
         self.stats.forced[user_line()] += 1
-        self.wanted = None
         self._pause(urgent=False)
 
     def _overflow(self) -> None:
         """Launch everything recorded now, since the memory budget is spent."""
-        self.wanted = None
         self._pause(urgent=True)
 
     def _pause(self, urgent: bool) -> None:
@@ -493,41 +465,22 @@ class Trace:
         for handle in self._shared.values():
             handle.segment = None
         entered = self.segment.entered
-        for held in (entered, self.reached, self._shared, self.memo, self.interned, self.of_blocks, self.plans):
+        for held in (entered, self.reached, self._shared, self.memo, self.interned, self.of_blocks):
             held.clear()
 
     def launch(self) -> None:
-        """Launch the current segment, after starting a new one; or only what decides, if examples wait for no more."""
-        segment, wanted = self.segment, self.wanted
-        self.wanted = []
-        if len(segment.sigs) and not (wanted and self._is_previewed(wanted)):
+        """Launch the current segment, after starting a new one."""
+        segment = self.segment
+        if len(segment.sigs):
             self._start_segment()
-            self.run_segment(segment)
+            try:
+                self.run_segment(segment)
+            finally:
+                segment.close()
 
-    def _is_previewed(self, wanted: Sequence[int]) -> bool:
-        """Launch these nodes and what they need, without a gradient; False if all is to be launched on the tape."""
-        preview, segment = self.preview, self.segment
-        if preview is None or self.is_full or preview.nbytes > self._budget:
-            return False
-        try:
-            preview.add_recorded(self.table)
-            if not preview.suits(wanted):
-                return False
-            self.run(functools.partial(preview.launch_wanted, wanted, self.stats))
-        except (NeedsLoop, Unsupported):
-            self.failed = self.preview = None
-            return False
-        for ref, constant in segment.large.items():  # the user may write into it from now on
-            if constant.content is not None:
-                del self.consts[id(constant.held)]
-                segment.sources[~ref] = constant.held = constant.content
-                constant.content = None
-                self._room -= constant.held.nbytes
-        return True
-
-    def run_segment(self, segment: GraphSegment) -> None:
-        """Launch a segment."""
-        self.run(functools.partial(launch_segment, segment, self.table, self.stats, self.plans))
+    def run_segment(self, segment: GraphSegment, wanted: Sequence[int] = ()) -> None:
+        """Launch a segment; see `launch_segment`."""
+        self.run(functools.partial(launch_segment, segment, self.table, self.stats, self.plans, wanted))
 
     def run(self, launch: Callable[[], None]) -> None:
         """Call `launch`; an error is kept in `failed`, so that the whole run is repeated as a loop."""

@@ -1,7 +1,7 @@
 """Recorders that wait for values: decoding, search and parsing give what the loop gives, example by example.
 
-To see these tests fail: in `Rounds.launch` leave out the reset of `_consts`, in `schedule_round` what outputs hand to
-their node, in `OpenSegment.keep_externals` the new operands, or let `_values` answer for exact numbers on a tape.
+To see these tests fail: in `Rounds.launch` keep constants that may be written into, in `plans.take_calls` leave out what
+outputs hand to their node, or let `GraphSegment.numbers_of` answer for exact numbers on a tape.
 """
 
 import collections
@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.lazy import launch_on_demand
-from autobatch.lazy.launch_on_demand import OpenSegment
+from autobatch.lazy.launching import GraphSegment
 from autobatch.lazy.recorders.generated_recorders import forget_recorders
 from tests.inspect import map_with_stats
 from tests.law import assert_same, normal
@@ -351,22 +350,15 @@ def test_what_others_change_while_an_example_waits_is_seen_as_in_the_loop():
 
 def test_values_that_nobody_names_any_more_are_let_go(monkeypatch):
     kept = []
-    drop = OpenSegment.drop
+    drop = GraphSegment.drop
 
     def noted(self, live):
-        kept.append((len(live), self.begun))
+        kept.append((len(live), len(self.buffer_of)))
         return drop(self, live)
 
     mapped(greedy_by_item, IDS, weights())
-    monkeypatch.setattr(OpenSegment, "drop", noted)
+    monkeypatch.setattr(GraphSegment, "drop", noted)
     with ab.options(memory_budget=2000):
         mapped(greedy_by_item, IDS, weights())
     assert kept
     assert all(live < begun for live, begun in kept)
-
-
-def test_values_from_outside_that_are_still_needed_are_carried_over(monkeypatch):
-    monkeypatch.setattr(launch_on_demand, "_MOST_KEPT", 0)
-    for f, xs in COVERED:
-        for seed in range(2):
-            mapped(f, xs, weights(seed))

@@ -176,21 +176,31 @@ class Buffers:
     """The buffers of one segment: arrays of rows, plain or of an interpreter below.
 
     Attributes:
-        arrays: the buffers by number; None for one not computed yet.
+        arrays: the buffers by number; None for one not computed yet, or dropped.
+        nbytes: memory used by the values.
         plain: True if all computed buffers are plain arrays.
         ragged: the numbers of the `RaggedRows`.
     """
 
-    __slots__ = ("_addresses", "_strided", "_strides", "arrays", "plain", "ragged")
+    __slots__ = ("_addresses", "_strided", "_strides", "arrays", "nbytes", "plain", "ragged")
 
-    def __init__(self, arrays: list[Any], count: int) -> None:
-        self.arrays = arrays
+    def __init__(self) -> None:
+        self.arrays: list[Any] = []
+        self.nbytes = 0
         self.plain = True
         self.ragged: set[int] = set()
         self._strided: set[int] = set()  # numbers of plain arrays whose rows are not contiguous
-        arrays += [None] * count
-        self._addresses = np.zeros(len(arrays), np.int64)
-        self._strides = np.zeros(len(arrays), np.int64)
+        self._addresses = self._strides = np.zeros(0, np.int64)
+
+    def reserve(self, count: int) -> int:
+        """Make room for some more buffers; returns the number of the first."""
+        number = len(self.arrays)
+        self.arrays += [None] * count
+        if len(self.arrays) > len(self._addresses):
+            more = np.zeros(len(self.arrays), np.int64)
+            self._addresses = np.concatenate([self._addresses, more])
+            self._strides = np.concatenate([self._strides, more])
+        return number
 
     def put(self, number: int, array: Any) -> None:
         """Set a buffer."""
@@ -205,14 +215,11 @@ class Buffers:
         else:
             self._strided.add(number)
         self.arrays[number] = array
+        self.nbytes += getattr(array, "nbytes", 0)
 
     def append(self, array: Any) -> int:
         """Add a buffer; returns its number."""
-        number = len(self.arrays)
-        self.arrays.append(None)
-        if number >= len(self._addresses):
-            self._addresses = np.concatenate([self._addresses, np.zeros(number + 1, np.int64)])
-            self._strides = np.concatenate([self._strides, np.zeros(number + 1, np.int64)])
+        number = self.reserve(1)
         self.put(number, array)
         return number
 
@@ -348,9 +355,9 @@ def _gather(*buffers: Any, which: _BufferNumbers | None, rows: Any) -> np.ndarra
     if which is None:
         buffer = buffers[0]  # take() would first copy a whole non-contiguous array
         return buffer.take(rows, axis=0) if buffer.flags.c_contiguous and type(rows) is np.ndarray else buffer[rows]
-    own = Buffers([], len(buffers))
-    for number, buffer in enumerate(buffers):
-        own.put(number, buffer)
+    own = Buffers()
+    for buffer in buffers:
+        own.append(buffer)
     return own.copied(0, which.numbers, rows)
 
 

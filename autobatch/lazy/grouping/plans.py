@@ -11,69 +11,128 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.config import config
+from autobatch.kernels.jit import jit
 from autobatch.lazy.grouping.addition_chains import Graph, chain_signatures, contract, rewrite, split_blocks
 from autobatch.lazy.grouping.general_blocks import find_merges
 from autobatch.lazy.grouping.launch_order import Schedule, refine, schedule
-from autobatch.lazy.grouping.ragged import Group, by_family, refusal_count, split_mixed
+from autobatch.lazy.grouping.ragged import Group, by_family, split_mixed
 
 Plan = tuple[Graph, Schedule, Sequence[Group | None]]
 
-_MOST_PLANS, _MOST_CALLS = 8, 1 << 12  # plans that a trace keeps, and calls of the largest that it keeps
 _TRIALS, _RETRY_AFTER = 3, 64  # wins in a row that settle a choice, and uses until all is tried again
 
 
 class Plans:
-    """Cache of a trace's plans: a round that equals an earlier one is not planned again."""
+    """Makes the plans of a trace."""
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_arity",)
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[Any, ...], Plan] = {}
+        self._arity = np.zeros(0, np.int64)
 
-    def of(self, segment: Any, table: list[Any]) -> Plan:
-        """The plan of a segment.
+    def of(self, segment: Any, table: list[Any], wanted: Sequence[int] = ()) -> Plan:
+        """The plan of what a segment launches next; the other nodes go on waiting.
 
         Args:
             segment: the recorded `launching.GraphSegment`; table: the signatures; new ones may be added.
+            wanted: the nodes that are launched, with what they depend on; all if there are none.
         """
-        sigs, refs = _integers(segment.sigs), _integers(segment.refs)
-        shared = tuple([ref for ref, constant in segment.large.items() if constant.common])
-        key = sigs.tobytes(), refs.tobytes(), shared, len(segment.sources), config.scheduler, refusal_count()
-        found = self._kept.get(key)
-        if found is None:
-            marks = np.zeros(len(segment.sources), np.int64)
-            marks[np.array(shared, np.int64) * -1 - 1] = np.arange(1, len(shared) + 1)
-            found = _make_plan(_graph_of(sigs, refs, table, len(marks)), table, marks)
-            if len(sigs) <= _MOST_CALLS:
-                if len(self._kept) >= _MOST_PLANS:
-                    del self._kept[next(iter(self._kept))]
-                self._kept[key] = found
-        return found
+        if len(self._arity) < len(table):
+            self._arity = np.array([len(sig.avals) for sig in table], np.int64)
+        begun, count = len(segment.buffer_of), len(segment.sigs)
+        recorded = _integers(segment.sigs[begun:]), np.arange(begun, count), _integers(segment.refs)
+        segment.refs.clear()
+        if len(segment.waiting[0]):
+            recorded = tuple(map(np.concatenate, zip(segment.waiting, recorded, strict=True)))
+        nodes = np.array(wanted, np.int64)
+        *found, sigs, numbers, refs = take_calls(*recorded, self._arity, np.full(count, -1), nodes)
+        segment.waiting = sigs, numbers, refs
+        outside = len(segment.sources)
+        graph = Graph(*found, count, np.zeros((2, 0), np.int64), len(table), outside)
+        for name in ("buffer_of", "row_of"):
+            setattr(segment, name, np.concatenate([getattr(segment, name), np.full(count - begun, -1)]))
+        shared = [~ref for ref, constant in segment.large.items() if constant.common]
+        marks = np.zeros(outside, np.int64)
+        marks[np.array(shared, np.int64)] = np.arange(1, len(shared) + 1)
+        return _make_plan(graph, table, marks)
 
-    def clear(self) -> None:
-        """Clear the cache."""
-        self._kept.clear()
+
+@jit
+def take_calls(
+    sigs: np.ndarray,
+    numbers: np.ndarray,
+    refs: np.ndarray,
+    arity: np.ndarray,
+    at: np.ndarray,
+    wanted: np.ndarray,
+) -> tuple[np.ndarray, ...]:
+    """Divide nodes into the calls that are launched now, which are what `wanted` depends on, and those that wait.
+
+    Args:
+        sigs, numbers: (n,) the signature of each node, -1 for a further output of the node before, and its number.
+        refs: (R,) their operands, one node after the other; arity: the number of operands of each signature.
+        at: (N,) for each number, -1 on entry.
+        wanted: some of the numbers; all nodes are launched if it is empty.
+
+    Returns:
+        `sigs`, `offsets`, `operands`, `refs` and `places` of a `Graph`; and signatures, numbers and operands of the
+        nodes that wait.
+    """
+    n = sigs.shape[0]
+    offsets = np.zeros(n + 1, np.int64)
+    for i in range(n):
+        at[numbers[i]] = i
+        offsets[i + 1] = offsets[i] + (arity[sigs[i]] if sigs[i] >= 0 else 0)
+    needed = np.full(n, wanted.shape[0] == 0)
+    for node in wanted:
+        if at[node] >= 0:
+            needed[at[node]] = True
+    for i in range(n - 1, -1, -1):
+        if needed[i] and sigs[i] < 0:
+            needed[i - 1] = True
+        elif needed[i]:
+            for k in range(offsets[i], offsets[i + 1]):
+                if refs[k] >= 0 and at[refs[k]] >= 0:
+                    needed[at[refs[k]]] = True
+    calls = operands = left = left_operands = 0
+    for i in range(n):
+        if sigs[i] < 0:
+            needed[i] = needed[i - 1]
+        size = offsets[i + 1] - offsets[i]
+        if needed[i]:
+            calls += sigs[i] >= 0
+            operands += size
+        else:
+            left += 1
+            left_operands += size
+    call_sigs, places, starts = np.empty(calls, np.int64), np.empty(calls, np.int64), np.zeros(calls + 1, np.int64)
+    own, call_refs = np.empty(operands, np.int64), np.empty(operands, np.int64)
+    left_sigs, left_numbers = np.empty(left, np.int64), np.empty(left, np.int64)
+    left_refs = np.empty(left_operands, np.int64)
+    calls = operands = left = left_operands = 0
+    for i in range(n):
+        if not needed[i]:
+            left_sigs[left], left_numbers[left] = sigs[i], numbers[i]
+            left += 1
+            for k in range(offsets[i], offsets[i + 1]):
+                left_refs[left_operands] = refs[k]
+                left_operands += 1
+            continue
+        if sigs[i] >= 0:
+            call_sigs[calls], places[calls] = sigs[i], numbers[i]
+            calls += 1
+            for k in range(offsets[i], offsets[i + 1]):
+                call_refs[operands] = refs[k]
+                own[operands] = at[refs[k]] if refs[k] >= 0 else refs[k]
+                operands += 1
+            starts[calls] = operands
+        at[numbers[i]] = calls - 1
+    return call_sigs, starts, own, call_refs, places, left_sigs, left_numbers, left_refs
 
 
 def _integers(values: Any) -> np.ndarray:
     """A list of ints as an array; through `array.array`, which is three times as fast as `np.array`."""
-    if type(values) is np.ndarray:
-        return values
     return np.frombuffer(array("q", values), np.int64) if values else np.zeros(0, np.int64)
-
-
-def _graph_of(sigs: np.ndarray, refs: np.ndarray, table: Sequence[Any], outside: int) -> Graph:
-    """The recorded calls as a graph."""
-    count, operands = len(sigs), refs
-    places = np.flatnonzero(sigs >= 0)
-    if len(places) < count:  # some calls have further outputs, recorded as -1
-        node = np.cumsum(sigs >= 0) - 1
-        sigs = sigs[places]
-        operands = np.where(refs >= 0, node[np.maximum(refs, 0)], refs)
-    arity = np.array([len(sig.avals) for sig in table], np.int64)
-    offsets = np.zeros(len(sigs) + 1, np.int64)
-    np.cumsum(arity[sigs], out=offsets[1:])
-    return Graph(sigs, offsets, operands, refs, places, count, np.zeros((2, 0), np.int64), len(table), outside)
 
 
 def _used_signatures(graph: Graph, table: Sequence[Any]) -> list[int]:
@@ -120,7 +179,7 @@ def _schedule_chains(graph: Graph, used: Sequence[int], table: Sequence[Any], ma
     count = len(table)
     if marks.any():
         marks = np.concatenate([marks, np.zeros(len(graph.extras), np.int64)])
-        kinds, of_kind = refine(kinds, graph.offsets, graph.operands, marks)
+        kinds, of_kind = refine(kinds, graph.offsets, graph.refs, marks)
         count = len(of_kind)
 
     def launches(graph: Graph, kinds: np.ndarray, count: int) -> Schedule:

@@ -46,11 +46,6 @@ def refuse(family: Any) -> None:
     _refused.add(_without_identity(family))
 
 
-def refusal_count() -> int:
-    """The number of refused families; plans made when it was smaller are out of date."""
-    return len(_refused)
-
-
 def _without_identity(family: Any) -> Any:
     what, operands, _, errors = family
     return what, tuple([each.key if type(each) is Aval else each for each in operands]), errors
