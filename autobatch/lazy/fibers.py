@@ -74,8 +74,8 @@ def with_values(function: Any, *args: Any, **kwargs: Any) -> Any:
     if not kwargs and _READ.issuperset(map(type, args)):
         return function(*args)
     found = leaves_of_kind([args, kwargs], LazyArray)
-    for each in found:
-        each.trace.place(each)  # all waiting is done before anything is copied
+    for trace in {each.trace for each in found}:
+        trace.place(*[each for each in found if each.trace is trace])  # all waiting is done before anything is copied
     copies: list[Any] = []
     given, named = replace_leaves((args, kwargs), _leaf_value, copies=copies)
     if not found:
@@ -338,6 +338,8 @@ class Fibers:
                 self._recorder.launch()
         except Exception as error:
             raise NeedsLoop from error
+        if self._trace.segment.is_pending:
+            return
         for index in self._finished:
             self.results[index] = self._settle(self.results[index])
             if self._joining is not None and not self._trace.inputs.lent and _is_plain(self.results[index]):

@@ -209,13 +209,12 @@ class GraphSegment:
         self.entered = []
 
     def resolve(self, handle: Any) -> None:
-        """Bind a handle of a launched node to its buffer and row, and detach it from the segment."""
+        """Bind a handle of a launched node to its buffer and row."""
         if self.error is not None:
             raise self.error
         ref = handle.ref
         handle.source = self.buffers.arrays[self.buffer_of.item(ref)]
         handle.row = self.row_of.item(ref)
-        handle.segment = None
 
     def close(self) -> None:
         """Drop what was recorded, after the last launch; values stay."""

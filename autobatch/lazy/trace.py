@@ -76,7 +76,7 @@ class Trace:
     __slots__ = (
         "_budget", "_filters", "_handling", "_room", "_shared", "consts", "errors", "example", "failed",
         "inputs", "interned", "level", "memo", "of_blocks", "of_rows", "park", "plans", "reached", "segment", "stats",
-        "table",
+        "table", "wanted",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -98,6 +98,7 @@ class Trace:
         self.plans = Plans()
         self._shared: dict[int, LazyArray] = {}
         self._budget = config.memory_budget
+        self.wanted: list[int] = []
         self._start_segment()
 
     def _start_segment(self) -> None:
@@ -364,35 +365,36 @@ class Trace:
         """Record a deferred look-up now."""
         handle._ab_rebind(deferred_lookups.record_deferred(handle))
 
-    def place(self, handle: LazyArray) -> None:
-        """Wait until a handle's value has been launched, and set its `source` and `row`."""
-        if handle.source is None:
-            if handle.segment is None:
+    def place(self, *handles: LazyArray) -> None:
+        """Wait until the values of handles have been launched, and set their `source` and `row`."""
+        for handle in handles:
+            if handle.source is None and handle.segment is None:
                 self.record_deferred(handle)
-            if handle.source is None:
-                if not handle.segment.is_there(handle.ref):
-                    self.wait()
-                handle.segment.resolve(handle)
+        left = [each for each in handles if each.source is None]
+        late = [each.ref for each in left if not each.segment.is_there(each.ref)]
+        if late:
+            self.wanted += late
+            self.wait()
+        for handle in left:
+            handle.segment.resolve(handle)
 
     def value(self, handle: LazyArray) -> Any:
         """The value behind a handle; waits until it has been launched."""
+        return self.read(handle, "")
+
+    def read(self, handle: LazyArray, name: str) -> Any:
+        """The value behind a handle for its method `name`; without its gradient if the method needs none."""
         self.stats.reads += 1
         if handle.source is None:
             self.place(handle)
         source, row = handle.source, handle.row
+        if row < 0:
+            return source
+        is_exact = name in WITHOUT_GRADIENT or (name and handle.aval.dtype.kind not in "fc")
+        if is_exact and type(source) is not np.ndarray:
+            source = off_tape(source)
         at: Any = row if handle.aval.scalar else (row, ...)  # an array without dimensions is no scalar
-        return source if row < 0 else source[at] if type(source) is np.ndarray else row_p(source, row=row)
-
-    def read(self, handle: LazyArray, name: str) -> Any:
-        """The value behind a handle for its method `name`; without its gradient if the method needs none."""
-        if handle.source is None:
-            self.place(handle)
-        if handle.row >= 0 and (name in WITHOUT_GRADIENT or handle.aval.dtype.kind not in "fc"):
-            plain = off_tape(handle.source)
-            if type(plain) is np.ndarray:
-                self.stats.reads += 1
-                return plain[handle.row]
-        return self.value(handle)
+        return source[at] if type(source) is np.ndarray else row_p(source, row=row)
 
     def wait(self) -> None:
         """Return when everything recorded has been launched; counts the user's line as one that forced it."""
@@ -469,14 +471,32 @@ class Trace:
             held.clear()
 
     def launch(self) -> None:
-        """Launch the current segment, after starting a new one."""
-        segment = self.segment
-        if len(segment.sigs):
-            self._start_segment()
+        """Launch what examples wait for, and all that is recorded if none waits; a new segment follows an empty one."""
+        segment, wanted = self.segment, [] if self.is_full or self.park is None else self.wanted
+        self.wanted = []
+        if segment.is_pending:
             try:
-                self.run_segment(segment)
+                self.run_segment(segment, wanted)
             finally:
-                segment.close()
+                if segment.error is not None or not segment.is_pending:
+                    self._start_segment()
+                    segment.close()
+            if segment is self.segment:
+                self.keep_constants()
+
+    def keep_constants(self, fixed: int = 0) -> None:
+        """Keep the contents of constants of calls that wait, since the user may write into the arrays from now on.
+
+        Args:
+            fixed: the first external values, which are the same in all examples.
+        """
+        segment = self.segment
+        for ref, constant in segment.large.items():
+            if ~ref >= fixed and constant.content is not None:
+                del self.consts[id(constant.held)]
+                segment.sources[~ref] = constant.held = constant.content
+                constant.content = None
+                self._room -= constant.held.nbytes
 
     def run_segment(self, segment: GraphSegment, wanted: Sequence[int] = ()) -> None:
         """Launch a segment; see `launch_segment`."""

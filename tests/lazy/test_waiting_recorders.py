@@ -1,7 +1,7 @@
 """Recorders that wait for values: decoding, search and parsing give what the loop gives, example by example.
 
-To see these tests fail: in `Rounds.launch` keep constants that may be written into, in `plans.take_calls` leave out what
-outputs hand to their node, or let `GraphSegment.numbers_of` answer for exact numbers on a tape.
+To see these tests fail: in `Rounds.launch` keep constants that may be written into, in `plans.take_calls` leave out
+what outputs hand to their node, or let `GraphSegment.numbers_of` answer for exact numbers on a tape.
 """
 
 import collections

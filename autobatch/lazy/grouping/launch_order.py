@@ -49,50 +49,68 @@ def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: 
     >>> found.order.tolist(), found.starts.tolist()
     ([0, 2, 1], [0, 2, 3])
     """
-    kernels: tuple[Any, ...] = (node_depths, uses_of, levels_of, by_queues)
-    if len(sigs) <= 64 and not getattr(node_depths, "signatures", True):  # too small to compile the kernels for
-        kernels = tuple(getattr(kernel, "py_func", kernel) for kernel in kernels)
-    find_depths, find_uses, find_levels, queued = kernels
-    used = np.flatnonzero(np.bincount(sigs, minlength=num_sigs))
-    number = np.zeros(num_sigs, np.int64)
-    number[used] = np.arange(len(used))
-    sigs = number[sigs]
-    depth = find_depths(offsets, refs)
-    found = [by_depth(sigs, depth, len(used))] if policy in ("depth", "auto") else []
-    bound = 0
+    sigs, depth, order, starts, used = by_depth(sigs, offsets, refs, num_sigs)
+    found = [(order, starts)] if policy in ("depth", "auto") else []
+    bound = used
 
     def is_settled() -> bool:
         return any(len(starts) - 1 <= bound for _, starts in found)
 
     # For more nodes times signatures, the levels cost more than a launch.
-    if policy == "frontier" or (policy == "auto" and len(used) * len(sigs) <= 1 << 20):
-        levels, bound = find_levels(sigs, offsets, refs, len(used))
+    if policy == "frontier" or (policy == "auto" and not is_settled() and used * len(sigs) <= 1 << 20):
+        levels, bound = levels_of(sigs, offsets, refs, used)
         if not is_settled():
-            found.append(queued(sigs, find_uses(offsets, refs), depth, levels, len(used), True))
+            found.append(by_queues(sigs, uses_of(offsets, refs), depth, levels, used, True))
     if policy == "agenda" or (policy == "auto" and not is_settled()):
-        found.append(queued(sigs, find_uses(offsets, refs), depth, np.zeros(len(sigs), np.int64), len(used), False))
+        found.append(by_queues(sigs, uses_of(offsets, refs), depth, np.zeros(len(sigs), np.int64), used, False))
     order, starts = min(found, key=lambda each: len(each[1]))
     return Schedule(order, starts, int(bound))
 
 
 @jit
-def node_depths(offsets: np.ndarray, refs: np.ndarray) -> np.ndarray:
-    """The length of the longest path to each node, (N,) int64."""
-    out = np.zeros(offsets.shape[0] - 1, np.int64)
-    for i in range(out.shape[0]):
+def by_depth(
+    sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
+    """The depth policy: sort by the length of the longest path to each node, then by signature.
+
+    Returns:
+        The signatures numbered anew, 0 to `used - 1`; the depth of each node; the order; the starts; `used`.
+    """
+    n = sigs.shape[0]
+    number = np.full(num_sigs, -1, np.int64)
+    for i in range(n):
+        number[sigs[i]] = 0
+    used = 0
+    for s in range(num_sigs):
+        if number[s] == 0:
+            number[s] = used
+            used += 1
+    depth, kinds = np.zeros(n, np.int64), number[sigs]
+    for i in range(n):
         for k in range(offsets[i], offsets[i + 1]):
             ref = refs[k]
-            if ref >= 0 and out[ref] >= out[i]:
-                out[i] = out[ref] + 1
-    return out
-
-
-def by_depth(sigs: np.ndarray, depth: np.ndarray, num_sigs: int) -> tuple[np.ndarray, np.ndarray]:
-    """The depth policy: (order, starts), sorted by depth, then by signature."""
-    key = depth * num_sigs + sigs
-    order = np.argsort(key.astype(np.uint16) if key.max(initial=0) < 1 << 16 else key, kind="stable")  # 16 bits: radix
-    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
-    return order, np.append(starts, len(sigs))
+            if ref >= 0 and depth[ref] >= depth[i]:
+                depth[i] = depth[ref] + 1
+    order = np.arange(n)
+    for key in (kinds, depth):  # counting sorts, which keep the order of equal keys
+        place = np.zeros(n + 1, np.int64)
+        for i in range(n):
+            place[key[i] + 1] += 1
+        for i in range(n):
+            place[i + 1] += place[i]
+        before = order.copy()
+        for i in before:
+            order[place[key[i]]] = i
+            place[key[i]] += 1
+    starts = np.empty(n + 1, np.int64)
+    launches = 0
+    for i in range(n):
+        a, b = order[i - 1], order[i]
+        if i == 0 or kinds[a] != kinds[b] or depth[a] != depth[b]:
+            starts[launches] = i
+            launches += 1
+    starts[launches] = n
+    return kinds, depth, order, starts[: launches + 1].copy(), used
 
 
 @jit

@@ -25,10 +25,11 @@ _TRIALS, _RETRY_AFTER = 3, 64  # wins in a row that settle a choice, and uses un
 class Plans:
     """Makes the plans of a trace."""
 
-    __slots__ = ("_arity",)
+    __slots__ = ("_arity", "_asked")
 
     def __init__(self) -> None:
         self._arity = np.zeros(0, np.int64)
+        self._asked = np.zeros(0, np.bool_)  # signatures whose results an example has waited for: others may, too
 
     def of(self, segment: Any, table: list[Any], wanted: Sequence[int] = ()) -> Plan:
         """The plan of what a segment launches next; the other nodes go on waiting.
@@ -38,14 +39,16 @@ class Plans:
             wanted: the nodes that are launched, with what they depend on; all if there are none.
         """
         if len(self._arity) < len(table):
-            self._arity = np.array([len(sig.avals) for sig in table], np.int64)
+            new = table[len(self._arity) :]
+            self._arity = np.append(self._arity, np.array([len(sig.avals) for sig in new], np.int64))
+            self._asked = np.append(self._asked, np.zeros(len(new), np.bool_))
         begun, count = len(segment.buffer_of), len(segment.sigs)
         recorded = _integers(segment.sigs[begun:]), np.arange(begun, count), _integers(segment.refs)
         segment.refs.clear()
         if len(segment.waiting[0]):
             recorded = tuple(map(np.concatenate, zip(segment.waiting, recorded, strict=True)))
         nodes = np.array(wanted, np.int64)
-        *found, sigs, numbers, refs = take_calls(*recorded, self._arity, np.full(count, -1), nodes)
+        *found, sigs, numbers, refs = take_calls(*recorded, self._arity, self._asked, np.full(count, -1), nodes)
         segment.waiting = sigs, numbers, refs
         outside = len(segment.sources)
         graph = Graph(*found, count, np.zeros((2, 0), np.int64), len(table), outside)
@@ -63,6 +66,7 @@ def take_calls(
     numbers: np.ndarray,
     refs: np.ndarray,
     arity: np.ndarray,
+    asked: np.ndarray,
     at: np.ndarray,
     wanted: np.ndarray,
 ) -> tuple[np.ndarray, ...]:
@@ -71,6 +75,7 @@ def take_calls(
     Args:
         sigs, numbers: (n,) the signature of each node, -1 for a further output of the node before, and its number.
         refs: (R,) their operands, one node after the other; arity: the number of operands of each signature.
+        asked: for each signature, True if its calls are launched, too; those of `wanted` are added.
         at: (N,) for each number, -1 on entry.
         wanted: some of the numbers; all nodes are launched if it is empty.
 
@@ -85,12 +90,17 @@ def take_calls(
         offsets[i + 1] = offsets[i] + (arity[sigs[i]] if sigs[i] >= 0 else 0)
     needed = np.full(n, wanted.shape[0] == 0)
     for node in wanted:
-        if at[node] >= 0:
-            needed[at[node]] = True
+        i = at[node]
+        if i >= 0:
+            needed[i] = True
+            while sigs[i] < 0:
+                i -= 1
+            asked[sigs[i]] = True
     for i in range(n - 1, -1, -1):
-        if needed[i] and sigs[i] < 0:
-            needed[i - 1] = True
-        elif needed[i]:
+        if sigs[i] < 0:
+            needed[i - 1] |= needed[i]
+        elif needed[i] or asked[sigs[i]]:
+            needed[i] = True
             for k in range(offsets[i], offsets[i + 1]):
                 if refs[k] >= 0 and at[refs[k]] >= 0:
                     needed[at[refs[k]]] = True
