@@ -218,14 +218,10 @@ class Rounds:
         if segment.is_pending:
             trace.run_segment(segment, wanted)
         segment.leave()
-        for ref, constant in segment.large.items():
-            if ~ref >= self._fixed and constant.content is not None:  # the user may write into it from now on
-                del self._consts[id(constant.held)]
-                segment.sources[~ref] = constant.held = constant.content
-                constant.content = None
         self._room = trace._budget
         self._swap_segment()
         try:
+            trace.keep_constants(self._fixed)
             self._half = len(segment.sigs) + self._form.make_room() // 2
         finally:
             self._swap_segment()

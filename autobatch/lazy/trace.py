@@ -71,6 +71,7 @@ class Trace:
         errors: NumPy's floating-point error state (`np.geterr`) around the whole run.
         inputs: the arguments of the examples, and the writes to them.
         reached: by id, the float arrays and tables that all examples share and none changes.
+        wanted: the nodes that examples wait for.
     """
 
     __slots__ = (
