@@ -139,7 +139,7 @@ class GraphSegment:
     large: dict[int, LargeConstant] = dataclasses.field(default_factory=dict)
     keep: list[Any] = dataclasses.field(default_factory=list)
     entered: list[Any] = dataclasses.field(default_factory=list)
-    waiting: tuple[np.ndarray, ...] = (_NONE, _NONE, _NONE)
+    waiting: Sequence[np.ndarray] = (_NONE, _NONE, _NONE)
     buffers: Buffers = dataclasses.field(default_factory=Buffers)
     buffer_of: np.ndarray = dataclasses.field(default_factory=lambda: _NONE)
     row_of: np.ndarray = dataclasses.field(default_factory=lambda: _NONE)
@@ -339,8 +339,6 @@ class Launches:
         group = self._groups[k] if self._groups else None
         if type(sig) is Forest:
             outs = [self._forest(sig)]
-        elif group is not None and group.any_length is not None:
-            outs = self._any_length(group.any_length, calls, stats)
         elif group is not None:
             outs = [self._join(group, calls)] if group.is_join else self._ragged(group, calls, stats)
         elif sig.any_length is not None:

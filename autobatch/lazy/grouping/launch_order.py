@@ -51,7 +51,7 @@ def schedule(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs: 
     """
     sigs, depth, order, starts, used = by_depth(sigs, offsets, refs, num_sigs)
     found = [(order, starts)] if policy in ("depth", "auto") else []
-    bound = used
+    bound: Any = used
 
     def is_settled() -> bool:
         return any(len(starts) - 1 <= bound for _, starts in found)

@@ -45,13 +45,14 @@ class Plans:
         begun, count = len(segment.buffer_of), len(segment.sigs)
         recorded = _integers(segment.sigs[begun:]), np.arange(begun, count), _integers(segment.refs)
         segment.refs.clear()
+        nodes: Sequence[np.ndarray] = recorded
         if len(segment.waiting[0]):
-            recorded = tuple(map(np.concatenate, zip(segment.waiting, recorded, strict=True)))
-        nodes = np.array(wanted, np.int64)
-        *found, sigs, numbers, refs = take_calls(*recorded, self._arity, self._asked, np.full(count, -1), nodes)
-        segment.waiting = sigs, numbers, refs
+            nodes = list(map(np.concatenate, zip(segment.waiting, recorded, strict=True)))
+        found = take_calls(*nodes, self._arity, self._asked, np.full(count, -1), np.array(wanted, np.int64))
+        sigs, offsets, operands, refs, places, *segment.waiting = found
         outside = len(segment.sources)
-        graph = Graph(*found, count, np.zeros((2, 0), np.int64), len(table), outside)
+        same = np.zeros((2, 0), np.int64)
+        graph = Graph(sigs, offsets, operands, refs, places, count, same, len(table), outside)
         for name in ("buffer_of", "row_of"):
             setattr(segment, name, np.concatenate([getattr(segment, name), np.full(count - begun, -1)]))
         shared = [~ref for ref, constant in segment.large.items() if constant.common]

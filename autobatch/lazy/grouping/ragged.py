@@ -169,16 +169,14 @@ class Group:
         sigs: the signatures; inverse: (n,) int64, index in `sigs` of each call's signature.
         text: text for reports.
         is_join: True for stack or concatenate calls, which may differ in their number of operands.
-        any_length: an any-length signature among them, which then serves all of them; else None.
     """
 
-    __slots__ = ("any_length", "inverse", "is_join", "sigs", "text")
+    __slots__ = ("inverse", "is_join", "sigs", "text")
 
     def __init__(self, sigs: Sequence[Any], inverse: np.ndarray) -> None:
         self.sigs = sigs
         self.inverse = inverse
         self.is_join = _join_kind(sigs[0]) is not None
-        self.any_length = next((sig for sig in sigs if sig.any_length is not None), None)
         sizes = [sum([aval.nbytes for aval in sig.avals]) for sig in sigs]
         self.text = _common_text(sigs[sizes.index(min(sizes))].text, sigs[sizes.index(max(sizes))].text)
 
@@ -214,7 +212,7 @@ def by_family(sigs: np.ndarray, used: Sequence[int], table: Sequence[Any]) -> tu
     is_mixed = False
     for number in used:
         family = family_of(table[number])
-        if family is not None:
+        if family is not None and table[number].any_length is None:
             kind = first.setdefault(family, number)
             if kind != number:
                 kind_of[number] = kind
@@ -238,7 +236,7 @@ def split_mixed(plan: Schedule, sigs: np.ndarray, table: Sequence[Any]) -> tuple
         several = [table[number] for number in each.tolist()]
         launch_of = np.arange(len(each))
         if _is_worth_grouping(several, end - begin):
-            launch_of = np.array(_by_any_length(several)) + len(each) * _by_size(several, np.bincount(inverse))
+            launch_of = _by_size(several, np.bincount(inverse))
         order[begin:end] = order[begin:end][np.argsort(launch_of[inverse], kind="stable")]
         for k in np.unique(launch_of).tolist():
             own = launch_of[inverse] == k
@@ -266,15 +264,6 @@ def _largest_value(sig: Any) -> int:
     """Bytes of the largest value that a call reads or computes."""
     avals = [*sig.avals, sig.out] if sig.block is None else sig.block.program.avals
     return max([getattr(aval, "nbytes", 0) for aval in avals if not getattr(aval, "shared", False)], default=0)
-
-
-def _by_any_length(sigs: Sequence[Any]) -> list[int]:
-    """The launch number of each signature: one launch per any-length signature and all it covers, one for the rest."""
-    generals = list(dict.fromkeys([sig.any_length for sig in sigs if sig.any_length is not None]))
-    return [
-        next((k for k, each in enumerate(generals) if sig.any_length is each or each.covers(sig)), len(generals))
-        for sig in sigs
-    ]
 
 
 def _lookup_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
