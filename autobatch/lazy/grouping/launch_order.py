@@ -99,9 +99,9 @@ def by_depth(
         for i in range(n):
             place[i + 1] += place[i]
         before = order.copy()
-        for i in before:
-            order[place[key[i]]] = i
-            place[key[i]] += 1
+        for i in range(n):
+            order[place[key[before[i]]]] = before[i]
+            place[key[before[i]]] += 1
     starts = np.empty(n + 1, np.int64)
     launches = 0
     for i in range(n):

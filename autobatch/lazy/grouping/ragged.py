@@ -9,18 +9,16 @@ rows of all examples are concatenated). A result whose sizes differ is a `Ragged
 import functools
 import itertools
 import re
-import weakref
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.batches.unpadded import Unpadded, layout_of, segment_sums
+from autobatch.batches.unpadded import Unpadded
 from autobatch.blocks.batched_program import run_op
-from autobatch.blocks.launch import launch
-from autobatch.blocks.program import Program, has_ragged_rule, interned, without_sizes
-from autobatch.core.abstract_eval import WEAK, Affine, Aval, freeze, shape_of, unknown_lengths
+from autobatch.blocks.program import Program, has_ragged_rule, without_sizes
+from autobatch.core.abstract_eval import WEAK, Aval, freeze
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.op import Op
 from autobatch.errors import Unsupported, UnsupportedError
@@ -28,9 +26,6 @@ from autobatch.lazy.grouping.buffers import packed, ragged_rows, widths_of
 from autobatch.lazy.grouping.launch_order import Schedule
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
 from autobatch.ops.rules.padding import to_widths
-from autobatch.ops.rules.row_gather import rows_p
-from autobatch.ops.rules.selected_operands import products_by_number_p
-from autobatch.tables.lookup import lookup_p
 
 _FLOAT_DTYPES = (np.float32, np.float64)  # dtypes in which NumPy both multiplies and sums, without an intermediate cast
 _LARGE_BYTES = 1 << 18  # bytes of per-example operands; calls with more gain nothing by sharing a launch
@@ -266,61 +261,6 @@ def _largest_value(sig: Any) -> int:
     return max([getattr(aval, "nbytes", 0) for aval in avals if not getattr(aval, "shared", False)], default=0)
 
 
-def _lookup_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
-    table, ids = operands
-    if type(table) is Batched or type(ids.data) is not Unpadded:
-        return None
-    return Unpadded(lookup_p(table, ids.data.values), ids.data.layout)
-
-
-def _broadcast_rows(operands: Sequence[Any], sizes: tuple[Any, ...]) -> Any:
-    """`broadcast_to` a ragged first dimension, without padding; None if other sizes differ, too."""
-    (x,), (first, *rest) = operands, sizes
-    own = x.sizes if type(x) is Batched else shape_of(x)
-    if Lengths in map(type, (*own, *rest)) or (len(own) == len(sizes) and own[0] != 1):
-        return None
-    layout = layout_of(first, widths_of(sizes)[0])
-    data = x.data if type(x) is Batched else x
-    if type(x) is Batched:
-        tail = own[1:] if len(own) == len(sizes) else own
-        data = rows_p(np.reshape(data, (len(first), *(1,) * (len(rest) - len(tail)), *tail)), layout.lanes)
-    return Unpadded(np.broadcast_to(data, (layout.count, *rest)), layout)
-
-
-def _matmul_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
-    """`matmul` of ragged rows and a vector per example, or of a ragged vector and rows of the same lengths."""
-    if any(type(x) is not Batched or x.data.dtype not in _FLOAT_DTYPES for x in operands):
-        return None
-    left, right = operands[0].data, operands[1].data
-    if left.dtype != right.dtype or type(left) is not Unpadded:
-        return None
-    layout = left.layout
-    if type(right) is Unpadded:
-        if len(operands[1].sizes) != 2 or right.layout is not layout:
-            return None
-        return segment_sums(np.expand_dims(left.values, 1) * right.values, layout)
-    if len(operands[0].sizes) != 2 or operands[1].sizes != operands[0].sizes[1:]:
-        return None
-    return Unpadded(np.sum(left.values * rows_p(right, layout.lanes), axis=1), layout)
-
-
-def _chosen_matmul_rows(operands: Sequence[Any], sizes: tuple[Size, ...]) -> Any:
-    """`chosen_matmul` of ragged rows: each row times the matrix that its example selects."""
-    x, index, *matrices = operands
-    if type(x) is not Batched or type(index) is not Batched or type(x.data) is not Unpadded:
-        return None
-    layout = x.data.layout
-    return Unpadded(products_by_number_p(x.data.values, rows_p(index.data, layout.lanes), *matrices), layout)
-
-
-_PACKED_RULES = {
-    "lookup": _lookup_rows,
-    "broadcast_to": _broadcast_rows,
-    "matmul": _matmul_rows,
-    "chosen_matmul": _chosen_matmul_rows,
-}
-
-
 def run_ragged(
     op: Op, operands: Sequence[Any], params: Sequence[dict[str, Any]], avals: Sequence[Any], sizes_of: Sizes
 ) -> Any:
@@ -337,18 +277,13 @@ def run_ragged(
         Unsupported: the rule does not serve such operands.
     """
     sizes = sizes_of(avals)
-    by_rows = _PACKED_RULES.get(op.name)
-    data = None if by_rows is None else by_rows(operands, sizes)
-    if data is not None:
-        out = Batched(data, sizes)
-    else:
-        attributes, counts = sizes_of.attributes(params)
-        try:
-            out = op.rule(op, [*operands, *counts], attributes)  # type: ignore[misc]
-        except UnsupportedError as error:
-            if getattr(error, "passing", False):  # mostly padding
-                raise
-            raise Unsupported from error
+    attributes, counts = sizes_of.attributes(params)
+    try:
+        out = op.rule(op, [*operands, *counts], attributes)  # type: ignore[misc]
+    except UnsupportedError as error:
+        if getattr(error, "passing", False):  # mostly padding
+            raise
+        raise Unsupported from error
     if len(out.sizes) != len(sizes) or out.data.dtype != avals[0].dtype or not all(map(same_size, out.sizes, sizes)):
         raise Unsupported
     if Lengths in map(type, sizes):
@@ -357,89 +292,10 @@ def run_ragged(
     return Batched(to_widths(data, widths_of(sizes)), sizes)
 
 
-class _UniformRun:
-    """Consecutive steps whose values have equal sizes in all programs, as a program that can be compiled.
-
-    Attributes:
-        inputs: the slots that it reads; outs: its results that are read later; stop: the number of the next step.
-    """
-
-    __slots__ = ("inputs", "outs", "program", "stop")
-
-    def __init__(self, program: Program, start: int, stop: int) -> None:
-        steps = program.steps[start:stop]
-        own = {step.out for step in steps}
-        constants = range(len(program.inputs), len(program.inputs) + len(program.constants))
-        read = dict.fromkeys([slot for step in steps for slot in step.args if slot not in own])
-        later = {slot for step in program.steps[stop:] for slot in step.args}.union(program.outputs)
-        self.inputs = [slot for slot in read if slot not in constants]
-        self.outs = [step.out for step in steps if step.out in later]
-        self.program = interned(program.part(self.inputs, steps, self.outs))
-        self.stop = stop
-
-
-class _Family:
-    """Programs with the same steps but different sizes and constants: those seen so far.
-
-    Attributes:
-        runs: {number of the first step: the steps that run compiled}.
-    """
-
-    __slots__ = ("_first", "_seen", "_uniform", "runs")
-
-    def __init__(self, first: Program) -> None:
-        self._first = first
-        self._seen: weakref.WeakSet[Program] = weakref.WeakSet()
-        self._uniform = [not unknown_lengths(aval.shape) for aval in first.avals]  # per slot: one size for all, and
-        for slot, constant in enumerate(first.constants, len(first.inputs)):  # one value if constant
-            self._uniform[slot] = self._uniform[slot] and type(constant) is not Affine
-        self.runs: dict[int, _UniformRun] = {}
-
-    def add_programs(self, programs: Sequence[Program]) -> None:
-        """Add programs, and update `runs`."""
-        new = {each for each in programs if each not in self._seen}
-        if not new:
-            return
-        self._seen.update(new)
-        first, count = self._first, len(self._first.inputs)
-        for each in new:
-            alike = [a is b for a, b in zip(first.avals, each.avals, strict=True)]
-            for at, (a, b) in enumerate(zip(first.constants, each.constants, strict=True)):
-                is_array = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
-                is_same = a.tobytes() == b.tobytes() if is_array else freeze(a) == freeze(b)
-                alike[count + at] = alike[count + at] and is_same
-            self._uniform = [a and b for a, b in zip(self._uniform, alike, strict=True)]
-        self.runs = self._find_runs()
-
-    def _find_runs(self) -> dict[int, _UniformRun]:
-        steps, found, start = self._first.steps, {}, 0
-        suits = [all(self._uniform[slot] for slot in (*step.args, step.out)) for step in steps]
-        for number, is_alike in enumerate([*suits, False]):
-            if not is_alike:
-                if number - start > 1:
-                    found[start] = _UniformRun(self._first, start, number)
-                start = number + 1
-        return found
-
-
-_families: dict[Any, _Family] = {}
-
-
-def _runs_of(programs: Sequence[Program]) -> dict[int, _UniformRun]:
-    kind = programs[0].skeleton()
-    family = _families.get(kind)
-    if family is None:
-        if len(_families) >= 1 << 9:
-            _families.clear()
-        family = _families[kind] = _Family(programs[0])
-    family.add_programs(programs)
-    return family.runs
-
-
 def run_steps(
     programs: Sequence[Program], operands: Sequence[Any], sizes_of: Sizes, fallbacks: Counter[str]
 ) -> list[Any]:
-    """Run programs that differ in sizes and constants; stretches of steps with equal sizes run compiled.
+    """Run programs that differ in sizes and constants, step by step.
 
     Args:
         programs: the program of each signature of the group.
@@ -449,21 +305,7 @@ def run_steps(
         For each output `Batched`, or one value for all.
     """
     slots = [*operands, *map(sizes_of.constant, zip(*[program.constants for program in programs], strict=True))]
-    first, runs = programs[0], _runs_of(programs)
-    number = 0
-    while number < len(first.steps):
-        run = runs.get(number)
-        if run is not None:
-            given = [slots[slot] for slot in run.inputs]
-            outs = launch(run.program, given, fallbacks)
-            slots += [None] * (run.stop - number)
-            is_own = any(type(x) is Batched for x in given)
-            for slot, out in zip(run.outs, outs, strict=True):
-                slots[slot] = Batched(out, first.avals[slot].shape) if is_own else out
-            number = run.stop
-            continue
-        steps = [program.steps[number] for program in programs]
-        number += 1
+    for steps in zip(*[program.steps for program in programs], strict=True):
         step = steps[0]
         given = [slots[slot] for slot in step.args]
         own = [x for x in given if type(x) is Batched]
@@ -478,4 +320,4 @@ def run_steps(
             slots.append(run_op(step.op, given, step.params, avals[0], fallbacks))
         else:
             slots.append(run_ragged(step.op, given, params, avals, sizes_of))
-    return [slots[slot] for slot in first.outputs]
+    return [slots[slot] for slot in programs[0].outputs]
