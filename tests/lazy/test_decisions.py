@@ -224,3 +224,50 @@ def test_an_error_state_of_the_users_holds_for_what_decides():
         with pytest.raises(FloatingPointError, match="divide by zero") as raised:
             step(guarded, xs, PARAMS, way)
         assert way == "loop" or "example 1" in "".join(raised.value.__notes__)
+
+
+def decided(x, params):
+    """Waits at each of its steps, for a value that its losses do not read."""
+    h, loss, at = x, np.float32(0), 0
+    for _ in range(6):
+        h = np.tanh(params["table"][at] @ params["w"] + h)
+        scores = h @ params["out"]
+        at = int(np.argmax(scores))
+        loss = loss + ab.nn.cross_entropy(scores, (at + 1) % 3)
+    return loss
+
+
+def by_parts(x, params):
+    """Makes several values before it waits for each of them."""
+    parts = [part * 2 for part in x @ params["out"]]
+    return sorted(float(part) for part in parts)
+
+
+@pytest.mark.parametrize("taped", [False, True])
+def test_what_no_example_waits_for_is_launched_with_what_others_record_later(taped):
+    xs = [RNG.normal(size=4).astype(np.float32) for _ in range(8)]
+    counts = []
+
+    def total(params):
+        out, stats = map_with_stats(decided, xs, params=params)
+        counts.append(stats)
+        return sum(out)
+
+    with ab.options(way="fly"):
+        for _ in range(2):
+            found = ab.grad(total)(PARAMS)["out"] if taped else total(PARAMS)
+    stats = counts[-1]
+    assert stats.looped is None
+    assert stats.rounds == 6 + 1
+    assert stats.launches == 6 + 2, "for each round the choice; all losses, and their sums"
+    expected = step(decided, xs, PARAMS, "loop")
+    np.testing.assert_allclose(found, expected[1]["out"] if taped else expected[0], rtol=1e-3, atol=1e-5)
+
+
+def test_values_that_are_asked_for_in_turn_take_one_round():
+    xs = [RNG.normal(size=4).astype(np.float32) for _ in range(8)]
+    with ab.options(way="fly"):
+        out, stats = map_with_stats(by_parts, xs, params=PARAMS)
+    np.testing.assert_allclose(out, [by_parts(x, PARAMS) for x in xs], rtol=1e-5)
+    assert stats.looped is None
+    assert stats.rounds <= 2, "the first value shows which calls are asked for"
