@@ -211,10 +211,10 @@ class Rounds:
             self._swap_segment()
         return ended, misfits
 
-    def launch(self) -> None:
+    def launch(self, everything: bool) -> None:
         """Launch the nodes that examples wait for and their inputs; everything if none waits, or memory is short."""
         trace, segment = self._trace, self._segment
-        wanted = [] if self.is_full else [node for _, _, node, _ in self.waiting]
+        wanted = [] if everything or self.is_full else [node for _, _, node, _ in self.waiting]
         if segment.is_pending:
             trace.run_segment(segment, wanted)
         segment.leave()
@@ -326,10 +326,10 @@ class ExampleRecorder:
             self.count += 1
         return result
 
-    def launch(self) -> None:
-        """Launch the nodes of waiting examples."""
+    def launch(self, everything: bool) -> None:
+        """Launch the nodes of waiting examples, or everything."""
         for _, rounds in self._rounds:
-            rounds.launch()
+            rounds.launch(everything)
 
     @property
     def is_full(self) -> bool:

@@ -332,10 +332,11 @@ class Fibers:
 
     def _launch(self) -> None:
         """Launch everything recorded, then settle the results of finished examples, which frees their segments."""
+        everything = self._joining is not None  # an example that has ended does not wait for the others
         try:
-            self._trace.launch()
+            self._trace.launch(everything)
             if self._recorder is not None:
-                self._recorder.launch()
+                self._recorder.launch(everything)
         except Exception as error:
             raise NeedsLoop from error
         if self._trace.segment.is_pending:

@@ -471,9 +471,9 @@ class Trace:
         for held in (entered, self.reached, self._shared, self.memo, self.interned, self.of_blocks):
             held.clear()
 
-    def launch(self) -> None:
+    def launch(self, everything: bool = False) -> None:
         """Launch what examples wait for, and all that is recorded if none waits; a new segment follows an empty one."""
-        segment, wanted = self.segment, [] if self.is_full or self.park is None else self.wanted
+        segment, wanted = self.segment, [] if everything or self.is_full or self.park is None else self.wanted
         self.wanted = []
         if segment.is_pending:
             try:

@@ -77,6 +77,20 @@ def test_a_result_leaves_when_it_is_there():
     assert guests.settled_at[0] < guests.settled_at[1]
 
 
+def in_the_end(x, steps, w):
+    """Nothing waits for its result."""
+    return countdown(x, steps, w)[0] @ w
+
+
+@pytest.mark.parametrize("maps", [1, 3])
+def test_a_result_that_nothing_waits_for_does_not_wait_for_other_examples(maps):
+    for _ in range(maps):  # examples run as Python first, later they are recorded
+        guests = Guests([(1.0, 1), (2.0, 20), (3.0, 10), (4.0, 4), (5.0, 2)])
+        guests.run(in_the_end, w=W)
+    assert sorted(guests.settled_at, key=guests.settled_at.get) == [0, 4, 3, 2, 1]
+    assert guests.settled_at[0] < guests.settled_at[2] < guests.settled_at[1]
+
+
 def test_one_that_raises_ends_alone():
     guests = Guests([(13.0, 2), (1.0, 4)], [[(13.0, 1)], [(2.0, 3)]])
     stats = guests.run(countdown, w=W)
