@@ -85,14 +85,14 @@ def by_depth(
         if number[s] == 0:
             number[s] = used
             used += 1
-    depth, kinds = np.zeros(n, np.int64), number[sigs]
+    depth, numbered = np.zeros(n, np.int64), number[sigs]
     for i in range(n):
         for k in range(offsets[i], offsets[i + 1]):
             ref = refs[k]
             if ref >= 0 and depth[ref] >= depth[i]:
                 depth[i] = depth[ref] + 1
     order = np.arange(n)
-    for key in (kinds, depth):  # counting sorts, which keep the order of equal keys
+    for key in (numbered, depth):  # counting sorts, which keep the order of equal keys
         place = np.zeros(n + 1, np.int64)
         for i in range(n):
             place[key[i] + 1] += 1
@@ -106,11 +106,11 @@ def by_depth(
     launches = 0
     for i in range(n):
         a, b = order[i - 1], order[i]
-        if i == 0 or kinds[a] != kinds[b] or depth[a] != depth[b]:
+        if i == 0 or numbered[a] != numbered[b] or depth[a] != depth[b]:
             starts[launches] = i
             launches += 1
     starts[launches] = n
-    return kinds, depth, order, starts[: launches + 1].copy(), used
+    return numbered, depth, order, starts[: launches + 1].copy(), used
 
 
 @jit
