@@ -44,7 +44,7 @@ from autobatch.lazy.grouping.buffers import (
 from autobatch.lazy.grouping.launch_order import Schedule
 from autobatch.lazy.grouping.plans import Plans
 from autobatch.lazy.grouping.ragged import Group, Sizes, refuse, run_ragged, run_steps
-from autobatch.lazy.grouping.signatures import Signature
+from autobatch.lazy.grouping.signatures import BlockCall, Signature
 from autobatch.ops.numpy.joining import stack_p
 
 _NUMBERS = frozenset((int, np.int64, np.int32))
@@ -286,7 +286,7 @@ class Launches:
 
     def __init__(
         self,
-        segment: Any,
+        segment: GraphSegment,
         graph: Graph,
         plan: Schedule,
         sigs: Sequence[Any],
@@ -357,7 +357,7 @@ class Launches:
             self._at += len(sig.avals) * len(calls)
         return len(calls) if type(sig) is not Forest else len(sig.places)
 
-    def _op(self, sig: Any, calls: Any, stats: Stats) -> Any:
+    def _op(self, sig: Signature, calls: np.ndarray, stats: Stats) -> Any:
         op = sig.op
         operands = [
             self._operand(token, calls, position, position in op.ragged) for position, token in enumerate(sig.avals)
@@ -366,7 +366,7 @@ class Launches:
             return _repeated(op(*operands, **sig.params), len(calls), sig.out)
         return run_op(op, operands, sig.params, sig.out, stats.fallbacks).data
 
-    def _block(self, call: Any, avals: Sequence[Any], calls: Any, stats: Stats) -> list[Any]:
+    def _block(self, call: BlockCall, avals: Sequence[Any], calls: np.ndarray, stats: Stats) -> list[Any]:
         """Launch a group of calls of one block."""
         data = list(call.shared)
         rows = [False] * len(data)
