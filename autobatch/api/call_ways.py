@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 import numbers
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -91,17 +91,24 @@ def run_batch(
     `given` are the arguments by position with the marks of `ab.shared`, and () where there is nothing to warn of;
     `begun` the first examples, which have run.
     """
-    if current().numbering is None and active_tape() is None:
+    numbering, tape = current().numbering, active_tape()
+    if numbering is None and tape is None:
         return _run_batch(function, args, kwargs, given, begun)
-    size = next(batches_in((args, kwargs))).batch_size
+    before = None if tape is None else (len(tape.nodes), tape.read_in((args, kwargs)))
+    if numbering is None:
+        out = _run_batch(function, args, kwargs, given, begun)
+    else:
+        with numbered(numbering, next(batches_in((args, kwargs))).batch_size):
+            out = _run_batch(function, args, kwargs, given, begun)
 
     def by_loop() -> Any:
-        call = _BatchCall(function, args, kwargs, read_call(args, kwargs, []), size)
-        return call.result([call.run(Portion(LOOP, size), 0)], [size])
+        batches = read_call(args, kwargs, [])
+        call = _BatchCall(function, args, kwargs, batches, batches[0].batch_size)
+        return call.result([call.run(Portion(LOOP, batches[0].batch_size), 0)], [batches[0].batch_size])
 
-    with _numbered_and_kept(function, (args, kwargs), size, by_loop) as done:
-        done.append(_run_batch(function, args, kwargs, given, begun))
-    return done[0]
+    if tape is not None and before is not None:
+        _keep_call(tape, *before, function, (args, kwargs), out, by_loop)
+    return out
 
 
 def _run_batch(
@@ -185,23 +192,19 @@ def _time_backward(tape: Tape, first: int, kind: History, way: str, count: int) 
         tape.timed.append((first, len(tape.nodes), report))
 
 
-@contextlib.contextmanager
-def _numbered_and_kept(
-    function: Any, given: tuple[Any, dict[str, Any]], count: int, run: Callable[[], Any]
-) -> Iterator[list[Any]]:
-    """For a call whose result goes into a list: number its examples, and have the tape know how they run by the loop.
+def _keep_call(
+    tape: Tape, first: int, read: list[Any], function: Any, given: tuple[Any, dict[str, Any]], out: Any,
+    run: Callable[[], Any],
+) -> None:  # fmt: skip
+    """Have the tape know how the examples of a call run by the loop.
 
     Args:
-        given: the call's arguments, those by name last; run: runs it by the loop.
+        first: the call's first node; read: the tape's values in its arguments, as `Tape.read_in` gave them before.
+        given: its arguments, those by name last; out: its result; run: runs it by the loop.
     """
-    numbering, tape, done = current().numbering, active_tape(), list[Any]()
-    first = 0 if tape is None else len(tape.nodes)
-    read = [] if tape is None else tape.read_in(given)
-    with numbered(numbering, count) if numbering is not None else contextlib.nullcontext():
-        yield done
-    if tape is None or len(tape.nodes) == first or current_region() is not None or active_trace():
+    if len(tape.nodes) == first or current_region() is not None or active_trace():
         return
-    kept = [each.copy() if type(each) is list else each for each in done]  # a map's, which its caller may change
+    kept = out.copy() if type(out) is list else out  # a map's, which its caller may change
 
     def by_loop(cts: dict[int, Any]) -> dict[int, Any] | None:
         found = _arrays(kept)
@@ -210,7 +213,7 @@ def _numbered_and_kept(
             return None
 
         def record() -> list[tuple[Any, Any]]:
-            again = _arrays([run()])
+            again = _arrays(run())
             for one, two in zip(map(off_tape, again), map(off_tape, found), strict=True):
                 if np.shape(one) != np.shape(two) or not is_close(one, np.asarray(two)):
                     raise Unsupported("it gives something else than before")
@@ -410,14 +413,20 @@ def run_map(
         joining: gives more examples while these are traced, as for `map_with_stats`; their results come last.
         begun: the first examples, which have run.
     """
-    if current().numbering is None and active_tape() is None:
+    numbering, tape = current().numbering, active_tape()
+    if numbering is None and tape is None:
         return _run_map(function, sequences, shared, fixed, joining, begun)
     sequences = [examples_in(each) for each in sequences]
     count, call = common_length(sequences), _MapCall(function, sequences, shared, fixed or {}, None)
-    by_loop = functools.partial(call.run, Portion(LOOP, count), 0)
-    with _numbered_and_kept(function, (sequences, call.given), count, by_loop) as done:
+    before = None if tape is None else (len(tape.nodes), tape.read_in((sequences, call.given)))
+    if numbering is None:
         results, stats = _run_map(function, sequences, shared, fixed, joining, begun)
-        done.append(results)
+    else:
+        with numbered(numbering, count):
+            results, stats = _run_map(function, sequences, shared, fixed, joining, begun)
+    if tape is not None and before is not None:
+        by_loop = functools.partial(call.run, Portion(LOOP, count), 0)
+        _keep_call(tape, *before, function, (sequences, call.given), results, by_loop)
     return results, stats
 
 

@@ -16,7 +16,7 @@ from autobatch.core.cotangent import Contributions, SparseCotangent, is_finite
 from autobatch.core.current_region import clock
 from autobatch.core.memory import SavedArrays, library_code
 from autobatch.core.op import Op, next_level
-from autobatch.core.pytree import leaves, map_tree
+from autobatch.core.pytree import leaves, leaves_of_kind, map_tree
 from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import ForcedValueError, Unsupported, UnsupportedError
 from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY
@@ -182,7 +182,7 @@ class Tape:
 
     def read_in(self, given: Any) -> list[tuple["TapeArray", "TapeArray"]]:
         """The values of this tape in a tree, each with an alias of it."""
-        return [(x, x.alias()) for x in leaves(given) if type(x) is TapeArray and x._ab_tape is self]
+        return [(x, x.alias()) for x in leaves_of_kind(given, TapeArray) if x._ab_tape is self]
 
     def recorded_again(
         self, record: Callable[[], Sequence[tuple[Any, Any]]], first: int, given: Sequence[tuple[Any, Any]]

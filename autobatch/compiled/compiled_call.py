@@ -157,7 +157,9 @@ def quick_key(call: "CompiledCall", value: Any, levels: int = 4) -> Any:
             data = column.values if isinstance(column, PackedBatch) else column.data  # type: ignore[attr-defined]
             return type(column), data.dtype, data.ndim, getattr(column, "scalar", None)
         return None
-    if levels == 0 or not (cls is tuple or (cls is dict and all(type(name) is str for name in value))):
+    if levels == 0 or (cls is not tuple and cls is not dict) or len(value) > 64:
+        return None  # a list has any length, and a long tuple or dict is typed by other means than item by item
+    if cls is dict and not set(map(type, value)) <= {str}:
         return None
     parts = [quick_key(call, each, levels - 1) for each in (value.values() if cls is dict else value)]
     return None if None in parts else (cls, *(value if cls is dict else ()), *parts)

@@ -111,7 +111,7 @@ def _type_of(
     return out
 
 
-def _tree_of(values: Sequence[Any]) -> types.Tree | None:
+def _tree_of(values: Sequence[Any]) -> types.NestedTuple | None:
     """The type of tuples nested to several depths around numbers of one type; None if that is not what they are."""
     parts = [_tree_parts(value) for value in values]
     arities = {len(node) for _, _, nodes in parts for node in nodes}
@@ -119,7 +119,7 @@ def _tree_of(values: Sequence[Any]) -> types.Tree | None:
     if len(arities) != 1 or len(classes) != 1:
         return None
     leaf = types.PYTHON.get(cls := classes.pop()) or (types.of_dtype(cls) if issubclass(cls, np.generic) else None)
-    return types.Tree(leaf, arities.pop()) if leaf is not None and types.is_number(leaf) else None
+    return types.NestedTuple(leaf, arities.pop()) if leaf is not None and types.is_number(leaf) else None
 
 
 def _tree_parts(value: Any) -> tuple[list[int], list[Any], list[Any]]:
@@ -265,7 +265,7 @@ def _packed(kind: Any, values: Sequence[Any]) -> list[np.ndarray]:
             return [np.ascontiguousarray(joined), sizes]
         case types.LookedUp():
             return _packed(kind.weights, [table.weights for table in values])
-        case types.Tree():
+        case types.NestedTuple():
             parts = [_tree_parts(value)[:2] for value in values]
             numbers, ends = (list(itertools.chain.from_iterable(part[k] for part in parts)) for k in (0, 1))
             each = [len(own) for part in parts for own in part]
@@ -366,7 +366,7 @@ class Loader:
                     lines.append(f"at{values} += step{values} if step{values} >= 0 else {name}_n")
                 else:
                     lines.append(f"at{values} += {name}_n")
-            case types.Tree():
+            case types.NestedTuple():
                 numbers, sizes, ends = self._leaf("int64"), self._leaf("int64"), self._leaf(_word(kind.leaf).name)
                 lines += [
                     f"{name}_n, {name}_e = in{sizes}[at{sizes}], in{sizes}[at{sizes} + 1]",

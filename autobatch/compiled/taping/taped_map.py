@@ -387,7 +387,9 @@ class _Backward:
             self.collected.add(self.form.module.result, list(self.losses), list(range(self.losses.size)))  # type: ignore[union-attr]
         return self.collected
 
-    def __call__(self, wanted: Sequence[int], cts: Sequence[Any], outs: Any, args: Any, params: Any) -> list[Any]:
+    def __call__(
+        self, wanted: Sequence[int], cts: Sequence[Any], outs: object, args: object, params: object
+    ) -> list[Any]:
         recorded = any(map(is_boxed, cts))  # by another tape, for a derivative along a direction
         if self.losses is not None:
             cts = list(cts[0]) if recorded else np.asarray(cts[0])  # type: ignore[assignment]

@@ -241,7 +241,7 @@ def item(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> Value
         case types.Text():
             k = in_range(reader, reader.index(value, node), f"{holder.text}.size", value)
             return iteration.character(reader, holder, k)
-        case types.Tree():
+        case types.NestedTuple():
             return tree_item(
                 reader, reader.once(holder), in_range(reader, reader.index(value, node), str(kind.arity), value)
             )

@@ -124,7 +124,7 @@ class Struct(_Nested):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Tree:
+class NestedTuple:
     """Nested tuples of any depth, each of `arity` items, around numbers of one type; or such a number itself.
 
     It is held as the children of all tuples (rows of their numbers; below zero `~k` is the k-th leaf), all leaves, and

@@ -451,7 +451,7 @@ class ExpressionReader(Reader):
         match test:
             case nf.Call(function=nf.Name(id="isinstance"), args=[nf.Name(id=name), nf.Value() as classes]):
                 known = (self.env or {}).get(name)
-                if known is not None and isinstance(known.kind, types.Tree) and not known.maybe_unbound:
+                if known is not None and isinstance(known.kind, types.NestedTuple) and not known.maybe_unbound:
                     return try_and_match.tree_test(self, self.expr(classes), name, then, other, live)
         return super().conditional(test, then, other, live)
 
@@ -502,7 +502,7 @@ class ExpressionReader(Reader):
             if len(kind.items) != count:
                 self.stop()
             return [self.temp(item_text(value.text, i), each) for i, each in enumerate(kind.items)]
-        if isinstance(kind, types.Tree):
+        if isinstance(kind, types.NestedTuple):
             if kind.arity != count:
                 self.stop()
             return [containers.tree_item(self, self.once(value), str(i)) for i in range(count)]

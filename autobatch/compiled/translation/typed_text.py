@@ -149,8 +149,8 @@ def rep(kind: types.Type) -> str:
             return "S"
         case types.RandomStream():
             return "A1uint64"
-        case types.Tree():
-            return f"Tree{kind.arity}{kind.leaf.name}"
+        case types.NestedTuple():
+            return f"NestedTuple{kind.arity}{kind.leaf.name}"
         case types.Tuple() | types.Struct():
             return f"T{len(kind.items)}_{'_'.join(map(rep, kind.items))}_"
         case types.Range():
@@ -181,7 +181,7 @@ def dummy(kind: types.Type) -> str:
             return "np.empty(0, np.int32)"
         case types.RandomStream():
             return "np.zeros(6, np.uint64)"
-        case types.Tree():
+        case types.NestedTuple():
             return f"(np.empty((0, 0), np.int64), {dummy(types.Array(kind.leaf.name, 1))}, int64(0))"
         case types.Tuple() | types.Struct():
             return code("()", *map(dummy, kind.items))
