@@ -169,7 +169,7 @@ def is_finite(ct: Any) -> bool:
     """False if something in a plain cotangent is NaN or infinite."""
     parts = [getattr(ct, name) for name in type(ct).__slots__] if isinstance(ct, SparseCotangent) else [ct]  # type: ignore[var-annotated]
     numbers = [x for x in parts if isinstance(x, np.ndarray | np.floating) and x.dtype.kind in "fc"]
-    return bool(np.all([np.isfinite(each).all() for each in numbers]))
+    return False not in [bool(np.isfinite(each).all()) for each in numbers]
 
 
 def total(parts: Sequence[Any]) -> Any:
