@@ -336,3 +336,9 @@ def products_with_what_is_overwritten(x, w):
     a[1, 1] = w[2, 1]
     a += w
     return np.sum(before * before) + np.sum(np.tanh(w @ a)) + np.sum(a @ x[0])
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=(4, 3)), rng.normal(size=3)))
+def numbers_that_are_stacked(x, w):
+    scores = np.stack([row @ w for row in x])
+    return np.log(np.sum(np.exp(scores))) - scores[0] + np.sum(np.vstack([w, x[0]]) * 2.0)

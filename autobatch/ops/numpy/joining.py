@@ -98,7 +98,8 @@ def stack(arrays: Any, axis: int = 0, *, dtype: Any = None, casting: str = "same
     return stack_p(*parts, axis=normalise_axis(axis, rank + 1))
 
 
-source(np.stack, np.vstack)(lambda arrays: np.array([row[:] for row in arrays]))
+source(np.stack)(lambda arrays: np.array(list(arrays)))
+source(np.vstack)(lambda arrays: np.array([row[:] for row in arrays]))  # numbers would be rows of one
 
 
 @source()
