@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from numba.core import config
 
 from autobatch.kernels.compiled_code.products import add_product, product_12, product_21, product_22
 
+pytestmark = pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
 _SIZES = (0, 1, 3, 4, 5, 9)
 _COLUMNS = (0, 1, 5, 15, 16, 17, 64, 70, 133)
 
