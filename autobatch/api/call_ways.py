@@ -621,12 +621,13 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
             forget_example(error)  # a call has one example: its index would mean nothing to the user
             raise
 
-    if options.way == COMPILED:
-        with contextlib.suppress(Unsupported):
-            return run(Portion(LOOP if why_not_compiled(gradient, columns, kwargs) else COMPILED, 1), 0)
-        return gradient(*args, **kwargs)
     kind = history_of(gradient, tuple(key), (COMPILED,))
     if kind is None or kind.costs[COMPILED].refused:
+        return gradient(*args, **kwargs)
+    if options.way == COMPILED:
+        kind.costs[COMPILED].refused = why_not_compiled(gradient, columns, kwargs)
+        with contextlib.suppress(Unsupported):
+            return run(Portion(LOOP if kind.costs[COMPILED].refused else COMPILED, 1), 0)
         return gradient(*args, **kwargs)
     (out,), _ = _run_portions(kind, 1, run, LOOP)
     if kind.costs[COMPILED].refused:
