@@ -256,7 +256,7 @@ def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = 
     >>> grad(lambda p: (p["w"] * p["w"]).sum())({"w": np.array([1.0, 2.0])})
     {'w': array([2., 4.])}
     """
-    return _marked(_forgetting(plain.grad(taped(f), argnums, has_aux)), f, argnums, has_aux, False)
+    return _marked(plain.grad(taped(f), argnums, has_aux), f, argnums, has_aux, False)
 
 
 @overload
@@ -290,7 +290,7 @@ def value_and_grad(
     >>> value, gradient
     (9.0, 6.0)
     """
-    return _marked(_forgetting(plain.value_and_grad(taped(f), argnums, has_aux)), f, argnums, has_aux, True)
+    return _marked(plain.value_and_grad(taped(f), argnums, has_aux), f, argnums, has_aux, True)
 
 
 def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, Any]:
@@ -329,19 +329,22 @@ def taped(f: Any) -> Any:
     if not callable(f):
         return f
 
-    @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         return engines().taped_form(f)(*args, **kwargs)
 
-    call.__name__ = getattr(f, "__name__", type(f).__name__)
+    call.__wrapped__, call.__name__ = f, getattr(f, "__name__", type(f).__name__)  # type: ignore[attr-defined]
     return call
 
 
-def _marked(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
+def _marked(
+    recorded: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool
+) -> Callable[..., Any]:
     """A gradient function marked with what it differentiates, so that it, and a map of it, can be compiled."""
-    gradient._ab_differentiated = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
+    gradient = _forgetting(recorded)
+    described = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)
+    gradient._ab_differentiated = described  # type: ignore[attr-defined]
 
-    @functools.wraps(gradient)
+    @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return with_options(lambda: engines().run_gradient(gradient, *unwrap_shared(args, kwargs)), **pins(f))
@@ -349,13 +352,14 @@ def _marked(gradient: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, w
             hide_frames(error)
             raise
 
+    call.__name__ = getattr(f, "__name__", type(f).__name__)
+    call._ab_differentiated = described  # type: ignore[attr-defined]
     return call
 
 
 def _forgetting(gradient: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a gradient function: after its outermost call, drop the rewritten forms, which keep closures alive."""
 
-    @functools.wraps(gradient)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
             return gradient(*args, **kwargs)
@@ -363,4 +367,5 @@ def _forgetting(gradient: Callable[..., Any]) -> Callable[..., Any]:
             if tapes.active_tape() is None:
                 engines().taped_form.forget()
 
+    call.__wrapped__ = gradient  # type: ignore[attr-defined]
     return call

@@ -64,11 +64,11 @@ def grad(
     """The gradient of a function that returns one real scalar: `ab.grad`, except for arrays that `f` itself creates."""
     both = value_and_grad(f, argnums, has_aux, carries=carries)
 
-    @functools.wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
         value, grads = both(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
 
+    gradient.__wrapped__ = f  # type: ignore[attr-defined]
     return gradient
 
 
@@ -90,7 +90,6 @@ def value_and_grad(
         )
     positions, single = _positions(argnums)
 
-    @functools.wraps(f)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         _check_call(f, positions, args)
         keep_freed_memory()
@@ -136,6 +135,7 @@ def value_and_grad(
                 tape.close()
             return value, trees[0] if single else tuple(trees)
 
+    wrapper.__wrapped__ = f  # type: ignore[attr-defined]
     return wrapper
 
 
@@ -192,7 +192,7 @@ class DifferentiatedInput:
 
     @classmethod
     def of(cls, tape: Tape, value: Any) -> "DifferentiatedInput":
-        if type(value) is not np.ndarray or value.dtype.kind != "f":
+        if type(value) is not np.ndarray or not value.ndim or value.dtype.kind != "f":
             if isinstance(value, bool) or not (
                 isinstance(value, int | float | complex) or parameter_trees.is_array_like(value)
             ):

@@ -180,37 +180,37 @@ class Tape:
         self._walk(pending, top, 0, False)
         return pending
 
-    def read_in(self, given: Any) -> list[tuple["TapeArray", "TapeArray"]]:
-        """The values of this tape in a tree, each with an alias of it."""
-        return [(x, x.alias()) for x in leaves_of_kind(given, TapeArray) if x._ab_tape is self]
+    def read_in(self, given: Any) -> "list[tuple[TapeArray, int, Any]]":
+        """The values of this tape in a tree: each with its index and what it holds, which a write may change."""
+        return [(x, x._ab_index, x._ab_value) for x in leaves_of_kind(given, TapeArray) if x._ab_tape is self]
 
     def recorded_again(
-        self, record: Callable[[], Sequence[tuple[Any, Any]]], first: int, given: Sequence[tuple[Any, Any]]
+        self, record: Callable[[], Sequence[tuple[Any, Any]]], first: int, given: "Sequence[tuple[TapeArray, int, Any]]"
     ) -> dict[int, Any]:
         """The contributions to the nodes before `first`, {index: cotangent}, of values and cotangents from `record`.
 
         What it records is forgotten.
 
         Args:
-            given: values of the tape that it reads, each with an alias from before it may have been written into.
+            given: values of the tape that it reads, from `read_in` before they may have been written into.
 
         Raises:
             Unsupported: it reads a later node.
         """
-        now = [box.alias() for box, _ in given]
+        now = [box.alias() for box, *_ in given]
         kept: list[list[Any]] = [self.nodes, self.timed, self.calls, self.refusals]
         outer = active_tape()
         sizes = list(map(len, kept))
         set_active(self)
         try:
-            for box, was in given:
-                box._ab_rebind(was)
+            for box, *was in given:
+                box._ab_rebind(TapeArray(self, *was))
             pairs = [(x, ct) for x, ct in record() if type(x) is TapeArray and x._ab_tape is self and x._ab_index >= 0]
             pending = _seeded(len(self.nodes), *zip(*pairs, strict=True)) if pairs else []
             self._walk(pending, len(pending) - 1, sizes[0], True)
         finally:
             set_active(outer)
-            for (box, _), each in zip(given, now, strict=True):
+            for (box, *_), each in zip(given, now, strict=True):
                 box._ab_rebind(each)
             for each, size in zip(kept, sizes, strict=True):
                 del each[size:]

@@ -199,7 +199,7 @@ def _elements(x: Any) -> Any:
     if isinstance(x, Batched):
         shape = shape_of(x.data)
         inside = padding_mask(x.sizes, shape[1:])
-        flat = reshaped(x.data, (-1,))
+        flat = x.data if len(shape) == 1 else reshaped(x.data, (-1,))
         if inside is None or inside.all():
             return flat
         places = np.flatnonzero(np.broadcast_to(inside, shape))

@@ -47,6 +47,8 @@ class CompiledCall:
     first: int  # the index of the first example in its batch
     values: list[Any]  # for each parameter: the shared value, or a `ColumnPlace`, alone or in a tuple or dict
     lists: list[Any]  # for each column its examples, once they are needed
+    leaves: list[list[Any]] | None = None  # of each parameter's value, as packed, if its form was known at once
+    packed: list[list[Any] | None] | None = None  # for each parameter its packed arrays, None if it differs by example
 
     def examples(self, column: int) -> Sequence[Any]:
         if self.lists[column] is None:
@@ -142,26 +144,34 @@ def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where:
     return type_of(program, [value], where, types.FIXED)
 
 
-def quick_key(call: "CompiledCall", value: Any, levels: int = 4) -> Any:
-    """What determines the type of an argument, found without making the type; None where that takes more."""
+def quick_key(call: "CompiledCall", value: Any, leaves: list[Any], levels: int = 4) -> Any:
+    """What determines the type of an argument, found without making the type; None where that takes more.
+
+    Appends to `leaves` the value's arrays, tables, numbers and places of columns, in packing order.
+    """
     cls = type(value)
     if cls is np.ndarray:
+        leaves.append(value)
         return value.dtype, value.ndim
     if cls is float or cls is int or cls is bool:
+        leaves.append(value)
         return cls
     if cls is EmbeddingTable:
+        leaves.append(value)
         return cls, value.weights.dtype, value.weights.ndim
     if cls is ColumnPlace:
+        leaves.append(value)
         column = call.columns[value.column]
         if isinstance(column, Batch) and (is_contiguous(column) or of_numbers(column)):
-            data = column.values if isinstance(column, PackedBatch) else column.data  # type: ignore[attr-defined]
-            return type(column), data.dtype, data.ndim, getattr(column, "scalar", None)
+            if isinstance(column, PackedBatch):
+                return type(column), column.values.dtype, column.values.ndim
+            return type(column), column.data.dtype, column.data.ndim, column.scalar  # type: ignore[attr-defined]
         return None
-    if levels == 0 or (cls is not tuple and cls is not dict) or len(value) > 64:
+    if levels == 0 or (cls is not tuple and cls is not dict) or not 0 < len(value) <= 64:
         return None  # a list has any length, and a long tuple or dict is typed by other means than item by item
     if cls is dict and not set(map(type, value)) <= {str}:
         return None
-    parts = [quick_key(call, each, levels - 1) for each in (value.values() if cls is dict else value)]
+    parts = [quick_key(call, each, leaves, levels - 1) for each in (value.values() if cls is dict else value)]
     return None if None in parts else (cls, *(value if cls is dict else ()), *parts)
 
 
@@ -233,15 +243,41 @@ def packed_values(
 
 
 def packed_arguments(
-    call: CompiledCall, kinds: Sequence[types.Type], first: int, last: int
+    call: CompiledCall, kinds: Sequence[types.Type], varying: Sequence[bool], first: int, last: int
 ) -> tuple[list[np.ndarray], list[int]]:
     """The packed arrays of all arguments for the examples `first` to `last - 1`, and their steps, as above."""
+    if call.packed is None:
+        call.packed = [
+            None if own else pack(kind, [value]) if call.leaves is None else _packed_leaves(call.leaves[place])
+            for place, (value, kind, own) in enumerate(zip(call.values, kinds, varying, strict=True))
+        ]
     arrays: list[Any] = []
     steps: list[int] = []
-    for value, kind in zip(call.values, kinds, strict=True):
-        own_arrays, own_steps = (
-            packed_values(call, value, kind, first, last) if is_varying(value) else (pack(kind, [value]), [])
-        )
+    for value, kind, shared in zip(call.values, kinds, call.packed, strict=True):
+        if shared is not None:
+            arrays += shared
+            continue
+        own_arrays, own_steps = packed_values(call, value, kind, first, last)
         arrays += own_arrays
         steps += own_steps
     return arrays, steps
+
+
+def _packed_leaves(leaves: Sequence[Any]) -> list[np.ndarray]:
+    """The packed arrays of a shared value, from what `quick_key` found in it; nothing writes into them."""
+    out: list[np.ndarray] = []
+    for leaf in leaves:
+        cls = type(leaf)
+        if cls is np.ndarray or cls is EmbeddingTable:
+            array = leaf if cls is np.ndarray else leaf.weights
+            flags = array.flags
+            flat = array.reshape(-1) if flags.c_contiguous and flags.aligned else array.flatten()
+            out += (flat, _sizes(array.shape))
+        else:
+            out.append(np.array([leaf], np.int64 if cls is int else cls))
+    return out
+
+
+@functools.lru_cache(maxsize=1024)
+def _sizes(shape: tuple[int, ...]) -> np.ndarray:
+    return np.array(shape, np.int64)

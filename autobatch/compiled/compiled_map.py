@@ -207,11 +207,13 @@ def prepared(
     call = CompiledCall(function, columns, shared, arguments_of, counts.pop(), first, values, [None] * len(columns))
     if call.count == 0:
         return call, None
-    quick = [compiled_call.quick_key(call, value) for value in values]
+    found: list[list[Any]] = [[] for _ in values]
+    quick = list(map(compiled_call.quick_key, itertools.repeat(call), values, found))
     known = None if None in quick else tuple(quick)
     with _lock:
         form = _forms_of(function).get(known)
         if form is not None and _globals_unchanged(form):
+            call.leaves = found
             return call, form
     if has_more_parts(values, _MOST_SHARED):  # the kernel reads a copy of them, made at each call
         raise Unsupported(f"the examples share containers of more than {_MOST_SHARED} items; arrays have no such limit")
@@ -258,8 +260,9 @@ def _globals_unchanged(form: CompiledForm) -> bool:
     if form.module is None:
         return True
     try:
-        if not all(each.read() is each.seen for each in form.module.program.constants):
-            return False
+        for each in form.module.program.constants:
+            if each.read() is not each.seen:
+                return False
         for each in form.module.program.captured.values():
             found = each.read()
             expected = np.dtype(each.kind.dtype), each.kind.ndim
@@ -325,7 +328,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
         start = time.thread_time()
         for careful in (0, 1)[form.careful :]:  # flags are checked once at the end; on a second try, after each example
             if careful == form.careful or program.writes:
-                arrays, steps = compiled_call.packed_arguments(call, kinds, first, last)
+                arrays, steps = compiled_call.packed_arguments(call, kinds, module.varying, first, last)
             status[:] = 0
             try:
                 outs = call_kernel(entry, last - first, careful, form.table, depth, status, *arrays, *steps, *captured)

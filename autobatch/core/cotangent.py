@@ -167,9 +167,12 @@ class Contributions:
 
 def is_finite(ct: Any) -> bool:
     """False if something in a plain cotangent is NaN or infinite."""
-    parts = [getattr(ct, name) for name in type(ct).__slots__] if isinstance(ct, SparseCotangent) else [ct]  # type: ignore[var-annotated]
-    numbers = [x for x in parts if isinstance(x, np.ndarray | np.floating) and x.dtype.kind in "fc"]
-    return False not in [bool(np.isfinite(each).all()) for each in numbers]
+    if isinstance(ct, SparseCotangent):
+        return all(map(is_finite, [getattr(ct, name) for name in type(ct).__slots__]))  # type: ignore[attr-defined]
+    if not isinstance(ct, np.ndarray | np.floating) or ct.dtype.kind not in "fc":
+        return True
+    # A sum takes one pass, without an array of booleans; if it is infinite, it may have overflowed.
+    return bool(np.isfinite(np.add.reduce(ct, None)) or np.isfinite(ct).all())
 
 
 def total(parts: Sequence[Any]) -> Any:

@@ -208,14 +208,21 @@ def leaves_of_kind(tree: object, kinds: Any) -> list[Any]:
 
 
 def _collect_kind(tree: Any, kinds: Any, out: list[Any], seen: dict[int, Any]) -> None:
-    if isinstance(tree, kinds):
+    kind = type(tree)
+    if kind is dict:
+        children: Any = tree.values()
+    elif kind is tuple or kind is list:
+        children = tree
+    elif isinstance(tree, kinds):
         out.append(tree)
         return
-    if not is_node(tree) or id(tree) in seen:
+    elif is_node(tree):
+        children = children_of(tree)[1]
+    else:
+        return
+    if not children or id(tree) in seen:
         return
     seen[id(tree)] = tree  # also keeps it, so that no other object gets its id
-    kind = type(tree)
-    children: Any = tree if kind is list or kind is tuple else tree.values() if kind is dict else children_of(tree)[1]
     wanted, nodes = _searched(frozenset(map(type, children)), kinds)
     if not wanted:
         return

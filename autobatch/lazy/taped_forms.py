@@ -204,10 +204,15 @@ def _decorated(forms: Forms, function: Any) -> Any:
     inner = forms(function.__wrapped__)
     if inner is function.__wrapped__:
         return function
-    plain = type(function)(inner)
+
+    plain: list[Any] = []  # made when it is first needed
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (function if has_batch(args, kwargs) else plain)(*args, **kwargs)
+        if has_batch(args, kwargs):
+            return function(*args, **kwargs)
+        if not plain:
+            plain.append(type(function)(inner))
+        return plain[0](*args, **kwargs)
 
     return call
 

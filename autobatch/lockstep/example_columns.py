@@ -29,13 +29,14 @@ class ExampleColumns:
         batches: the distinct batches among the arguments; shared: the others, by str(position) or name.
     """
 
-    __slots__ = ("_copies", "_function", "_is_flat", "_takes", "batches", "shared")
+    __slots__ = ("_copies", "_function", "_is_flat", "_mixed", "_takes", "batches", "shared")
 
     def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         self._function = function
         self._copies: list[tuple[np.ndarray, np.ndarray]] = []
         self._takes: list[tuple[Any, int | None]] = []  # per argument: position or name; column or None
         self._is_flat = True
+        self._mixed: set[str] = set()  # the keys of `shared` whose containers hold batches
         self.batches: list[Any] = []
         self.shared: dict[str, Any] = {}
         for key, arg in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
@@ -45,7 +46,9 @@ class ExampleColumns:
                 continue
             self._takes.append((key, None))
             other = map_batches(lambda leaf: _Slot(self._column(leaf)), arg) if is_node(arg) else arg
-            self._is_flat = self._is_flat and other is arg
+            if other is not arg:
+                self._is_flat = False
+                self._mixed.add(str(key))
             self.shared[str(key)] = other
 
     def _column(self, batch: Any) -> int:
@@ -112,7 +115,9 @@ class ExampleColumns:
             if column is not None:
                 arg = values[column]
             else:
-                arg = map_leaves(_Slot, lambda at: values[at.column], given[f"{key}"])
+                arg = given[name := f"{key}"]
+                if name in self._mixed:
+                    arg = map_leaves(_Slot, lambda at: values[at.column], arg)
             if isinstance(key, int):
                 positional.append(arg)
             else:

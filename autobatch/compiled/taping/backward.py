@@ -242,7 +242,7 @@ def _part(
     entry = taped.kernel.entry
     assert entry is not None
     began = time.thread_time()
-    arrays, steps = packed_arguments(call, form.module.root.kinds, first, last)
+    arrays, steps = packed_arguments(call, form.module.root.kinds, form.module.varying, first, last)
     count = last - first
     tables = [arrays[leaf + 1] for leaf in module.tables]  # (rows, dim)
     real = np.dtype(module.real)
@@ -283,7 +283,7 @@ def _part(
         _rows_of(memory.found[:many], memory.found_rows[:many, :dim], number, first, arrays[leaf].dtype)
         for number, (leaf, (_, dim)) in enumerate(zip(module.tables, tables, strict=True), 1)
     ]
-    out = Backward(outs, (first + np.flatnonzero(status[:-1])).tolist(), leaves, summed, looked_up)
+    out = Backward(outs, (first + status[:count].nonzero()[0]).tolist(), leaves, summed, looked_up)
     out.inexact = range(first, last) if memory.head[tape.SKIPPED] or not out.is_finite() else ()
     return out
 
@@ -301,10 +301,11 @@ _numbers = np.arange(0)  # another thread may see the old one, or make its own
 
 
 def _rows_of(found: np.ndarray, rows: np.ndarray, number: int, first: int, dtype: np.dtype) -> TableRows:
-    """What one of the tables was asked for, from the kernel's records, which are in reverse order for each example."""
-    mine = np.flatnonzero(found[:, 0] == number)[::-1]
-    mine = mine[np.argsort(found[mine, 2], kind="stable")]
-    return TableRows(first + found[mine, 2], found[mine, 1], rows[mine].astype(dtype))
+    """What one of the tables was asked for, from the kernel's records, which its next run writes into."""
+    if (found[:, 0] != number).any():
+        mine = np.flatnonzero(found[:, 0] == number)
+        found, rows = found[mine], rows[mine]
+    return TableRows(first + found[:, 2], found[:, 1].copy(), rows.astype(dtype))
 
 
 def gradients_of(

@@ -97,7 +97,7 @@ def compiled_gradient_map(
         done.failed += [index for index, is_float in enumerate(kinds) if not is_float]
     run = Run(results, sorted({*done.failed, *done.inexact}), lambda first, last: None)
     if not taped.checked:
-        check(python, taped, run, f"the gradient of {python.function.__qualname__}", True)
+        check(python, taped, run, f"the gradient of {gradient.function.__qualname__}", True)
     run.finish(python.in_python)
     return results
 

@@ -32,6 +32,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import is_node, leaves_of_kind, map_tree
 from autobatch.errors import Unsupported
 from autobatch.tables.sparse import SparseRows
+from autobatch.tables.table import EmbeddingTable
 
 
 @dataclasses.dataclass
@@ -50,6 +51,7 @@ class _TapedCall:
 
     Attributes:
         given: the call as it was made; plain: the same, each `TapeArray` replaced by what it holds.
+        parts: for each argument its parts in packing order, as `plain.leaves`; if there are none, the argument.
         form, taped: the compiled forms, forward and for gradients; None if there is nothing to run or differentiate.
     """
 
@@ -65,11 +67,13 @@ class _TapedCall:
         self.plain, self.form = prepared(function, plain_columns, plain_shared, arguments_of, first)
         places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
         given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
+        values = compiled_call.bound_values(function, given, named)
         self.given = CompiledCall(
-            python_form, columns, shared, arguments_of, self.plain.count, first,
-            compiled_call.bound_values(function, given, named), [None] * len(columns),
-        )  # fmt: skip
-        self.differentiated = [self._is_taped(value) for value in self.given.values]
+            python_form, columns, shared, arguments_of, self.plain.count, first, values, [None] * len(columns)
+        )
+        quick = self.plain.leaves is not None
+        self.parts = [_parts(value, []) if quick else [value] for value in values]
+        self.differentiated = [any(map(self._is_taped, parts)) for parts in self.parts]
         self.taped: TapedCode | None = None
         if self.form is not None and any(self.differentiated):
             if self.form.module is None:
@@ -78,14 +82,22 @@ class _TapedCall:
 
     def _untaped(self, value: Any) -> Any:
         """A value in which each `TapeArray` is replaced by the number or array that it holds."""
+        cls = type(value)
+        if cls is np.ndarray or cls is float or cls is int or cls is str or cls is bool:
+            return value
+        if cls is dict:
+            return {
+                key: self._untaped_leaf(each) if type(each) is TapeArray else self._untaped(each)
+                for key, each in value.items()
+            }
         if isinstance(value, Batch):
             data = batch_data(value) if isinstance(value, Batched | PackedBatch) else None
+            if type(data) is np.ndarray:
+                return value
             if isinstance(data, Batch):  # of lists of arrays
                 plain = self._untaped(data)
                 return value if plain is data else with_data(value, plain)
             return with_data(value, np.ascontiguousarray(self._untaped_leaf(data))) if is_boxed(data) else value
-        if type(value) is np.ndarray or type(value) in (float, int, str, bool):
-            return value
         return map_tree(self._untaped_leaf, value) if is_node(value) else self._untaped_leaf(value)
 
     def _untaped_leaf(self, leaf: Any) -> Any:
@@ -101,6 +113,8 @@ class _TapedCall:
 
     def _is_taped(self, value: Any) -> bool:
         """True if an argument holds a value that carries a gradient."""
+        if type(value) is TapeArray:
+            return value._ab_index >= 0
         if isinstance(value, ColumnPlace):
             column, plain = self.given.columns[value.column], self.plain.columns[value.column]
             if not isinstance(column, Batch):
@@ -117,23 +131,28 @@ class _TapedCall:
         assert self.form is not None
         assert self.form.module is not None
         module = self.form.module
-        found: dict[bool, list[Sequence[Any]]] = {False: [], True: []}
-        out: list[_Leaf] = []
-        number = 0  # of the next table
-        for value, kind, own, wanted in zip(
-            self.given.values, module.root.kinds, module.varying, self.differentiated, strict=True
-        ):
-            if wanted and own:
-                found[True] += self._objects(kind, value)
-            for leaf, objects in flattened(kind, [value]) if wanted and not own else ():
-                if isinstance(leaf, types.LookedUp):
-                    out += [
-                        _Leaf(each, number + k, is_table=True) for k, each in enumerate(objects) if _holds_tape(each)
-                    ]
-                    number += len(objects)
-                elif _is_real(leaf):
-                    found[False].append(objects)
-        for array, objects in enumerate([*found[False], *found[True]]):
+        shared: list[Sequence[Any]] = []
+        own: list[Sequence[Any]] = []
+        tables: list[Any] = []
+        for place, (value, kind) in enumerate(zip(self.given.values, module.root.kinds, strict=True)):
+            if not self.differentiated[place]:
+                continue
+            if module.varying[place]:
+                own += self._objects(kind, value)
+            elif self.plain.leaves is not None:
+                for plain, part in zip(self.plain.leaves[place], self.parts[place], strict=True):
+                    if type(plain) is EmbeddingTable:
+                        tables.append(part)
+                    elif type(plain) is float or (type(plain) is np.ndarray and plain.dtype.kind == "f"):
+                        shared.append([part])
+            else:
+                for leaf, objects in flattened(kind, [value]):
+                    if isinstance(leaf, types.LookedUp):
+                        tables += objects
+                    elif _is_real(leaf):
+                        shared.append(objects)
+        out = [_Leaf(each, number, is_table=True) for number, each in enumerate(tables) if _holds_tape(each)]
+        for array, objects in enumerate([*shared, *own]):
             first = 0
             for each in objects:
                 last = first + getattr(each, "size", 1)
@@ -153,6 +172,16 @@ class _TapedCall:
             return _objects(kind, [value] * self.given.count)
         parts = zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True)
         return [each for part, item in parts for each in self._objects(item, part)]
+
+
+def _parts(value: Any, out: list[Any]) -> list[Any]:
+    """The parts of dicts and tuples, in packing order; appended to `out`."""
+    if type(value) is dict or type(value) is tuple:
+        for each in value.values() if type(value) is dict else value:
+            _parts(each, out)
+    else:
+        out.append(value)
+    return out
 
 
 def _holds_tape(value: Any) -> bool:
@@ -314,10 +343,8 @@ def compiled_map_on_tape(
     held = call.leaves()
     parents = [(place, leaf.value._ab_index) for place, leaf in enumerate(held)]
     if isinstance(values, np.ndarray):
-        op = Op(
-            "compiled", lambda: None, joint=_Backward(call, form, taped, held, values, None, ready, len(tape.nodes))
-        )
-        tape.nodes.append((op, [values], [], {}, parents))
+        backward = _Backward(call, form, taped, held, values, None, ready, len(tape.nodes))
+        tape.nodes.append((_compiled_p, [values], [], {"backward": backward}, parents))
         return MaskedBatch.of(Batched(tape.leaf(values), (), float if kind.python else None))
     bad = set(failed)
     good = [index for index in range(count) if index not in bad]
@@ -326,8 +353,7 @@ def compiled_map_on_tape(
     results = _Results(taped.module.seeded)
     trees = results.add(kind, [values[index] for index in good], good)
     backward = _Backward(call, form, taped, held, None, results, ready, len(tape.nodes))
-    op = Op("compiled", lambda: None, joint=backward)
-    tape.nodes.append((op, results.outs, [], {}, parents))
+    tape.nodes.append((_compiled_p, results.outs, [], {"backward": backward}, parents))
     boxes = [tape.leaf(out) for out in results.outs]
     for at, box in enumerate(boxes):
         tape.asked_later[box._ab_index] = functools.partial(backward.is_constant, at)
@@ -387,9 +413,8 @@ class _Backward:
             self.collected.add(self.form.module.result, list(self.losses), list(range(self.losses.size)))  # type: ignore[union-attr]
         return self.collected
 
-    def __call__(
-        self, wanted: Sequence[int], cts: Sequence[Any], outs: object, args: object, params: object
-    ) -> list[Any]:
+    def cotangents(self, cts: Sequence[Any]) -> list[Any]:
+        """The cotangents of `held`, from those of the results."""
         recorded = any(map(is_boxed, cts))  # by another tape, for a derivative along a direction
         if self.losses is not None:
             cts = list(cts[0]) if recorded else np.asarray(cts[0])  # type: ignore[assignment]
@@ -422,12 +447,14 @@ class _Backward:
         given = (
             cts if isinstance(cts, np.ndarray) else np.array([np.nan if ct is None else ct for ct in cts], np.float64)
         )
-        if given.size == 0 or not np.isfinite(given).all() or (given != given[0]).any() or given[0] == 0:
+        scale = given[0] if given.size else 0
+        if scale == 0 or not np.isfinite(scale) or (given != scale).any():
             self.taped.is_alike = False
             return None
         if ready.inexact:
             return None  # with smaller cotangents it may not overflow
-        return dataclasses.replace(ready, scale=given[0])
+        ready.scale = scale
+        return ready
 
     def is_constant(self, at: int) -> bool:
         """True if a result does not depend on what is differentiated: a cotangent of NaN then reaches no argument."""
@@ -511,3 +538,8 @@ class _Backward:
                     name = self.call.plain.function.__qualname__
                     raise self.taped.refuse(f"the gradient of {name}", own, expected)
             self.taped.checked = True
+
+
+_compiled_p = Op(
+    "compiled", lambda: None, joint=lambda wanted, cts, outs, args, params: params["backward"].cotangents(cts)
+)

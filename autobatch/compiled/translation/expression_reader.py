@@ -356,7 +356,7 @@ class ExpressionReader(Reader):
                 self.stop()
             if isinstance(holder, np.ufunc):
                 return self.constant(found, node)  # nobody can change those
-            return self.known_object(found, lambda: getattr(holder, name), name, node)
+            return self.known_object(found, functools.partial(getattr, holder, name), name, node)
         if isinstance(kind, types.Object):
             return user_objects.attribute(self, self.once(value), name, node)
         if isinstance(kind, types.Struct) and kind.cls is not dict and name in kind.names:

@@ -300,15 +300,14 @@ class Reader:
         free = function.__code__.co_freevars
         if name in free:
             cell = function.__closure__[free.index(name)]  # type: ignore[index]
-
-            def read() -> Any:
-                return cell.cell_contents
+            read: Any = functools.partial(getattr, cell, "cell_contents")
+        elif name in function.__globals__:
+            read = functools.partial(function.__globals__.__getitem__, name)
         else:
-            holder = function.__globals__
-
-            def read() -> Any:
-                return holder[name] if name in holder else getattr(builtins, name)
-
+            read, absent = functools.partial(getattr, builtins, name), f"no {name}"
+            if all(each.name != absent for each in self.program.constants):
+                has = functools.partial(function.__globals__.__contains__, name)
+                self.program.constants.append(source_program.Captured(has, False, name=absent))
         try:
             found = read()
         except (ValueError, AttributeError):

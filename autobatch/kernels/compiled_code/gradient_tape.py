@@ -14,7 +14,7 @@ below; the last of them are addresses of arrays:
 - `LEAVES` are the numbers of the arguments by place, which nothing writes, so a product with an argument stores only
   where it lies.
 - For each row that was looked up in a table and that a cotangent reaches, `FOUND` has (the table's number, id,
-  example), `FOUND_ROWS` the cotangent; of one example the last row comes first.
+  example), `FOUND_ROWS` the cotangent, in the order of the look-ups.
 - `PLACES[k]` is k: the places of a new array are a view of it, which costs nothing, and an array whose memory lies in
   it has places in a row.
 - `ADJOINTS` and `SEEN` (uint8) have an element for each place: its cotangent, and whether one has reached it.
@@ -38,6 +38,7 @@ from autobatch.kernels.jit import jit
     RECORDS_USED,
     NUM_RECORDS,
     ROWS_FOUND,  # more than `NUM_ROWS` if `FOUND` is too short
+    ROWS_BEFORE,  # those of the examples before
     NUM_ROWS,
     ROW_WIDTH,  # of `FOUND_ROWS`
     NUM_PLACES,
@@ -56,7 +57,7 @@ from autobatch.kernels.jit import jit
     ADJOINTS,
     SEEN,
     HEAD_SIZE,
-) = range(27)
+) = range(28)
 _ARRAY_OP = -(2**62)  # second parent of an array operation; the first is the index of its record
 _ELEMENTS, _OF_ROOT, _SUM, _ROW_SUM, _PRODUCT, _ROWS = range(6)  # what an array operation is
 
@@ -116,6 +117,7 @@ def start_tape(tape, example):
     head[NEXT] = head[FIRST]
     head[EXAMPLE] = example
     head[VALUES_USED] = head[RECORDS_USED] = head[IS_SHORT] = 0
+    head[ROWS_BEFORE] = head[ROWS_FOUND]
     head[LATE] = -1
 
 
@@ -318,6 +320,7 @@ def walk(tape):
                     head[SKIPPED] = 1
         place -= 1
     add_products(tape)
+    turn_rows(tape)
 
 
 @jit
@@ -459,20 +462,43 @@ def taped_rows(tape, table, ids, width):
 
 
 @jit
+def found_of(tape):
+    """What was looked up in tables, and the cotangents of these rows."""
+    head = head_of(tape)
+    found = array_at(head[FOUND], 3 * head[NUM_ROWS], np.int64(0)).reshape(head[NUM_ROWS], 3)
+    rows = array_at(head[FOUND_ROWS], head[NUM_ROWS] * head[ROW_WIDTH], tape[1])
+    return found, rows.reshape(head[NUM_ROWS], head[ROW_WIDTH])
+
+
+@jit
 def walk_rows(tape, at, cts):
     """Keep the cotangents of rows that were looked up, by table, id and example; the last row comes first."""
     head, records = head_of(tape), records_of(tape)
-    found = array_at(head[FOUND], 3 * head[NUM_ROWS], np.int64(0))
-    found_rows = array_at(head[FOUND_ROWS], head[NUM_ROWS] * head[ROW_WIDTH], tape[1])
+    found, rows = found_of(tape)
     table, count = records[at + 3], records[at + 4]
     width = cts.size // count
     for k in range(count - 1, -1, -1):
         row = head[ROWS_FOUND]
         if row < head[NUM_ROWS]:
-            found[3 * row], found[3 * row + 1], found[3 * row + 2] = table, records[at + 5 + k], head[EXAMPLE]
-            start = row * head[ROW_WIDTH]
-            copy_into(found_rows[start : start + width], cts[k * width : (k + 1) * width])
+            found[row, 0], found[row, 1], found[row, 2] = table, records[at + 5 + k], head[EXAMPLE]
+            copy_into(rows[row, :width], cts[k * width : (k + 1) * width])
         head[ROWS_FOUND] = row + 1
+
+
+@jit
+def turn_rows(tape):
+    """Bring the rows that `walk_rows` has kept of one example into the order of the look-ups."""
+    head = head_of(tape)
+    one, other = head[ROWS_BEFORE], head[ROWS_FOUND] - 1
+    if other >= head[NUM_ROWS]:
+        return
+    found, rows = found_of(tape)
+    while one < other:
+        for k in range(3):
+            found[one, k], found[other, k] = found[other, k], found[one, k]
+        for k in range(head[ROW_WIDTH]):
+            rows[one, k], rows[other, k] = rows[other, k], rows[one, k]
+        one, other = one + 1, other - 1
 
 
 @jit
