@@ -226,7 +226,7 @@ def packed_values(
         if isinstance(column, PackedBatch):
             offsets = column.offsets[first : last + 1]
             values = column.values[offsets[0] : offsets[-1]]
-            lengths = column.lengths[first:last]
+            lengths = offsets[1:] - offsets[:-1]
             trailing, step = values.shape[1:], -1
         else:
             values = column.data[first:last]  # type: ignore[attr-defined]

@@ -198,7 +198,8 @@ class TapeMemory:
         self.taped, self.real = taped, np.dtype(taped.module.real)
         self.head = np.zeros(tape.HEAD_SIZE, np.int64)
         self.head[tape.WRITES_PLACES] = taped.module.writes_places
-        self.adjoints = np.zeros(0, self.real)
+        self.address = self.head.ctypes.data
+        self.adjoints, self.places = np.zeros(0, self.real), np.zeros(0, np.int64)
 
     def hold(self, numbers: np.ndarray, width: int) -> None:
         """Make room for the lengths that the form has learned.
@@ -224,10 +225,11 @@ class TapeMemory:
             self.found_rows = np.empty((len(self.found), width), self.real)
             head[tape.NUM_ROWS] = len(self.found)
             head[tape.FOUND], head[tape.FOUND_ROWS] = self.found.ctypes.data, self.found_rows.ctypes.data
-        self.numbers, self.places = numbers, _numbers_up_to(self.adjoints.size)
+        if self.places.size != self.adjoints.size:
+            self.places = _numbers_up_to(self.adjoints.size)
+            head[tape.PLACES], head[tape.NUM_PLACES] = self.places.ctypes.data, self.places.size
         head[tape.FIRST], head[tape.ROWS_FOUND], head[tape.SKIPPED] = leaves, 0, 0
-        head[tape.LEAVES], head[tape.PLACES] = numbers.ctypes.data, self.places.ctypes.data
-        head[tape.NUM_PLACES] = self.places.size
+        self.numbers, head[tape.LEAVES] = numbers, numbers.ctypes.data
 
 
 def _part(
@@ -263,7 +265,7 @@ def _part(
         status = np.zeros(count + 1, np.uint8)
         outs = call_kernel(
             entry, count, 1, taped.table, depth, status, *arrays, *steps, *captured,
-            memory.head.ctypes.data, nodes >= most, each_shared, *seeds,
+            memory.address, nodes >= most, each_shared, *seeds,
         )  # fmt: skip
         adjoints = memory.adjoints
         summed = adjoints[1 : 1 if rows else shared + 1].copy()
@@ -279,10 +281,8 @@ def _part(
     taped.seconds = (time.thread_time() - began) / count
     each = each_shared.T if rows else summed
     leaves = [each[a:b].T.ravel() for a, b in itertools.pairwise(ends[: module.shared + 1])] + own_leaves
-    looked_up = [
-        _rows_of(memory.found[:many], memory.found_rows[:many, :dim], number, first, arrays[leaf].dtype)
-        for number, (leaf, (_, dim)) in enumerate(zip(module.tables, tables, strict=True), 1)
-    ]
+    like = [(arrays[leaf].dtype, int(dim)) for leaf, (_, dim) in zip(module.tables, tables, strict=True)]
+    looked_up = _looked_up(memory, first, like)
     out = Backward(outs, (first + status[:count].nonzero()[0]).tolist(), leaves, summed, looked_up)
     out.inexact = range(first, last) if memory.head[tape.SKIPPED] or not out.is_finite() else ()
     return out
@@ -300,12 +300,21 @@ def _numbers_up_to(count: int) -> np.ndarray:
 _numbers = np.arange(0)  # another thread may see the old one, or make its own
 
 
-def _rows_of(found: np.ndarray, rows: np.ndarray, number: int, first: int, dtype: np.dtype) -> TableRows:
-    """What one of the tables was asked for, from the kernel's records, which its next run writes into."""
-    if (found[:, 0] != number).any():
-        mine = np.flatnonzero(found[:, 0] == number)
-        found, rows = found[mine], rows[mine]
-    return TableRows(first + found[:, 2], found[:, 1].copy(), rows.astype(dtype))
+def _looked_up(memory: TapeMemory, first: int, like: Sequence[tuple[np.dtype, int]]) -> list[TableRows]:
+    """What the tables, of these dtypes and widths, were asked for, from records which the kernel's next run changes."""
+    many = int(memory.head[tape.ROWS_FOUND])
+    if not like:
+        return []
+    numbers, ids, examples = memory.found[:many].T.copy()
+    examples += first
+    rows = memory.found_rows[:many]
+    if len(like) == 1:
+        return [TableRows(examples, ids, rows[:, : like[0][1]].astype(like[0][0]))]
+    mine = [np.flatnonzero(numbers == number) for number in range(1, len(like) + 1)]
+    return [
+        TableRows(examples[own], ids[own], rows[own, :dim].astype(dtype))
+        for own, (dtype, dim) in zip(mine, like, strict=True)
+    ]
 
 
 def gradients_of(
