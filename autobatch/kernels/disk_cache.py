@@ -23,7 +23,7 @@ import llvmlite
 import numba
 import numpy as np
 from llvmlite import binding, ir
-from numba.core import registry, serialize
+from numba.core import cgutils, registry, serialize
 from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen, RuntimeLinker
 from numba.core.compiler_lock import global_compiler_lock
@@ -199,11 +199,17 @@ overload(_refuse_shapes)(lambda source, target: _refuse_shapes)
 
 
 _COUNTS = "NRT_incref", "NRT_decref", "NRT_MemInfo_data_fast"
+_RESHAPE = "numba_attempt_nocopy_reshape"
 
 
-def _plain_counts() -> Any:
-    """An LLVM module with Numba's functions that count the users of an array, by plain additions, to be inlined."""
+def _inlined() -> Any:
+    """An LLVM module with functions of Numba's run time, to be inlined.
+
+    The users of an array are counted by plain additions. An array is given another shape if it is contiguous; else
+    that is refused.
+    """
     module = ir.Module()
+    _add_reshape(module)
     word, info = ir.IntType(64), ir.IntType(8).as_pointer()
     takes = ir.FunctionType(ir.VoidType(), [info])
     free = ir.Function(module, takes, "NRT_MemInfo_call_dtor")
@@ -228,6 +234,43 @@ def _plain_counts() -> Any:
     return module
 
 
+def _add_reshape(module: Any) -> None:
+    number, word = ir.IntType(32), ir.IntType(64)
+    words = word.as_pointer()
+    takes = ir.FunctionType(number, [word, words, words, word, words, words, word, number])
+    function = ir.Function(module, takes, _RESHAPE)
+    function.linkage = "linkonce_odr"
+    function.attributes.add("alwaysinline")
+    rank, sizes, strides, new_rank, new_sizes, new_strides, item_size, _ = function.args
+    builder = ir.IRBuilder(function.append_basic_block())
+
+    def at(array: Any, place: Any) -> Any:
+        return builder.gep(array, [place], source_etype=word)
+
+    def walk(rank: Any, sizes: Any, visit: Any) -> Any:
+        """Call `visit(place, size, stride)` for each dimension of a contiguous array, the last one first."""
+        stride = cgutils.alloca_once_value(builder, item_size)
+        with cgutils.for_range(builder, rank) as loop:
+            place = builder.sub(builder.sub(rank, loop.index), word(1))
+            size = builder.load(at(sizes, place), typ=word)
+            expected = builder.load(stride, typ=word)
+            visit(place, size, expected)
+            builder.store(builder.mul(expected, size), stride)
+        return builder.load(stride, typ=word)
+
+    ok = cgutils.alloca_once_value(builder, number(1))
+
+    def check(place: Any, size: Any, expected: Any) -> None:
+        is_other = builder.icmp_unsigned("!=", builder.load(at(strides, place), typ=word), expected)
+        with builder.if_then(builder.and_(builder.icmp_signed(">", size, word(1)), is_other)):
+            builder.store(number(0), ok)
+
+    bytes_in_all = walk(rank, sizes, check)
+    walk(new_rank, new_sizes, lambda place, size, stride: builder.store(stride, at(new_strides, place)))
+    is_empty = builder.zext(builder.icmp_unsigned("==", bytes_in_all, word(0)), number)
+    builder.ret(builder.or_(builder.load(ok, typ=number), is_empty))
+
+
 class _Whole(JITCodeLibrary):
     """A function with all that it calls, whose arrays only the thread sees that makes them.
 
@@ -244,9 +287,9 @@ class _Whole(JITCodeLibrary):
 
         # as Numba does it, which drops pairs of counts that it knows by their names, before they are inlined
         run(loop_vectorize=codegen._loopvect, slp_vectorize=False, opt=codegen._opt_level, cost="cheap")
-        module.link_in(binding.parse_assembly(str(_plain_counts())))
+        module.link_in(binding.parse_assembly(str(_inlined())))
         for function in module.functions:
-            if function.name in _COUNTS and not function.is_declaration:
+            if function.name in (*_COUNTS, _RESHAPE) and not function.is_declaration:
                 function.linkage = "internal"
         run()
 
