@@ -199,17 +199,19 @@ overload(_refuse_shapes)(lambda source, target: _refuse_shapes)
 
 
 _COUNTS = "NRT_incref", "NRT_decref", "NRT_MemInfo_data_fast"
-_RESHAPE = "numba_attempt_nocopy_reshape"
+_RESHAPE, _ALLOCATE = "numba_attempt_nocopy_reshape", "NRT_MemInfo_alloc_aligned"
+_HEAD = 6  # words of an array's memory before its numbers; the first counts its users, the fourth points at them
 
 
 def _inlined() -> Any:
     """An LLVM module with functions of Numba's run time, to be inlined.
 
     The users of an array are counted by plain additions. An array is given another shape if it is contiguous; else
-    that is refused.
+    that is refused. The head of a new array is written by plain stores; Numba's wait for all stores before.
     """
     module = ir.Module()
     _add_reshape(module)
+    _add_allocate(module)
     word, info = ir.IntType(64), ir.IntType(8).as_pointer()
     takes = ir.FunctionType(ir.VoidType(), [info])
     free = ir.Function(module, takes, "NRT_MemInfo_call_dtor")
@@ -232,6 +234,24 @@ def _inlined() -> Any:
     fields = builder.bitcast(given, info.as_pointer())
     builder.ret(builder.load(builder.gep(fields, [word(3)], source_etype=info), typ=info))
     return module
+
+
+def _add_allocate(module: Any) -> None:
+    word, memory = ir.IntType(64), ir.IntType(8).as_pointer()
+    found = ir.Function(module, ir.FunctionType(memory, [word]), "NRT_Allocate")
+    function = ir.Function(module, ir.FunctionType(memory, [word, ir.IntType(32)]), _ALLOCATE)
+    function.linkage = "linkonce_odr"
+    function.attributes.add("alwaysinline")
+    builder = ir.IRBuilder(function.append_basic_block())
+    size, align = function.args[0], builder.zext(function.args[1], word)  # a power of two
+    before = builder.add(align, word(8 * _HEAD - 1))
+    made = builder.call(found, [builder.add(size, builder.add(before, align))])
+    with builder.if_then(builder.icmp_unsigned("!=", made, memory(None))):
+        head = builder.bitcast(made, word.as_pointer())
+        first = builder.and_(builder.add(builder.ptrtoint(made, word), before), builder.neg(align))
+        for k, value in enumerate((word(1), word(0), word(0), first, size, word(0))):
+            builder.store(value, builder.gep(head, [word(k)], source_etype=word))
+    builder.ret(made)
 
 
 def _add_reshape(module: Any) -> None:
@@ -289,7 +309,7 @@ class _Whole(JITCodeLibrary):
         run(loop_vectorize=codegen._loopvect, slp_vectorize=False, opt=codegen._opt_level, cost="cheap")
         module.link_in(binding.parse_assembly(str(_inlined())))
         for function in module.functions:
-            if function.name in (*_COUNTS, _RESHAPE) and not function.is_declaration:
+            if function.name in (*_COUNTS, _RESHAPE, _ALLOCATE) and not function.is_declaration:
                 function.linkage = "internal"
         run()
 

@@ -59,13 +59,14 @@ class _Symbol(np.lib.mixins.NDArrayOperatorsMixin):
         if op is not share_p:
             raise TypeError(f"{op} has no text")
         share, of = map(_text, args)
-        out = _Symbol(f"({share} / {of} if {of} != 0.0 else math.copysign(INF, {of}))")
+        out = _Symbol(f"({share} / {of} if {of} != 0 else math.copysign(real(INF), {of}))")
         out.is_root = True
         return out
 
 
 def _text(x: Any) -> str:
-    return x.text if isinstance(x, _Symbol) else repr(float(x)) if np.isfinite(x) else f"({x})".replace("inf", "INF")
+    """`real` is the tape's dtype: a number of Python's would make doubles of floats of single precision."""
+    return x.text if isinstance(x, _Symbol) else f"real({float(x)!r})".replace("inf", "INF").replace("nan", "NAN")
 
 
 def meaning_of(head: str, count: int) -> Any:
@@ -82,7 +83,7 @@ def is_constant(ufunc: Any) -> bool:
 def partials_of(function: Any, count: int) -> tuple[list[str], bool] | None:
     """The partial derivatives of a ufunc or a function of `math`, one for each of `count` operands; None if unknown.
 
-    In their text {0} and {1} are the operands, {y} is the result. The second value: they are infinite where it is zero.
+    In their text {0} and {1} are the operands, {y} is the result, `real` the tape's dtype. The second value: they are infinite where it is zero.
     """
     op = OPS_OF_NUMBERS.get(function) or UFUNCS.get(function)
     return None if not isinstance(op, Op) or op.vjp is None else _traced(op, count)

@@ -521,7 +521,7 @@ class _ShadowedFunction:
         read = [x for x in given if any(re.search(rf"\b{x}\b", text) for text in partials.values())]
         sides = [
             f"{_NOWHERE}, False" if x not in active
-            else f"{f'places_from(tape, {x}_p, int64(1))' if x in numbers else f'{x}_p.ravel()'}, {x in wide}"
+            else f"{f'places_from(tape, {x}_p, int64(1))' if x in numbers else f'{x}_p'}, {x in wide}"
             for x in "xy"
         ]  # fmt: skip
         name = f"tape_{ufunc.__name__}_{''.join('an'[x in numbers] for x in given)}_{''.join(active)}"
@@ -564,7 +564,7 @@ class _ShadowedFunction:
         for partial, place in zip(found[0], map(self.scalar, operands), strict=True):
             if place != _ZERO:
                 parts += [place, partial.format(*values, y=out or f"({text})")]
-        if len(parts) == 2 and parts[1] == "1.0":
+        if len(parts) == 2 and parts[1] == "real(1.0)":
             return parts[0]
         return f"push_{'root' if found[1] else len(parts) // 2}(tape, {', '.join(parts)})"
 
@@ -593,6 +593,10 @@ class _ShadowedFunction:
             return self._pushed(function, operands[2:-1] if head in ("scalar_1", "scalar_2") else operands, text, out)
         if head in _MOVED:
             first, rest = self.place(operands[0]), operands[1:]
+            if head == "broadcast_aligned":
+                return f"broadcast_places({first}, {rest[0]})"
+            if head == ".ravel" and getattr(operands[0], "head", "") == "broadcast_aligned":
+                return first  # as its view says which places serve several elements
             return str(code(head, first, *rest))
         if head in _CASTS:
             return self.place(operands[0])

@@ -93,7 +93,8 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     for name in names:
         start += [f"{name}_p = places_from(tape, leaf, {name}.size)", f"leaf += {name}.size"]
     written = kernel.text(program, parameters, [*start, *shadows.kernel.body()])  # first: it finds containers to make
-    text = HEAD + "from autobatch.kernels.compiled_code.gradient_tape import *\n\n" + program.makers() + shadows.text()
+    head = f"{HEAD}from autobatch.kernels.compiled_code.gradient_tape import *\n\nreal = {real}\n\n"
+    text = head + program.makers() + shadows.text()
     dtypes = tuple(kernel.writer.dtypes)
     return TapedModule(
         text + written, own, len(leaves[0]), tuple(looked_up), shadows.writes_places, real, seeded, dtypes

@@ -218,16 +218,55 @@ def list_length(head, places):
 
 
 @jit
-def write_operand(records, at, many, list_at, places, numbers_at, wide):
+def spread_of(places):
+    """How many results the places of an operand serve.
+
+    0: one place serves all; 1: each serves one; -n: each serves n results in a row; n + 1: n places serve n results,
+    and the next n, and so on. As a view with strides of zero, which `broadcast_places` makes, says.
+    """
+    if places.size < 2:
+        return 0
+    if places.ndim == 2:
+        if places.strides[0] == 0:
+            return places.shape[1] + 1 if places.strides[1] else 0
+        if places.strides[1] == 0:
+            return -places.shape[1]
+    return 1
+
+
+@jit
+def broadcast_places(places, shape):
+    """The places of an array that is broadcast to a shape."""
+    return np.broadcast_to(places, shape)
+
+
+@jit
+def own_places(places, spread):
+    """The places of an operand, as a vector in which none stands for another result, too."""
+    if places.ndim == 2:
+        first, count = places.ctypes.data, np.int64(min(places.size, 1) if spread == 0 else places.size)
+        is_view = places.strides[1] == 8 and places.strides[0] == 8 * places.shape[1]
+        if spread < 0:
+            count, is_view = np.int64(places.shape[0]), places.strides[0] == 8
+        elif spread != 1:
+            count, is_view = np.int64(max(spread - 1, 1)), spread == 0 or places.strides[1] == 8
+        if is_view:
+            return array_at(first, count, np.int64(0))
+        return (places[:, 0] if spread < 0 else places[0] if spread > 1 else places.ravel()).copy()
+    return places.ravel()
+
+
+@jit
+def write_operand(records, at, many, list_at, places, spread, numbers_at, wide):
     """Write one operand of an element-wise operation: the indices of its places and its partial derivatives.
 
-    Four words: the first place, or the index in the records of a list of places; the step to the next place (0 or 1),
-    or 2 for a list; the index in the values of the first partial derivative; the step to the next (0 or 1).
+    Four words: the first place, or the index in the records of a list of places; what `spread_of` says; the index in
+    the values of the first partial derivative; 1 if there is one for each result, and 2 more if the places are listed.
     """
-    records[at], records[at + 1] = places[0] if places.size else 0, 1 if places.size > 1 else 0
-    records[at + 2], records[at + 3] = numbers_at, 1 if wide else 0
+    records[at], records[at + 1] = places[0] if places.size else 0, spread
+    records[at + 2], records[at + 3] = numbers_at, wide + 2 * (many > 0)
     if many:
-        records[at], records[at + 1] = list_at, 2
+        records[at] = list_at
         copy_into(records[list_at : list_at + many], places)
 
 
@@ -236,16 +275,18 @@ def push_elements(tape, count, a, a_wide, b, b_wide, is_root):
     """Record an element-wise operation with `count` results and operands at places a and b.
 
     Args:
-        a, b: places: (count,), (1,) for an operand that is broadcast, or (0,) for one without a gradient.
+        a, b: places, as many as results, as `spread_of` describes, or (0,) for an operand without a gradient.
         a_wide, b_wide: True if there is one partial derivative for each element, False if one for all.
 
     Returns the results' places, zeros if all operands are constants; and where to write the partial derivatives of a
     and of b: arrays of `count` numbers, or of one; empty ones if they are not needed.
     """
     head, values = head_of(tape), values_of(tape)
-    if count == 0 or not (carries(a) or carries(b)):
+    a_spread, b_spread = spread_of(a), spread_of(b)
+    a_own, b_own = own_places(a, a_spread), own_places(b, b_spread)
+    if count == 0 or not (carries(a_own) or carries(b_own)):
         return np.zeros(count, np.int64), values[:0], values[:0]
-    a_many, b_many = list_length(head, a), list_length(head, b)
+    a_many, b_many = list_length(head, a_own), list_length(head, b_own)
     a_numbers, b_numbers = count if a_wide else 1, count if b_wide else 1
     operation = _OF_ROOT if is_root else _ELEMENTS
     first, at, used = push_array_op(tape, operation, count, a_numbers + b_numbers, 8 + a_many + b_many)
@@ -253,8 +294,8 @@ def push_elements(tape, count, a, a_wide, b, b_wide, is_root):
     if at < 0:
         return out, values[:0], values[:0]
     records, b_at = records_of(tape), at + a_numbers
-    write_operand(records, used, a_many, used + 8, a, at, a_wide)
-    write_operand(records, used + 4, b_many, used + 8 + a_many, b, b_at, b_wide)
+    write_operand(records, used, a_many, used + 8, a_own, a_spread, at, a_wide)
+    write_operand(records, used + 4, b_many, used + 8 + a_many, b_own, b_spread, b_at, b_wide)
     return out, values[at:b_at], values[b_at : b_at + b_numbers]
 
 
@@ -334,7 +375,7 @@ def skip(tape, at):
             total += numbers_of(tape, factor, (records[at + 3 + k], records[at + 4 + k])).sum()
         elif records[at] == _ELEMENTS and (records[side] or records[side + 1]):
             first = records[side + 2]
-            total += values[first : first + (records[at + 1] if records[side + 3] else 1)].sum()
+            total += values[first : first + (records[at + 1] if records[side + 3] & 1 else 1)].sum()
     if not np.isfinite(total):
         head_of(tape)[SKIPPED] = 1
 
@@ -368,30 +409,42 @@ def walk_elements(tape, at, cts):
     records, values, adjoints, seen = records_of(tape), values_of(tape), adjoints_of(tape), seen_of(tape)
     is_root, count = records[at] == _OF_ROOT, cts.size
     for side in (at + 3, at + 7):
-        start, step, partial, wide = records[side], records[side + 1], records[side + 2], records[side + 3]
-        if start == 0 and step == 0:
+        start, spread, partial, form = records[side], records[side + 1], records[side + 2], records[side + 3]
+        wide, is_list = form & 1, form > 1
+        if start == 0 and spread == 0:
             continue
-        if step == 1 and not is_root:
+        factors = values[partial : partial + (count if wide else 1)]
+        if spread == 1 and not is_list and not is_root:
             own = adjoints[start : start + count]
             fill(seen[start : start + count], 1)
-            if wide:
-                factors = values[partial : partial + count]
-                for k in range(count):
-                    own[k] += cts[k] * factors[k]
-            else:
-                factor = values[partial]
-                for k in range(count):
-                    own[k] += cts[k] * factor
+            add_scaled(own, cts, factors)
             continue
-        more = np.zeros(count, adjoints.dtype)
-        for k in range(count):
-            if cts[k] != 0.0 or not is_root:
-                more[k] = cts[k] * values[partial + k * wide]
-        if step == 0:
-            adjoints[start] += sum_of(more)
-            seen[start] = 1
+        size = 1 if spread == 0 else count if spread == 1 else count // -spread if spread < 0 else spread - 1
+        more, scaled = np.zeros(size, adjoints.dtype), np.zeros(count, adjoints.dtype)
+        add_scaled(scaled, cts, factors)
+        for k in range(count if is_root else 0):
+            if cts[k] == 0.0:
+                scaled[k] = 0.0
+        if spread == 1:
+            more = scaled
+        elif spread <= 0:
+            for k in range(size):
+                more[k] = sum_of(scaled[k * (count // size) : (k + 1) * (count // size)])
         else:
-            give(tape, start, step == 2, more)
+            for k in range(0, count, size):
+                add_scaled(more, scaled[k : k + size], np.ones(1, adjoints.dtype))
+        give(tape, start, is_list, more)
+
+
+@jit
+def add_scaled(out, cts, factors):
+    """`out += cts * factors`, of vectors; there may be one factor for all."""
+    if factors.size == 1:
+        for k in range(out.size):
+            out[k] += cts[k] * factors[0]
+        return
+    for k in range(out.size):
+        out[k] += cts[k] * factors[k]
 
 
 @jit(reorders=True)
@@ -579,7 +632,7 @@ def taped_extreme(start, value, places, values, sign):
 def taped_where(tape, condition, x, y):
     """The places of `np.where`; elements not chosen get a cotangent of zero."""
     chosen = condition.ravel()
-    out, one, two = push_elements(tape, condition.size, x.ravel(), True, y.ravel(), True, False)
+    out, one, two = push_elements(tape, condition.size, x, True, y, True, False)
     for k in range(one.size):
         one[k], two[k] = (1.0, 0.0) if chosen[k] else (0.0, 1.0)
     return out.reshape(condition.shape)
