@@ -84,6 +84,12 @@ def _scalar(address: Any, data: Any, *values: Any) -> Any:
     return arrays[-1][0]
 
 
+def _reduce(address: Any, data: Any, x: Any, count: Any, step: Any, start: Any) -> Any:
+    total = np.array([start])
+    _loop(address, data, [total.ctypes.data, x, total.ctypes.data], count, [0, step, 0])
+    return total[0]
+
+
 def _extent(x: np.ndarray) -> tuple[int, int]:
     first, last = np.lib.array_utils.byte_bounds(x)
     return first, last - 1
@@ -123,6 +129,7 @@ _INTRINSICS: dict[str, Any] = {
     "_call_2": lambda address, data, x, y, z, count, *steps: _loop(address, data, [x, y, z], count, list(steps)),
     "tuple_setitem": lambda items, place, value: (*items[:place], value, *items[place + 1 :]), "address": id,
     "unowned": lambda x: x, "array_at": _array_at, "lanes_of": lambda *_: 0, "extent": _extent, "_stepped": _stepped,
+    "_reduce": _reduce,
 }  # fmt: skip
 _NUMBERS: dict[str, Any] = {
     "int64": _signed, "uint64": lambda value: int(value) % _WORD, "float64": np.float64, "boolean": bool,

@@ -19,6 +19,7 @@ from autobatch.compiled.translation.typed_text import (
     assigned,
     code,
     item_text,
+    numba_type,
     parts_of,
 )
 from autobatch.core.op import Op
@@ -386,9 +387,8 @@ def _reduction(function: Any, op: Op) -> None:
             place, _ = arrays.loop_of(reader, ufunc, [flat.kind, flat.kind], node)
             ends = item_text(flat.text, 0), item_text(flat.text, "1:")
             first, rest = ends if start is None else (str(start), flat.text)
-            out = reader.temp(code("np.full", "1", first, arrays.np_name(dtype.name)), types.Array(dtype.name, 1))
-            reader.emit(code("reduce_1", f"table[{2 * place}]", f"table[{2 * place + 1}]", rest, out.text))
-            return reader.temp(item_text(out.text, 0), dtype)
+            first = first if start is None else f"{numba_type(dtype)}({start})"
+            return reader.temp(code("reduced", f"table[{2 * place}]", f"table[{2 * place + 1}]", rest, first), dtype)
 
         keeps = bool(constant_of(reader, keepdims, False, node, "keepdims"))
         adds = ufunc is np.add and dtype.kind == "f" and value.kind.dtype == dtype.name

@@ -327,7 +327,7 @@ class _ShadowedFunction:
         head, operands = text.head, text.operands
         if head in CONSTANT or head in _MADE or head in _FORM or head.startswith("new_"):
             return False
-        if head in ("scalar_1", "scalar_2") and is_constant(self._ufunc(operands[0])):
+        if head in ("scalar_1", "scalar_2", "reduced") and is_constant(self._ufunc(operands[0])):
             return False
         if head == ".astype" and np.dtype(operands[1].rpartition(".")[2].strip("_")).kind != "f":
             return False
@@ -337,7 +337,7 @@ class _ShadowedFunction:
 
     def _array_loop(self, head: str, operands: Sequence[str]) -> list[Any] | None:
         """For a call that runs a ufunc over arrays, into its last argument: the ufunc, and the operands."""
-        if head in ("apply_1", "apply_2", "reduce_1"):
+        if head in ("apply_1", "apply_2"):
             return [self._ufunc(operands[0]), *operands[2:-1]]
         return [getattr(np, head.split("_")[1]), *operands[:-1]] if head.startswith("each_") else None
 
@@ -472,8 +472,6 @@ class _ShadowedFunction:
             ufunc, *sources = known
             if is_constant(ufunc) or not self.carries(operands[-1]):
                 return [line]
-            if head == "reduce_1":
-                return self._reduction(ufunc.__name__, sources[0], operands[-1], line)
             return [line, self._loop(ufunc, sources, operands[-1], id(line) in self.fills)]
         holder, *given = operands
         if self.carries(holder):
@@ -540,19 +538,15 @@ class _ShadowedFunction:
         call = f"{name}(tape, {', '.join(texts)})"
         return f"{whole}_p = {call}" if fills else f"put_places({self.place(out)}, {call}.ravel())"
 
-    def _reduction(self, name: str, values: str, out: str, line: str) -> Lines:
-        into, places = f"{self.place(out)}[0]", self._of_array(values)
-        start = self._fresh()
-        match name:
-            case "add":
-                found = f"taped_sum(tape, {into}, {places})"
-            case "multiply":
-                found = f"taped_product(tape, {into}, {start}, {places}, {values})"
-            case "maximum" | "minimum":
-                found = f"taped_extreme({into}, {start}, {places}, {values}, {1 if name == 'maximum' else -1})"
-            case _:
-                raise self.refuse(out, f"np.{name}.reduce has none here")
-        return [f"{start} = {out}[0]", line, f"{into} = {found}"]
+    def _reduced(self, ufunc: Any, values: str, start: str) -> str:
+        into, places = self.scalar(start), self._of_array(values)
+        if ufunc is np.add:
+            return f"taped_sum(tape, {into}, {places})"
+        if ufunc is np.multiply:
+            return f"taped_product(tape, {into}, {start}, {places}, {values})"
+        if ufunc not in (np.maximum, np.minimum):
+            raise self.refuse(values, f"np.{ufunc.__name__}.reduce has none here")
+        return f"taped_extreme({into}, {start}, {places}, {values}, {1 if ufunc is np.maximum else -1})"
 
     def _pushed(self, function: Any, operands: Sequence[str], text: str, out: str) -> str:
         """The text of the place of a number that is computed from others: a push onto the tape."""
@@ -601,6 +595,8 @@ class _ShadowedFunction:
         if head in _CASTS:
             return self.place(operands[0])
         match head, operands:
+            case "reduced", (address, _, values, start):
+                return self._reduced(self._ufunc(address), values, start)
             case "select", (condition, one, other):
                 return f"select({condition}, {self.scalar(one)}, {self.scalar(other)})"
             case "np.full", (shape, number, _):

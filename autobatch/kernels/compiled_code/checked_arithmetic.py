@@ -196,10 +196,22 @@ def scalar_2(typing_context, address, data, x, y, like):
     return _loop_of_numbers((x, y), like)
 
 
+@intrinsic
+def _reduce(typing_context, address, data, x, count, step, start):
+    def generate(context, builder, signature, args):
+        model, word, byte = context.data_model_manager[start], ir.IntType(64), ir.IntType(8).as_pointer()
+        total = cgutils.alloca_once_value(builder, model.as_data(builder, args[5]))
+        pointers = [builder.bitcast(total, byte), builder.inttoptr(args[2], byte), builder.bitcast(total, byte)]
+        _loop_call(builder, args[0], args[1], pointers, args[3], [word(0), args[4], word(0)])
+        return model.from_data(builder, builder.load(total))
+
+    return start(*[types.int64] * 5, start), generate
+
+
 @jit
-def reduce_1(address, data, x, out):
-    """Reduce x into out[0] with a binary ufunc's inner loop, so that terms are paired as in NumPy's reductions."""
-    _call_2(address, data, out.ctypes.data, x.ctypes.data, out.ctypes.data, x.size, 0, x.itemsize, 0)
+def reduced(address, data, x, start):
+    """x reduced, from `start`, with a binary ufunc's inner loop, so that terms are paired as in NumPy's reductions."""
+    return _reduce(address, data, x.ctypes.data, x.size, x.itemsize, start)
 
 
 @jit
