@@ -166,6 +166,9 @@ def quick_key(call: "CompiledCall", value: Any, leaves: list[Any], levels: int =
             if isinstance(column, PackedBatch):
                 return type(column), column.values.dtype, column.values.ndim
             return type(column), column.data.dtype, column.data.ndim, column.scalar  # type: ignore[attr-defined]
+        if of_lists(column):
+            values = column.values.values
+            return "lists", values.dtype, values.ndim, len(column.values.offsets) > 1
         return None
     if levels == 0 or (cls is not tuple and cls is not dict) or not 0 < len(value) <= 64:
         return None  # a list has any length, and a long tuple or dict is typed by other means than item by item
@@ -180,6 +183,11 @@ def of_numbers(batch: Any) -> bool:
     if not isinstance(batch, MaskedBatch) or batch.sizes or type(batch.data) is not np.ndarray:
         return False
     return batch.data.ndim == 1 and (batch.scalar is not None or is_scalar(batch))
+
+
+def of_lists(batch: Any) -> bool:
+    """True for a batch of a list of arrays for each example, all of which lie one after the other."""
+    return isinstance(batch, PackedBatch) and isinstance(batch.values, PackedBatch) and is_contiguous(batch.values)
 
 
 def is_contiguous(batch: Any) -> bool:
@@ -237,6 +245,14 @@ def packed_values(
         sizes = np.empty((last - first, kind.ndim), np.int64)
         sizes[:, 0], sizes[:, 1:] = lengths, trailing
         return [values.reshape(-1), sizes.reshape(-1)], [step]
+    if of_lists(column) and isinstance(kind, types.List) and isinstance(kind.elem, types.Array):
+        bounds = column.offsets[first : last + 1]  # type: ignore[attr-defined]
+        inner = column.values  # type: ignore[attr-defined]
+        offsets = inner.offsets[bounds[0] : bounds[-1] + 1]
+        values = inner.values[offsets[0] : offsets[-1]]
+        sizes = np.empty((len(offsets) - 1, values.ndim), np.int64)
+        sizes[:, 0], sizes[:, 1:] = offsets[1:] - offsets[:-1], values.shape[1:]
+        return [bounds[1:] - bounds[:-1], values.reshape(-1), sizes.reshape(-1)], []
     if isinstance(kind, types.Scalar) and of_numbers(column):
         return [np.ascontiguousarray(column.data[first:last], kind.name)], []
     return pack(kind, call.examples(value.column)[first:last]), [-1] * count_steps(kind)

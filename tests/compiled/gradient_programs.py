@@ -261,6 +261,19 @@ def attention(keys, query):
     return mixed @ mixed + centred[np.array([0, 2]), np.array([1, 1])].sum() + keys[keys > 0].sum()
 
 
+@differentiated(
+    0, 1, examples=lambda rng: (rng.normal(size=(rng.integers(1, 5), rng.integers(1, 4))), rng.normal(size=1))
+)
+def spread(x, scale):
+    """Operands of which an element serves a row, a column or all: with places in a row, listed, alone."""
+    peaks = x.max(axis=1, keepdims=True)
+    shares = np.exp(x - peaks)
+    shares = shares / shares.sum(axis=1, keepdims=True)
+    first = x[:1] * scale
+    turned = np.sqrt(shares * x[0][::-1] ** 2 + 1.0)
+    return (turned * first - x.min(axis=0) * peaks).sum() + (x * scale[:, None] + x[:, :1] * x[0]).sum()
+
+
 @differentiated(0, 1, examples=lambda rng: (rng.normal(size=(3, 3)), rng.normal(size=3)))
 def gaussian(factor, x):
     cov = factor @ factor.T + np.eye(3)

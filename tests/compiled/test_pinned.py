@@ -80,3 +80,23 @@ def test_the_proof_includes_it():
     assert "compiled" in report.ways
     assert not report.not_compiled
     assert ab.testing.assert_equivalent(of_text, RAGGED).not_compiled
+
+
+def of_lists(rows, scale):
+    total = len(rows) * 1.0
+    for row in rows:
+        total += row.sum() * scale
+    return total
+
+
+def test_lists_of_arrays_are_packed_where_they_lie(monkeypatch):
+    examples = [[np.arange(3.0), np.zeros(0)], [], [np.ones(2)], [np.array([2.0]), np.arange(4.0), np.ones(1)]]
+    batch, expected = ab.collate(examples), [of_lists(rows, 0.5) for rows in examples]
+    with ab.options(way="compiled", warn=False):
+        law.assert_same(ab.examples(ab.batch(of_lists)(batch, 0.5)), expected)
+        short = ab.examples(ab.batch(of_lists)(ab.collate([[np.zeros(0)], []]), 0.5))
+        law.assert_same(short, [of_lists(rows, 0.5) for rows in ([np.zeros(0)], [])])
+        monkeypatch.setattr(ab.PackedBatch, "examples", lambda self: pytest.fail("the examples are made one by one"))
+        again = ab.batch(of_lists)(batch, 0.5)
+    monkeypatch.undo()
+    law.assert_same(ab.examples(again), expected)
