@@ -336,9 +336,7 @@ def taped(f: Any) -> Any:
     return call
 
 
-def _marked(
-    recorded: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool
-) -> Callable[..., Any]:
+def _marked(recorded: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
     """A gradient function marked with what it differentiates, so that it, and a map of it, can be compiled."""
     gradient = _forgetting(recorded)
     described = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)

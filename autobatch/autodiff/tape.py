@@ -197,20 +197,20 @@ class Tape:
         Raises:
             Unsupported: it reads a later node.
         """
-        now = [box.alias() for box, *_ in given]
+        now = [box.alias() for box, _, _ in given]
         kept: list[list[Any]] = [self.nodes, self.timed, self.calls, self.refusals]
         outer = active_tape()
         sizes = list(map(len, kept))
         set_active(self)
         try:
-            for box, *was in given:
-                box._ab_rebind(TapeArray(self, *was))
+            for box, index, value in given:
+                box._ab_rebind(TapeArray(self, index, value))
             pairs = [(x, ct) for x, ct in record() if type(x) is TapeArray and x._ab_tape is self and x._ab_index >= 0]
             pending = _seeded(len(self.nodes), *zip(*pairs, strict=True)) if pairs else []
             self._walk(pending, len(pending) - 1, sizes[0], True)
         finally:
             set_active(outer)
-            for (box, *_), each in zip(given, now, strict=True):
+            for (box, _, _), each in zip(given, now, strict=True):
                 box._ab_rebind(each)
             for each, size in zip(kept, sizes, strict=True):
                 del each[size:]

@@ -246,8 +246,7 @@ def packed_values(
         sizes[:, 0], sizes[:, 1:] = lengths, trailing
         return [values.reshape(-1), sizes.reshape(-1)], [step]
     if of_lists(column) and isinstance(kind, types.List) and isinstance(kind.elem, types.Array):
-        bounds = column.offsets[first : last + 1]  # type: ignore[attr-defined]
-        inner = column.values  # type: ignore[attr-defined]
+        bounds, inner = column.offsets[first : last + 1], column.values
         offsets = inner.offsets[bounds[0] : bounds[-1] + 1]
         values = inner.values[offsets[0] : offsets[-1]]
         sizes = np.empty((len(offsets) - 1, values.ndim), np.int64)

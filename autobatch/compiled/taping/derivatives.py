@@ -83,7 +83,8 @@ def is_constant(ufunc: Any) -> bool:
 def partials_of(function: Any, count: int) -> tuple[list[str], bool] | None:
     """The partial derivatives of a ufunc or a function of `math`, one for each of `count` operands; None if unknown.
 
-    In their text {0} and {1} are the operands, {y} is the result, `real` the tape's dtype. The second value: they are infinite where it is zero.
+    In their text {0} and {1} are the operands, {y} is the result, `real` the tape's dtype. The second value: they are
+    infinite where the result is zero.
     """
     op = OPS_OF_NUMBERS.get(function) or UFUNCS.get(function)
     return None if not isinstance(op, Op) or op.vjp is None else _traced(op, count)
