@@ -210,8 +210,8 @@ class Tape:
             self._walk(pending, len(pending) - 1, sizes[0], True)
         finally:
             set_active(outer)
-            for (box, _, _), each in zip(given, now, strict=True):
-                box._ab_rebind(each)
+            for (box, _, _), later in zip(given, now, strict=True):
+                box._ab_rebind(later)
             for each, size in zip(kept, sizes, strict=True):
                 del each[size:]
         if any(part is not None for part in pending[first : sizes[0]]):
