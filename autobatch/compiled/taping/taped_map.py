@@ -51,6 +51,7 @@ class _TapedCall:
 
     Attributes:
         given: the call as it was made; plain: the same, each `TapeArray` replaced by what it holds.
+        boxes: for each column that is a list of values, the `TapeArray`s in it.
         parts: for each argument its parts in packing order, as `plain.leaves`; if there are none, the argument.
         form, taped: the compiled forms, forward and for gradients; None if there is nothing to run or differentiate.
     """
@@ -61,8 +62,13 @@ class _TapedCall:
     ) -> None:  # fmt: skip
         tape = tapes.active_tape()
         assert tape is not None
-        self.tape, self.python_form, self.read = tape, python_form, tape.read_in((columns, shared))
-        plain_columns = [self._untaped(column) for column in columns]
+        self.tape, self.python_form = tape, python_form
+        self.boxes = [[] if isinstance(column, Batch) else leaves_of_kind(column, TapeArray) for column in columns]
+        self.read = tape.read_in((self.boxes, shared))
+        plain_columns = [
+            self._untaped(column) if boxes or isinstance(column, Batch) else column
+            for column, boxes in zip(columns, self.boxes, strict=True)
+        ]
         plain_shared = {name: self._untaped(value) for name, value in shared.items()}
         self.plain, self.form = prepared(function, plain_columns, plain_shared, arguments_of, first)
         places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
@@ -118,7 +124,7 @@ class _TapedCall:
         if isinstance(value, ColumnPlace):
             column, plain = self.given.columns[value.column], self.plain.columns[value.column]
             if not isinstance(column, Batch):
-                return any(map(_holds_tape, column))
+                return _holds_tape(self.boxes[value.column])
             if plain is not column and not compiled_call.is_contiguous(plain):
                 raise Unsupported("a batch with a gradient whose examples do not lie one after the other")
             return plain is not column
