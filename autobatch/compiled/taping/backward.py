@@ -20,7 +20,7 @@ from autobatch.compiled.value_layout import columns, rows_of, split
 from autobatch.core.config import config
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import Unsupported, reason_of
-from autobatch.kernels.compiled_code import gradient_tape as tape
+from autobatch.kernels.compiled_code import tape_layout as tape
 from autobatch.tables.sparse import SparseRows
 
 _ROWS = 1 << 10  # rows looked up in differentiated tables, for a form that has not run
@@ -190,7 +190,7 @@ class TapeMemory:
     """The memory of tapes, for one after the other of the same form: `adjoints` and `seen` are zero between them.
 
     Attributes:
-        head: as `kernels.compiled_code.gradient_tape` describes it; `found` and `found_rows` are for table look-ups.
+        head: as `kernels.compiled_code.tape_layout` describes it; `found` and `found_rows` are for table look-ups.
     """
 
     def __init__(self, taped: TapedCode) -> None:

@@ -17,6 +17,12 @@ from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.errors import Unsupported
 
 
+_TAPE = """\
+from autobatch.kernels.compiled_code.gradient_tape import *
+from autobatch.kernels.compiled_code.tape_layout import *
+"""
+
+
 @dataclasses.dataclass(eq=False)
 class TapedModule:
     """The source text of a module for gradients, for one kind of examples.
@@ -93,8 +99,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     for name in names:
         start += [f"{name}_p = places_from(tape, leaf, {name}.size)", f"leaf += {name}.size"]
     written = kernel.text(program, parameters, [*start, *shadows.kernel.body()])  # first: it finds containers to make
-    head = f"{HEAD}from autobatch.kernels.compiled_code.gradient_tape import *\n\nreal = {real}\n\n"
-    text = head + program.makers() + shadows.text()
+    text = f"{HEAD}{_TAPE}\nreal = {real}\n\n{program.makers()}{shadows.text()}"
     dtypes = tuple(kernel.writer.dtypes)
     return TapedModule(
         text + written, own, len(leaves[0]), tuple(looked_up), shadows.writes_places, real, seeded, dtypes
