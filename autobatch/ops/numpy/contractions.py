@@ -21,7 +21,7 @@ from autobatch.errors import NeedsLoop, ShapeError, Unsupported
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import unclear_view
-from autobatch.ops.rules.dispatch import UFUNCS, as_array, cast, expect, implements, name_of, source
+from autobatch.ops.rules.dispatch import UFUNCS, as_array, cast, expect, implements, name_of
 from autobatch.ops.rules.op_kinds import run_by_length
 from autobatch.ops.rules.padding import align, fill, fill_p, mask_padding, speculate
 from autobatch.ops.rules.sizes import (
@@ -561,17 +561,6 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     expect(v, "np.convolve", rank=1)
     small = np.minimum(shape_of(a)[0], shape_of(v)[0])
     return _convolved(a, v, mode, (small - 1) // 2)
-
-
-@source(np.convolve, of=(1,), sums=True)
-def _convolve_of_one(a, v):
-    x, y = np.asarray(a), np.asarray(v)
-    out = np.zeros(max(len(x) + len(y) - 1, 0), (x[:0] * y[:0]).dtype)
-    if len(x) == 0 or len(y) == 0:
-        raise ValueError
-    for i in range(len(x)):
-        out[i : i + len(y)] += x[i] * y
-    return out
 
 
 def _convolved(a: Any, v: Any, mode: str, start: Any) -> Any:

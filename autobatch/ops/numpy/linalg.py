@@ -325,21 +325,6 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     return mt(cholesky_p(mt(a))) if upper else cholesky_p(a)
 
 
-@source(np.linalg.cholesky, of=(2,), sums=True)
-def _cholesky_of_one(a):
-    out = np.tril(a * 1.0)
-    if a.shape[0] != a.shape[1]:
-        leave_to_python()
-    for j in range(len(a)):
-        for i in range(j, len(a)):
-            for k in range(j):
-                out[i, j] -= out[i, k] * out[j, k]
-            if i == j and not out[i, j] > 0:
-                leave_to_python()
-            out[i, j] = np.sqrt(out[i, j]) if i == j else out[i, j] / out[j, j]
-    return out
-
-
 def _own(*parts: Any) -> list[Any]:
     """The parts of a packed result as arrays of their own in C order, as NumPy returns them."""
     return [np.copy(part, order="C") for part in parts]

@@ -37,16 +37,6 @@ def unique(
     return out[0] if len(out) == 1 else tuple(out)
 
 
-@source(np.unique, of=(1,))
-def _unique_of_one(ar):
-    x = np.sort(np.asarray(ar))
-    if len(x) > 0 and x[-1] != x[-1]:
-        leave_to_python()
-    new = np.ones(len(x), bool)
-    new[1:] = x[1:] != x[:-1]
-    return x[new]
-
-
 _isin_p = looped_op("isin", lambda x, test, invert=False: np.isin(x, test, invert=invert), dynamic=False)
 
 

@@ -220,27 +220,6 @@ def bincount(x: Any, /, weights: Any = None, minlength: int = 0) -> Any:
     return np.sum(np.where(hits, weights, zeros(())), axis=1)
 
 
-@dispatch.source(np.bincount, of=(1,))
-def _bincount_of_one(x, weights=None, minlength=0):
-    ids = np.asarray(x)
-    if ids.dtype == float or ids.dtype == np.float32 or ids.dtype == bool:
-        dispatch.leave_to_python()
-    many = minlength
-    for each in ids:
-        many = max(many, int(each) + 1)
-    if minlength < 0 or (ids < 0).any():
-        raise ValueError
-    if weights is None:
-        counts = np.zeros(many, np.int64)
-        np.add.at(counts, ids, 1)
-        return counts
-    out, given = np.zeros(many), np.asarray(weights)
-    if len(given) != len(ids) or len(ids) == 0:  # NumPy gives integers then
-        dispatch.leave_to_python()
-    np.add.at(out, ids, given)
-    return out
-
-
 _bins_p = looped_op("bincount_length", lambda x, *, least: np.int64(max(least, len(np.bincount(x)))), dynamic=False)
 
 
