@@ -75,7 +75,7 @@ def changed_containers(program: SourceProgram, kinds: Sequence[types.Type], vary
 
 def _can_change(kind: types.Type) -> bool:
     return any(
-        isinstance(each, types.RandomStream | types.Struct) or types.is_mutable(each) for each in types.within(kind)
+        isinstance(each, types.RandomStream | types.Struct) or types.objects_in(each) for each in types.within(kind)
     )
 
 

@@ -323,7 +323,7 @@ def _samples(of: types.Type, size: int) -> list[Any]:
         case types.Array():
             return [np.ones((size,) * of.ndim, of.dtype)]
         case types.Text():
-            return ["a"]
+            return ["a", "1"]
         case types.Maybe():
             return [None, *_samples(of.inner, size)]
         case types.Tuple():

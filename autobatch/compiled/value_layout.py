@@ -520,8 +520,7 @@ def check_aliases(
         else [(kind, text)]
     )
     names = list(aliases) or [""] * len(parts)
-    count = sum(map(_objects, (item for item, _ in parts)))
-    spans = count > 1
+    spans = len(types.objects_in(kind)) > 1
     structs: list[type] = []
     if spans:
         lines.append("spans = [(int64(0), int64(0)) for _ in range(0)]")
@@ -531,19 +530,6 @@ def check_aliases(
         lines += [f"if {alias} < 0:", inside] if alias and inside else inside
     if spans:
         lines += ["if spans_overlap(spans):", ["ok = False"]]
-
-
-def _objects(kind: types.Type) -> int:
-    """The number of mutable objects in a value of this type: 0, 1, or any larger number for several."""
-    if isinstance(kind, types.Tuple):
-        return sum(map(_objects, kind.items))
-    if isinstance(kind, types.Maybe):
-        return _objects(kind.inner)
-    if types.is_record(kind):
-        return 2
-    if isinstance(kind, types.List | types.Dict):
-        return 2 if any(map(types.is_mutable, kind.site.find().items)) else 1
-    return int(isinstance(kind, types.Array))
 
 
 def _spans(
@@ -579,7 +565,7 @@ def _spans(
             inner: Lines = []
             name = f"z{len(text)}"
             item = kind.site.find().items[place]
-            if types.is_mutable(item):
+            if types.objects_in(item):
                 if types.is_record(item):
                     raise Unsupported(f"it returns a {item} in a {kind}, in which one object may stand twice")
                 _spans(item, name, given, spans, inner, structs)

@@ -193,5 +193,32 @@ def of_nothing(x):
     return np.sum([]), np.sort([]), np.cumsum([]) + x, kept
 
 
+@program(lambda rng: (ints(rng, 0, 5).tolist(), int(rng.integers(0, 6)), "".join(rng.choice(list("ab"), 2))))
+def ranges_and_sets(items, n, word):
+    numbers = range(n) if n % 2 else range(9, n, -2)
+    first, *_ = numbers.start, numbers.step
+    one, other = word
+    x, y = np.arange(2.0) + n
+    kept = sorted(set(items)), sorted({n, 3}, reverse=True), [k * first for k in numbers], len(numbers)
+    lists = [[n], [2]]
+    lists[0] += items
+    lists[1][0] += n
+    return kept, one + "." + other, x - y, sorted(numbers), lists[0], lists[1], round(n / 3, 2), math.log(n + 1, 2)
+
+
+@program(lambda rng: (floats(rng, 1, 6), bool(rng.integers(2))))
+def times_one_number_or_another(x, either):
+    w = 2.0 if either else x[0]
+    y = x * w
+    y += w
+    return y, np.maximum(x, w), w > x, x * (2 if either else 0.5)
+
+
+@program(lambda rng: (int(rng.integers(99)), floats(rng, 1, 5)))
+def chosen(seed, x):
+    rng = np.random.default_rng(seed)
+    return rng.choice(5), rng.choice([1.5, 2.5], 4), rng.choice(x), rng.choice(7, size=(2, 2)), rng.permutation(4)
+
+
 FUNCTIONS = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.compiled.functions.python_sources import int_of_text, rounded_to, text_of_int
 from autobatch.compiled.translation import arrays, containers, iteration, user_objects
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation.calls import CALLS, call_values, calls, constant_of, methods, user_function
+from autobatch.compiled.translation.calls import CALLS, ITERATORS, call_values, calls, constant_of, methods
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
 from autobatch.compiled.translation.number_operators import as_int, lift, negative, quick_compare
 from autobatch.compiled.translation.statement_reader import Reader
@@ -22,7 +21,6 @@ from autobatch.compiled.translation.typed_text import (
     NO_CONSTANT,
     Value,
     as_float,
-    assigned,
     code,
     item_text,
     parts_of,
@@ -44,6 +42,8 @@ def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:
 def length(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`len`."""
     match value.kind:
+        case types.RANGE:
+            return reader.temp(iteration.items_of_value(reader, value, node).length, INT)
         case types.Tuple() | types.Struct():
             return reader.constant(len(value.kind.items), node)
         case types.Text():
@@ -54,8 +54,6 @@ def length(reader: Reader, node: nf.Node, value: Value) -> Value:
             return reader.temp(f"{value.text}.shape[0]", INT, bounds=LENGTH)
         case types.List() | types.Set() | types.Dict():
             return reader.temp(f"len({value.text})", INT, bounds=LENGTH)
-        case types.Range():
-            return reader.temp(f"len(range({value.text}[0], {value.text}[1], {value.text}[2]))", INT)
     reader.stop()
     raise AssertionError
 
@@ -70,16 +68,14 @@ def range_(reader: Reader, node: nf.Node, *args: Value) -> Value:
     step = texts[2] if len(texts) == 3 else "1"
     if len(texts) == 3:
         reader.fail_if(f"{step} == 0")
-    return reader.temp(f"(int64({start}), int64({stop}), int64({step}))", types.Range())
+    return reader.temp(f"(int64({start}), int64({stop}), int64({step}))", types.RANGE)
 
 
 @calls(int)
 def int_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
-    """`int` of a number or a string."""
+    """`int` of a number."""
     if value is None:
         return reader.constant(0, node)
-    if isinstance(value.kind, types.Text):
-        return user_function(reader, node, int_of_text, [value], {})
 
     def one(x: Value) -> Value:
         if x.constant is not NO_CONSTANT and x.kind.kind != "f":
@@ -121,14 +117,9 @@ def _of_numbers(reader: Reader, node: nf.Node, function: Callable[..., Value], *
 
 @calls(float)
 def float_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
-    """`float` of a number, or of a constant string."""
+    """`float` of a number."""
     if value is None:
         return reader.constant(0.0, node)
-    if isinstance(value.constant, str):
-        try:
-            return reader.constant(float(value.constant), node)
-        except ValueError:
-            reader.stop()
 
     def one(x: Value) -> Value:
         return Value(FLOAT, as_float(x), float(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT)
@@ -136,31 +127,16 @@ def float_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
     return _of_numbers(reader, node, one, value)
 
 
-@calls(str)
-def str_(reader: Reader, node: nf.Node, value: Value) -> Value:
-    """`str` of an int or a string."""
-    if isinstance(value.kind, types.Text):
-        return value
-    if value.kind != INT:
-        raise reader.refuse(f"a string of a {value.kind}", node)
-    return user_function(reader, node, text_of_int, [value], {})
-
-
 @calls(round)
-def round_(reader: Reader, node: nf.Node, value: Value, ndigits: Value | None = None) -> Value:
-    """`round` to an integer; for Python's floats also to a number of digits."""
-    value = _number(reader, value, node)
-    if ndigits is not None and ndigits.kind != NONE:
-        if value.kind != FLOAT:
-            raise reader.refuse(f"round of a {value.kind} to some digits", node)
-        return user_function(reader, node, rounded_to, [value, ndigits], {})
+def round_(reader: Reader, node: nf.Node, value: Value) -> Value:
+    """`round` to an integer."""
 
     def one(x: Value) -> Value:
         if x.kind == NONE or not (x.kind.python or x.kind.kind == "f"):
             raise reader.refuse(f"round of a {x.kind}", node)
         return _to_int(reader, x, "np.rint")
 
-    return lift(reader, one, value)
+    return lift(reader, one, _number(reader, value, node))
 
 
 @calls(isinstance)
@@ -415,6 +391,23 @@ calls(collections.deque)(takes_nodes(functools.partial(_collected, kind=types.De
 calls(set)(takes_nodes(functools.partial(_collected, kind=types.Set)))
 
 
+def _filtered(reader: Reader, node: nf.Node, test: Value, values: Value) -> Value:
+    """The items that `filter` lets through, in a new list."""
+    out = containers.new(reader, node, types.List)
+
+    def look(item: Value) -> None:
+        item = reader.once(item)
+        passed = item if test.kind == NONE else call_values(reader, node, test.constant, [item])
+        keep = functools.partial(containers.put, reader, out, item, node)
+        reader.decide(Value(BOOL, reader.truth(passed, node)), keep, lambda: None, None)
+
+    iteration.each(reader, iteration.items_of_value(reader, reader.once(values), node), look)
+    return out
+
+
+ITERATORS[filter] = _filtered
+
+
 @calls(collections.Counter)
 @takes_nodes
 def counter(reader: Reader, node: nf.Call) -> Value:
@@ -447,31 +440,13 @@ def dict_(reader: Reader, node: nf.Call) -> Value:
     return containers.new(reader, node, types.Dict)
 
 
-@calls(tuple)
-def tuple_(reader: Reader, node: nf.Call, value: Value) -> Value:
-    """`tuple` of a value whose length is known while compiling."""
-    if not isinstance(value.kind, types.Tuple):
-        raise reader.refuse("a tuple of a length that is known only when it runs", node)
-    return value
-
-
 @calls(sorted)
 @takes_nodes
 def sorted_(reader: Reader, node: nf.Call, key: nf.Value | None = None, reverse: nf.Value | None = None) -> Value:
     """`sorted`."""
-    argument = node.args[0]
     out = containers.new(reader, node, types.List)
-    if not isinstance(argument, nf.Call) or argument.symbol:
-        value = reader.once(reader.expr(argument))
-        if isinstance(value.kind, types.Set):  # the order of a set does not show in the result
-            if value.kind.elem is not None:
-                out.kind.site.widen(0, value.kind.elem)
-            reader.emit(assigned(out.text, code("listed", value.text)))
-        else:
-            items = iteration.items_of_value(reader, value, node)
-            iteration.each(reader, items, lambda each: containers.put(reader, out, reader.once(each), node))
-    else:
-        iteration.each_item(reader, argument, lambda each: containers.put(reader, out, reader.once(each), node))
+    take = lambda item: containers.put(reader, out, reader.once(item), node)
+    iteration.each_item(reader, node.args[0], take, any_order=True)  # which does not show in the result
     sort(reader, node, out, key, reverse)
     return out
 
@@ -602,19 +577,6 @@ def _math(function: Any, op: Op) -> None:
 for _function, _op in OPS_OF_NUMBERS.items():
     if _function not in CALLS and _function is not math.cbrt:  # which Numba does not have
         _math(_function, _op)
-
-
-@calls(math.log)
-def log(reader: Reader, node: nf.Node, value: Value, base: Value | None = None) -> Value:
-    """`math.log`; with a base, the quotient of two logarithms."""
-
-    def one(*each: Value) -> Value:
-        texts = [reader.temp(code("math.log", code("opaque", as_float(x))), FLOAT).text for x in each]
-        for text in texts[1:]:
-            reader.fail_if(f"{text} == 0")
-        return reader.temp(code("/", *texts) if len(texts) > 1 else texts[0], FLOAT)
-
-    return _of_numbers(reader, node, one, value, *([] if base is None else [base]))
 
 
 def _rounding(name: str) -> None:

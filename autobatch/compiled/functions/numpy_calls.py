@@ -500,25 +500,6 @@ def reshape(reader: Reader, node: nf.Node, value: Value, *shape: Value) -> Value
     return reader.temp(code(".reshape", contiguous, shape_text), value.kind.view(len(parts)))
 
 
-@methods(types.Array, "ravel", "flatten")
-def ravel(reader: Reader, node: nf.Node, value: Value) -> Value:
-    """`array.flatten` and `array.ravel`."""
-    if nf.method_of(node) == "ravel":
-        reader.fail_if(f"not {value.text}.flags.c_contiguous")
-    out = reader.temp(code(".ravel", code("np.ascontiguousarray", value.text)), value.kind.view(1))
-    return copy(reader, node, out) if nf.method_of(node) == "flatten" else out
-
-
-@methods(types.Array, "item")
-def item(reader: Reader, node: nf.Node, value: Value) -> Value:
-    """`array.item` of one element."""
-    kind = {"f": FLOAT, "b": BOOL}.get(np.dtype(value.kind.dtype).kind, INT)
-    reader.fail_if(f"{value.text}.size != 1")
-    flat = code(".ravel", code("np.ascontiguousarray", value.text))
-    first = reader.temp(item_text(flat, 0), types.Scalar(value.kind.dtype, False))
-    return reader.temp(cast(first, kind), kind)
-
-
 @methods(types.Scalar, "item")
 def scalar_item(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`scalar.item`."""

@@ -10,6 +10,7 @@ from autobatch.compiled.translation.exact_types import FIXED, FLOAT, INT, NONE, 
 from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float, assigned, code, item_text
 from autobatch.errors import DRAW_BEFORE
+from autobatch.ops.rules.dispatch import leave_to_python
 from autobatch.program import normal_form as nf
 
 _WHOLE = Scalar("int64", False)
@@ -116,24 +117,16 @@ def shuffle(reader: Reader, node: nf.Node, stream: Value, x: Value) -> Value:
     return Value(NONE, "0", None)
 
 
-@methods(RandomStream, "choice")
-def choice(
-    reader: Reader, node: nf.Node, stream: Value, a: Value, size: Value | None = None, replace: Value | None = None,
-    p: Value | None = None,
-) -> Value:  # fmt: skip
-    """`Generator.choice` of one element, or of several with replacement, all equally likely."""
-    if p is not None and p.kind != NONE:
-        raise reader.refuse("a choice with probabilities", node)
-    if replace is not None and replace.constant is not True and size is not None:
-        raise reader.refuse("a choice without replacement", node)
-    if isinstance(a.kind, Scalar):
-        return integers(reader, node, stream, a, None, size)
-    values = reader.once(arrays.as_array(reader, a, node))
-    if values.kind.ndim != 1:
-        raise reader.refuse(f"a choice of a {a.kind}", node)
-    places = integers(reader, node, stream, Value(INT, f"{values.text}.size"), None, size)
-    kind = Array(values.kind.dtype, 1) if isinstance(places.kind, Array) else Scalar(values.kind.dtype, False)
-    return reader.temp(item_text(values.text, places.text), kind)
+@method(RandomStream, "choice")
+def choice(generator, a, size=None, replace=True, p=None):
+    if p is not None or not (replace or size is None):
+        leave_to_python()
+    if isinstance(a, (int, np.integer)):
+        return int(generator.integers(a)) if size is None else generator.integers(a, size=size)
+    values = np.asarray(a)
+    if values.ndim != 1:
+        leave_to_python()
+    return values[generator.integers(len(values), size=size)]
 
 
 @method(RandomStream, "permutation")

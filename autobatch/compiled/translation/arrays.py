@@ -421,26 +421,17 @@ def _put_fancy(reader: Reader, holder: Value, index: ArrayIndex, value: Value, n
     rank = 1 + sum(index.slices)
     if index.rank != 1 or any(index.slices[: index.fancy[0]]) or value.kind.dtype not in safe_sources(kind.dtype):
         raise reader.refuse("an assignment with arrays as index", node)
+    if value.kind.ndim not in (rank, rank - 1):
+        raise reader.refuse("an assignment with arrays as index", node)
+    source, target, lines = value.text, where, []
     if value.kind.ndim == rank:
         reader.fail_if(f"{value.text}.shape[0] != {index.count}")
-        source: str = item_text(value.text, k)
-    elif value.kind.ndim == rank - 1:
-        source = value.text
-    else:
-        raise reader.refuse("an assignment with arrays as index", node)
-    if rank == 1:
-        reader.emit(f"for {k} in range({index.count}):", [assigned(where, source)])
-        return
-    part = reader.declared(kind.view(rank - 1))
-    reader.emit(
-        f"for {k} in range({index.count}):",
-        [
-            assigned(part, where),
-            f"if {part}.shape != {source}.shape:",
-            [FAIL],
-            assigned(item_text(part, ", ".join([":"] * (rank - 1))), source),
-        ],
-    )
+        source = item_text(value.text, k)
+    if rank > 1:
+        part = reader.declared(kind.view(rank - 1))
+        lines = [assigned(part, where), f"if {part}.shape != {source}.shape:", [FAIL]]
+        target = item_text(part, ", ".join([":"] * (rank - 1)))
+    reader.emit(f"for {k} in range({index.count}):", [*lines, assigned(target, source)])
 
 
 def safe_sources(dtype: str) -> set[str]:
@@ -531,8 +522,6 @@ def elementwise(reader: Reader, ufunc: Any, values: Sequence[Value], node: nf.No
         if not isinstance(value.kind, types.Array | types.Scalar | types.Union):
             raise reader.refuse(f"{ufunc.__name__} of a {value.kind}", node)
     if any(isinstance(value.kind, types.Union) for value in values):
-        if any(isinstance(value.kind, types.Array) for value in values):
-            return _with_union(reader, ufunc, values, node)
         return lift(reader, lambda *each: elementwise(reader, ufunc, each, node), *values)
     if any(value.kind == NONE for value in values):
         reader.stop()
@@ -633,24 +622,6 @@ def _loop_text(name: str, operation: str, forms: str) -> str:
     if forms == "aa":
         body = ["if x.size == y.size:", body, "elif x.size == 1:", loop("x[0]", "y[i]"), "else:", loop("x[i]", "y[0]")]
     return "\n".join(flat(["@jit", f"def {name}({', '.join('xy'[: len(forms)])}, out):", body, ""]))
-
-
-def _with_union(reader: Reader, ufunc: Any, values: Sequence[Value], node: nf.Node) -> Value:
-    """A ufunc of an array and a number of several possible types, all of which have to use the same loop."""
-    loops = set()
-    place = next(i for i, value in enumerate(values) if isinstance(value.kind, types.Union))
-    for scalar in values[place].kind.scalars:
-        if scalar != NONE:
-            kinds = [scalar if i == place else value.kind for i, value in enumerate(values)]
-            loops.add(tuple(loop_of(reader, ufunc, kinds, node)[1]))
-    if len(loops) != 1:
-        raise reader.refuse(f"an array together with a number that is {values[place].kind}", node)
-    (wanted,) = loops
-    number = types.Scalar(wanted[place].name, False)
-    text = lift(
-        reader, lambda one: reader.stop() if one.kind == NONE else Value(number, cast(one, number)), values[place]
-    )
-    return elementwise(reader, ufunc, [text if i == place else value for i, value in enumerate(values)], node)
 
 
 def matmul(reader: Reader, a: Value, b: Value, node: nf.Node) -> Value:

@@ -154,19 +154,16 @@ def _method(reader: Reader, node: nf.Call, holder: Value, name: str, keywords: d
         if isinstance(function, python_types.FunctionType) and not is_library(function.__code__.co_filename):
             reader.known_object(function, read, name, node)
             return user_function(
-                reader, node, function, [reader.once(holder), *reader.exprs(node.args)], _named(reader, keywords), False
+                reader, node, function, [reader.once(holder), *reader.exprs(node.args)], _named(reader, keywords)
             )
     if handler is None:
 
         def handler(reader: Reader, node: nf.Node, *args: Value, **named: Value) -> Value:
             raise reader.refuse(f"the method {name} of a {holder.kind} is not compiled", node)
 
-    holder = (
-        reader.once(holder)
-        if issubclass(kind, types.Array | types.List | types.Dict | types.Set | types.Text | types.Struct)
-        else holder
+    return _handled(
+        reader, node, handler, [reader.once(holder)], keywords, getattr(types.class_of(holder.kind), name, None)
     )
-    return _handled(reader, node, handler, [holder], keywords, getattr(types.class_of(holder.kind), name, None))
 
 
 def call_object(reader: Any, node: nf.Call, function: Any, keywords: dict[str, nf.Value]) -> Value:

@@ -232,7 +232,7 @@ def item(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> Value
     match kind:
         case types.Tuple():
             return _tuple_item(reader, holder, value, node)
-        case types.Struct():
+        case types.Struct() if kind != types.RANGE:
             return _tuple_item(reader, Value(types.Tuple(kind.items), holder.text), value, node)
         case types.List():
             holder = reader.once(holder)
@@ -249,10 +249,9 @@ def item(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> Value
             return get(reader, node, holder, value, reader.constant(0, node))
         case types.Dict():
             return _value_at(reader, holder, reader.once(value), node)
-        case types.Range():
-            count = f"len(range({holder.text}[0], {holder.text}[1], {holder.text}[2]))"
-            k = in_range(reader, reader.index(value, node), count, value)
-            return reader.temp(f"{holder.text}[0] + {k} * {holder.text}[2]", INT)
+        case types.Struct():
+            numbers = iteration.items_of_value(reader, holder, node)
+            return numbers.get(in_range(reader, reader.index(value, node), numbers.length, value))
     raise reader.refuse(f"an item of a {kind}", node)
 
 
@@ -389,30 +388,6 @@ def assign_key(reader: Reader, holder: Value, key: Value, value: Value, node: nf
     k = widened(reader, holder, key, node)
     text = widened(reader, holder, value, node, 1)
     reader.emit(assigned(item_text(holder.text, k), text))
-
-
-def augment_item(reader: Reader, holder: Value, index: nf.Value, more: nf.Value, node: nf.Node, op: str) -> None:
-    """`holder[index] op= more`; the index is computed once."""
-    if isinstance(index, nf.Call) and index.symbol == "slice":
-        raise reader.refuse("an assignment to a slice", node)
-    key = reader.once(reader.expr(index))
-    if isinstance(holder.kind, types.List):
-        place = in_range(reader, reader.index(key, node), f"len({holder.text})", key)
-        old = reader.temp(code("list_item", holder.text, place), content(reader, holder.kind))
-        if isinstance(old.kind, types.List | types.Set | types.Dict | types.Array):
-            raise reader.refuse("an element that is changed in place", node)
-        value = reader.binary(op, old, reader.expr(more), node)
-        reader.emit(code("list_put", holder.text, place, widened(reader, holder, value, node)))
-        return
-    if not isinstance(holder.kind, types.Dict):
-        raise reader.refuse(f"an assignment to items of a {holder.kind}", node)
-    if isinstance(holder.kind, types.Counts):
-        old = get(reader, node, holder, key, reader.constant(0, node))
-    else:
-        old = _value_at(reader, holder, key, node)
-    if isinstance(old.kind, types.List | types.Set | types.Dict | types.Array):
-        raise reader.refuse("an element that is changed in place", node)
-    assign_key(reader, holder, key, reader.once(reader.binary(op, old, reader.expr(more), node)), node)
 
 
 def augment(reader: Reader, old: Value, op: str, value: Value, node: nf.Node) -> None:
@@ -612,24 +587,13 @@ def pop(reader: Reader, node: nf.Node, holder: Value, index: Value | None = None
     return reader.temp(code(".pop", holder.text, k), content(reader, holder.kind))
 
 
+@methods(types.Deque, "insert")
 @methods(types.List, "insert")
 def insert(reader: Reader, node: nf.Node, holder: Value, index: Value, value: Value) -> Value:
     """`list.insert`."""
     text = widened(reader, holder, reader.once(value), node)
     reader.emit(code(".insert", holder.text, reader.index(index, node), text))
     return _NOTHING()
-
-
-@methods(types.Deque, "popleft")
-def popleft(reader: Reader, node: nf.Node, holder: Value) -> Value:
-    """`deque.popleft`."""
-    return pop(reader, node, holder, reader.constant(0, node))
-
-
-@methods(types.Deque, "appendleft")
-def appendleft(reader: Reader, node: nf.Node, holder: Value, value: Value) -> Value:
-    """`deque.appendleft`."""
-    return insert(reader, node, holder, reader.constant(0, node), value)
 
 
 @methods(types.Deque, "extend")
@@ -653,14 +617,6 @@ def reverse(reader: Reader, node: nf.Node, holder: Value) -> Value:
     changed(reader, holder, node)
     reader.emit(code(f".{nf.method_of(node)}", holder.text))
     return _NOTHING()
-
-
-@methods(types.List, "copy")
-def copy(reader: Reader, node: nf.Node, holder: Value) -> Value:
-    """`list.copy`."""
-    out = new(reader, node, types.List)
-    extend(reader, node, out, holder)
-    return out
 
 
 @methods(types.Dict, "get")

@@ -113,7 +113,7 @@ class Tuple(_Nested):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Struct(_Nested):
-    """An object with named parts: a dict of string keys, a dataclass or a named tuple; `given`: it is an argument's."""
+    """An object with named parts: a dict of string keys, dataclass, named tuple or range; `given`: an argument's."""
 
     cls: type
     names: tuple[str, ...]
@@ -146,14 +146,6 @@ class RandomStream:
 
     def __str__(self) -> str:
         return "generator"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Range:
-    """A `range`."""
-
-    def __str__(self) -> str:
-        return "range"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,7 +307,8 @@ Type = Any  # one of the above
 
 PYTHON: dict[type, Type] = {bool: BOOL, int: INT, float: FLOAT, type(None): NONE, str: STR}
 """The types of Python's own numbers and strings, by their classes."""
-_OF_KIND = {Text: str, Tuple: tuple, List: list, Dict: dict, Range: range, Array: np.ndarray}
+RANGE = Struct((INT, INT, INT), range, ("start", "stop", "step"))
+_OF_KIND = {Text: str, Tuple: tuple, List: list, Dict: dict, Array: np.ndarray}
 
 
 def class_of(kind: Type) -> Any:
@@ -346,9 +339,9 @@ def is_record(kind: Type) -> TypeGuard[Struct]:
     return isinstance(kind, Struct) and not issubclass(kind.cls, tuple)
 
 
-def is_mutable(kind: Type) -> bool:
-    """True if a value of a type is, or holds, an object that can be changed."""
-    return any(is_record(each) or isinstance(each, Array | _Container) for each in within(kind))
+def objects_in(kind: Type) -> list[Type]:
+    """The types of the objects that a value of a type is, or holds, and that can be changed."""
+    return [each for each in within(kind) if is_record(each) or isinstance(each, Array | _Container)]
 
 
 def of_dtype(dtype: Any) -> Scalar:

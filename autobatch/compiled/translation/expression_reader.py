@@ -95,13 +95,9 @@ class ExpressionReader(Reader):
                 return containers.literal(self, node, self.exprs(args), types.Set)
             case "dict":
                 return containers.dict_literal(self, node)
-            case "not":
-                return self.negated(node)
-            case "truth":
-                value = self.expr(args[0])
-                if value.constant is not NO_CONSTANT:
-                    return self.constant(bool(value.constant), node)
-                return self.temp(self.truth(value, args[0]), BOOL)
+            case "not" | "truth":
+                found = self.condition(node)
+                return found if found.constant is not NO_CONSTANT else self.temp(found.text, BOOL)
             case "neg" | "pos" | "invert":
                 return self.unary(WORDS[symbol], self.expr(args[0]), node)
             case "format":
@@ -196,13 +192,6 @@ class ExpressionReader(Reader):
         if any(isinstance(kind, types.Array) for kind in kinds):
             return arrays.operator(self, op, a, b, node)
         return containers.operator(self, op, a, b, node)
-
-    def negated(self, node: nf.Call) -> Value:
-        """`not value`."""
-        value = self.expr(node.args[0])
-        if value.constant is not NO_CONSTANT:
-            return self.constant(not value.constant, node)
-        return self.temp(f"not {self.truth(value, node.args[0])}", BOOL)
 
     def unary(self, op: str, value: Value, node: nf.Node) -> Value:
         """`-value`, `+value` or `~value`."""
@@ -416,19 +405,15 @@ class ExpressionReader(Reader):
         match node.value:
             case None:
                 containers.delete(self, self.held(self.expr(node.base)), key, node)
-            case nf.Call(function=nf.Operator(symbol=symbol), args=[nf.Read(), value]) if symbol in nf.UPDATES:
-                holder, op = self.held(self.expr(node.base)), WORDS[symbol[:-1]]
-                if isinstance(holder.kind, types.Array):
-                    arrays.augment_item(self, holder, key, value, node, op)
-                else:
-                    containers.augment_item(self, holder, key, value, node, op)
+            case nf.Call(function=nf.Operator(symbol=symbol), args=[nf.Read(), value]) if (
+                symbol in nf.UPDATES and isinstance((holder := self.held(self.expr(node.base))).kind, types.Array)
+            ):
+                arrays.augment_item(self, holder, key, value, node, WORDS[symbol[:-1]])
             case value:
                 made = self.expr(value)
                 holder = self.expr(node.base)
-                if isinstance(holder.kind, types.Array):
-                    arrays.set_item(self, holder, key, made, node)
-                else:
-                    containers.set_item(self, holder, key, made, node)
+                store = arrays.set_item if isinstance(holder.kind, types.Array) else containers.set_item
+                store(self, holder, key, made, node)
 
     def on_loop(self, node: nf.Loop) -> None:
         if node.target is None:
@@ -506,12 +491,10 @@ class ExpressionReader(Reader):
             if kind.arity != count:
                 self.stop()
             return [containers.tree_item(self, self.once(value), str(i)) for i in range(count)]
-        if isinstance(kind, types.List):
-            self.fail_if(f"len({value.text}) != {count}")
-            return [self.temp(item_text(value.text, i), iteration.content(self, kind)) for i in range(count)]
-        if isinstance(kind, types.Array) and kind.ndim:
-            self.fail_if(f"{value.text}.shape[0] != {count}")
-            return [arrays.row(self, value, str(i)) for i in range(count)]
+        if isinstance(kind, types.List | types.Array | types.Text) or kind == types.RANGE:
+            items = iteration.items_of_value(self, self.once(value), node)
+            self.fail_if(f"{items.length} != {count}")
+            return [items.get(str(i)) for i in range(count)]
         raise self.refuse(f"a {kind} that is unpacked", node)
 
     def index(self, value: Value, node: nf.Node) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from autobatch.compiled.translation import arrays
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import ITERATORS, call_values
-from autobatch.compiled.translation.exact_types import BOOL, INT, NONE, STR
+from autobatch.compiled.translation.exact_types import INT, STR
 from autobatch.compiled.translation.source_program import Inline
 from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
@@ -21,7 +21,6 @@ from autobatch.compiled.translation.typed_text import (
     convert,
     item_text,
     parts_of,
-    rep,
 )
 from autobatch.errors import MAKE_A_LIST
 from autobatch.program import normal_form as nf
@@ -71,15 +70,15 @@ def over_items(reader: Any, node: Any, items: Iterated, body: Callable[[Value], 
     reader.loop(node, code("for", k, items.over or f"range({items.length})"), lambda: body(take(k)), [], node.orelse)
 
 
-def items_of(reader: Reader, node: nf.Value) -> Iterated:
-    """The items that a loop iterates over."""
+def items_of(reader: Reader, node: nf.Value, any_order: bool = False) -> Iterated:
+    """The items that a loop iterates over; `any_order`: those of a set may come in any order."""
     if isinstance(node, nf.Name) and node.id in reader.given:
         node = reader.given[node.id]
     if isinstance(node, nf.Call) and isinstance(node.function, nf.Name | nf.Read):
         found = _iterator_call(reader, node)
         if found is not None:
             return found
-    return items_of_value(reader, reader.held(reader.expr(node)), node)
+    return items_of_value(reader, reader.held(reader.expr(node)), node, any_order)
 
 
 def _iterator_call(reader: Reader, node: nf.Call) -> Iterated | None:
@@ -127,8 +126,6 @@ def _iterator_call(reader: Reader, node: nf.Call) -> Iterated | None:
         parts = [items_of(reader, arg) for arg in node.args[1:]]
         call = functools.partial(call_values, reader, node, mapped.kind.value)
         return _together(parts, lambda k: call([reader.once(part.get(k)) for part in parts]))
-    if called is filter and len(node.args) == 2 and not words:
-        return _filtered(reader, node)
     if called in ITERATORS:
         made = ITERATORS[called](reader, node, *reader.exprs(node.args))
         return items_of_value(reader, reader.once(made), node)
@@ -144,28 +141,6 @@ def _together(parts: Sequence[Iterated], get: Callable[[str], Value]) -> Iterate
     lengths = [part.length for part in parts] or ["0"]
     length = lengths[0] if len(lengths) == 1 else f"min({', '.join(lengths)})"
     return Iterated(length, get, any(part.changes for part in parts))
-
-
-def _filtered(reader: Reader, node: nf.Call) -> Iterated:
-    """The items that `filter` lets through, in a new list."""
-    test = reader.expr(node.args[0])
-    if not (isinstance(test.kind, types.Static) or test.kind == NONE):
-        raise reader.refuse(f"a call of a {test.kind}", node)
-    kind = reader.site(node, types.List)
-    out = reader.temp(code(f"new_{rep(kind)}"), kind)
-
-    def look(found: Value) -> None:
-        found = reader.once(found)
-        passed = found if test.kind == NONE else call_values(reader, node, test.kind.value, [found])
-
-        def keep() -> None:
-            kind.site.widen(0, found.kind)
-            reader.emit(code(".append", out.text, convert(found.text, found.kind, kind.elem)))
-
-        reader.decide(Value(BOOL, reader.truth(passed, node)), keep, lambda: None, None)
-
-    each(reader, items_of(reader, node.args[1]), look)
-    return items_of_value(reader, out, node)
 
 
 def range_items(reader: Reader, args: Sequence[Value], node: nf.Node) -> Iterated:
@@ -207,8 +182,8 @@ def content(reader: Reader, kind: types.Type, place: int = 0) -> types.Type:
     return found
 
 
-def items_of_value(reader: Reader, value: Value, node: nf.Node) -> Iterated:
-    """The items of a list, tuple, string, array, set or dict."""
+def items_of_value(reader: Reader, value: Value, node: nf.Node, any_order: bool = False) -> Iterated:
+    """The items of a list, tuple, string, array, range or dict; with `any_order` also of a set."""
     kind = value.kind
     match kind:
         case types.List():
@@ -232,11 +207,12 @@ def items_of_value(reader: Reader, value: Value, node: nf.Node) -> Iterated:
                 return Iterated("0", lambda k: Value(INT, "0"))
             made = reader.temp(code("()", *texts), types.Tuple((joined,) * len(texts)))
             return Iterated(str(len(texts)), lambda k: reader.temp(item_text(made.text, k), joined))
-        case types.Range():
-            return Iterated(
-                f"len(range({value.text}[0], {value.text}[1], {value.text}[2]))",
-                lambda k: reader.temp(f"{value.text}[0] + {k} * {value.text}[2]", INT),
-            )
+        case types.RANGE:
+            return range_items(reader, parts_of(value), node)
+        case types.Set() if any_order:
+            found = reader.site(node, types.List)
+            found.site.widen(0, kind.elem and content(reader, kind))
+            return items_of_value(reader, reader.temp(code("listed", value.text), found), node)
         case types.Dict():
             return dict_items(reader, value, "keys")
     raise reader.refuse(
@@ -287,11 +263,11 @@ def generator_of(reader: Reader, node: nf.Value) -> nf.Closure | None:
     return None
 
 
-def each_item(reader: Reader, node: nf.Value, take: Callable[[Value], Any]) -> None:
+def each_item(reader: Reader, node: nf.Value, take: Callable[[Value], Any], any_order: bool = False) -> None:
     """Run `take(item)` for each item of an argument; a generator expression is read in place."""
     generator = generator_of(reader, node)
     if generator is None:
-        each(reader, items_of(reader, node), take)
+        each(reader, items_of(reader, node, any_order), take)
         return
     assert isinstance(node, nf.Call)
     body, names = in_place(reader, generator)

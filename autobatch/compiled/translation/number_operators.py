@@ -74,7 +74,9 @@ def _by_type(reader: Reader, function: Any, values: list[Value], place: int) -> 
     results = [result for _, _, result in arms if result is not None]
     if not results:
         reader.stop()
-    kind = types.union_of([each for result in results for each in types.members(result.kind)])
+    kind: types.Type = None
+    for result in results:
+        kind = reader.join(kind, result.kind)
     name = reader.declared(kind)
     for number, (scalar, lines, result) in enumerate(arms):
         if result is not None:

@@ -88,7 +88,6 @@ class SourceProgram:
         self.done: set[Instance] = set()
         self.captured: dict[str, Captured] = {}
         self.constants: list[Captured] = []
-        self.kinds: dict[Any, types.Type] = {}
         self.ufuncs: list[tuple[Any, str]] = []
         self.loops: dict[str, str] = {}  # {name: text} of the loops over arrays that are used
         self.python_calls: dict[Any, Any] = {}  # the calls that run in Python, and the names of what makes them

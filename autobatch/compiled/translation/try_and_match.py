@@ -95,7 +95,7 @@ def _caught_classes(reader: Reader, handler: nf.Handler) -> Any:
 def sequence_parts(reader: Reader, node: nf.Node, value: Value, count: Value, star: Value, keeps: Value) -> Value:
     """What a pattern of a sequence looks into."""
     kind, many, place = value.kind, count.constant, star.constant
-    if isinstance(kind, types.Union | types.Maybe | types.Static | types.Range):
+    if isinstance(kind, types.Union | types.Maybe | types.Static) or kind == types.RANGE:
         raise reader.refuse(f"a pattern of a {kind}", node)
     if isinstance(kind, types.Tuple) or (isinstance(kind, types.Struct) and issubclass(kind.cls, tuple)):
         parts = parts_of(reader.once(value))

@@ -153,8 +153,6 @@ def rep(kind: types.Type) -> str:
             return f"NestedTuple{kind.arity}{kind.leaf.name}"
         case types.Tuple() | types.Struct():
             return f"T{len(kind.items)}_{'_'.join(map(rep, kind.items))}_"
-        case types.Range():
-            return "R"
         case types.Maybe():
             return f"M{rep(kind.inner)}"
         case types.List() | types.Set() | types.Dict() | types.Object():
@@ -185,8 +183,6 @@ def dummy(kind: types.Type) -> str:
             return f"(np.empty((0, 0), np.int64), {dummy(types.Array(kind.leaf.name, 1))}, int64(0))"
         case types.Tuple() | types.Struct():
             return code("()", *map(dummy, kind.items))
-        case types.Range():
-            return "(0, 0, 1)"
         case types.Maybe():
             return f"(False, {dummy(kind.inner)})"
         case types.List() | types.Set() | types.Dict() | types.Object():
