@@ -332,13 +332,6 @@ def repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     return picked_along(a, axis, places)
 
 
-@source(np.repeat, of=(1,))
-def _repeat_of_one(a, repeats):
-    if repeats < 0:
-        raise ValueError
-    return np.asarray(a)[np.arange(len(a) * repeats) // max(repeats, 1)]
-
-
 @implements(np.tile)
 def tile(A: Any, reps: Any) -> Any:  # noqa: N803
     """np.tile; the counts may differ between examples."""

@@ -87,16 +87,7 @@ def diag(v: Any, k: int = 0) -> Any:
     return placed(zeros((n + abs(k), n + abs(k)), dtype_of(v)), (i + max(-k, 0), i + max(k, 0)), v)
 
 
-@source(np.diag, of=(1,))
-def _diag_of_one(v, k=0):
-    x = np.asarray(v)
-    i = np.arange(len(x))
-    out = np.zeros((len(x) + abs(k), len(x) + abs(k)), x.dtype)
-    out[i + max(-k, 0), i + max(k, 0)] = x
-    return out
-
-
-source(np.eye, np.identity)(lambda N, dtype=float: _diag_of_one(np.ones(N, dtype)))  # noqa: N803
+source(np.eye, np.identity)(lambda N, dtype=float: (np.arange(N)[:, None] == np.arange(N)).astype(dtype))  # noqa: N803
 
 
 implements(np.diagflat)(lambda v, k=0: diag(np.reshape(v, (-1,)), k))
