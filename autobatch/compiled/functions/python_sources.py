@@ -11,9 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from autobatch.compiled.translation.calls import CALLS, ITERATORS, METHODS, implements, user_function
+from autobatch.compiled.translation.calls import CALLS, ITERATORS, METHODS, implements
 from autobatch.compiled.translation.exact_types import Array, Counts, Deque, List, Text, Tuple
-from autobatch.compiled.translation.typed_text import Value
 from autobatch.ops.rules.dispatch import leave_to_python, source
 
 
@@ -92,22 +91,16 @@ method(Counts, "total")(lambda counts: sum(counts.values()))
 # --- iterators
 
 
-def two_of(items):
-    pool = list(items)
+@implements(itertools.combinations, into=ITERATORS)
+def combinations(iterable, r=None):
+    if r != 2:
+        leave_to_python()
+    pool = list(iterable)
     return [(pool[i], pool[j]) for i in range(len(pool)) for j in range(i + 1, len(pool))]
 
 
-def combinations(reader: Any, node: Any, items: Value, r: Value) -> Value:
-    """`itertools.combinations` of two."""
-    if r.constant != 2:
-        raise reader.refuse("combinations of anything but two", node)
-    return user_function(reader, node, two_of, [items], {})
-
-
-ITERATORS[itertools.combinations] = combinations
-
-
 implements(itertools.product, into=ITERATORS)(lambda a, b: [(x, y) for x in a for y in b])
+implements(itertools.chain, into=ITERATORS)(lambda a, b: [*a, *b])
 
 
 @implements(itertools.pairwise, into=ITERATORS)
@@ -120,17 +113,7 @@ def pairwise(items):
 def accumulate(items):
     out: list = []
     for item in items:
-        if len(out) == 0:
-            out.append(item)
-        else:
-            out.append(out[-1] + item)
-    return out
-
-
-@implements(itertools.chain, into=ITERATORS)
-def chain(a, b):
-    out = list(a)
-    out.extend(b)
+        out.append(out[-1] + item if out else item)
     return out
 
 
