@@ -20,7 +20,7 @@ from autobatch.compiled.translation.typed_text import assigned, code, item_text,
 from autobatch.core.batched import Lengths
 from autobatch.core.memory import collector_paused
 from autobatch.errors import Unsupported
-from autobatch.facts.types import is_plain
+from autobatch.facts.types import is_plain, is_stored
 from autobatch.ops.rules.row_gather import pad_rows
 from autobatch.tables.table import EmbeddingTable
 
@@ -152,14 +152,9 @@ def _fields(cls: Any) -> tuple[str, ...]:
     if not dataclasses.is_dataclass(cls):
         return tuple(cls._fields)
     names = tuple(field.name for field in dataclasses.fields(cls))
-    computed = any(hasattr(getattr(cls, name, None), "__get__") and not _is_slot(cls, name) for name in names)
-    if computed or cls.__getattribute__ is not object.__getattribute__:
+    if not all(is_stored(cls, name) for name in names):
         raise Unsupported(f"{cls}, whose attributes are computed")
     return names
-
-
-def _is_slot(cls: Any, name: str) -> bool:
-    return type(getattr(cls, name)).__name__ == "member_descriptor"
 
 
 def _around(program: SourceProgram, around: frozenset[int], own: Sequence[Any]) -> frozenset[int]:

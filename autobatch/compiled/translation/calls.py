@@ -24,6 +24,7 @@ from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, code, 
 from autobatch.core.diagnostics import is_library
 from autobatch.core.op import Op
 from autobatch.errors import MAKE_A_LIST, Unsupported
+from autobatch.facts.types import is_plain
 from autobatch.ops.rules.dispatch import SOURCES, UFUNCS
 from autobatch.program import normal_form as nf
 
@@ -176,7 +177,7 @@ def call_object(reader: Any, node: nf.Call, function: Any, keywords: dict[str, n
     args, named = reader.exprs(node.args), _named(reader, keywords)
     if isinstance(function, LocalFunction):
         return _local_call(reader, node, function, args, named)
-    if isinstance(function, type) and reader.makes_plainly(function):
+    if isinstance(function, type) and is_plain(function):
         return _new_object(reader, node, function, args, named)
     if isinstance(function, type) and reader.is_simple(function):
         return reader.new_object(node, function, args, named)
@@ -193,21 +194,19 @@ def _new_object(reader: Any, node: nf.Node, cls: Any, args: list[Value], named: 
 
 def fields_of(reader: Any, node: Any, cls: Any, args: Sequence[Value], named: dict[str, Value]) -> dict[str, Value]:
     """The value of each field of a new object of a dataclass or a named tuple, in order."""
-    fields = {field.name: field for field in dataclasses.fields(cls)} if dataclasses.is_dataclass(cls) else {}
-    names = list(fields or cls._fields)
-    positional = [name for name in names if not fields or not fields[name].kw_only]
-    values = {**dict(zip(positional, args, strict=False)), **named}
-    if len(args) + len(named) > len(values) or not set(values) <= set(names):
+    parameters = inspect.signature(cls).parameters
+    try:
+        values = inspect.signature(cls).bind(*args, **named).arguments
+    except TypeError:
         reader.stop(TypeError)
-    for name in [name for name in names if name not in values]:
-        default = fields[name].default if fields else cls._field_defaults.get(name, dataclasses.MISSING)
-        if fields and fields[name].default_factory is list:
-            values[name] = reader.new_list(node)
-        elif default is dataclasses.MISSING:
+    fields = getattr(cls, "__dataclass_fields__", {})
+    for name in [name for name in parameters if name not in values]:
+        factory = fields[name].default_factory if name in fields else dataclasses.MISSING
+        if factory not in (list, dataclasses.MISSING):
             raise reader.refuse(f"a {cls.__name__} without {name}", node)
-        else:
-            values[name] = reader.constant(default, node)
-    return {name: values[name] for name in names}
+        default = parameters[name].default
+        values[name] = reader.new_list(node) if factory is list else reader.constant(default, node)
+    return {name: values[name] for name in (*fields, *parameters) if name in values}
 
 
 @calls(dataclasses.replace)

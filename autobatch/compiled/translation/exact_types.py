@@ -7,6 +7,7 @@ one element type, which is widened as the program is read, until nothing changes
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any, TypeGuard
 
@@ -320,9 +321,6 @@ def class_of(kind: Type) -> Any:
     return kind.cls if isinstance(kind, Struct) else _OF_KIND.get(type(kind))
 
 
-_KNOWN: dict[Any, Scalar] = {}
-
-
 def within(kind: Type, around: tuple[AllocationSite, ...] = ()) -> Iterator[Type]:
     """A type and, recursively, the types of its parts; `around`: the sites of the containers that hold it."""
     yield kind
@@ -344,19 +342,17 @@ def objects_in(kind: Type) -> list[Type]:
     return [each for each in within(kind) if is_record(each) or isinstance(each, Array | _Container)]
 
 
+@functools.cache
 def of_dtype(dtype: Any) -> Scalar:
     """The type of NumPy's scalars of a dtype.
 
     Raises:
         Unsupported: the dtype has no compiled form.
     """
-    known = _KNOWN.get(dtype)
-    if known is None:
-        found = np.dtype(dtype)
-        if found.name not in DTYPES or found.byteorder not in "=|":
-            raise Unsupported(f"numbers of dtype {found}")
-        known = _KNOWN[dtype] = Scalar(found.name, False)
-    return known
+    found = np.dtype(dtype)
+    if found.name not in DTYPES or found.byteorder not in "=|":
+        raise Unsupported(f"numbers of dtype {found}")
+    return Scalar(found.name, False)
 
 
 def is_number(kind: Type) -> bool:

@@ -1,6 +1,5 @@
 """Expressions: each is read into a `Value`, and the code that computes it is written, in Python's order."""
 
-import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -32,7 +31,6 @@ from autobatch.compiled.translation.typed_text import (
     parts_of,
 )
 from autobatch.facts.operators import BINARY, UNARY
-from autobatch.facts.types import is_plain
 from autobatch.program import normal_form as nf
 
 _OPERATORS = {
@@ -369,11 +367,6 @@ class ExpressionReader(Reader):
         if isinstance(value.kind, types.Object):
             return user_objects.special(self, "__getitem__", [self.once(value), self.expr(key)], node)
         return containers.item(self, value, key, node)
-
-    def makes_plainly(self, cls: type) -> bool:
-        """True if objects of a class consist of their fields alone: a plain dataclass or named tuple."""
-        is_one = dataclasses.is_dataclass(cls) or (issubclass(cls, tuple) and hasattr(cls, "_fields"))
-        return is_one and is_plain(cls)
 
     # --- statements
 

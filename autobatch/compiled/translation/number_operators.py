@@ -4,6 +4,7 @@ An int that overflows, a division by zero, and whatever else compiled code would
 Python. What goes wrong only in floats is seen in the processor's floating-point flags, after the example.
 """
 
+import functools
 import operator
 import warnings
 from typing import Any
@@ -71,12 +72,10 @@ def _by_type(reader: Reader, function: Any, values: list[Value], place: int) -> 
 
         lines, env = reader.arm(arm, reader.env)
         arms.append((scalar, lines, None if env is None else made[0]))
-    results = [result for _, _, result in arms if result is not None]
-    if not results:
+    kinds = [result.kind for _, _, result in arms if result is not None]
+    if not kinds:
         reader.stop()
-    kind: types.Type = None
-    for result in results:
-        kind = reader.join(kind, result.kind)
+    kind = functools.reduce(reader.join, kinds)
     name = reader.declared(kind)
     for number, (scalar, lines, result) in enumerate(arms):
         if result is not None:
