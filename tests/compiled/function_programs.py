@@ -1,6 +1,7 @@
 """Programs that call functions of NumPy and of the standard library, and a few constructs around them."""
 
 import bisect
+import dataclasses
 import heapq
 import itertools
 import math
@@ -204,6 +205,22 @@ def ranges_and_sets(items, n, word):
     lists[0] += items
     lists[1][0] += n
     return kept, one + "." + other, x - y, sorted(numbers), lists[0], lists[1], round(n / 3, 2), math.log(n + 1, 2)
+
+
+@dataclasses.dataclass
+class Span:
+    stop: int = dataclasses.field(kw_only=True)
+    start: int = 1
+
+
+@program(lambda rng: (int(rng.integers(0, 6)), Span(stop=int(rng.integers(9)))))
+def fields_by_keyword(n, given):
+    span = Span(n, stop=n + 1) if n > 2 else given
+    try:
+        missing = Span(n).start
+    except TypeError:
+        missing = -1
+    return span.start, span.stop, missing
 
 
 @program(lambda rng: (floats(rng, 1, 6), bool(rng.integers(2))))
