@@ -14,13 +14,12 @@ from autobatch.compiled.translation import arrays, containers, iteration, user_o
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import CALLS, ITERATORS, call_values, calls, constant_of, methods
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
-from autobatch.compiled.translation.number_operators import as_int, lift, negative, quick_compare
+from autobatch.compiled.translation.number_operators import cast, lift, negative, quick_compare
 from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
     LENGTH,
     NO_CONSTANT,
     Value,
-    as_float,
     code,
     item_text,
     parts_of,
@@ -79,7 +78,7 @@ def int_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
 
     def one(x: Value) -> Value:
         if x.constant is not NO_CONSTANT and x.kind.kind != "f":
-            return Value(INT, as_int(x), int(x.constant), x.bounds)
+            return Value(INT, cast(x, INT), int(x.constant), x.bounds)
         return _to_int(reader, x)
 
     return _of_numbers(reader, node, one, value)
@@ -88,9 +87,9 @@ def int_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
 def _to_int(reader: Reader, x: Value, rounding: str = "float64") -> Value:
     """A number as an int; a float by this function, if the int has 64 bits at most."""
     if x.kind.kind != "f":
-        return Value(INT, as_int(x), bounds=x.bounds)
+        return Value(INT, cast(x, INT), bounds=x.bounds)
     reader.fail_if(f"not (-9.2e18 < {x.text} < 9.2e18)")
-    return reader.temp(code("int64", code(rounding, as_float(x))), INT)
+    return reader.temp(code("int64", code(rounding, cast(x, FLOAT))), INT)
 
 
 def _number(reader: Reader, value: Value, node: nf.Node) -> Value:
@@ -122,7 +121,7 @@ def float_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
         return reader.constant(0.0, node)
 
     def one(x: Value) -> Value:
-        return Value(FLOAT, as_float(x), float(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT)
+        return Value(FLOAT, cast(x, FLOAT), float(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT)
 
     return _of_numbers(reader, node, one, value)
 
@@ -566,7 +565,7 @@ def _math(function: Any, op: Op) -> None:
             raise reader.refuse("with these arguments it is not compiled", node)
 
         def one(*each: Value) -> Value:
-            *floats, last = [as_float(x) for x in each]
+            *floats, last = [cast(x, FLOAT) for x in each]
             last = code("opaque", last) if flags else last
             return reader.temp(code(text, *floats, last), kind)
 

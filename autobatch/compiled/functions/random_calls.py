@@ -7,8 +7,9 @@ from autobatch.compiled.functions.python_sources import method
 from autobatch.compiled.translation import arrays
 from autobatch.compiled.translation.calls import calls, methods
 from autobatch.compiled.translation.exact_types import FIXED, FLOAT, INT, NONE, OWN, Array, RandomStream, Scalar
+from autobatch.compiled.translation.number_operators import cast
 from autobatch.compiled.translation.statement_reader import Reader
-from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, as_float, assigned, code, item_text
+from autobatch.compiled.translation.typed_text import NO_CONSTANT, Value, assigned, code, item_text
 from autobatch.errors import DRAW_BEFORE
 from autobatch.ops.rules.dispatch import leave_to_python
 from autobatch.program import normal_form as nf
@@ -41,7 +42,7 @@ def _float(reader: Reader, value: Value | None, default: float, node: nf.Node) -
         return repr(default)
     if not isinstance(value.kind, Scalar) or value.kind == NONE:
         raise reader.refuse(f"a distribution with {value.kind} as parameter", node)
-    return reader.temp(as_float(value), FLOAT).text
+    return reader.temp(cast(value, FLOAT), FLOAT).text
 
 
 def _drawn(reader: Reader, node: nf.Node, stream: Value, size: Value | None, one: str, kind: Scalar = FLOAT) -> Value:

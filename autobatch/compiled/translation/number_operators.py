@@ -20,7 +20,6 @@ from autobatch.compiled.translation.typed_text import (
     NO_CONSTANT,
     Bounds,
     Value,
-    as_float,
     assigned,
     code,
     convert,
@@ -136,11 +135,6 @@ def quick_compare(reader: Reader, op: str, a: Value, b: Value) -> str | None:
     return reader.temp(f"{one.text} {COMPARISONS[op].symbol} {two.text}", BOOL).text
 
 
-def as_int(value: Value) -> str:
-    """An integer or bool as an int64."""
-    return value.text if value.kind.name == "int64" else code("int64", value.text)
-
-
 def cast(value: Value, to: types.Scalar) -> str:
     """The text of a number, converted to this machine type."""
     if value.kind.name == to.name:
@@ -152,9 +146,7 @@ def cast(value: Value, to: types.Scalar) -> str:
 
 def truth_of(value: Value) -> str:
     """The text of an expression that is true if a scalar is."""
-    if value.kind == NONE:
-        return "False"
-    return value.text if value.kind.name == "bool" else f"({value.text} != 0)"
+    return "False" if value.kind == NONE else cast(value, BOOL)
 
 
 def arithmetic(reader: Reader, op: str, a: Value, b: Value) -> Value:
@@ -228,7 +220,7 @@ def _of_dtype(reader: Reader, text: str, kind: types.Scalar, bounds: Bounds = AN
 
 def _guarded(reader: Reader, op: str, kind: types.Scalar, a: Value, b: Value) -> Value:
     """A sum, difference or product of integers, guarded against overflow."""
-    x, y = as_int(a), as_int(b)
+    x, y = cast(a, INT), cast(b, INT)
     bounds = ANY
     if a.small and b.small and op != "Mult":
         bounds = a.bounds.plus(b.bounds, b.constant, 1 if op == "Add" else -1)
@@ -242,7 +234,7 @@ def _guarded(reader: Reader, op: str, kind: types.Scalar, a: Value, b: Value) ->
 
 
 def _integers(reader: Reader, op: str, kind: types.Scalar, a: Value, b: Value) -> Value:
-    x, y = as_int(a), as_int(b)
+    x, y = cast(a, INT), cast(b, INT)
     if op in ("FloorDiv", "Mod"):
         if b.constant is NO_CONSTANT or b.constant in (0, -1):
             reader.fail_if(f"{y} == 0", ZeroDivisionError if kind.python else None)
@@ -266,7 +258,7 @@ def _integers(reader: Reader, op: str, kind: types.Scalar, a: Value, b: Value) -
 
 def _integer_power(reader: Reader, kind: types.Scalar, a: Value, b: Value) -> Value:
     """`a ** b` of ints; in Python a negative exponent gives a float, or raises."""
-    x, y = as_int(a), as_int(b)
+    x, y = cast(a, INT), cast(b, INT)
     if isinstance(b.constant, int) and b.constant < 0 and kind == INT:
         reader.fail_if(f"{x} == 0")
         return reader.temp(f"math.pow(float64({x}), opaque(float64({y})))", FLOAT)
@@ -290,13 +282,13 @@ def compare(reader: Reader, op: str, a: Value, b: Value) -> Value:
     sign = COMPARISONS[op].symbol
     floats = [value.kind.kind == "f" for value in (a, b)]
     if not any(floats):
-        return reader.temp(f"{as_int(a)} {sign} {as_int(b)}", kind)
+        return reader.temp(f"{cast(a, INT)} {sign} {cast(b, INT)}", kind)
     alike = all(floats) and a.kind.name == b.kind.name
     if kind == BOOL and not alike:  # Python compares an int and a float exactly
         for value, is_float in zip((a, b), floats, strict=True):
             if not is_float and value.kind == INT and not value.small:
                 reader.fail_if(f"{value.text} > {_EXACT} or {value.text} < -{_EXACT}")
-        return reader.temp(f"{as_float(a)} {sign} {as_float(b)}", kind)
+        return reader.temp(f"{cast(a, FLOAT)} {sign} {cast(b, FLOAT)}", kind)
     common = a.kind if alike else result_of(reader, operator.add, a.kind, b.kind)
     # A known zero is hidden: LLVM makes `0.0 if x < 0 else float64(x)` a maximum, which is 0.0 for x = -0.0.
     hide = [common.name == "float32" and value.constant == 0 for value in (a, b)]

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation.exact_types import FLOAT, NONE
+from autobatch.compiled.translation.exact_types import NONE
 
 NO_CONSTANT = object()
 
@@ -227,8 +227,3 @@ def convert(text: str, kind: types.Type, to: types.Type) -> str:
             pairs = enumerate(zip(kind.items, to.items, strict=True))
             return code("()", *(convert(item_text(text, i), a, b) for i, (a, b) in pairs))
     return text
-
-
-def as_float(value: Value) -> str:
-    """A number as a float64."""
-    return value.text if value.kind.name == FLOAT.name else code("float64", value.text)
