@@ -97,5 +97,5 @@ def is_plain(cls: Any) -> bool:
     """True if making an object of the class only stores its parts: plain dataclasses, named tuples, dict."""
     if dataclasses.is_dataclass(cls):
         return keeps_fields(cls) and all(field.init for field in dataclasses.fields(cls))
-    named = issubclass(cls, tuple) and "__new__" in vars(cls)
+    named = issubclass(cls, tuple) and {"_fields", "__new__"} <= vars(cls).keys()
     return cls is dict or (named and cls.__new__.__code__.co_filename.startswith("<string"))

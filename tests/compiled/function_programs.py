@@ -201,10 +201,10 @@ def ranges_and_sets(items, n, word):
     one, other = word
     x, y = np.arange(2.0) + n
     kept = sorted(set(items)), sorted({n, 3}, reverse=True), [k * first for k in numbers], len(numbers)
-    lists = [[n], [2]]
+    lists, pair = [[n], [2]], (n, 1.5)
     lists[0] += items
     lists[1][0] += n
-    return kept, one + "." + other, x - y, sorted(numbers), lists[0], lists[1], round(n / 3, 2), math.log(n + 1, 2)
+    return kept, one + "." + other, x - y, sorted(numbers), lists, tuple(pair), round(n / 3, 2), math.log(n + 1, 2)
 
 
 @dataclasses.dataclass

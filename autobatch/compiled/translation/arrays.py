@@ -269,9 +269,10 @@ def taken(reader: Reader, holder: Value, index: ArrayIndex) -> Value:
         if not any(index.slices):
             raise reader.refuse("a new axis of a number")
         return reader.temp(item_text(holder.text, where), kind.view(rank))
-    out, view = _gathered(reader, holder, index)
-    source = item_text(holder.text, ", ".join(index.parts).replace("@", index_name(out)))
-    reader.emit(f"for {index_name(out)} in range({index.count}):", [assigned(view, source)])
+    k = reader.fresh("k")
+    out, view = _gathered(reader, holder, index, k)
+    source = item_text(holder.text, ", ".join(index.parts).replace("@", k))
+    reader.emit(f"for {k} in range({index.count}):", [assigned(view, source)])
     before = sum(index.slices[: index.fancy[0]])
     if index.rank == 1:
         return out
@@ -280,13 +281,8 @@ def taken(reader: Reader, holder: Value, index: ArrayIndex) -> Value:
     return reader.temp(code(".reshape", out.text, f"({', '.join(rest)})"), types.Array(kind.dtype, len(rest)))
 
 
-def index_name(out: Value) -> str:
-    """The variable of the loop over the elements of index arrays."""
-    return f"k_{out.text}"
-
-
-def _gathered(reader: Reader, holder: Value, index: ArrayIndex) -> tuple[Value, str]:
-    """An empty array for what index arrays select, and the text of its k-th part."""
+def _gathered(reader: Reader, holder: Value, index: ArrayIndex, k: str) -> tuple[Value, str]:
+    """An empty array for what index arrays select, and the text of its part for their k-th elements."""
     kind, first = holder.kind, index.fancy[0]
     sizes, places = [], []
     for axis, is_slice in enumerate(index.slices):
@@ -300,12 +296,12 @@ def _gathered(reader: Reader, holder: Value, index: ArrayIndex) -> tuple[Value, 
             places.append(":")
         elif axis == first:
             sizes.append(index.count)
-            places.append("@")
+            places.append(k)
     rank = len(sizes)
     out = reader.temp(
         f"np.empty(({''.join(size + ', ' for size in sizes)}), {np_name(kind.dtype)})", types.Array(kind.dtype, rank)
     )
-    return out, item_text(out.text, ", ".join(places).replace("@", index_name(out)))
+    return out, item_text(out.text, ", ".join(places))
 
 
 def checked_places(reader: Reader, places: Value, length: str, node: nf.Node) -> str:
@@ -443,17 +439,13 @@ def safe_sources(dtype: str) -> set[str]:
 
 def augment_item(reader: Reader, holder: Value, key: nf.Value, more: nf.Value, node: nf.Node, op: str) -> None:
     """`holder[key] op= more`."""
-    kind = holder.kind
     writable(reader, holder, node)
     index = _index(reader, holder, key, node)
+    old = taken(reader, holder, index)
     if index.fancy or not any(index.slices):
-        old = taken(reader, holder, index)
         put_at(reader, holder, index, reader.once(reader.binary(op, old, reader.expr(more), node)), node)
-        return
-    if index.new:
-        raise reader.refuse("None in an index that is assigned to", node)
-    view = reader.temp(item_text(holder.text, ", ".join(index.parts)), kind.view(sum(index.slices)))
-    augment(reader, view, op, reader.expr(more), node)
+    else:
+        augment(reader, old, op, reader.expr(more), node)
 
 
 def augment(reader: Reader, old: Value, op: str, value: Value, node: nf.Node) -> None:
