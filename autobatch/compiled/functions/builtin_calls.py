@@ -45,11 +45,7 @@ def length(reader: Reader, node: nf.Node, value: Value) -> Value:
             return reader.temp(iteration.items_of_value(reader, value, node).length, INT)
         case types.Tuple() | types.Struct():
             return reader.constant(len(value.kind.items), node)
-        case types.Text():
-            return reader.temp(f"{value.text}.size", INT, bounds=LENGTH)
-        case types.LookedUp():
-            return reader.temp(f"{value.text}.shape[0]", INT, bounds=LENGTH)
-        case types.Array() if value.kind.ndim:
+        case types.Text() | types.LookedUp() | types.Array() if getattr(value.kind, "ndim", 1):
             return reader.temp(f"{value.text}.shape[0]", INT, bounds=LENGTH)
         case types.List() | types.Set() | types.Dict():
             return reader.temp(f"len({value.text})", INT, bounds=LENGTH)
@@ -578,14 +574,12 @@ for _function, _op in OPS_OF_NUMBERS.items():
         _math(_function, _op)
 
 
-def _rounding(name: str) -> None:
-    @calls(getattr(math, name))
-    def call(reader: Reader, node: nf.Node, value: Value) -> Value:
-        return _of_numbers(reader, node, lambda x: _to_int(reader, x, f"np.{name}"), value)
+def _rounded(reader: Reader, node: nf.Node, value: Value, *, by: str) -> Value:
+    return _of_numbers(reader, node, lambda x: _to_int(reader, x, by), value)
 
 
 for _name in ("floor", "ceil", "trunc"):
-    _rounding(_name)
+    calls(getattr(math, _name))(functools.partial(_rounded, by=f"np.{_name}"))
 
 
 @calls(math.gcd)
