@@ -245,7 +245,7 @@ def pack(kind: types.Type, values: Sequence[Any]) -> list[np.ndarray]:
     return [array for leaf, own in flattened(kind, values) for array in _packed(leaf, own)]
 
 
-def _packed(kind: Any, values: Sequence[Any]) -> list[np.ndarray]:
+def _packed(kind: types.Type, values: Sequence[Any]) -> list[np.ndarray]:
     match kind:
         case types.Scalar():
             return [np.array(values, _word(kind))]

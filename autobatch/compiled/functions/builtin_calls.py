@@ -491,24 +491,24 @@ def _called_with(reader: Reader, key: nf.Value, node: nf.Node) -> Callable[[Valu
     return lambda value: call_values(reader, node, function.kind.value, [value])
 
 
-def _has_order(kind: Any) -> bool:
+def _has_order(kind: types.Type) -> bool:
     return types.is_number(kind) or (
         isinstance(kind, types.Tuple) and bool(kind.items) and all(map(_has_order, kind.items))
     )
 
 
-def _ordered(reader: Reader, kind: Any, node: nf.Node) -> None:
+def _ordered(reader: Reader, kind: types.Type, node: nf.Node) -> None:
     """Refuse values that compiled code cannot put into Python's order."""
     if not _has_order(kind):
         raise reader.refuse(f"an order of {kind}", node)
 
 
-def _nan_in(text: str, kind: Any) -> list[str]:
+def _nan_in(text: str, kind: types.Type) -> list[str]:
     """Tests for NaN, as text: of a number, or of each number in a tuple."""
     return [f"{x} != {x}" for x in containers.floats_in(text, kind)]
 
 
-def _without_nan(reader: Reader, text: str, kind: Any) -> None:
+def _without_nan(reader: Reader, text: str, kind: types.Type) -> None:
     """Leave the example to Python if a value is NaN, since the order then depends on the sorting algorithm."""
     tests = _nan_in("x", kind)
     if tests:

@@ -102,7 +102,7 @@ def _option(kind: str, value: Any) -> types.Static:
     return types.Static(value)
 
 
-def _rank(kind: Any) -> int:
+def _rank(kind: types.Type) -> int:
     """The rank of an array; 1 for a list of numbers, -1 for anything else."""
     if isinstance(kind, types.Array):
         return kind.ndim

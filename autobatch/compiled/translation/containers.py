@@ -94,7 +94,7 @@ def _hashed(reader: Reader, text: str, kind: types.Type) -> str:
     return name
 
 
-def floats_in(text: str, kind: Any) -> list[str]:
+def floats_in(text: str, kind: types.Type) -> list[str]:
     """The texts of the floats in a value: the number itself, or those in a tuple."""
     if isinstance(kind, types.Tuple):
         return [x for place, item in enumerate(kind.items) for x in floats_in(f"{text}[{place}]", item)]

@@ -247,14 +247,14 @@ class ExpressionReader(Reader):
             kind = self.join(kind, value.kind, node)
         return kind
 
-    def _merge_branches(self, made: Sequence[tuple[Lines, Value]], kind: Any) -> Value:
+    def _merge_branches(self, made: Sequence[tuple[Lines, Value]], kind: types.Type) -> Value:
         """A variable for the value of several branches: the lines of each get an assignment to it."""
         name = self.declared(kind)
         for lines, value in made:
             lines.append(assigned(name, convert(value.text, value.kind, kind)))
         return Value(kind, name, bounds=joined_bounds(value.bounds for _, value in made))
 
-    def selected(self, condition: str, a: Value, b: Value, kind: Any) -> Value:
+    def selected(self, condition: str, a: Value, b: Value, kind: types.Type) -> Value:
         """One of two numbers that are both computed, selected without a branch (whose outcome would depend on data)."""
         bounds = joined_bounds([a.bounds, b.bounds])
         one, two = (self.temp(convert(value.text, value.kind, kind), kind).text for value in (a, b))
@@ -424,7 +424,7 @@ class ExpressionReader(Reader):
             raise self.refuse("a `with` block that asks for underflow to be reported", node)
         self.block(node.body)
 
-    def conditional(self, test: nf.Value, then: Any, other: Any, live: Any) -> None:
+    def conditional(self, test: nf.Value, then: Any, other: Any, live: nf.Names | None) -> None:
         """Like `Reader.conditional`; a test of a tree's class narrows a variable."""
         match test:
             case nf.Call(function=nf.Name(id="isinstance"), args=[nf.Name(id=name), nf.Value() as classes]):

@@ -389,7 +389,7 @@ class Reader:
 
     # --- where ways meet
 
-    def merge_paths(self, ends: list[tuple[Lines, Env]], live: Any) -> Env | None:
+    def merge_paths(self, ends: list[tuple[Lines, Env]], live: nf.Names | None) -> Env | None:
         """The variables where several paths merge; the conversions that a path needs are appended to its lines."""
         if not ends:
             return None
@@ -477,7 +477,7 @@ class Reader:
             self.lines, self.env = lines, before
         return written, after
 
-    def branch(self, condition: str, then: Any, other: Any, live: Any = None, narrowed: Any = None) -> None:
+    def branch(self, condition: str, then: Any, other: Any, live: nf.Names | None = None, narrowed: Any = None) -> None:
         """Read both arms of a condition; their variables are merged after it."""
         assert self.env is not None
         first_env, second_env = narrowed or (self.env, self.env)
@@ -563,7 +563,7 @@ class Reader:
         """The names that are live; None for all of them while another function is read in place."""
         return None if self.inside else names
 
-    def conditional(self, test: nf.Value, then: Any, other: Any, live: Any) -> None:
+    def conditional(self, test: nf.Value, then: Any, other: Any, live: nf.Names | None) -> None:
         """`if test: then else: other`; for a constant test one arm is read, a test for None narrows a variable."""
         match test:
             case nf.Call(function=nf.Operator(symbol="not"), args=[operand]):
@@ -576,7 +576,7 @@ class Reader:
                     return self.none_test(sign == "is", name, known, then, other, live)
         return self.decide(self.condition(test), then, other, live)
 
-    def decide(self, value: Value, then: Any, other: Any, live: Any) -> None:
+    def decide(self, value: Value, then: Any, other: Any, live: nf.Names | None) -> None:
         """Read one arm or the other, or only the one that runs, if that is known."""
         if value.constant is not NO_CONSTANT:
             chosen = then if value.constant else other

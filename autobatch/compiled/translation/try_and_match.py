@@ -138,7 +138,7 @@ def class_parts(reader: Any, node: nf.Node, value: Value, cls: Value, count: Val
     return reader.tuple_of([reader.held(part) for part in parts] or [reader.constant(0, node)])
 
 
-def tree_test(reader: Reader, classes: Value, name: str, then: Any, other: Any, live: Any) -> None:
+def tree_test(reader: Reader, classes: Value, name: str, then: Any, other: Any, live: nf.Names | None) -> None:
     """`if isinstance(name, classes): then else: other` of a tree, which is a number in one of the arms."""
     assert reader.env is not None
     known = reader.env[name]
