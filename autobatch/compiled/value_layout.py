@@ -78,7 +78,7 @@ def _type_of(
             for dtype, ndim in {(value.dtype, value.ndim) for value in own}:
                 out = types.join(out, types.Array(types.of_dtype(dtype).name, ndim, given))
         elif issubclass(cls, np.generic):
-            out = types.join(out, types.of_dtype(cls))
+            out = types.join(out, types.of_dtype(np.dtype(cls)))
         elif cls is EmbeddingTable:
             inner = type_of(program, [value.weights for value in own], where, types.FIXED)
             if not isinstance(inner, types.Array):
@@ -123,7 +123,8 @@ def _tree_of(values: Sequence[Any]) -> types.NestedTuple | None:
     classes = {type(leaf) for _, leaves, _ in parts for leaf in leaves}
     if len(arities) != 1 or len(classes) != 1:
         return None
-    leaf = types.PYTHON.get(cls := classes.pop()) or (types.of_dtype(cls) if issubclass(cls, np.generic) else None)
+    cls = classes.pop()
+    leaf = types.PYTHON.get(cls) or (types.of_dtype(np.dtype(cls)) if issubclass(cls, np.generic) else None)
     return types.NestedTuple(leaf, arities.pop()) if leaf is not None and types.is_number(leaf) else None
 
 
@@ -149,7 +150,7 @@ def _fields(cls: Any) -> tuple[str, ...]:
     Raises:
         Unsupported: an attribute is computed, not stored.
     """
-    if not dataclasses.is_dataclass(cls):
+    if issubclass(cls, tuple):
         return tuple(cls._fields)
     names = tuple(field.name for field in dataclasses.fields(cls))
     if not all(is_stored(cls, name) for name in names):
@@ -250,7 +251,7 @@ def _packed(kind: types.Type, values: Sequence[Any]) -> list[np.ndarray]:
         case types.Scalar():
             return [np.array(values, _word(kind))]
         case types.Union():
-            scalars: list[Any] = [types.PYTHON.get(type(value)) or types.of_dtype(type(value)) for value in values]
+            scalars: list[Any] = [types.PYTHON.get(type(value)) or types.of_dtype(value.dtype) for value in values]
             tags = [types.TAGS[scalar] for scalar in scalars]
             pairs = list(zip(scalars, values, strict=True))
             floats = [float(value) if scalar.kind == "f" else 0.0 for scalar, value in pairs]
