@@ -159,7 +159,7 @@ def _parts_of_index(reader: Reader, index: nf.Value, node: nf.Node) -> list[Any]
     return parts
 
 
-def _is_mask(part: Any) -> bool:
+def _is_mask(part: object) -> bool:
     return isinstance(part, Value) and isinstance(part.kind, types.Array) and part.kind.dtype == "bool"
 
 

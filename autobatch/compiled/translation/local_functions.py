@@ -113,7 +113,7 @@ def _changes_nothing(form: nf.Closure) -> bool:
     )
 
 
-def holds_local(value: Any) -> bool:
+def holds_local(value: object) -> bool:
     """True if an object known while compiling is, or contains, a nested function."""
     return isinstance(value, LocalFunction) or (isinstance(value, tuple) and any(map(holds_local, value)))
 
