@@ -8,6 +8,7 @@ one call may be divided between modes, in their order, and no example's effects 
 """
 
 import contextlib
+import contextvars
 import dataclasses
 import functools
 import itertools
@@ -63,6 +64,7 @@ from autobatch.errors import NeedsLoop, OverTime, Reason, Unsupported, forget_ex
 from autobatch.lazy.block_forms import block_form, forget_forms
 from autobatch.lazy.example_map import common_length, examples_in, map_with_stats
 from autobatch.lazy.example_recorder import Recorders
+from autobatch.lazy.example_state import shows_order
 from autobatch.lazy.fibers import Joining, active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.recorders.generated_recorders import recorders_of
@@ -73,6 +75,8 @@ from autobatch.lockstep.lockstep_forms import convert
 from autobatch.program.purity import is_pure, only_computes
 
 _NOTHING = Stats()  # of calls that traced nothing
+_NOT_NUMBERED: Any = contextlib.nullcontext()
+_QUIET = np.errstate(all="ignore")
 NOT_NEEDED = "lock-step supports it"  # the reason that tracing is refused for a batched call
 
 
@@ -94,21 +98,19 @@ def run_batch(
     numbering, tape = current().numbering, active_tape()
     if numbering is None and tape is None:
         return _run_batch(function, args, kwargs, given, begun)
-    before = None if tape is None else (len(tape.nodes), tape.read_in((args, kwargs)))
-    if numbering is None:
+    size = next(batches_in((args, kwargs))).batch_size
+    with _NOT_NUMBERED if numbering is None else numbered(numbering, size):
+        if tape is None:
+            return _run_batch(function, args, kwargs, given, begun)
+        before = len(tape.nodes), tape.read_in((args, kwargs))
         out = _run_batch(function, args, kwargs, given, begun)
-    else:
-        with numbered(numbering, next(batches_in((args, kwargs))).batch_size):
-            out = _run_batch(function, args, kwargs, given, begun)
 
-    def by_loop() -> Any:
-        batches = read_call(args, kwargs, [])
-        call = _BatchCall(function, args, kwargs, batches, batches[0].batch_size)
-        return call.result([call.run(Portion(LOOP, batches[0].batch_size), 0)], [batches[0].batch_size])
+        def by_loop() -> Any:
+            call = _BatchCall(function, args, kwargs, read_call(args, kwargs, []), size)
+            return call.result([call.run(Portion(LOOP, size), 0)], [size])
 
-    if tape is not None and before is not None:
         _keep_call(tape, *before, function, (args, kwargs), out, by_loop)
-    return out
+        return out
 
 
 def _run_batch(
@@ -205,21 +207,22 @@ def _keep_call(
     if len(tape.nodes) == first or current_region() is not None or active_trace():
         return
     kept = out.copy() if type(out) is list else out  # a map's, which its caller may change
+    context = contextvars.copy_context()  # of its options and random numbers
 
     def by_loop(cts: dict[int, Any]) -> dict[int, Any] | None:
         found = _arrays(kept)
         places = [getattr(x, "_ab_index", -1) for x in found]
-        if not cts.keys() <= set(places) or not only_computes(function, given[-1] | {"": given}, changing=True):
+        before = Snapshot([function, given], raw=True)
+        if not cts.keys() <= set(places) or shows_order(before):  # what it prints, say, would be seen twice
             return None
 
         def record() -> list[tuple[Any, Any]]:
-            again = _arrays(run())
+            again = _arrays(context.copy().run(_QUIET(run)))
             for one, two in zip(map(off_tape, again), map(off_tape, found), strict=True):
                 if np.shape(one) != np.shape(two) or not is_close(one, np.asarray(two)):
                     raise Unsupported("it gives something else than before")
             return [(x, cts.pop(place)) for x, place in zip(again, places, strict=True) if place in cts]
 
-        before = Snapshot([function, given], raw=True)
         try:
             return tape.recorded_again(record, first, read)
         except Exception:
@@ -418,16 +421,13 @@ def run_map(
         return _run_map(function, sequences, shared, fixed, joining, begun)
     sequences = [examples_in(each) for each in sequences]
     count, call = common_length(sequences), _MapCall(function, sequences, shared, fixed or {}, None)
-    before = None if tape is None else (len(tape.nodes), tape.read_in((sequences, call.given)))
-    if numbering is None:
+    with _NOT_NUMBERED if numbering is None else numbered(numbering, count):
+        if tape is None:
+            return _run_map(function, sequences, shared, fixed, joining, begun)
+        before = len(tape.nodes), tape.read_in((sequences, call.given))
         results, stats = _run_map(function, sequences, shared, fixed, joining, begun)
-    else:
-        with numbered(numbering, count):
-            results, stats = _run_map(function, sequences, shared, fixed, joining, begun)
-    if tape is not None and before is not None:
-        by_loop = functools.partial(call.run, Portion(LOOP, count), 0)
-        _keep_call(tape, *before, function, (sequences, call.given), results, by_loop)
-    return results, stats
+        _keep_call(tape, *before, function, (sequences, call.given), results, lambda: call.run(Portion(LOOP, count), 0))
+        return results, stats
 
 
 def _run_map(

@@ -90,7 +90,7 @@ class Tape:
         calls: ranges of nodes likewise, (first, end, by_loop), of calls on many examples. The reverse walk of values
             that all examples have together multiplies by zero what the loop over the examples does not read. So if a
             gradient is not finite, `by_loop` takes the call's place: from {index: cotangent} it gives contributions to
-            nodes before `first`, likewise, or None.
+            nodes before `first`, likewise, or None. The calls that a call makes stand before it.
         asked_later: leaf index -> function that says whether the leaf is constant; called only when that matters.
         is_inner: another tape was active when this one was made; it may record this tape's reverse walk.
         refusals: the errors raised for want of a gradient. A handler of the user's that takes one for an error of its
@@ -148,36 +148,42 @@ class Tape:
 
         Contributions to a value are summed when the walk reaches it; a cotangent is freed once its op was processed.
         """
-        last = top = max(output._ab_index for output in outputs)
-        pending = _seeded(last + 1, outputs, cts)
-        for first, end, report in reversed(self.timed):
-            if first > top:
-                continue
-            self._walk(pending, top, end, free and not self.calls)
-            begun = clock()
-            self._walk(pending, min(top, end - 1), first, free)
-            report(clock() - begun)
-            top = first - 1
-        self._walk(pending, top, 0, free and not self.calls)
         places = [leaf._ab_index for leaf in leaves]
-        if self.calls and not all(is_finite(pending[place]) for place in places if place <= last):
-            pending = self._by_loop(_seeded(last + 1, outputs, cts), last) or pending
-        return [pending[place] if place <= last else None for place in places]
+        pending = self._pending(outputs, cts, places, free)
+        return [pending[place] if place < len(pending) else None for place in places]
 
-    def _by_loop(self, pending: list[Any], top: int) -> list[Any] | None:
-        """Walk from `top` down, past the calls, whose examples run in the loop; None if one cannot run again."""
-        for first, end, by_loop in reversed(self.calls):
+    def _pending(self, outputs: Any, cts: Any, places: Sequence[int], free: bool, until: int = 0) -> list[Any]:
+        """The cotangents after the walk back to node `until`: if those of `places` are not finite, by the loop."""
+        top = max(output._ab_index for output in outputs)
+        calls = [call for call in self.calls if call[0] >= until]
+        pending, free = _seeded(top + 1, outputs, cts), free and not calls
+        for first, end, report in reversed(self.timed):
+            if until <= first <= top:
+                self._walk(pending, top, end, free)
+                begun = clock()
+                self._walk(pending, min(top, end - 1), first, free)
+                report(clock() - begun)
+                top = first - 1
+        self._walk(pending, top, until, free)
+        places = [place for place in places if place < len(pending)]
+        for place in places:
+            pending[place] = _total(pending[place])
+        if not calls or all(is_finite(off_tape(pending[place])) for place in places):
+            return pending
+        top = len(pending) - 1
+        pending = _seeded(top + 1, outputs, cts)
+        for first, end, by_loop in reversed(calls):
             if first > top:
                 continue
             self._walk(pending, top, end, False)
-            given = {index: _dense(pending[index]) for index in range(first, min(top + 1, end))}
+            top = min(top, end - 1)
+            given = {index: _dense(pending[index]) for index in range(first, top + 1)}
             found = by_loop({index: ct for index, ct in given.items() if ct is not None})
-            if found is None:
-                return None
-            for index, part in found.items():
-                _contribute(pending, index, part)
-            top = first - 1
-        self._walk(pending, top, 0, False)
+            if found is not None:  # else the calls within it may run again
+                for index, part in found.items():
+                    _contribute(pending, index, part)
+                top = first - 1
+        self._walk(pending, top, until, False)
         return pending
 
     def read_in(self, given: Any) -> "list[tuple[TapeArray, int, Any]]":
@@ -206,17 +212,17 @@ class Tape:
             for box, index, value in given:
                 box._ab_rebind(TapeArray(self, index, value))
             pairs = [(x, ct) for x, ct in record() if type(x) is TapeArray and x._ab_tape is self and x._ab_index >= 0]
-            pending = _seeded(len(self.nodes), *zip(*pairs, strict=True)) if pairs else []
-            self._walk(pending, len(pending) - 1, sizes[0], True)
+            seeds, size = list(zip(*pairs, strict=True)), sizes[0]
+            pending = self._pending(*seeds, range(size), True, size) if pairs else []
         finally:
             set_active(outer)
             for (box, _, _), later in zip(given, now, strict=True):
                 box._ab_rebind(later)
             for each, size in zip(kept, sizes, strict=True):
                 del each[size:]
-        if any(part is not None for part in pending[first : sizes[0]]):
+        if any(part is not None for part in pending[first:size]):
             raise Unsupported("what it reads was written into")
-        return {index: _total(part) for index, part in enumerate(pending[:first]) if part is not None}
+        return {index: part for index, part in enumerate(pending[:first]) if part is not None}
 
     def _walk(self, pending: list[Any], last: int, first: int, free: bool) -> None:
         """Run the vjps of the nodes from `last` down to `first`; `pending` holds the cotangent of each node so far."""

@@ -64,18 +64,17 @@ def is_pure(function: Any) -> bool:
     return isinstance(function, FunctionType) and not _any_changes([function], [], True)
 
 
-def only_computes(function: Any, given: Mapping[str, Any], changing: bool = False) -> bool:
+def only_computes(function: Any, given: Mapping[str, Any]) -> bool:
     """`is_pure` for a function that may also call its arguments and what its names reach: a model and its layers.
 
     Args:
         given: arguments by name; arguments left out must neither be nor contain callables.
-        changing: True if it may also change objects.
     """
     if is_pure(function):
         return True
     called = _callee(function)
     classes, held = _reachable_callables([function, *given.values()])
-    return isinstance(called, FunctionType) and not _any_changes([called], classes, True, held, given, not changing)
+    return isinstance(called, FunctionType) and not _any_changes([called], classes, True, held, given)
 
 
 def _reachable_callables(roots: Iterable[Any]) -> tuple[list[type], dict[str, list[Any]]]:
@@ -135,7 +134,6 @@ def _any_changes(
     acting: bool,
     held: Mapping[str, Sequence[Any]] = MappingProxyType({}),
     given: Mapping[str, Any] = MappingProxyType({}),
-    changing: bool = True,
 ) -> bool:
     functions = list(functions)
     waiting, seen = [(each, False) for each in functions], set()
@@ -150,7 +148,7 @@ def _any_changes(
             waiting += [(each, True) for each in map(vars(function).get, ("__init__", "__post_init__")) if each]
             continue
         summary = _summary(function, of_new)
-        if (changing and summary.changes) or (acting and summary.acts):
+        if summary.changes or (acting and summary.acts):
             return True
         if summary.given and not (function in functions and summary.given <= given.keys()):
             return True
