@@ -161,7 +161,7 @@ def _warn_of_rows(given: tuple[Any, ...], size: int) -> None:
             shape: Any = (len(arg),) if len(arg) == size and all(isinstance(x, numbers.Number) for x in arg) else ()
         else:  # what carries a gradient is a parameter
             is_data = type(arg) is np.ndarray or hasattr(type(arg), "to_numpy")
-            shape = arg.shape if is_data else ()
+            shape = () if not is_data else arg.shape if hasattr(arg, "shape") else (len(arg),)
         if len(shape) == 1 and shape[0] == size:  # of more dimensions it is weights, as a rule
             warn_user(
                 f"argument {at + 1}, {'a list' if type(arg) is list else 'an array'} of shape {tuple(shape)}, is as "

@@ -54,9 +54,24 @@ def test_what_is_as_long_as_the_batch_is_shared_with_a_warning(y):
     assert_same(found.examples(), expected(y))
 
 
-def test_a_column_of_another_library_warns():
+class ArrowColumn:
+    """A column of another library, which has a length and no shape."""
+
+    def __len__(self):
+        return len(Y)
+
+    def __array__(self, dtype=None, copy=None):
+        return Y
+
+    def to_numpy(self):
+        return Y
+
+
+@pytest.mark.parametrize("column", [Column(Y), ArrowColumn()])
+def test_a_column_of_another_library_warns(column):
     with pytest.warns(UserWarning, match=ADVICE), ab.options(warn=False):
-        ab.batch(square)(X, Column(Y))
+        found = ab.batch(square)(X, column)
+    assert_same(found.examples(), expected(Y))
 
 
 @pytest.mark.chosen

@@ -351,7 +351,7 @@ def astype(x: Any, dtype: Any, /, *, copy: bool = True) -> Any:
 def copy(a: Any, order: str = "K") -> Any:
     if order is not None and not (isinstance(order, str) and order in _copies):
         np.zeros(1).copy(order)  # type: ignore[arg-type]  # raises NumPy's own error for what is no order
-        order = order.upper()
+        order = (order.decode() if isinstance(order, bytes) else order).upper()
     return _copies[order or "K"](a)
 
 

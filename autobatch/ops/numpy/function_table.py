@@ -97,7 +97,7 @@ _NAMES_BY_REASON: dict[str, str] = {
         "frombuffer fromfile fromiter fromstring genfromtxt loadtxt save savetxt savez savez_compressed"
     ),
     "its checks depend on the values": "geomspace ravel_multi_index unravel_index",
-    "bins follow from the values": "histogram2d histogram_bin_edges histogramdd",
+    "the bins may follow from the values": "histogram2d histogram_bin_edges histogramdd",
     "the Bessel function has no op": "i0",
     "a factorisation whose rank or order depends on the values": (
         "linalg.eig linalg.eigvals linalg.matrix_rank linalg.tensorinv linalg.tensorsolve"
