@@ -19,8 +19,7 @@ def first_bad_id(ids, num_rows):
     """The position of the first id outside [0, num_rows), -1 if there is none."""
     if not ids.shape[0]:
         return -1
-    low = ids[0]
-    high = ids[0]
+    low = high = ids[0]
     for i in range(ids.shape[0]):  # no early exit, so that the compiler vectorises the loop
         low = min(low, ids[i])
         high = max(high, ids[i])
@@ -35,8 +34,7 @@ def first_bad_id(ids, num_rows):
 @jit
 def copy_ids(ids, out):
     """Copy ids, of which there is one at least, into `out`; returns the least and the greatest of those copied."""
-    low = ids[0]
-    high = low
+    low = high = ids[0]
     for i in range(ids.shape[0]):
         found = ids[i]
         out[i] = found

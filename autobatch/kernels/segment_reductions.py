@@ -37,6 +37,11 @@ def segment_sum(x, ids, weights, segments, out):
     return sum_vectors(x, ids, weights, segments, out)
 
 
+def segment_count(segments, out):
+    """out[segments[i]] += 1; `out` is zero on entry."""
+    return sum_scalars(None, None, None, segments, out)
+
+
 @jit
 def sum_vectors(x, ids, weights, segments, out):
     """`segment_sum` of rows of any width."""
@@ -52,38 +57,40 @@ def sum_vectors(x, ids, weights, segments, out):
             return False
         into = out[segment]
         values = x[i if ids is None else ids[i]]
-        if weights is None:
-            for j in range(width):
-                into[j] += values[j]
-        else:
-            weight = weights[i]
-            for j in range(width):
-                into[j] += weight * values[j]
+        weight = x.dtype.type(1) if weights is None else weights[i]
+        for j in range(width):
+            into[j] += values[j] if weights is None else weight * values[j]
     return True
 
 
 @jit
 def sum_scalars(x, ids, weights, segments, out):
-    """`segment_sum` of numbers (n,); unsigned indices avoid the compiler's test for negative ones."""
-    count = uint64(out.shape[0])
-    for i in range(uint64(segments.shape[0])):
-        segment = uint64(segments[i])
-        if segment >= count:
+    """`segment_sum` of numbers (n,), of ones if `x` is None; unsigned indices avoid the test for negative ones."""
+    count, n = uint64(out.shape[0]), uint64(segments.shape[0])
+    rest = n - n % uint64(4)
+    for i in range(uint64(0), rest, uint64(4)):  # beside an exit for each, the compiler would not unroll the loop
+        j, k, m = i + uint64(1), i + uint64(2), i + uint64(3)
+        a, b, c, d = uint64(segments[i]), uint64(segments[j]), uint64(segments[k]), uint64(segments[m])
+        if (a >= count) | (b >= count) | (c >= count) | (d >= count):
             return False
-        value = x[i if ids is None else uint64(ids[i])]
-        out[segment] += value if weights is None else value * weights[i]
+        out[a] += _weighted(x, ids, weights, i)
+        out[b] += _weighted(x, ids, weights, j)
+        out[c] += _weighted(x, ids, weights, k)
+        out[d] += _weighted(x, ids, weights, m)
+    for i in range(rest, n):
+        a = uint64(segments[i])
+        if a >= count:
+            return False
+        out[a] += _weighted(x, ids, weights, i)
     return True
 
 
 @jit
-def segment_count(segments, out):
-    """out[segments[i]] += 1; `out` is zero on entry."""
-    for i in range(uint64(segments.shape[0])):
-        segment = uint64(segments[i])
-        if segment >= uint64(out.shape[0]):
-            return False
-        out[segment] += 1
-    return True
+def _weighted(x, ids, weights, i):
+    if x is None:
+        return 1
+    value = x[i if ids is None else uint64(ids[i])]
+    return value if weights is None else value * weights[i]
 
 
 @jit

@@ -42,21 +42,16 @@ def row_gradient(acc, k, starts, positions, sources, segments, factors, scale, l
         for j in range(width):
             acc[j] = sources[k, j]
     else:
-        for j in range(width):
-            acc[j] = 0
+        acc[:] = 0
         for p in range(starts[k], starts[k + 1]):
             if p + AHEAD < positions.shape[0]:
                 later = positions[p + AHEAD]
                 prefetch_source(sources, later if segments is None else segments[later])
             at = positions[p]
             source = sources[at if segments is None else segments[at]]
-            if factors is None:
-                for j in range(width):
-                    acc[j] += source[j]
-            else:
-                factor = factors[at]
-                for j in range(width):
-                    acc[j] += factor * source[j]
+            factor = source.dtype.type(1) if factors is None else factors[at]
+            for j in range(width):
+                acc[j] += source[j] if factors is None else factor * source[j]
     if scale != 1:
         for j in range(width):
             acc[j] *= scale

@@ -1,5 +1,7 @@
 """Segment, coalescing and update kernels as bare loops, with and without ids and weights, sentinels around outputs."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -145,20 +147,21 @@ def test_the_row_wise_update():
 
 
 KERNELS = {
-    "segment_sum": lambda of, out: (out * 0 + 1.0, None, None, of, out),
+    "segment_sum": lambda of, out: (np.ones((6, out.shape[1])), None, None, of, out),
     "segment_count": lambda of, out: (of, out),
-    "segment_extremum": lambda of, out: (out * 0 + 1.0, None, of, False, np.zeros(len(out), np.bool_), out),
-    "first_equal": lambda of, out: (out * 0 + 1.0, None, of, out * 0 + 1.0, out),
-    "segment_prod": lambda of, out: (out * 0 + 1.0, None, of, out),
+    "segment_extremum": lambda of, out: (np.ones((6, 1)), None, of, False, np.zeros(len(out), np.bool_), out),
+    "first_equal": lambda of, out: (np.ones((6, 1)), None, of, out * 0 + 1.0, out),
+    "segment_prod": lambda of, out: (np.ones((6, 1)), None, of, out),
 }
 
 
 @pytest.mark.parametrize("bad", [-1, 3, 1 << 40, -(1 << 40)])
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_that_checks_segment_ids_neither_writes_nor_reads_beyond_them(name, bad):
-    for width in (1, 2) if name == "segment_sum" else (1,):
+    for width, at in itertools.product((1, 2) if name == "segment_sum" else (1,), range(6)):
         memory = np.zeros((9,) if name == "segment_count" else (9, width))
-        of, out = np.array([0, bad, 2]), memory[3:6]
+        of, out = np.array([0, 1, 2, 0, 1, 2]), memory[3:6]
+        of[at] = bad
         assert not getattr(segment_reductions, name)(*KERNELS[name](of, out))
         assert not memory[:3].any()
         assert not memory[6:].any()
