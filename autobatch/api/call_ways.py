@@ -739,17 +739,16 @@ def _on_the_fly(
     by_op = call_form(function)
     form = block_form(function) if config.blocks else by_op
     recorders = functools.partial(_recorders, function, arguments_of)
-    with with_deadline(limit):
-        return map_with_stats(plain, form, by_op, columns, shared, arguments_of, _forget, first, joining, recorders)
+    try:
+        with with_deadline(limit):
+            return map_with_stats(plain, form, by_op, columns, shared, arguments_of, first, joining, recorders)
+    finally:
+        if active_trace() is None:  # drop the rewritten forms, which keep the user's closures alive
+            forget_forms()
+            taped_form.forget()
+            call_form.forget()
 
 
 def _recorders(function: Any, arguments_of: Arguments | None, shared: dict[str, Any]) -> Recorders | None:
     """The generated recorders of a function; None if blocks are off or a report observes the user's lines."""
     return recorders_of(function, shared, arguments_of) if config.blocks and not by_line.get() else None
-
-
-def _forget() -> None:
-    """Drop the rewritten forms that a map has made, since they keep the user's closures alive."""
-    forget_forms()
-    taped_form.forget()
-    call_form.forget()

@@ -43,7 +43,6 @@ def map_with_stats(
     example_sequences: Sequence[Any],
     shared: dict[str, Any],
     arguments_of: Arguments | None,
-    forget: Callable[[], Any],
     first: int,
     joining: Joining | None,
     recorders_of: Callable[[dict[str, Any]], Recorders | None],
@@ -54,7 +53,6 @@ def map_with_stats(
         form: the form of the function that is called while examples are recorded; by_op: that without blocks.
         arguments_of: maps (values of an example, shared arguments) to (args, kwargs) of its call; None: the values
             by position, the shared arguments by keyword.
-        forget: releases the functions met during the run; called when the map has run.
         first: the place of the first example in its batch.
         joining: gives more examples while these run, if the function changes nothing; their results follow those of
             the examples. The result is None for an example for which `joining.raised` was called.
@@ -73,7 +71,7 @@ def map_with_stats(
         return [run_plain(form, columns, index, shared, arguments_of, first) for index in range(count)], outer.stats
     if count == 0:
         return [], Stats()
-    run = _Map(function, form, by_op, columns, shared, arguments_of, forget, first)
+    run = _Map(function, form, by_op, columns, shared, arguments_of, first)
     stats = run.trace.stats
     if run.shows_order():
         run.trace.close()
@@ -120,7 +118,6 @@ class _Map:
     columns: list[list[Any]]
     _shared: dict[str, Any]
     _arguments_of: Arguments | None
-    _forget: Callable[[], Any]
     _first: int
     cause: BaseException | None = None
     _failed: int = 0  # the first example that raised
@@ -221,7 +218,6 @@ class _Map:
                     trace.stats.recorded = recorder.count
                     recorder.close()
                 trace.close()
-                self._forget()
         return fibers, changed
 
     def _call(self, index: int) -> Any:

@@ -22,8 +22,8 @@ RAGGED = [np.arange(3.0), np.arange(1.0), np.zeros(0), np.arange(5.0)]
 
 @pytest.mark.chosen
 @pytest.mark.parametrize("way", ["auto", "loop", "lockstep", "fly", pytest.param("compiled", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("differentiated", [False, True], ids=["values", "gradients"])
-def test_what_is_known_of_a_cell_that_ran_again_is_dropped(way, differentiated, monkeypatch):
+@pytest.mark.parametrize("kind", ["values", "gradients", "gradients in order"])
+def test_what_is_known_of_a_cell_that_ran_again_is_dropped(way, kind, monkeypatch):
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("autobatch.")]
     found = [each for module in modules for each in vars(module).values()]
     for each in found:  # the caches of functions
@@ -35,6 +35,7 @@ def helper(a, b):
 
 def f(x, w):
     s = 0.0
+    {1}
     for v in x:
         s = helper(s, v) if v > 0 else s - v * w[0]
     return s + (x * w[0] * {0}).sum()
@@ -43,13 +44,13 @@ def f(x, w):
     kernels, before = [], len(program._interned)
     for number in range(12):
         name, namespace = f"<cell {number}>", {}
-        lines = text.format(number / 7).splitlines(True)
+        lines = text.format(number / 7, "print(end='')" if "order" in kind else "").splitlines(True)
         monkeypatch.setitem(linecache.cache, name, (0, None, lines, name))
         exec(compile("".join(lines), name, "exec"), namespace)
         f = namespace["f"]
         codes.append(weakref.ref(f.__code__))
         with ab.options(way=way, warn=False):
-            if differentiated:
+            if kind != "values":
                 ab.grad(lambda w, f=f: sum(ab.map(f, examples, w=w)))(w)
                 ab.grad(f, 1)(examples[0], w)
             else:
