@@ -75,8 +75,6 @@ from autobatch.lockstep.lockstep_forms import convert
 from autobatch.program.purity import is_pure, only_computes
 
 _NOTHING = Stats()  # of calls that traced nothing
-_NOT_NUMBERED: Any = contextlib.nullcontext()
-_QUIET = np.errstate(all="ignore")
 NOT_NEEDED = "lock-step supports it"  # the reason that tracing is refused for a batched call
 
 
@@ -99,7 +97,7 @@ def run_batch(
     if numbering is None and tape is None:
         return _run_batch(function, args, kwargs, given, begun)
     size = next(batches_in((args, kwargs))).batch_size
-    with _NOT_NUMBERED if numbering is None else numbered(numbering, size):
+    with contextlib.nullcontext() if numbering is None else numbered(numbering, size):
         if tape is None:
             return _run_batch(function, args, kwargs, given, begun)
         before = len(tape.nodes), tape.read_in((args, kwargs))
@@ -187,13 +185,6 @@ def _pinned(call: "_BatchCall | _MapCall", way: str, count: int) -> tuple[Any, s
     return None, reason or "it is being compiled"
 
 
-def _time_backward(tape: Tape, first: int, kind: History, way: str, count: int) -> None:
-    """Have the tape time the walk back over this run's nodes, from `first` on: that time is part of the run's cost."""
-    if len(tape.nodes) > first:
-        report = functools.partial(kind.add_backward_time, way, kind.costs[way].runs, count)
-        tape.timed.append((first, len(tape.nodes), report))
-
-
 def _keep_call(
     tape: Tape, first: int, read: list[Any], function: Any, given: tuple[Any, dict[str, Any]], out: Any,
     run: Callable[[], Any],
@@ -217,7 +208,7 @@ def _keep_call(
             return None
 
         def record() -> list[tuple[Any, Any]]:
-            again = _arrays(context.copy().run(_QUIET(run)))
+            again = _arrays(context.copy().run(np.errstate(all="ignore")(run)))
             for one, two in zip(map(off_tape, again), map(off_tape, found), strict=True):
                 if np.shape(one) != np.shape(two) or not is_close(one, np.asarray(two)):
                     raise Unsupported("it gives something else than before")
@@ -421,7 +412,7 @@ def run_map(
         return _run_map(function, sequences, shared, fixed, joining, begun)
     sequences = [examples_in(each) for each in sequences]
     count, call = common_length(sequences), _MapCall(function, sequences, shared, fixed or {}, None)
-    with _NOT_NUMBERED if numbering is None else numbered(numbering, count):
+    with contextlib.nullcontext() if numbering is None else numbered(numbering, count):
         if tape is None:
             return _run_map(function, sequences, shared, fixed, joining, begun)
         before = len(tape.nodes), tape.read_in((sequences, call.given))
@@ -692,8 +683,9 @@ def _run_portions(
         if type(piece) is list and len(piece) > step.count:  # other examples joined: leave out their share of the time
             took *= step.count / len(piece)
         turn.ran(step.way, step.count, took, cold)
-        if tape is not None:
-            _time_backward(tape, first, kind, step.way, step.count)
+        if tape is not None and len(tape.nodes) > first:  # the walk back over these nodes is part of the run's cost
+            report = functools.partial(kind.add_backward_time, step.way, kind.costs[step.way].runs, step.count)
+            tape.timed.append((first, len(tape.nodes), report))
         pieces.append(piece)
         counts.append(step.count)
         start += step.count

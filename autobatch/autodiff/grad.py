@@ -355,7 +355,7 @@ def _backward(tape: Tape, result: Any, inputs: Sequence[DifferentiatedInput]) ->
     leaves = [slot.leaf for slot in inputs if slot.leaf is not None]
     if type(result) is not TapeArray or result._ab_tape is not tape or result._ab_index < 0:
         return [None] * len(leaves)
-    return tape.backward(result, np.ones((), result.dtype), leaves, free=True)
+    return tape.backward([result], [np.ones((), result.dtype)], leaves, free=True)
 
 
 def unboxed(leaf: Any, tape: Tape) -> Any:
@@ -408,7 +408,7 @@ def vjp(f: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> tuple[Any, Pull
         grads: Sequence[Any] = [None] * len(slots)
         if pairs and slots:
             outputs, cts = zip(*pairs, strict=True)
-            grads = tape.backward_from(outputs, cts, leaves)
+            grads = tape.backward(outputs, cts, leaves)
         taken: set[int] = set()
         finished = [slot.finish(g, taken) for slot, g in zip(slots, grads, strict=True)]
         return [batch_data(g) if rank_of(g) == BATCH_RANK else g for g in finished]

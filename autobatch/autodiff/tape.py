@@ -99,7 +99,7 @@ class Tape:
     >>> tape = Tape()
     >>> x = tape.leaf(np.array([1.0, 2.0]))
     >>> y = x * x + x
-    >>> tape.backward(y, np.ones(2), [x])
+    >>> tape.backward([y], [np.ones(2)], [x])
     [array([3., 5.])]
     """
 
@@ -131,22 +131,17 @@ class Tape:
             each.clear()  # the tracebacks of refusals hold what was recorded
         self.closed = True
 
-    def backward(self, output: "TapeArray", ct: Any, leaves: Sequence["TapeArray"], *, free: bool = False) -> list[Any]:
-        """The cotangent of each leaf, given that of `output`; None for a leaf that does not influence it.
+    @library_code
+    @np.errstate(all="ignore")  # no warnings from padding, or from code that the user did not write
+    def backward(
+        self, outputs: Sequence["TapeArray"], cts: Sequence[Any], leaves: Sequence["TapeArray"], *, free: bool = False
+    ) -> list[Any]:
+        """The cotangent of each leaf, given those of `outputs`; None for a leaf that does not influence them.
+
+        Contributions to a value are summed when the walk reaches it; a cotangent is freed once its op was processed.
 
         Args:
             free: drop each node after its use, to free its arrays early.
-        """
-        return self.backward_from([output], [ct], leaves, free=free)
-
-    @library_code
-    @np.errstate(all="ignore")  # no warnings from padding, or from code that the user did not write
-    def backward_from(
-        self, outputs: Sequence["TapeArray"], cts: Sequence[Any], leaves: Sequence["TapeArray"], *, free: bool = False
-    ) -> list[Any]:
-        """`backward` from several outputs at once.
-
-        Contributions to a value are summed when the walk reaches it; a cotangent is freed once its op was processed.
         """
         places = [leaf._ab_index for leaf in leaves]
         pending = self._pending(outputs, cts, places, free)
@@ -170,15 +165,14 @@ class Tape:
             pending[place] = _total(pending[place])
         if not calls or all(is_finite(off_tape(pending[place])) for place in places):
             return pending
-        top = len(pending) - 1
-        pending = _seeded(top + 1, outputs, cts)
+        pending, top = _seeded(len(pending), outputs, cts), len(pending) - 1
         for first, end, by_loop in reversed(calls):
             if first > top:
                 continue
             self._walk(pending, top, end, False)
             top = min(top, end - 1)
-            given = {index: _dense(pending[index]) for index in range(first, top + 1)}
-            found = by_loop({index: ct for index, ct in given.items() if ct is not None})
+            given = {index: _dense(ct) for index, ct in enumerate(pending[first : top + 1], first) if ct is not None}
+            found = by_loop(given)
             if found is not None:  # else the calls within it may run again
                 for index, part in found.items():
                     _contribute(pending, index, part)
@@ -212,15 +206,15 @@ class Tape:
             for box, index, value in given:
                 box._ab_rebind(TapeArray(self, index, value))
             pairs = [(x, ct) for x, ct in record() if type(x) is TapeArray and x._ab_tape is self and x._ab_index >= 0]
-            seeds, size = list(zip(*pairs, strict=True)), sizes[0]
-            pending = self._pending(*seeds, range(size), True, size) if pairs else []
+            seeds = list(zip(*pairs, strict=True))
+            pending = self._pending(*seeds, range(sizes[0]), True, sizes[0]) if pairs else []
         finally:
             set_active(outer)
             for (box, _, _), later in zip(given, now, strict=True):
                 box._ab_rebind(later)
             for each, size in zip(kept, sizes, strict=True):
                 del each[size:]
-        if any(part is not None for part in pending[first:size]):
+        if any(part is not None for part in pending[first : sizes[0]]):
             raise Unsupported("what it reads was written into")
         return {index: part for index, part in enumerate(pending[:first]) if part is not None}
 
