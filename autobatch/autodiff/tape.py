@@ -216,7 +216,7 @@ class Tape:
                 del each[size:]
         if any(part is not None for part in pending[first : sizes[0]]):
             raise Unsupported("what it reads was written into")
-        return {index: part for index, part in enumerate(pending[:first]) if part is not None}
+        return {index: _total(part) for index, part in enumerate(pending[:first]) if part is not None}
 
     def _walk(self, pending: list[Any], last: int, first: int, free: bool) -> None:
         """Run the vjps of the nodes from `last` down to `first`; `pending` holds the cotangent of each node so far."""

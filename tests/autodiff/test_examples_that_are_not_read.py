@@ -94,8 +94,10 @@ def _appending_of(xs, w):
     return sum(ab.map(_only_some, xs, w=w))
 
 
-def _map_of_maps(xs, w):
-    return sum(ab.map(_map_of, [xs, xs[1:]], w=w))
+def _map_of_maps(xs, w, depth=2):
+    if not depth:
+        return sum(ab.map(_only_some, xs, w=w))
+    return sum(ab.map(_map_of_maps, [xs, xs[1:]], [w] * 2, [depth - 1] * 2))
 
 
 def _total(results):
