@@ -144,10 +144,10 @@ class Tape:
             free: drop each node after its use, to free its arrays early.
         """
         places = [leaf._ab_index for leaf in leaves]
-        pending = self._pending(outputs, cts, places, free)
+        pending = self._pending(outputs, cts, places=places, free=free)
         return [pending[place] if place < len(pending) else None for place in places]
 
-    def _pending(self, outputs: Any, cts: Any, places: Sequence[int], free: bool, until: int = 0) -> list[Any]:
+    def _pending(self, outputs: Any, cts: Any, *, places: Sequence[int], free: bool, until: int = 0) -> list[Any]:
         """The cotangents after the walk back to node `until`: if those of `places` are not finite, by the loop."""
         top = max(output._ab_index for output in outputs)
         calls = [call for call in self.calls if call[0] >= until]
@@ -206,8 +206,8 @@ class Tape:
             for box, index, value in given:
                 box._ab_rebind(TapeArray(self, index, value))
             pairs = [(x, ct) for x, ct in record() if type(x) is TapeArray and x._ab_tape is self and x._ab_index >= 0]
-            seeds = list(zip(*pairs, strict=True))
-            pending = self._pending(*seeds, range(sizes[0]), True, sizes[0]) if pairs else []
+            wanted: Any = {"places": range(sizes[0]), "free": True, "until": sizes[0]}
+            pending = self._pending(*zip(*pairs, strict=True), **wanted) if pairs else []
         finally:
             set_active(outer)
             for (box, _, _), later in zip(given, now, strict=True):
