@@ -100,14 +100,14 @@ def run_batch(
     with contextlib.nullcontext() if numbering is None else numbered(numbering, size):
         if tape is None:
             return _run_batch(function, args, kwargs, given, begun)
-        before = len(tape.nodes), tape.read_in((args, kwargs))
+        before = tape.lengths(), tape.read_in((args, kwargs))
         out = _run_batch(function, args, kwargs, given, begun)
 
         def by_loop() -> Any:
             call = _BatchCall(function, args, kwargs, read_call(args, kwargs, []), size)
             return call.result([call.run(Portion(LOOP, size), 0)], [size])
 
-        _keep_call(tape, *before, function, (args, kwargs), out, by_loop)
+        _keep_call(*before, function, (args, kwargs), out, by_loop)
         return out
 
 
@@ -186,24 +186,24 @@ def _pinned(call: "_BatchCall | _MapCall", way: str, count: int) -> tuple[Any, s
 
 
 def _keep_call(
-    tape: Tape, first: int, read: list[Any], function: Any, given: tuple[Any, dict[str, Any]], out: Any,
+    lengths: list[tuple[Tape, int]], read: list[Any], function: Any, given: tuple[Any, dict[str, Any]], out: Any,
     run: Callable[[], Any],
 ) -> None:  # fmt: skip
-    """Have the tape know how the examples of a call run by the loop.
+    """Have the tapes know how the examples of a call run by the loop.
 
     Args:
-        first: the call's first node; read: the tape's values in its arguments, as `Tape.read_in` gave them before.
+        lengths: the tapes before the call; read: values of the first in its arguments, as `Tape.read_in` gave them.
         given: its arguments, those by name last; out: its result; run: runs it by the loop.
     """
-    if len(tape.nodes) == first or current_region() is not None or active_trace():
+    if len(lengths[0][0].nodes) == lengths[0][1] or current_region() is not None or active_trace():
         return
     kept = out.copy() if type(out) is list else out  # a map's, which its caller may change
     context = contextvars.copy_context()  # of its options and random numbers
 
-    def by_loop(cts: dict[int, Any]) -> dict[int, Any] | None:
-        found = _arrays(kept)
-        places = [getattr(x, "_ab_index", -1) for x in found]
-        before = Snapshot([function, given], raw=True)
+    def by_loop(tape: Tape, first: int, cts: dict[int, Any]) -> dict[int, Any] | None:
+        found, inner = _arrays(kept), lengths[0][0]
+        places = [getattr(off_tape(x, tape), "_ab_index", -1) for x in found]
+        before, closed = Snapshot([function, given], raw=True), inner.closed
         if not cts.keys() <= set(places) or shows_order(before):  # what it prints, say, would be seen twice
             return None
 
@@ -212,16 +212,22 @@ def _keep_call(
             for one, two in zip(map(off_tape, again), map(off_tape, found), strict=True):
                 if np.shape(one) != np.shape(two) or not is_close(one, np.asarray(two)):
                     raise Unsupported("it gives something else than before")
-            return [(x, cts.pop(place)) for x, place in zip(again, places, strict=True) if place in cts]
+            pairs = zip(again, places, strict=True)
+            return [(off_tape(x, tape), cts.pop(place)) for x, place in pairs if place in cts]
 
+        inner.closed = False  # an outer tape records what is recorded on the inner one
         try:
-            return tape.recorded_again(record, first, read)
+            return tape.recorded_again(record, first, read if tape is inner else [])
         except Exception:
             return None
         finally:
             before.restore()
+            if closed:
+                inner.close()
 
-    tape.calls.append((first, len(tape.nodes), by_loop))
+    for tape, first in lengths:
+        if len(tape.nodes) > first:
+            tape.calls.append((first, len(tape.nodes), functools.partial(by_loop, tape, first)))
 
 
 def _arrays(out: Any) -> list[Any]:
@@ -415,9 +421,9 @@ def run_map(
     with contextlib.nullcontext() if numbering is None else numbered(numbering, count):
         if tape is None:
             return _run_map(function, sequences, shared, fixed, joining, begun)
-        before = len(tape.nodes), tape.read_in((sequences, call.given))
+        before = tape.lengths(), tape.read_in((sequences, call.given))
         results, stats = _run_map(function, sequences, shared, fixed, joining, begun)
-        _keep_call(tape, *before, function, (sequences, call.given), results, lambda: call.run(Portion(LOOP, count), 0))
+        _keep_call(*before, function, (sequences, call.given), results, lambda: call.run(Portion(LOOP, count), 0))
         return results, stats
 
 
@@ -630,9 +636,7 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
 
 def _runs_inside() -> bool:
     """True if this call is made by an example of another run, or is recorded on a tape or trace."""
-    if in_example() or current_region() is not None:
-        return True
-    return active_tape() is not None or active_trace() is not None
+    return in_example() or any(each() is not None for each in (current_region, active_tape, active_trace))
 
 
 # Carrying out.
@@ -727,8 +731,7 @@ def _on_the_fly(
     limit: float | None = None,
     joining: Joining | None = None,
 ) -> tuple[list[Any], Stats]:
-    plain = per_example_form(function)
-    by_op = call_form(function)
+    plain, by_op = per_example_form(function), call_form(function)
     form = block_form(function) if config.blocks else by_op
     recorders = functools.partial(_recorders, function, arguments_of)
     try:

@@ -52,6 +52,7 @@ _NEEDS = {  # method: (the plain value that it needs, what to write instead)
         "np.zeros_like of such a value instead of a plain array, or return it as auxiliary output (has_aux=True)",
     ),
 }
+_OF_VALUES = ("shape", "ndim", "dtype", "_ab_gradient", "_ab_ids")  # the last two of tables, of tables with keys
 _OF_FLOATS = {"shape": (), "ndim": 0, "dtype": np.dtype(np.float64)}
 _ndarray, _may_share = np.ndarray, np.may_share_memory
 _WEAK = frozenset((float, int, bool))
@@ -92,7 +93,7 @@ class Tape:
             gradient is not finite, `by_loop` takes the call's place: from {index: cotangent} it gives contributions to
             nodes before `first`, likewise, or None. The calls that a call makes stand before it.
         asked_later: leaf index -> function that says whether the leaf is constant; called only when that matters.
-        is_inner: another tape was active when this one was made; it may record this tape's reverse walk.
+        outer: the tape that was active when this one was made; it may record this tape's reverse walk.
         refusals: the errors raised for want of a gradient. A handler of the user's that takes one for an error of its
             own code would go on where the code without a gradient does not.
 
@@ -103,7 +104,7 @@ class Tape:
     [array([3., 5.])]
     """
 
-    __slots__ = ("asked_later", "calls", "closed", "is_inner", "kept", "level", "nodes", "refusals", "timed")
+    __slots__ = ("asked_later", "calls", "closed", "kept", "level", "nodes", "outer", "refusals", "timed")
 
     def __init__(self) -> None:
         self.refusals: list[Exception] = []
@@ -114,7 +115,7 @@ class Tape:
         self.calls: list[tuple[int, int, Callable[[dict[int, Any]], dict[int, Any] | None]]] = []
         self.asked_later: dict[int, Callable[[], bool]] = {}
         self.closed = False
-        self.is_inner = active_tape() is not None
+        self.outer = active_tape()
 
     def leaf(self, value: object) -> "TapeArray":
         """A differentiated input."""
@@ -147,7 +148,9 @@ class Tape:
         pending = self._pending(outputs, cts, places=places, free=free)
         return [pending[place] if place < len(pending) else None for place in places]
 
-    def _pending(self, outputs: Any, cts: Any, *, places: Sequence[int], free: bool, until: int = 0) -> list[Any]:
+    def _pending(
+        self, outputs: Sequence["TapeArray"], cts: Sequence[Any], *, places: Sequence[int], free: bool, until: int = 0
+    ) -> list[Any]:
         """The cotangents after the walk back to node `until`: if those of `places` are not finite, by the loop."""
         top = max(output._ab_index for output in outputs)
         calls = [call for call in self.calls if call[0] >= until]
@@ -179,6 +182,10 @@ class Tape:
                 top = first - 1
         self._walk(pending, top, until, False)
         return pending
+
+    def lengths(self) -> "list[tuple[Tape, int]]":
+        """The tapes that record, this one first, each with its number of nodes."""
+        return [(self, len(self.nodes)), *(self.outer.lengths() if self.outer is not None else ())]
 
     def read_in(self, given: Any) -> "list[tuple[TapeArray, int, Any]]":
         """The values of this tape in a tree: each with its index and what it holds, which a write may change."""
@@ -407,7 +414,7 @@ class TapeArray(RecordedArray, ArrayMixin):
 
     # The class that `isinstance` sees, and what everything asks for: those of the value, read without a call of Python.
     __class__ = property(attrgetter("_ab_value.__class__"))
-    shape, ndim, dtype = (property(attrgetter(f"_ab_value.{name}")) for name in ("shape", "ndim", "dtype"))
+    shape, ndim, dtype, _ab_gradient, _ab_ids = (property(attrgetter(f"_ab_value.{name}")) for name in _OF_VALUES)
 
     def __getitem__(self, index: object) -> Any:
         lookup = self._ab_lookup
@@ -417,14 +424,6 @@ class TapeArray(RecordedArray, ArrayMixin):
     @property
     def _ab_lookup(self) -> Any:
         return getattr(self._ab_value, "_ab_lookup", None)
-
-    @property
-    def _ab_ids(self) -> Any:
-        return self._ab_value._ab_ids  # only tables with keys have this attribute
-
-    @property
-    def _ab_gradient(self) -> Any:
-        return self._ab_value._ab_gradient  # only tables have this attribute
 
     def _ab_read(self, name: str) -> Any:
         """The plain value, if no gradient is lost by reading it by the method `name`; else raise ForcedValueError."""
@@ -469,8 +468,8 @@ def _value_of(x: Any) -> Any:
     return x._ab_value if type(x) is TapeArray else x
 
 
-def off_tape(x: Any) -> Any:
-    """The value without any TapeArray around it."""
-    while type(x) is TapeArray:
+def off_tape(x: Any, to: Tape | None = None) -> Any:
+    """The value without any TapeArray around it, but for one of the tape `to`."""
+    while type(x) is TapeArray and x._ab_tape is not to:
         x = x._ab_value
     return x

@@ -285,7 +285,7 @@ def check_cotangents(cts: Sequence[Any]) -> None:
 def is_plain(x: Any) -> bool:
     """True for a plain array or number, and for an array on one tape with no other tape below it."""
     if type(x) is TapeArray:
-        return type(x._ab_value) is np.ndarray and not x._ab_tape.is_inner
+        return type(x._ab_value) is np.ndarray and x._ab_tape.outer is None
     return type(x) in _PLAIN or isinstance(x, np.generic)
 
 

@@ -1,7 +1,8 @@
 """Of an example that the result does not read, NaN reaches no gradient, though all examples are walked back together.
 
 Broken once by hand: calls that the tape does not know, cotangents of an argument that is written into later, what a
-function changes left changed, calls within a call that run again as before, the random numbers of another call.
+function changes left changed, calls within a call that run again as before, the random numbers of another call,
+outer tapes that do not know the calls.
 """
 
 import contextlib
@@ -228,6 +229,22 @@ def test_what_becomes_of_arguments_and_results(loss, way):
         expected = ab.grad(loss)(_W)
     with ab.options(way=way, warn=False):
         np.testing.assert_allclose(ab.grad(loss)(_W), expected)
+    assert np.isfinite(expected).all()
+
+
+@pytest.mark.parametrize("way", ["lockstep", "fly", "compiled"])
+@pytest.mark.parametrize(("function", "xs"), [(_only_some, _XS), (_map_of, _GROUPS)])
+def test_a_gradient_of_a_gradient(function, xs, way):
+    def loss(w):
+        return np.tanh(sum(ab.map(function, xs, w=w)))
+
+    def slope(w):
+        return (ab.grad(loss)(w) * _W).sum()
+
+    with ab.options(way="loop"), np.errstate(all="ignore"):
+        expected = ab.grad(slope)(_W)
+    with ab.options(way=way, warn=False):
+        np.testing.assert_allclose(ab.grad(slope)(_W), expected)
     assert np.isfinite(expected).all()
 
 
