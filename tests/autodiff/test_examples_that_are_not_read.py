@@ -13,6 +13,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.autodiff.grad import vjp
+from tests.autodiff.unread_examples import FUZZERS
 from tests.inspect import ran_ways
 
 _W = np.arange(9.0).reshape(3, 3) / 9.0 - 0.4
@@ -259,3 +260,9 @@ def test_a_pullback_can_be_called_again():
         _, back = vjp(lambda given: sum(ab.map(_only_some, _XS, w=given[0])), [_W])
     for scale in (1.0, 2.0):
         np.testing.assert_allclose(back([np.array(scale)])[0], scale * _loop(_only_some))
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("start", [0, pytest.param(30, marks=pytest.mark.slow)])
+def test_random_programs(start):
+    FUZZERS["unread examples"](range(start, start * 10 + 15))
