@@ -212,8 +212,7 @@ def _keep_call(
             for one, two in zip(map(off_tape, again), map(off_tape, found), strict=True):
                 if np.shape(one) != np.shape(two) or not is_close(one, np.asarray(two)):
                     raise Unsupported("it gives something else than before")
-            pairs = zip(again, places, strict=True)
-            return [(off_tape(x, tape), cts.pop(place)) for x, place in pairs if place in cts]
+            return [(off_tape(x, tape), cts.pop(at)) for x, at in zip(again, places, strict=True) if at in cts]
 
         inner.closed = False  # an outer tape records what is recorded on the inner one
         try:
@@ -734,16 +733,17 @@ def _on_the_fly(
     plain, by_op = per_example_form(function), call_form(function)
     form = block_form(function) if config.blocks else by_op
     recorders = functools.partial(_recorders, function, arguments_of)
-    try:
-        with with_deadline(limit):
-            return map_with_stats(plain, form, by_op, columns, shared, arguments_of, first, joining, recorders)
-    finally:
-        if active_trace() is None:  # drop the rewritten forms, which keep the user's closures alive
-            forget_forms()
-            taped_form.forget()
-            call_form.forget()
+    with with_deadline(limit):
+        return map_with_stats(plain, form, by_op, columns, shared, arguments_of, _forget, first, joining, recorders)
 
 
 def _recorders(function: Any, arguments_of: Arguments | None, shared: dict[str, Any]) -> Recorders | None:
     """The generated recorders of a function; None if blocks are off or a report observes the user's lines."""
     return recorders_of(function, shared, arguments_of) if config.blocks and not by_line.get() else None
+
+
+def _forget() -> None:
+    """Drop the rewritten forms that a map has made, since they keep the user's closures alive."""
+    forget_forms()
+    taped_form.forget()
+    call_form.forget()

@@ -43,6 +43,7 @@ def map_with_stats(
     example_sequences: Sequence[Any],
     shared: dict[str, Any],
     arguments_of: Arguments | None,
+    forget: Callable[[], Any],
     first: int,
     joining: Joining | None,
     recorders_of: Callable[[dict[str, Any]], Recorders | None],
@@ -53,6 +54,7 @@ def map_with_stats(
         form: the form of the function that is called while examples are recorded; by_op: that without blocks.
         arguments_of: maps (values of an example, shared arguments) to (args, kwargs) of its call; None: the values
             by position, the shared arguments by keyword.
+        forget: releases the functions met during the run; called when the map has run.
         first: the place of the first example in its batch.
         joining: gives more examples while these run, if the function changes nothing; their results follow those of
             the examples. The result is None for an example for which `joining.raised` was called.
@@ -71,17 +73,14 @@ def map_with_stats(
         return [run_plain(form, columns, index, shared, arguments_of, first) for index in range(count)], outer.stats
     if count == 0:
         return [], Stats()
-    run = _Map(function, form, by_op, columns, shared, arguments_of, first)
+    run = _Map(function, form, by_op, columns, shared, arguments_of, forget, first)
     stats = run.trace.stats
     if run.shows_order():
-        run.trace.close()
         order = "the order of the examples shows in what they print, draw or read"
         return run.as_loop(Reason(order, None, SHOW_AFTER), True), stats
     if run.shows_identity():
-        run.trace.close()
         return run.as_loop("it is asked whether an array that has two names is one object", True), stats
     if shows_classes(run.state.shared, run.state.kinds):
-        run.trace.close()
         return run.as_loop("an operator's method, or code without source, asks for a class", True), stats
     if run.state.may_change:
         joining = None
@@ -118,6 +117,7 @@ class _Map:
     columns: list[list[Any]]
     _shared: dict[str, Any]
     _arguments_of: Arguments | None
+    _forget: Callable[[], Any]
     _first: int
     cause: BaseException | None = None
     _failed: int = 0  # the first example that raised
@@ -150,8 +150,11 @@ class _Map:
         """Run the loop and return its results; warns before it (`early`, before the examples print), or after it."""
         says = self._arguments_of is None  # else the user did not call `ab.map`: the caller warns
         why = Reason(f"ab.map could not run these examples together ({reason})", None, getattr(reason, "instead", ""))
-        if says and early:
-            warn_fallback(why)  # it may raise
+        if early:  # nothing has been traced
+            self.trace.close()
+            self._forget()
+            if says:
+                warn_fallback(why)  # it may raise
         results = run_loop(self._function, self.columns, self._shared, self._arguments_of, self._first)
         self.trace.stats.fallbacks[reason] += 1
         self.trace.stats.looped = reason
@@ -218,6 +221,7 @@ class _Map:
                     trace.stats.recorded = recorder.count
                     recorder.close()
                 trace.close()
+                self._forget()
         return fibers, changed
 
     def _call(self, index: int) -> Any:
