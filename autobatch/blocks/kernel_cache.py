@@ -31,6 +31,7 @@ from numba.core import compiler, config, serialize
 from numba.core.compiler_lock import global_compiler_lock
 
 from autobatch.core.current_region import check_time
+from autobatch.core.threads import leave_core_free
 from autobatch.kernels import jit
 from autobatch.kernels.disk_cache import (
     SUFFIX,
@@ -302,6 +303,7 @@ class _Compiler:
 
     def _forget(self) -> None:
         """Start afresh: after a fork, the process and the locks belong to the parent."""
+        leave_core_free(False)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
         self.waiting: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
@@ -318,6 +320,7 @@ class _Compiler:
             request = json.dumps([folder and str(folder), name_of(kernel.text), kernel.text]).encode()
             self.waiting.append((kernel, request))
             self._send_some(self._process)
+            leave_core_free(True)
             return True
 
     def _send_some(self, process: "subprocess.Popen[bytes]") -> None:
@@ -337,11 +340,13 @@ class _Compiler:
             with self._lock:
                 self.sent.popleft()[0].on_compiled(made)
                 self._send_some(process)
+                leave_core_free(bool(self.sent))
         with self._lock:
             self._process = None
             lost = [*self.sent, *self.waiting]
             self.sent.clear()
             self.waiting.clear()
+            leave_core_free(False)
         process.kill()
         process.wait()
         for kernel, _ in lost:

@@ -6,12 +6,16 @@ starts its own. Work that already runs in the pool is not split further.
 """
 
 import contextlib
+import ctypes
+import functools
 import itertools
 import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
+
+import numpy as np
 
 from autobatch.core.config import config
 from autobatch.core.current_region import count_waiting, thread_clock
@@ -62,7 +66,46 @@ def thread_count() -> int:
     """The number of threads to use: `config.threads`, by default the cores of this process; 1 in the pool."""
     if getattr(_thread_state, "busy", False):
         return 1
-    return config.threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+    return config.threads or _cores()
+
+
+def _cores() -> int:
+    """The cores of this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@functools.cache
+def _blas_threads() -> tuple[Callable[[], int], Callable[[int], object]] | None:
+    """What gets and sets the number of threads of NumPy's BLAS; None unless it is an OpenBLAS with threads of its own:
+    OpenMP's may not be changed while another thread multiplies."""
+    with contextlib.suppress(AttributeError, OSError):
+        library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
+        for name in map("".join, itertools.product(("scipy_", ""), ("openblas_{}",), ("64_", ""))):
+            if getattr(library, name.format("get_parallel"), int)() == 1:
+                return getattr(library, name.format("get_num_threads")), getattr(library, name.format("set_num_threads"))
+    return None
+
+
+_threads_before: list[int] = []  # of products, while they leave a core free
+
+
+def leave_core_free(leave: bool) -> None:
+    """Have NumPy's matrix products leave one core to another process that this one started, or take it back.
+
+    The threads of a product wait for each other all the time: where one of them has no core, a product of 20 us took
+    20 ms, most of which even counts as time of the calling thread.
+    """
+    blas = _blas_threads() if leave != bool(_threads_before) else None
+    if blas is None:
+        return
+    (threads, set_threads), most = blas, max(1, _cores() - 1)
+    if leave and threads() > most:
+        _threads_before.append(threads())
+        set_threads(most)
+    elif not leave:
+        before = _threads_before.pop()
+        if threads() == most:  # else somebody has changed it
+            set_threads(before)
 
 
 def fits_one_thread(nbytes: int) -> bool:

@@ -19,6 +19,7 @@ from numba.core import registry
 
 from autobatch.blocks import kernel_cache
 from autobatch.blocks.kernel_cache import SUFFIX, kernel_of, name_of, wait_for_kernels
+from autobatch.core import threads
 from autobatch.kernels import disk_cache
 from autobatch.kernels.disk_cache import environment_digest
 
@@ -366,3 +367,26 @@ def test_a_kernel_and_what_it_calls_are_made_machine_code_once(tmp_path):
         assert len(list(tmp_path.rglob(f"*.common_shape-*{SUFFIX}"))) == 1
         _, entry = kernel_cache._load(name, CIRCLE, done.stdout)
         assert [entry(n) for n in (3, 4)] == [0, 12]
+
+@posix
+def test_products_leave_a_core_to_the_process_that_compiles(monkeypatch, folder, made):
+    count = [4]
+    monkeypatch.setattr(threads, "_cores", lambda: 4)
+    monkeypatch.setattr(threads, "_blas_threads", lambda: (lambda: count[0], lambda most: count.__setitem__(0, most)))
+    (stdin, requests), (answers, stdout) = os.pipe(), os.pipe()
+    with open(requests, "wb", 0) as asked, open(answers, "rb", 0) as answered, open(stdin), open(stdout, "wb", 0) as out:
+        process = types.SimpleNamespace(stdin=asked, stdout=answered, kill=lambda: None, wait=lambda: None)
+        compiler = kernel_cache._Compiler()
+        monkeypatch.setattr(compiler, "_start", lambda: process)
+        for text in (TEXT, OTHER):
+            assert compiler.ask(kernel_cache.CachedKernel(text))
+        assert count == [3]
+        kernel_cache._send(out.fileno(), made[TEXT])
+        kernel_cache._send(out.fileno(), b"")
+        out.close()
+        compiler._listen(process)
+    assert count == [4]
+    count[0] = 2  # the user's choice
+    threads.leave_core_free(True)
+    threads.leave_core_free(False)
+    assert count == [2]
