@@ -35,6 +35,7 @@ from autobatch.core.diagnostics import hide_frames, hiding_frames, warn_user
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
 from autobatch.core.memory import import_whole
 from autobatch.core.pytree import is_node, leaves_of_kind
+from autobatch.core.threads import compiling
 from autobatch.core.snapshot import cell_value
 from autobatch.errors import UnsupportedError
 from autobatch.facts.python_functions import PAUSES
@@ -154,11 +155,13 @@ def spent_on(function: Any) -> Spent | None:
     if found is None:
         if not PAUSES.isdisjoint(code.co_names) or hasattr(function, "_ab_differentiated"):
             return None
-        out = Spent()
+        out = Spent(len(code.co_code) // 2)
         small_calls.put(code, out)
         return out
     out = found[1]
-    return None if out.seconds >= out.limit and _may_look() else out
+    if out.is_compiling and not compiling.is_set():
+        return None
+    return None if out.may_pay() and _may_look() else out
 
 
 _WITH_CODE = frozenset((types.FunctionType, types.MethodType))
@@ -189,7 +192,7 @@ def small_loop(
         columns = [iter(column) for column in columns]
         results = run_loop(function, [itertools.islice(column, FEW) for column in columns], named)
         seconds = perf_counter() - begun
-        if seconds * count / FEW > spent.limit - spent.seconds and _may_look(seconds * count / FEW):
+        if spent.may_pay(seconds * count / FEW) and _may_look(seconds * count / FEW):
             return Begun(results, seconds)
         results += run_loop(function, columns, named, None, FEW)
         spent.most = count

@@ -29,19 +29,18 @@ unknown, spend at most a fixed share of the time spent so far.
 
 import collections
 import dataclasses
+import math
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
 LOOP: Final = "loop"
-SOONEST: Final = 3e-3
-"""Seconds of the loop's work before anything but the loop is considered, and between two such searches: the cheapest
-set-up takes 2.5 ms (`api.measured_costs`), a search 30-60 us."""
-
 _CALLS, _PART = 30, 0.18  # after so many calls, at most this share of the loop's time is lost: 1.2 is promised
 _RUNS = 3  # tries of a way, and runs whose median counts: the second and third run of 54 functions differ by a half in
 # lock-step, where code for blocks is still made, later ones by a tenth
 _FAR = 8.0  # a way is not tried if it is expected to cost this many times the way in use, and stopped after this many
 # times the loop's time; traced and in lock-step, the runs of functions on numbers spread from 2 to 50 times
+EACH = 50  # instructions whose set-up every function pays, however short
+READING = 4e-5  # seconds that the cheapest set-up took for each instruction, before any was measured
 FEW = 8  # the loop runs so many examples of a kind first, in at most two calls, to know its cost: the first example
 # takes two to three times as long, on cold caches; a part of a call has at least so many
 
@@ -115,28 +114,45 @@ class Portion:
     limit: float | None = None
 
 
+def _prospect(calls: int, seconds: float) -> float:
+    """The loop's seconds for thirty calls like these, or for all of them where they are more."""
+    return seconds * max(1.0, min(_CALLS / calls, 1.0 / _PART))
+
+
 class Spent:
     """What the loop took for those calls of a function that were left to it without a turn, for inputs of all kinds.
+
+    Args:
+        size: instructions of the function.
 
     Attributes:
         seconds: of those calls since the last turn; calls, examples: how many there were.
         limit: seconds after which the next call gets a turn.
+        prospect: seconds of thirty such calls (`_prospect`) that it takes for a turn, too; 0.0 after the first turn.
         most: examples of the largest call: of larger ones the first few run alone, as they may be too large.
         kinds: the function's histories.
+        is_compiling: code for a way is being compiled in the background.
     """
 
-    __slots__ = ("calls", "examples", "kinds", "limit", "most", "seconds")
+    __slots__ = ("calls", "examples", "is_compiling", "kinds", "limit", "most", "prospect", "seconds")
 
-    def __init__(self) -> None:
+    def __init__(self, size: int = 0) -> None:
         self.calls = self.examples = 0
-        self.seconds, self.limit, self.most = 0.0, SOONEST, FEW
+        self.seconds, self.limit, self.most = 0.0, READING * (EACH + size), FEW
+        self.prospect = self.limit / _PART
         self.kinds: dict[Any, History] = {}
+        self.is_compiling = False
 
     def add(self, count: int, seconds: float) -> None:
         """Account for a call of `count` examples."""
         self.calls += 1
         self.examples += count
         self.seconds += seconds
+
+    def may_pay(self, seconds: float = 0.0) -> bool:
+        """True if another way may pay, with a call that takes `seconds` more."""
+        seconds += self.seconds
+        return seconds >= self.limit and _prospect(self.calls + 1, seconds) >= self.prospect
 
 
 class History:
@@ -172,7 +188,7 @@ class History:
         self.calls = self.seen = 0
         self.costs = {way: Cost() for way in (LOOP, *ways)}
         self.work = self.lost = 0.0
-        self.sleeps = SOONEST
+        self.sleeps = 0.0
         self.is_compiling = False
         self.last = LOOP
         self.expected, self.learned, self.spent = expected, learned, spent
@@ -195,8 +211,9 @@ class History:
         spent = self.spent
         if spent is not None:
             kinds = [each for each in spent.kinds.values() if each.spent is spent]
-            busy = any(each.last != LOOP or each.is_compiling for each in kinds)
-            spent.limit = 0.0 if busy else self.sleeps - self.work
+            spent.limit = 0.0 if any(each.last != LOOP for each in kinds) else self.sleeps - self.work
+            spent.prospect = 0.0
+            spent.is_compiling = any(each.is_compiling for each in kinds)
 
     def add_backward_time(self, way: str, run: int, count: int, seconds: float) -> None:
         """Add `seconds` to the cost of an earlier run: the tape walked back over the run's nodes for a gradient.
@@ -259,10 +276,6 @@ class History:
         """Account for examples for which the loop takes this many seconds."""
         self.work += seconds
 
-    def allowance(self, now: float) -> float:
-        """Seconds that a try may lose; `now`: the loop's seconds for the examples at hand."""
-        return min(1.0, _PART * _CALLS / min(self.calls, _CALLS)) * (self.work + now) - self.lost
-
 
 class Turn:
     """One call: `next` says what runs; the caller then reports by `ran`, `stopped`, `refused` or `not_ready`.
@@ -299,7 +312,7 @@ class Turn:
         if best == LOOP:
             return Portion(LOOP, left)
         trust = min(_FAR, 1.0 + kind.costs[best].runs / 2)
-        return Portion(best, left, max(trust * self._loop * left, SOONEST))
+        return Portion(best, left, max(trust * self._loop * left, READING * EACH))
 
     def ran(self, way: str, count: int, seconds: float, cold: bool = False) -> None:
         """A portion of `count` examples completed; `cold`: kernels were still being compiled in the background."""
@@ -311,6 +324,7 @@ class Turn:
             cost.add(count, seconds)
             kind.seen += count
             self._loop = cost.seconds or 0.0
+            cost.waits = 2.0 * kind.work
         loop = count * (self._loop or 0.0)
         if way != LOOP:
             cost.cold = cold
@@ -344,13 +358,13 @@ class Turn:
             self._gave_up = True
             return
         cost.stopped = seconds
-        cost.stops += 1
-        if cost.runs + cost.stops >= _RUNS:
-            cost.waits = 2.0 * self._kind.work
-        if not self._trying:
+        cost.stops += self._trying
+        if not self._trying:  # perhaps by an accident: tried again as soon as that is affordable
             self._surprised = True
             cost.recent.clear()
-            cost.runs = _RUNS
+            cost.runs, self._kind.sleeps = 0, 0.0
+        if cost.runs + cost.stops >= _RUNS:
+            cost.waits = 2.0 * self._kind.work
 
     def refused(self, way: str, seconds: float, reason: str) -> None:
         """A way cannot run this function; its effects are undone."""
@@ -369,15 +383,23 @@ class Turn:
         cost.waits = 2.0 * self._kind.work
 
     def _trial(self, loop: float) -> Portion | None:
-        """The most promising affordable try; None if there is none, and until the work has grown by an eighth."""
+        """The most promising affordable try; None if there is none, and until one may be affordable."""
         kind, work = self._kind, self._kind.work + loop * self.left
         if work < kind.sleeps:
             return None
-        found = [self._try(way, cost, loop) for way, cost in kind.costs.items() if self._may_try(way, cost)]
-        tries = [each for each in found if each is not None]
-        if tries:
-            return min(tries, key=lambda each: each[0])[1]
-        kind.sleeps = work + max(SOONEST, work / 8)
+        tries = [self._try(way, cost, loop) for way, cost in kind.costs.items() if self._may_try(way, cost)]
+        allowed = _PART * _prospect(kind.calls, work) - kind.lost
+        found = [each for each in tries if each is not None]
+        affordable = [each for each in found if each[0] <= allowed]
+        if affordable and allowed > 0.0:
+            _, _, way, count = min(affordable, key=lambda each: each[1])
+            return Portion(way, count, allowed)
+        if self._tried or self._failed:  # what those will need is seen in the next call
+            return None
+        all_needs = [needs + kind.lost for needs, *_ in found]
+        due = [each if each <= _PART * _CALLS * work / kind.calls else each / _PART for each in all_needs]
+        due += [cost.waits for cost in kind.costs.values() if not cost.refused and cost.waits > work]
+        kind.sleeps = max(1.125 * work, min([*due, 2.0 * work]))  # later calls may be larger
         return None
 
     def _in_use(self, loop: float, count: int) -> float:
@@ -391,12 +413,12 @@ class Turn:
 
     def _may_try(self, way: str, cost: Cost) -> bool:
         gone = way in self._tried or way in self._failed
-        return not (way == LOOP or cost.refused or gone or self._kind.work < cost.waits)
+        return not (cost.refused or gone or self._kind.work < cost.waits)
 
-    def _try(self, way: str, cost: Cost, loop: float) -> tuple[float, Portion] | None:
-        """A try of a way, with its rank: expected cost relative to the loop, times (1 + tries so far); lower is better.
+    def _try(self, way: str, cost: Cost, loop: float) -> tuple[float, float, str, int] | None:
+        """A try of a way: the seconds that it needs, its rank, the way and the number of examples; None if it needs none.
 
-        None if the way needs no try or is not affordable.
+        The rank is the expected cost relative to the loop, times (1 + tries so far); lower is better.
         """
         kind, left, seconds = self._kind, self.left, cost.seconds
         now = loop * left
@@ -404,6 +426,8 @@ class Turn:
             best = kind.best()  # kernels made behind the work made lock-step up to twice as fast after its third run
             if way == best or (cost.runs >= _RUNS and seconds > 4.0 * (kind.costs[best].seconds or 0.0)):
                 return None
+        if way == LOOP:  # its first runs may have met with an accident, too
+            return 0.0, 1.0, way, min(left, max(FEW, left // 8))
         expected = kind.expected(way)
         count = min(left, max(FEW, left // 8)) if expected.divides and cost.runs < _RUNS else left
         warm = expected.seconds(count, loop)
@@ -415,7 +439,4 @@ class Turn:
             needs = warm = seconds * left
         else:
             needs = min(warm, now)
-        allowed = kind.allowance(now)
-        if max(needs, 2.0 * cost.stopped) > allowed or allowed <= 0.0:
-            return None
-        return warm / (loop * count) * (1 + cost.runs + cost.stops), Portion(way, count, allowed)
+        return max(needs, (1 + cost.stops) * cost.stopped), warm / (loop * count) * (1 + cost.runs + cost.stops), way, count

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.api.batch import small_calls
-from autobatch.api.chooser import Expectation, History, Spent
+from autobatch.api.chooser import EACH, READING, Expectation, History, Spent
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP
 from autobatch.autodiff.grad import Gradient
 from autobatch.autodiff.tape import active_tape
@@ -53,20 +53,19 @@ class FunctionCosts:
 WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, besides the loop
 _FEW = 63  # inputs of at most so many elements are of one kind
 functions: BoundedDict[int, FunctionCosts] = BoundedDict(MOST_FUNCTIONS)
-_EACH = 50  # instructions whose price every function pays, however short
 _LOADING = "loading"
 # Seconds that it took to set ways up, for each instruction of a function's code: those of the last nine functions. At
 # first the median of the 54 functions of `benchmarks.new_functions`, of 14 to 230 instructions: reading and typing took
 # 2.6-10 ms, lock-step 3-24, tracing 3-40; loading what was compiled 0.3-1.5 ms, whatever the length.
 _rates = {
     way: collections.deque([each], maxlen=9)
-    for way, each in {LOCKSTEP: 8e-5, FLY: 8e-5, COMPILED: 4e-5, _LOADING: 1e-5}.items()
+    for way, each in {LOCKSTEP: 8e-5, FLY: 8e-5, COMPILED: READING, _LOADING: 1e-5}.items()
 }
 
 
 def _price(way: str, size: int) -> float:
     """Seconds that setting up a way will take for code of this size: the median of what it took so far."""
-    return statistics.median(_rates[way]) * (_EACH + size)
+    return statistics.median(_rates[way]) * (EACH + size)
 
 
 def learned(known: FunctionCosts, way: str, seconds: float, loaded: bool) -> None:
@@ -77,7 +76,7 @@ def learned(known: FunctionCosts, way: str, seconds: float, loaded: bool) -> Non
     what = _LOADING if loaded else way
     if what not in known.learned:
         known.learned.add(what)
-        _rates[what].append(seconds / (_EACH + known.size))
+        _rates[what].append(seconds / (EACH + known.size))
 
 
 def code_size(code: Any, function: Any) -> int:
@@ -148,7 +147,7 @@ def history_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Hi
         spent = None
         if isinstance(code, CodeType) and not taped:
             if id(code) not in small_calls:
-                small_calls.put(code, Spent())
+                small_calls.put(code, Spent(len(code.co_code) // 2))
             spent = small_calls[id(code)][1]
             spent.kinds = known.kinds
         kind = known.kinds[key] = History(ways, expected, functools.partial(learned, known), spent)

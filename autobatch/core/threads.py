@@ -87,22 +87,27 @@ def _blas_threads() -> tuple[Callable[[], int], Callable[[int], object]] | None:
 
 
 _threads_before: list[int] = []  # of products, while they leave a core free
+compiling = threading.Event()
+"""Set while another process compiles."""
 
 
 def leave_core_free(leave: bool) -> None:
-    """Have NumPy's matrix products leave one core to another process that this one started, or take it back.
+    """Have NumPy's matrix products leave one core to the process that compiles for this one, or take it back.
 
     The threads of a product wait for each other all the time: where one of them has no core, a product of 20 us took
     20 ms, most of which even counts as time of the calling thread.
     """
-    blas = _blas_threads() if leave != bool(_threads_before) else None
+    if leave == compiling.is_set():
+        return
+    (compiling.set if leave else compiling.clear)()
+    blas = _blas_threads()
     if blas is None:
         return
     (threads, set_threads), most = blas, max(1, _cores() - 1)
     if leave and threads() > most:
         _threads_before.append(threads())
         set_threads(most)
-    elif not leave:
+    elif not leave and _threads_before:
         before = _threads_before.pop()
         if threads() == most:  # else somebody has changed it
             set_threads(before)

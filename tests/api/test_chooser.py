@@ -1,13 +1,14 @@
 """The rule that picks the way, driven by a clock of the test's own: nothing here runs or waits for anything."""
 
 import dataclasses
+import itertools
 import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autobatch.api.chooser import FEW, LOOP, SOONEST, Expectation, History, Spent
+from autobatch.api.chooser import FEW, LOOP, Expectation, History, Spent
 
 NOTHING_SURE = Expectation(price=0.0, call=0.0, share=1.0)
 GAIN = Expectation(share=0.1)
@@ -200,7 +201,7 @@ def test_a_way_that_becomes_dear_is_left():
     costs = Costs(NOTHING_SURE, way=lambda run, n: n * (0.9 + 10.0 * dear[0]))
     for _ in range(12):
         costs.call(16)
-    assert costs.ways[-1] == ["way"]
+    assert costs.ways[-1][-1] == "way"
     dear[0] = True
     for _ in range(12):
         costs.call(16)
@@ -232,6 +233,34 @@ def test_a_way_that_gives_up_early_on_some_examples_stays_in_use_until_most_call
     assert sum(gives_up() for _ in range(20)) < 6
 
 
+@pytest.mark.parametrize("accident", ["the loop", "way"])
+@pytest.mark.parametrize("seconds", [3.0, 30.0, 3000.0])
+def test_an_accident_in_one_run_is_no_reason_to_leave_the_best_way_for_long(accident, seconds):
+    """One of 200 calls is disturbed: the processor had other work, say."""
+    for number in (0, 6, 27, 60, 90, 120):
+        tries = itertools.count()
+        costs = Costs(
+            GAIN,
+            way=lambda run, n: n * (seconds if accident == "way" and next(tries) == number else 0.4),
+            other=constant(0.6),
+        )
+        for call in range(200):
+            costs.loop = seconds if accident == "the loop" and call == number // 60 else 1.0
+            costs.call(16)
+        assert sum("way" not in used for used in costs.ways) <= 60, number
+        assert sum("way" in used for used in costs.ways[-20:]) >= 16, number
+
+
+def test_the_loop_is_found_again_where_its_first_runs_were_disturbed():
+    costs = Costs(GAIN, loop=3.0, way=constant(1.5))
+    costs.call(16)
+    costs.loop = 1.0
+    for _ in range(60):
+        costs.call(16)
+    assert costs.ways[-1] == [LOOP]
+    assert costs.over_the_loop(10, 61, 16) < 1.2
+
+
 def test_a_way_that_becomes_cheap_is_found():
     cheap = [False]
     costs = Costs(NOTHING_SURE, way=lambda run, n: n * (0.1 if cheap[0] else 3.0))
@@ -248,16 +277,16 @@ def test_what_a_way_cost_without_its_kernels_is_forgotten(cold):
     kind = History(("way",), lambda way: Expectation(share=0.2))
     ran = []
     for call in range(60):
-        if call == 10:
+        if call == 13:
             kind.compilation_ended()
         turn = kind.turn(64)
         while turn.left:
             step = turn.next()
             ran += [call] * (step.way == "way")
-            slow = 1.3 if call < 10 else 0.1
-            turn.ran(step.way, step.count, step.count * (1.0 if step.way == LOOP else slow), cold and call < 10)
+            slow = 1.3 if call < 13 else 0.1
+            turn.ran(step.way, step.count, step.count * (1.0 if step.way == LOOP else slow), cold and call < 13)
     assert min(ran) < 3
-    assert (10 <= min(call for call in ran if call >= 10) <= 15) == cold
+    assert (13 <= min(call for call in ran if call >= 13) <= 15) == cold
     assert ran[-1] == 59
 
 
@@ -265,7 +294,7 @@ def test_what_is_left_to_the_loop_without_a_turn_is_counted_by_what_the_loop_cos
     spent = Spent()
     kind = spent.kinds["kind"] = History((), spent=spent)
     for _ in range(3):
-        spent.add(4, SOONEST)  # another process ran in between
+        spent.add(4, spent.limit)  # another process ran in between
     assert spent.seconds >= spent.limit
     for _ in range(3):
         turn = kind.turn(4)
@@ -274,7 +303,8 @@ def test_what_is_left_to_the_loop_without_a_turn_is_counted_by_what_the_loop_cos
             turn.ran(step.way, step.count, 1e-5 * step.count)
     assert (kind.calls, spent.calls, spent.seconds) == (6, 0, 0.0)
     assert kind.work == pytest.approx(6 * 4e-5)
-    assert spent.limit == pytest.approx(SOONEST - kind.work)
+    assert spent.limit == pytest.approx(kind.sleeps - kind.work)
+    assert kind.sleeps > kind.work
     other = spent.kinds["other kind"] = History((), spent=spent)
     other.last = "way"
     kind.rest()
@@ -394,7 +424,7 @@ def test_no_set_up_is_begun_that_thirty_calls_cannot_pay(calls_worth, loop):
     for _ in range(30):
         way.call()
     assert way.spent <= 1.2 * 30 * way.seconds
-    if calls_worth > 5.4 or way.seconds * 30 < 3e-3:  # a fifth of thirty calls; nothing is looked at before 3 ms
+    if calls_worth > 5.4:  # a fifth of thirty calls
         assert way.begun is None
 
 

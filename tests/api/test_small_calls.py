@@ -133,7 +133,7 @@ def test_the_price_of_a_set_up_is_learned_once_for_a_function(monkeypatch):
     before = measured_costs._expected(known, False, "compiled").price
     for seconds in (7.0, *[1e-6] * 20):  # for inputs of other kinds, all is there
         measured_costs.learned(known, "compiled", seconds, False)
-    assert max(rates["compiled"]) == pytest.approx(7.0 / (measured_costs._EACH + known.size))
+    assert max(rates["compiled"]) == pytest.approx(7.0 / (measured_costs.EACH + known.size))
     assert min(rates["compiled"]) > 1e-6
     assert measured_costs._expected(known, False, "compiled").price > before
 
