@@ -30,7 +30,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import batched, view_columns
 from autobatch.core.config import WayName, check_options, config, current, with_options
-from autobatch.core.current_region import as_example, current_region, in_example, is_unobserved, run_loop
+from autobatch.core.current_region import as_example, current_region, in_example, is_unobserved, run_loop, thread_clock
 from autobatch.core.diagnostics import hide_frames, hiding_frames, warn_user
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
 from autobatch.core.memory import import_whole
@@ -189,9 +189,9 @@ def small_loop(
     if count <= spent.most:
         results = run_loop(function, columns, named)
     else:
-        columns = [iter(column) for column in columns]
+        columns, own = [iter(column) for column in columns], thread_clock()
         results = run_loop(function, [itertools.islice(column, FEW) for column in columns], named)
-        seconds = perf_counter() - begun
+        seconds = thread_clock() - own  # the other clock may count other processes
         if spent.may_pay(seconds * count / FEW) and _may_look(seconds * count / FEW):
             return Begun(results, seconds)
         results += run_loop(function, columns, named, None, FEW)

@@ -9,7 +9,7 @@ The rule
 - The loop runs the first examples of the first call, so that its cost is known first.
 - Setting a way up (reading, rewriting, typing, loading) has a price of its own, which is known before it begins. The
   first run of a way pays it; what that run takes beyond the loop is lost, but it is no cost of the way.
-- Each kind of input has one account: `work`, the loop's seconds for all examples so far, and `lost`, the seconds that
+- Each kind of input has one account (and what other kinds lost beyond their share counts in it): `work`, the loop's seconds for all examples so far, and `lost`, the seconds that
   other ways took beyond the loop's, less the seconds that they saved. A try is affordable if the promise below holds
   even when all of its time is lost. It is stopped (`Portion.limit`) when the affordable seconds are spent.
 - A try may lose `_PART` of the loop's time so far. In the first calls, where most gains are found, it may lose as much
@@ -30,7 +30,7 @@ unknown, spend at most a fixed share of the time spent so far.
 import collections
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 LOOP: Final = "loop"
@@ -40,7 +40,7 @@ _RUNS = 3  # tries of a way, and runs whose median counts: the second and third 
 _FAR = 8.0  # a way is not tried if it is expected to cost this many times the way in use, and stopped after this many
 # times the loop's time; traced and in lock-step, the runs of functions on numbers spread from 2 to 50 times
 EACH = 50  # instructions whose set-up every function pays, however short
-READING = 4e-5  # seconds that the cheapest set-up took for each instruction, before any was measured
+READING = 8e-5  # seconds that the cheapest set-up took for each instruction, before any was measured
 FEW = 8  # the loop runs so many examples of a kind first, in at most two calls, to know its cost: the first example
 # takes two to three times as long, on cold caches; a part of a call has at least so many
 
@@ -130,17 +130,15 @@ class Spent:
         limit: seconds after which the next call gets a turn.
         prospect: seconds of thirty such calls (`_prospect`) that it takes for a turn, too; 0.0 after the first turn.
         most: examples of the largest call: of larger ones the first few run alone, as they may be too large.
-        kinds: the function's histories.
         is_compiling: code for a way is being compiled in the background.
     """
 
-    __slots__ = ("calls", "examples", "is_compiling", "kinds", "limit", "most", "prospect", "seconds")
+    __slots__ = ("calls", "examples", "is_compiling", "limit", "most", "prospect", "seconds")
 
     def __init__(self, size: int = 0) -> None:
         self.calls = self.examples = 0
         self.seconds, self.limit, self.most = 0.0, READING * (EACH + size), FEW
         self.prospect = self.limit / _PART
-        self.kinds: dict[Any, History] = {}
         self.is_compiling = False
 
     def add(self, count: int, seconds: float) -> None:
@@ -163,6 +161,7 @@ class History:
         expected: gives a way's expected cost; called when that is needed.
         learned: is told (way, seconds, whether it was loaded only) when a way was set up.
         spent: counts calls that are left to the loop without a turn; None if there are none.
+        kinds: the histories of the same function, this one among them.
 
     Attributes:
         calls: the number of calls so far; seen: of examples that the loop has run in turns.
@@ -175,7 +174,8 @@ class History:
     """
 
     __slots__ = (
-        "calls", "costs", "expected", "is_compiling", "last", "learned", "lost", "seen", "sleeps", "spent", "work",
+        "calls", "costs", "expected", "is_compiling", "kinds", "last", "learned", "lost", "seen", "sleeps", "spent",
+        "work",
     )  # fmt: skip
 
     def __init__(
@@ -184,6 +184,7 @@ class History:
         expected: Callable[[str], Expectation] = lambda way: Expectation(),
         learned: Callable[[str, float, bool], None] = lambda way, seconds, loaded: None,
         spent: Spent | None = None,
+        kinds: Mapping[Any, "History"] | None = None,
     ) -> None:
         self.calls = self.seen = 0
         self.costs = {way: Cost() for way in (LOOP, *ways)}
@@ -192,6 +193,7 @@ class History:
         self.is_compiling = False
         self.last = LOOP
         self.expected, self.learned, self.spent = expected, learned, spent
+        self.kinds = {} if kinds is None else kinds
 
     def turn(self, count: int) -> "Turn":
         """Begin a call of `count` examples."""
@@ -210,7 +212,7 @@ class History:
         """Leave the next calls to the loop, without a turn, until the next search; not if a kind uses another way."""
         spent = self.spent
         if spent is not None:
-            kinds = [each for each in spent.kinds.values() if each.spent is spent]
+            kinds = [each for each in self.kinds.values() if each.spent is spent]
             spent.limit = 0.0 if any(each.last != LOOP for each in kinds) else self.sleeps - self.work
             spent.prospect = 0.0
             spent.is_compiling = any(each.is_compiling for each in kinds)
@@ -388,7 +390,9 @@ class Turn:
         if work < kind.sleeps:
             return None
         tries = [self._try(way, cost, loop) for way, cost in kind.costs.items() if self._may_try(way, cost)]
-        allowed = _PART * _prospect(kind.calls, work) - kind.lost
+        others = sum(each.lost - _PART * each.work for each in kind.kinds.values() if each is not kind)
+        lost = kind.lost + max(0.0, others)
+        allowed = _PART * _prospect(kind.calls, work) - lost
         found = [each for each in tries if each is not None]
         affordable = [each for each in found if each[0] <= allowed]
         if affordable and allowed > 0.0:
@@ -396,7 +400,7 @@ class Turn:
             return Portion(way, count, allowed)
         if self._tried or self._failed:  # what those will need is seen in the next call
             return None
-        all_needs = [needs + kind.lost for needs, *_ in found]
+        all_needs = [needs + lost for needs, *_ in found]
         due = [each if each <= _PART * _CALLS * work / kind.calls else each / _PART for each in all_needs]
         due += [cost.waits for cost in kind.costs.values() if not cost.refused and cost.waits > work]
         kind.sleeps = max(1.125 * work, min([*due, 2.0 * work]))  # later calls may be larger

@@ -54,12 +54,13 @@ WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, besides the
 _FEW = 63  # inputs of at most so many elements are of one kind
 functions: BoundedDict[int, FunctionCosts] = BoundedDict(MOST_FUNCTIONS)
 _LOADING = "loading"
+_COMPILING = 0.02  # the least price of compiled code: another process takes a second for it, in which many calls are over
 # Seconds that it took to set ways up, for each instruction of a function's code: those of the last nine functions. At
 # first the median of the 54 functions of `benchmarks.new_functions`, of 14 to 230 instructions: reading and typing took
 # 2.6-10 ms, lock-step 3-24, tracing 3-40; loading what was compiled 0.3-1.5 ms, whatever the length.
 _rates = {
     way: collections.deque([each], maxlen=9)
-    for way, each in {LOCKSTEP: 8e-5, FLY: 8e-5, COMPILED: READING, _LOADING: 1e-5}.items()
+    for way, each in {LOCKSTEP: READING, FLY: READING, COMPILED: 4e-5, _LOADING: 1e-5}.items()
 }
 
 
@@ -149,8 +150,7 @@ def history_of(function: Any, key: tuple[Any, ...], ways: tuple[str, ...]) -> Hi
             if id(code) not in small_calls:
                 small_calls.put(code, Spent(len(code.co_code) // 2))
             spent = small_calls[id(code)][1]
-            spent.kinds = known.kinds
-        kind = known.kinds[key] = History(ways, expected, functools.partial(learned, known), spent)
+        kind = known.kinds[key] = History(ways, expected, functools.partial(learned, known), spent, known.kinds)
     return kind
 
 
@@ -162,7 +162,7 @@ def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
     if way == COMPILED:  # the price of reading the code; compiling it, or loading it from disk, is in the background
         share = 0.3 if known.array_code else 0.02
         loading = _price(_LOADING, known.size)
-        return Expectation(price, loading, call=1e-4, example=2e-6, share=share)
+        return Expectation(max(price, _COMPILING), loading, call=1e-4, example=2e-6, share=share)
     if way == LOCKSTEP:  # an op on a batch costs a multiple of the op on one example, nearly independent of batch size
         if taped:  # the loop would record each operation of each example
             steps = 2.0 if known.array_code else 20.0

@@ -291,8 +291,8 @@ def test_what_a_way_cost_without_its_kernels_is_forgotten(cold):
 
 
 def test_what_is_left_to_the_loop_without_a_turn_is_counted_by_what_the_loop_costs():
-    spent = Spent()
-    kind = spent.kinds["kind"] = History((), spent=spent)
+    spent, kinds = Spent(), {}
+    kind, other = (kinds.setdefault(name, History((), spent=spent, kinds=kinds)) for name in ("kind", "other kind"))
     for _ in range(3):
         spent.add(4, spent.limit)  # another process ran in between
     assert spent.seconds >= spent.limit
@@ -305,7 +305,6 @@ def test_what_is_left_to_the_loop_without_a_turn_is_counted_by_what_the_loop_cos
     assert kind.work == pytest.approx(6 * 4e-5)
     assert spent.limit == pytest.approx(kind.sleeps - kind.work)
     assert kind.sleeps > kind.work
-    other = spent.kinds["other kind"] = History((), spent=spent)
     other.last = "way"
     kind.rest()
     assert spent.limit == 0.0  # that one needs its turns

@@ -92,7 +92,8 @@ def test_a_small_call_is_left_to_the_loop_and_nothing_else_is_looked_at(monkeypa
 @pytest.mark.parametrize("seconds", [1e-4, 1.0])
 def test_no_example_of_a_call_that_turns_out_to_be_large_runs_twice(monkeypatch, seconds):
     ticks, ran = itertools.count(), []
-    monkeypatch.setattr(batch_functions, "perf_counter", lambda: seconds * next(ticks))
+    for clock in ("perf_counter", "thread_clock"):
+        monkeypatch.setattr(batch_functions, clock, lambda: seconds * next(ticks))
 
     def noting(x):
         ran.append(len(x))
@@ -107,6 +108,19 @@ def test_no_example_of_a_call_that_turns_out_to_be_large_runs_twice(monkeypatch,
     with pytest.raises(ZeroDivisionError, match="division by zero") as raised:
         ab.map(lambda x: 1 / x, [1, 2, 0, 4])
     assert raised.value.__notes__ == ["raised for example 2"]
+
+
+@pytest.mark.chosen
+def test_a_call_that_other_processes_interrupt_is_no_large_one(monkeypatch):
+    ticks, own = itertools.count(), itertools.count()
+    monkeypatch.setattr(batch_functions, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(batch_functions, "thread_clock", lambda: 1e-6 * next(own))
+
+    def halved(x):
+        return x / 2
+
+    assert ab.map(halved, list(range(64))) == [x / 2 for x in range(64)]
+    assert id(halved.__code__) not in measured_costs.functions
 
 
 @pytest.mark.chosen
