@@ -35,8 +35,8 @@ from autobatch.core.diagnostics import hide_frames, hiding_frames, warn_user
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
 from autobatch.core.memory import import_whole
 from autobatch.core.pytree import is_node, leaves_of_kind
-from autobatch.core.threads import compiling
 from autobatch.core.snapshot import cell_value
+from autobatch.core.threads import compiling
 from autobatch.errors import UnsupportedError
 from autobatch.facts.python_functions import PAUSES
 from autobatch.program.bounded_caches import CodeCache

@@ -9,16 +9,19 @@ The rule
 - The loop runs the first examples of the first call, so that its cost is known first.
 - Setting a way up (reading, rewriting, typing, loading) has a price of its own, which is known before it begins. The
   first run of a way pays it; what that run takes beyond the loop is lost, but it is no cost of the way.
-- Each kind of input has one account (and what other kinds lost beyond their share counts in it): `work`, the loop's seconds for all examples so far, and `lost`, the seconds that
-  other ways took beyond the loop's, less the seconds that they saved. A try is affordable if the promise below holds
-  even when all of its time is lost. It is stopped (`Portion.limit`) when the affordable seconds are spent.
-- A try may lose `_PART` of the loop's time so far. In the first calls, where most gains are found, it may lose as much
-  as `_CALLS` such calls will allow, as soon as the loop has taken that time itself.
+- Each kind of input has an account: `work`, the loop's seconds for all examples so far, and `lost`, the seconds that
+  other ways took beyond the loop's, less the seconds that they saved; what other kinds lost beyond their share counts,
+  too. A try is affordable if the promise below holds even when all of its time is lost. It is stopped
+  (`Portion.limit`) when the affordable seconds are spent.
+- A try may lose `_PART` of the loop's time so far, in the first calls of what `_CALLS` such calls will take, as soon as
+  the loop has taken that time itself. When no try is affordable, nothing is looked at until one will be.
 - Compiling takes another process: what waits for it costs nothing, and is used as soon as it is ready.
 - A way that is expected to cost many times as much as the way in use is not tried.
 - A way gets `_RUNS` tries, since later ones reuse what the first ones set up. Then its cost counts, and it is tried
-  as often again each time that the work of all calls has doubled, if affordable and not far behind. Costs that were
-  measured while code for the way was still compiling in the background are forgotten when that code is ready.
+  as often again each time that the work of all calls has doubled, if affordable and not far behind; so is the loop,
+  whose few runs may have been disturbed. A way in use that is stopped is tried again as soon as that is affordable.
+  Costs that were measured while code for the way was still compiling in the background are forgotten when that code is
+  ready.
 
 The promise (`tests/api/test_chooser.py`): whatever the costs are, if each try ends at its limit and a way in use costs
 what it did before, then thirty or more calls take at most 1.2 times the loop's time.
@@ -29,7 +32,6 @@ unknown, spend at most a fixed share of the time spent so far.
 
 import collections
 import dataclasses
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
@@ -205,7 +207,7 @@ class History:
         spent = self.spent
         if spent is not None and spent.calls:
             self.calls += spent.calls
-            self.add_work(min(spent.seconds, spent.examples * loop))  # the former may count other processes
+            self.work += min(spent.seconds, spent.examples * loop)  # the former may count other processes
             spent.seconds, spent.calls, spent.examples = 0.0, 0, 0
 
     def rest(self) -> None:
@@ -228,7 +230,7 @@ class History:
         if 0 <= place < len(cost.recent):
             cost.recent[-1 - place] += seconds / count
         if way == LOOP:
-            self.add_work(seconds)
+            self.work += seconds
         else:
             self.add_loss(seconds)
 
@@ -266,17 +268,11 @@ class History:
         for way, cost in self.costs.items():
             cost.waits = 0.0 if cost.pending and self.is_compiling else cost.waits
             if cost.cold and way != self.last:
-                least = min(cost.recent, default=None)
                 anew = self.costs[way] = Cost(refused=cost.refused, is_set_up=cost.is_set_up)
+                anew.recent.extend(sorted(cost.recent)[:1])
                 self.sleeps = 0.0
-                if least is not None:
-                    anew.recent.append(least)
             cost.cold = False
         self.is_compiling = False
-
-    def add_work(self, seconds: float) -> None:
-        """Account for examples for which the loop takes this many seconds."""
-        self.work += seconds
 
 
 class Turn:
@@ -286,7 +282,7 @@ class Turn:
         left: the number of examples that have not run.
     """
 
-    __slots__ = ("_failed", "_gave_up", "_kind", "_loop", "_surprised", "_tried", "_trying", "left")
+    __slots__ = ("_failed", "_gave_up", "_kind", "_loop", "_tried", "_trying", "left")
 
     def __init__(self, kind: History, count: int) -> None:
         self._kind = kind
@@ -294,7 +290,6 @@ class Turn:
         self._tried: set[str] = set()
         self._failed: set[str] = set()
         self._gave_up = False  # the way in use gave up on these examples, and stays in use
-        self._surprised = False  # the way in use was stopped or failed: its known costs no longer hold
         self._loop = kind.costs[LOOP].seconds
         self.left = count
 
@@ -310,7 +305,7 @@ class Turn:
             self._trying = True
             self._tried.add(found.way)
             return found
-        best = LOOP if self._surprised else kind.best(self._failed)
+        best = kind.best(self._failed)
         if best == LOOP:
             return Portion(LOOP, left)
         trust = min(_FAR, 1.0 + kind.costs[best].runs / 2)
@@ -339,8 +334,8 @@ class Turn:
                 kind.learned(way, max(0.0, seconds - warm), cost.pending)
         if self._trying and cost.runs >= _RUNS and (seconds > loop or cost.runs % _RUNS == 0):
             cost.waits = 2.0 * (kind.work + loop)
-        kind.add_work(loop)
-        if not self._gave_up:
+        kind.work += loop
+        if not self._gave_up and not (self._trying and way == LOOP):
             kind.last = way
         self.left -= count
         if not self.left:
@@ -362,7 +357,6 @@ class Turn:
         cost.stopped = seconds
         cost.stops += self._trying
         if not self._trying:  # perhaps by an accident: tried again as soon as that is affordable
-            self._surprised = True
             cost.recent.clear()
             cost.runs, self._kind.sleeps = 0, 0.0
         if cost.runs + cost.stops >= _RUNS:
@@ -389,7 +383,9 @@ class Turn:
         kind, work = self._kind, self._kind.work + loop * self.left
         if work < kind.sleeps:
             return None
-        tries = [self._try(way, cost, loop) for way, cost in kind.costs.items() if self._may_try(way, cost)]
+        gone = self._tried | self._failed
+        ways = [each for each in kind.costs.items() if each[0] not in gone and not each[1].refused]
+        tries = [self._try(way, cost, loop) for way, cost in ways if kind.work >= cost.waits]
         others = sum(each.lost - _PART * each.work for each in kind.kinds.values() if each is not kind)
         lost = kind.lost + max(0.0, others)
         allowed = _PART * _prospect(kind.calls, work) - lost
@@ -398,29 +394,16 @@ class Turn:
         if affordable and allowed > 0.0:
             _, _, way, count = min(affordable, key=lambda each: each[1])
             return Portion(way, count, allowed)
-        if self._tried or self._failed:  # what those will need is seen in the next call
+        if gone:  # what those will need is seen in the next call
             return None
         all_needs = [needs + lost for needs, *_ in found]
         due = [each if each <= _PART * _CALLS * work / kind.calls else each / _PART for each in all_needs]
-        due += [cost.waits for cost in kind.costs.values() if not cost.refused and cost.waits > work]
+        due += [cost.waits for _, cost in ways if cost.waits > work]
         kind.sleeps = max(1.125 * work, min([*due, 2.0 * work]))  # later calls may be larger
         return None
 
-    def _in_use(self, loop: float, count: int) -> float:
-        """Seconds per example of the cheapest way; with fewer than `_RUNS` runs, at most its expected cost."""
-        way = self._kind.best()
-        cost = self._kind.costs[way]
-        seconds = cost.seconds or loop
-        if way == LOOP or cost.runs >= _RUNS:
-            return seconds
-        return min(seconds, self._kind.expected(way).seconds(count, loop) / count)
-
-    def _may_try(self, way: str, cost: Cost) -> bool:
-        gone = way in self._tried or way in self._failed
-        return not (cost.refused or gone or self._kind.work < cost.waits)
-
     def _try(self, way: str, cost: Cost, loop: float) -> tuple[float, float, str, int] | None:
-        """A try of a way: the seconds that it needs, its rank, the way and the number of examples; None if it needs none.
+        """A try of a way: the seconds that it needs, its rank, the way, the number of examples; None if it needs none.
 
         The rank is the expected cost relative to the loop, times (1 + tries so far); lower is better.
         """
@@ -435,7 +418,7 @@ class Turn:
         expected = kind.expected(way)
         count = min(left, max(FEW, left // 8)) if expected.divides and cost.runs < _RUNS else left
         warm = expected.seconds(count, loop)
-        if seconds is None and warm > _FAR * count * self._in_use(loop, count):
+        if seconds is None and warm > _FAR * count * (kind.costs[kind.best()].seconds or loop):
             return None
         if not cost.is_set_up:  # then a second run measures the warm cost
             needs = min(warm, now) + warm + (expected.loading if cost.pending else expected.price)
@@ -443,4 +426,9 @@ class Turn:
             needs = warm = seconds * left
         else:
             needs = min(warm, now)
-        return max(needs, (1 + cost.stops) * cost.stopped), warm / (loop * count) * (1 + cost.runs + cost.stops), way, count
+        return (
+            max(needs, (1 + cost.stops) * cost.stopped),
+            warm / (loop * count) * (1 + cost.runs + cost.stops),
+            way,
+            count,
+        )

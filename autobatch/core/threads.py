@@ -82,7 +82,9 @@ def _blas_threads() -> tuple[Callable[[], int], Callable[[int], object]] | None:
         library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
         for name in map("".join, itertools.product(("scipy_", ""), ("openblas_{}",), ("64_", ""))):
             if getattr(library, name.format("get_parallel"), int)() == 1:
-                return getattr(library, name.format("get_num_threads")), getattr(library, name.format("set_num_threads"))
+                return getattr(library, name.format("get_num_threads")), getattr(
+                    library, name.format("set_num_threads")
+                )
     return None
 
 

@@ -237,13 +237,12 @@ def test_a_way_that_gives_up_early_on_some_examples_stays_in_use_until_most_call
 @pytest.mark.parametrize("seconds", [3.0, 30.0, 3000.0])
 def test_an_accident_in_one_run_is_no_reason_to_leave_the_best_way_for_long(accident, seconds):
     """One of 200 calls is disturbed: the processor had other work, say."""
+
+    def disturbed(number, tries):
+        return lambda run, n: n * (seconds if accident == "way" and next(tries) == number else 0.4)
+
     for number in (0, 6, 27, 60, 90, 120):
-        tries = itertools.count()
-        costs = Costs(
-            GAIN,
-            way=lambda run, n: n * (seconds if accident == "way" and next(tries) == number else 0.4),
-            other=constant(0.6),
-        )
+        costs = Costs(GAIN, way=disturbed(number, itertools.count()), other=constant(0.6))
         for call in range(200):
             costs.loop = seconds if accident == "the loop" and call == number // 60 else 1.0
             costs.call(16)
@@ -259,6 +258,20 @@ def test_the_loop_is_found_again_where_its_first_runs_were_disturbed():
         costs.call(16)
     assert costs.ways[-1] == [LOOP]
     assert costs.over_the_loop(10, 61, 16) < 1.2
+
+
+def test_a_function_whose_loop_is_tried_again_is_not_left_to_it():
+    spent, kinds = Spent(), {}
+    kind = kinds["kind"] = History(("way",), lambda way: GAIN, spent=spent, kinds=kinds)
+    tried = 0
+    for call in range(60):
+        turn = kind.turn(4)
+        while turn.left:
+            step = turn.next()
+            tried += call > 5 and step.way == LOOP
+            turn.ran(step.way, step.count, step.count * (1.0 if step.way == LOOP else 0.4))
+        assert call < 5 or spent.limit == 0.0
+    assert tried > 1
 
 
 def test_a_way_that_becomes_cheap_is_found():
