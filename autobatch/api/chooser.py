@@ -335,7 +335,7 @@ class Turn:
         if self._trying and cost.runs >= _RUNS and (seconds > loop or cost.runs % _RUNS == 0):
             cost.waits = 2.0 * (kind.work + loop)
         kind.work += loop
-        if not self._gave_up and not (self._trying and way == LOOP):
+        if not self._gave_up:
             kind.last = way
         self.left -= count
         if not self.left:

@@ -260,20 +260,6 @@ def test_the_loop_is_found_again_where_its_first_runs_were_disturbed():
     assert costs.over_the_loop(10, 61, 16) < 1.2
 
 
-def test_a_function_whose_loop_is_tried_again_is_not_left_to_it():
-    spent, kinds = Spent(), {}
-    kind = kinds["kind"] = History(("way",), lambda way: GAIN, spent=spent, kinds=kinds)
-    tried = 0
-    for call in range(60):
-        turn = kind.turn(4)
-        while turn.left:
-            step = turn.next()
-            tried += call > 5 and step.way == LOOP
-            turn.ran(step.way, step.count, step.count * (1.0 if step.way == LOOP else 0.4))
-        assert call < 5 or spent.limit == 0.0
-    assert tried > 1
-
-
 def test_a_way_that_becomes_cheap_is_found():
     cheap = [False]
     costs = Costs(NOTHING_SURE, way=lambda run, n: n * (0.1 if cheap[0] else 3.0))
