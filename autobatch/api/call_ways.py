@@ -40,7 +40,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import batched, normalised, view_columns
 from autobatch.batches.stacking import lanes_of, stack_results
-from autobatch.blocks.kernel_cache import are_kernels_pending
+from autobatch.blocks.kernel_cache import pending_kernels
 from autobatch.compiled.compiled_map import compiled_map, is_close, wait_for, wait_until_compiled
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
@@ -650,9 +650,10 @@ def _run_portions(
         named: the way that the call names; if it refuses, that is reported as a fallback.
         done: the first examples, which the loop has run already.
     """
-    cold = are_kernels_pending()
-    if not cold:
-        kind.compilation_ended()
+    cold, made = pending_kernels()
+    if not cold or made != kind.made:
+        kind.made = made
+        kind.compilation_ended(not cold)
     turn, tape = kind.turn(count), active_tape()
     pieces: list[Any] = []
     counts: list[int] = []

@@ -101,6 +101,11 @@ class Cost:
         recent = sorted(self.recent)
         return recent[(len(recent) - 1) // 2] if recent else None
 
+    @property
+    def waits_for_code(self) -> bool:
+        """True if code for it was being compiled in the background when it was asked for the last time."""
+        return self.pending and not (self.is_set_up or self.refused)
+
     def add(self, count: int, seconds: float) -> None:
         self.recent.append(seconds / count)
         self.runs += 1
@@ -171,13 +176,12 @@ class History:
         work: the loop's seconds for all calls so far; lost: the seconds that other ways took beyond that, less what
             they saved since, and not below 0.
         sleeps: no other way is considered before `work` reaches this.
-        is_compiling: code for a way is being compiled in the background.
+        made: how many pieces of code had been compiled in the background; counted by the caller.
         last: the way that ran the last examples of the last call.
     """
 
     __slots__ = (
-        "calls", "costs", "expected", "is_compiling", "kinds", "last", "learned", "lost", "seen", "sleeps", "spent",
-        "work",
+        "calls", "costs", "expected", "kinds", "last", "learned", "lost", "made", "seen", "sleeps", "spent", "work",
     )  # fmt: skip
 
     def __init__(
@@ -188,11 +192,10 @@ class History:
         spent: Spent | None = None,
         kinds: Mapping[Any, "History"] | None = None,
     ) -> None:
-        self.calls = self.seen = 0
+        self.calls = self.seen = self.made = 0
         self.costs = {way: Cost() for way in (LOOP, *ways)}
         self.work = self.lost = 0.0
         self.sleeps = 0.0
-        self.is_compiling = False
         self.last = LOOP
         self.expected, self.learned, self.spent = expected, learned, spent
         self.kinds = {} if kinds is None else kinds
@@ -217,7 +220,7 @@ class History:
             kinds = [each for each in self.kinds.values() if each.spent is spent]
             spent.limit = 0.0 if any(each.last != LOOP for each in kinds) else self.sleeps - self.work
             spent.prospect = 0.0
-            spent.is_compiling = any(each.is_compiling for each in kinds)
+            spent.is_compiling = any(cost.waits_for_code for each in kinds for cost in each.costs.values())
 
     def add_backward_time(self, way: str, run: int, count: int, seconds: float) -> None:
         """Add `seconds` to the cost of an earlier run: the tape walked back over the run's nodes for a gradient.
@@ -261,18 +264,17 @@ class History:
         """Account for a way that took this many seconds more than the loop; fewer, if negative."""
         self.lost = max(0.0, self.lost + seconds)
 
-    def compilation_ended(self) -> None:
-        """Background compilation has ended: a way that waited for it is asked again, and a way that ran without its
-        kernels, and is not in use, is tried again."""
-        self.sleeps = 0.0 if self.is_compiling else self.sleeps
+    def compilation_ended(self, all_of_it: bool = True) -> None:
+        """Background compilation has ended, all of it or of some code: ways that waited for it are asked again. After
+        all of it, a way that ran without its kernels, and is not in use, is tried again."""
         for way, cost in self.costs.items():
-            cost.waits = 0.0 if cost.pending and self.is_compiling else cost.waits
-            if cost.cold and way != self.last:
+            if cost.waits_for_code:
+                cost.waits = self.sleeps = 0.0
+            if cost.cold and all_of_it and way != self.last:
                 anew = self.costs[way] = Cost(refused=cost.refused, is_set_up=cost.is_set_up)
                 anew.recent.extend(sorted(cost.recent)[:1])
                 self.sleeps = 0.0
-            cost.cold = False
-        self.is_compiling = False
+            cost.cold &= not all_of_it
 
 
 class Turn:
@@ -375,7 +377,7 @@ class Turn:
         cost = self._kind.costs[way]
         if not cost.pending:
             self._kind.learned(way, seconds, False)
-        cost.pending = self._kind.is_compiling = True
+        cost.pending = True
         cost.waits = 2.0 * self._kind.work
 
     def _trial(self, loop: float) -> Portion | None:

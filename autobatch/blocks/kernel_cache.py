@@ -163,9 +163,9 @@ def kernel_of(text: str) -> CachedKernel:
         return _known.setdefault(text, CachedKernel(text))
 
 
-def are_kernels_pending() -> bool:
-    """True if kernels were requested that the other process has not compiled yet."""
-    return bool(_compiler.sent or _compiler.waiting)
+def pending_kernels() -> tuple[bool, int]:
+    """Whether kernels were requested that the other process has not compiled yet, and how many it has answered for."""
+    return bool(_compiler.sent), _compiler.answered
 
 
 def wait_for_kernels(seconds: float = 240.0) -> bool:
@@ -294,6 +294,7 @@ class _Compiler:
 
     Attributes:
         waiting, sent: (kernel, request) pairs not yet sent to the process, and those sent but not answered.
+        answered: how many were.
     """
 
     def __init__(self) -> None:
@@ -306,6 +307,7 @@ class _Compiler:
         leave_core_free(False)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
+        self.answered = 0
         self.waiting: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
         self.sent: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
 
@@ -340,6 +342,7 @@ class _Compiler:
             with self._lock:
                 self.sent.popleft()[0].on_compiled(made)
                 self._send_some(process)
+                self.answered += 1
                 leave_core_free(bool(self.sent))
         with self._lock:
             self._process = None

@@ -351,6 +351,26 @@ def test_what_is_made_behind_the_work_is_asked_for_seldom_and_taken_when_it_is_w
     assert ran[-1] == 299
 
 
+def test_what_waits_for_code_is_asked_whenever_some_code_is_ready():
+    """Code of other functions may be compiled for minutes behind it."""
+    kind = History(("way",), lambda way: Expectation(share=0.01))
+    asked = []
+    for call in range(100):
+        if call in (40, 50):
+            kind.compilation_ended(False)
+        turn = kind.turn(10)
+        while turn.left:
+            step = turn.next()
+            if step.way == "way" and call < 50:
+                asked.append(call)
+                turn.not_ready("way", 0.1)
+            else:
+                turn.ran(step.way, step.count, step.count * (1.0 if step.way == LOOP else 0.01))
+    assert 40 in asked
+    assert len(asked) <= 9
+    assert kind.costs["way"].runs == 50
+
+
 def test_a_way_that_waits_again_is_not_asked_twice_in_a_call():
     costs = Costs(NOTHING_SURE, way=constant(0.01))
     for _ in range(10):
