@@ -677,7 +677,7 @@ def _run_portions(
             if not refused.passing:
                 turn.refused(step.way, took, reason)
             elif step.way == LOCKSTEP:
-                turn.stopped(step.way, took, reason)
+                turn.stopped(step.way, took)
             else:
                 turn.not_ready(step.way, took)
             if step.way == named:

@@ -284,14 +284,13 @@ class Turn:
         left: the number of examples that have not run.
     """
 
-    __slots__ = ("_failed", "_gave_up", "_kind", "_loop", "_tried", "_trying", "left")
+    __slots__ = ("_failed", "_kind", "_loop", "_tried", "_trying", "left")
 
     def __init__(self, kind: History, count: int) -> None:
         self._kind = kind
         self._trying = False
         self._tried: set[str] = set()
         self._failed: set[str] = set()
-        self._gave_up = False  # the way in use gave up on these examples, and stays in use
         self._loop = kind.costs[LOOP].seconds
         self.left = count
 
@@ -337,28 +336,19 @@ class Turn:
         if self._trying and cost.runs >= _RUNS and (seconds > loop or cost.runs % _RUNS == 0):
             cost.waits = 2.0 * (kind.work + loop)
         kind.work += loop
-        if not self._gave_up:
-            kind.last = way
+        kind.last = way
         self.left -= count
         if not self.left:
             kind.rest()
 
-    def stopped(self, way: str, seconds: float, reason: str = "") -> None:
-        """A way was stopped at its limit, or failed; its effects are undone.
-
-        If the way in use gave up within the loop's time (padding, on one long example), that may be due to these
-        examples only: it counts as a run that took the loop's time as well.
-        """
-        cost, loop = self._kind.costs[way], self._loop or 0.0
+    def stopped(self, way: str, seconds: float) -> None:
+        """A way was stopped at its limit, or failed; its effects are undone."""
+        cost = self._kind.costs[way]
         self._failed.add(way)
         self._kind.add_loss(seconds)
-        if not self._trying and seconds <= self.left * loop:
-            cost.add(self.left, seconds + self.left * loop)
-            self._gave_up = True
-            return
         cost.stopped = seconds
         cost.stops += self._trying
-        if not self._trying:  # perhaps by an accident: tried again as soon as that is affordable
+        if not self._trying:  # an accident, or padding for one long example: tried again as soon as that is affordable
             cost.recent.clear()
             cost.runs, self._kind.sleeps = 0, 0.0
         if cost.runs + cost.stops >= _RUNS:

@@ -66,12 +66,7 @@ def thread_count() -> int:
     """The number of threads to use: `config.threads`, by default the cores of this process; 1 in the pool."""
     if getattr(_thread_state, "busy", False):
         return 1
-    return config.threads or _cores()
-
-
-def _cores() -> int:
-    """The cores of this process."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return config.threads or (len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 @functools.cache
@@ -82,15 +77,13 @@ def _blas_threads() -> tuple[Callable[[], int], Callable[[int], object]] | None:
         library = ctypes.CDLL(np._core._multiarray_umath.__file__)  # type: ignore[attr-defined]
         for name in map("".join, itertools.product(("scipy_", ""), ("openblas_{}",), ("64_", ""))):
             if getattr(library, name.format("get_parallel"), int)() == 1:
-                return getattr(library, name.format("get_num_threads")), getattr(
-                    library, name.format("set_num_threads")
-                )
+                return tuple(getattr(library, name.format(f"{do}_num_threads")) for do in ("get", "set"))
     return None
 
 
-_threads_before: list[int] = []  # of products, while they leave a core free
 compiling = threading.Event()
-"""Set while another process compiles."""
+"""Set while another process compiles for this one."""
+_threads_before: list[int] = []  # of matrix products, meanwhile
 
 
 def leave_core_free(leave: bool) -> None:
@@ -99,20 +92,13 @@ def leave_core_free(leave: bool) -> None:
     The threads of a product wait for each other all the time: where one of them has no core, a product of 20 us took
     20 ms, most of which even counts as time of the calling thread.
     """
-    if leave == compiling.is_set():
-        return
     (compiling.set if leave else compiling.clear)()
-    blas = _blas_threads()
-    if blas is None:
+    if leave == bool(_threads_before) or (blas := _blas_threads()) is None:
         return
-    (threads, set_threads), most = blas, max(1, _cores() - 1)
-    if leave and threads() > most:
+    threads, set_threads = blas
+    if leave:
         _threads_before.append(threads())
-        set_threads(most)
-    elif not leave and _threads_before:
-        before = _threads_before.pop()
-        if threads() == most:  # else somebody has changed it
-            set_threads(before)
+    set_threads(min(threads(), max(1, thread_count() - 1)) if leave else _threads_before.pop())
 
 
 def fits_one_thread(nbytes: int) -> bool:

@@ -368,13 +368,19 @@ def test_a_kernel_and_what_it_calls_are_made_machine_code_once(tmp_path):
         _, entry = kernel_cache._load(name, CIRCLE, done.stdout)
         assert [entry(n) for n in (3, 4)] == [0, 12]
 
+
 @posix
 def test_products_leave_a_core_to_the_process_that_compiles(monkeypatch, folder, made):
     count = [4]
-    monkeypatch.setattr(threads, "_cores", lambda: 4)
+    monkeypatch.setattr(threads, "thread_count", lambda: 4)
     monkeypatch.setattr(threads, "_blas_threads", lambda: (lambda: count[0], lambda most: count.__setitem__(0, most)))
     (stdin, requests), (answers, stdout) = os.pipe(), os.pipe()
-    with open(requests, "wb", 0) as asked, open(answers, "rb", 0) as answered, open(stdin), open(stdout, "wb", 0) as out:
+    with (
+        open(requests, "wb", 0) as asked,
+        open(answers, "rb", 0) as answered,
+        open(stdin),
+        open(stdout, "wb", 0) as out,
+    ):
         process = types.SimpleNamespace(stdin=asked, stdout=answered, kill=lambda: None, wait=lambda: None)
         compiler = kernel_cache._Compiler()
         monkeypatch.setattr(compiler, "_start", lambda: process)
