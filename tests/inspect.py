@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.api.batch import small_calls
+from autobatch.api.measured_costs import functions
 from autobatch.api.run_record import ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.autodiff.tape import Tape
@@ -61,6 +63,7 @@ __all__ = [
     "current_region",
     "decisions",
     "example",
+    "forget_costs",
     "forget_recorders",
     "forget_warnings",
     "gathers",
@@ -78,6 +81,12 @@ __all__ = [
     "step_by_step",
     "watched",
 ]
+
+
+def forget_costs() -> None:
+    """Forget what the calls of all functions have cost."""
+    functions.clear()
+    small_calls.clear()
 
 
 def called_files(f: Callable[[], Any]) -> collections.Counter[str]:

@@ -555,7 +555,8 @@ class _MapCall:
             args, kwargs = self._placed(stacked, self.given) if self._fixed else (stacked, self._shared)
             out = in_lock_step(function, tuple(args), kwargs, portion.count, _convert, is_pure, start)
         arrays = [leaf.data if type(leaf) is MaskedBatch else leaf for leaf in leaves(out)]
-        if any(_share_memory(each, batch.unguarded()) for each in arrays for batch in stacked):
+        arrays = [each for each in arrays if isinstance(each, np.ndarray)]
+        if any(np.may_share_memory(each, batch.unguarded()) for each in arrays for batch in stacked):
             raise Unsupported("an example returns memory of its argument", where=where)
         return lanes_of(out, portion.count)
 
@@ -581,10 +582,6 @@ def _convert(function: Any) -> Any:
 _STACKED = frozenset((np.ndarray, bool, int, float, complex, np.float64, np.float32, np.int64, np.bool_))
 
 
-def _share_memory(a: Any, b: Any) -> bool:
-    return isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and np.may_share_memory(a, b)
-
-
 # Gradients of one call.
 
 
@@ -597,7 +594,9 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     """
     what = gradient_of(gradient)
     options = current()
-    if what is None or options.way not in ("auto", COMPILED) or options.strict or _runs_inside():
+    if what is None or options.way not in ("auto", COMPILED) or options.strict:
+        return gradient(*args, **kwargs)
+    if in_example() or not (current_region() is active_tape() is active_trace() is None):  # inside of another run
         return gradient(*args, **kwargs)
     code = code_of(what.function)
     known = functions.get(id(code))
@@ -705,6 +704,7 @@ def _run_observed(
     costs = kind.known_costs()
     has_run = any(cost.runs for cost in costs.values())
     way = kind.best() if has_run else named
+    reason = "the fastest so far" if costs[way].runs else "no other mode was worth a try"
     if way != named:
         try:
             out = by(way)
@@ -712,12 +712,12 @@ def _run_observed(
             pass
         else:
             looped = call.stats.looped if way == FLY else None
-            note(LOOP if looped else way, looped or kind.reason(way), function, call.stats, costs)
+            note(LOOP if looped else way, looped or reason, function, call.stats, costs)
             return out
     out = run_named()
     collected = watched.get()
     if collected:
-        why = kind.reason(way) if has_run and collected[-1].way == named else collected[-1].why
+        why = reason if has_run and collected[-1].way == named else collected[-1].why
         collected[-1] = dataclasses.replace(collected[-1], why=why, costs=costs)
     return out
 

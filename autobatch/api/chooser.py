@@ -256,10 +256,6 @@ class History:
             cost.recent.append(spent.seconds / spent.examples)
         return self.costs | {LOOP: cost}
 
-    def reason(self, best: str) -> str:
-        """Why `best` was chosen, in words for a report."""
-        return "the fastest so far" if self.known_costs()[best].runs else "no other mode was worth a try"
-
     def add_loss(self, seconds: float) -> None:
         """Account for a way that took this many seconds more than the loop; fewer, if negative."""
         self.lost = max(0.0, self.lost + seconds)
@@ -343,9 +339,7 @@ class Turn:
 
     def stopped(self, way: str, seconds: float) -> None:
         """A way was stopped at its limit, or failed; its effects are undone."""
-        cost = self._kind.costs[way]
-        self._failed.add(way)
-        self._kind.add_loss(seconds)
+        cost = self._fail(way, seconds)
         cost.stopped = seconds
         cost.stops += self._trying
         if not self._trying:  # an accident, or padding for one long example: tried again as soon as that is affordable
@@ -356,19 +350,20 @@ class Turn:
 
     def refused(self, way: str, seconds: float, reason: str) -> None:
         """A way cannot run this function; its effects are undone."""
-        self._failed.add(way)
-        self._kind.add_loss(seconds)
-        self._kind.costs[way].refused = reason
+        self._fail(way, seconds).refused = reason
 
     def not_ready(self, way: str, seconds: float) -> None:
         """A way is not ready: its code was read, and is being compiled; then it is asked again."""
-        self._failed.add(way)
-        self._kind.add_loss(seconds)
-        cost = self._kind.costs[way]
+        cost = self._fail(way, seconds)
         if not cost.pending:
             self._kind.learned(way, seconds, False)
         cost.pending = True
         cost.waits = 2.0 * self._kind.work
+
+    def _fail(self, way: str, seconds: float) -> Cost:
+        self._failed.add(way)
+        self._kind.add_loss(seconds)
+        return self._kind.costs[way]
 
     def _trial(self, loop: float) -> Portion | None:
         """The most promising affordable try; None if there is none, and until one may be affordable."""

@@ -101,12 +101,6 @@ def code_size(code: Any, function: Any) -> int:
     return total
 
 
-def forget_costs() -> None:
-    """Forget the costs of all functions."""
-    functions.clear()
-    small_calls.clear()
-
-
 def code_of(function: Any) -> Any:
     """A function's code object, which is the same however often a `def` or lambda runs; else the callable itself."""
     while True:

@@ -356,20 +356,13 @@ def _result_of(op: Op, params: dict[str, Any], avals: Sequence[Any]) -> Aval | N
                 result = op.impl(*dummies, **params)
         except Exception:  # any error: the run on real values decides
             continue
-        out = _aval_of_result(result)
-        if out is not None and may_leave_c_order(
-            op, params, any(aval.non_c_order for aval in avals), sum(n != 1 for n in out.shape)
-        ):
+        number = isinstance(result, np.generic)
+        if not number and not (type(result) is np.ndarray and result.dtype.kind in "biufc"):
+            return None
+        out = aval_of(result.shape, result.dtype, number)
+        if may_leave_c_order(op, params, any(aval.non_c_order for aval in avals), sum(n != 1 for n in out.shape)):
             out = with_order(out, True)
         return out
-    return None
-
-
-def _aval_of_result(result: object) -> Aval | None:
-    if isinstance(result, np.generic):
-        return aval_of((), result.dtype, True)
-    if type(result) is np.ndarray and result.dtype.kind in "biufc":
-        return aval_of(result.shape, result.dtype)
     return None
 
 
@@ -403,11 +396,6 @@ def shared_aval(value: object) -> Aval:
 def without_length(aval: Any) -> Any:
     """The `Aval` of a ragged operand, with first length -1; a shared one is not changed."""
     return aval if aval.shared else aval_of((-1, *aval.shape[1:]), aval.dtype)
-
-
-def with_length(aval: Any, arg: Any) -> Any:
-    """The `Aval` of an actual ragged operand `arg`, with its length."""
-    return aval if aval.shared else aval_of(tuple(arg.shape), np.dtype(arg.dtype))
 
 
 # Array subclasses: ops and kernels read only the plain data, so they would lose a mask or a unit.

@@ -154,7 +154,10 @@ def _build(structure: TreeDef, values: Any) -> Any:
         return kind(*children)
     if issubclass(kind, list | tuple):
         return kind(children)
-    return _rebuild_dataclass(kind, zip(structure.keys, children, strict=True))
+    out: Any = object.__new__(kind)  # no __init__: init=False fields and __post_init__ checks must not run again
+    for name, value in zip(structure.keys, children, strict=True):
+        object.__setattr__(out, name, value)
+    return out
 
 
 def _rebuild_dict(structure: TreeDef, items: dict[Any, Any]) -> Any:
@@ -169,13 +172,6 @@ def _rebuild_dict(structure: TreeDef, items: dict[Any, Any]) -> Any:
         out = kind()
         out.update(items)
         return out
-
-
-def _rebuild_dataclass(kind: type, items: Iterable[tuple[Any, Any]]) -> Any:
-    out: Any = object.__new__(kind)  # no __init__: init=False fields and __post_init__ checks must not run again
-    for name, value in items:
-        object.__setattr__(out, name, value)
-    return out
 
 
 def leaves(tree: Any) -> list[Any]:

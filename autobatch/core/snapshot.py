@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.core.parameter_trees import is_array_like
 from autobatch.core.recorded_array import is_recorded
 
 _SMALL, _LARGE, MANY = 1 << 12, 1 << 20, 20_000  # bytes of an array; entries of a large state
@@ -123,6 +122,7 @@ class Snapshot:
     Attributes:
         roots: the objects where the walk began.
         complete: True if everything reached was saved; `most` may have prevented that.
+        reached: {id: object} of every object reached.
         places: {id: object} of the objects reached; for an array, of the array that owns its memory.
         functions, classes: the user's functions and classes that were reached.
         held: callables by the name of the attribute that holds them; all callables under "".
@@ -150,7 +150,7 @@ class Snapshot:
         self._makes_like = False  # some code may construct objects by `type(self)(...)`
         self._inside = inside
         self._room = most
-        self._seen: dict[int, Any] = {}
+        self.reached: dict[int, Any] = {}
         self._kept: list[tuple[int, SavedState]] = []
         self._waiting: list[tuple[Any, bool]] = [(root, raw) for root in self.roots[::-1]]
         self.complete = True
@@ -173,7 +173,7 @@ class Snapshot:
         self, places: Any = None, entries: bool = False, is_wanted: Callable[[Any], bool] = lambda value: True
     ) -> list[SavedState]:
         """What `changed` checks, of the objects that `is_wanted` (of a global or a cell: None)."""
-        of = {**self._seen, **self.places}.get
+        of = {**self.reached, **self.places}.get
         found = [kept for place, kept in self._kept if (places is None or place in places) and is_wanted(of(place))]
         return [x for x in found if not entries or type(x.was) is list or getattr(x.was, "nbytes", _SMALL) < _SMALL]
 
@@ -191,18 +191,6 @@ class Snapshot:
                 if not all(map(_identical, now, kept.was)):
                     kept.write(now)
 
-    def float_arrays(self) -> dict[int, Any]:
-        """The float arrays and tables that were reached, by id."""
-        return {key: value for key, value in self._seen.items() if is_array_like(value) and is_recorded(value)}
-
-    def has_reached(self, value: object) -> bool:
-        """True if this object (by identity) was reached."""
-        return id(value) in self._seen
-
-    def all_reached(self) -> list[Any]:
-        """Every object that was reached."""
-        return list(self._seen.values())
-
     def _visit_waiting(self) -> None:
         while self._waiting and self._room > 0:
             self._visit(*self._waiting.pop())
@@ -210,9 +198,9 @@ class Snapshot:
     def _visit(self, value: Any, held: bool) -> None:
         """Save one value and queue its parts; `held`: an object holds it, so its arrays are not wrapped."""
         cls = type(value)
-        if cls in _ATOMS or id(value) in self._seen:
+        if cls in _ATOMS or id(value) in self.reached:
             return
-        self._seen[id(value)] = value
+        self.reached[id(value)] = value
         if cls is not np.ndarray:
             self.places[id(value)] = value
             if callable(value):
@@ -308,8 +296,8 @@ class Snapshot:
         for cls in kinds:
             for name in names & vars(cls).keys():
                 for method in functions_of(vars(cls)[name]):
-                    if id(method) not in self._seen and is_user_code(method):
-                        self._seen[id(method)] = method
+                    if id(method) not in self.reached and is_user_code(method):
+                        self.reached[id(method)] = method
                         self.methods.append(method)
                         self._visit_surroundings(method)
 
@@ -346,7 +334,7 @@ class Snapshot:
             if isinstance(value, ModuleType):
                 self._visit_module(value, used)
             else:
-                read = functools.partial(_read_global, names, name)
+                read = lambda names=names, name=name: [names.get(name, _MISSING)]
                 self._add(names, [SavedState(read, functools.partial(_set_global, names, name), [value])])
                 self._wait(() if value is _MISSING else (value,), held=True)
 
@@ -482,10 +470,6 @@ def _set_cell(cell: CellType, was: list[Any]) -> None:
         del cell.cell_contents
     else:
         cell.cell_contents = value
-
-
-def _read_global(names: dict[str, Any], name: str) -> list[Any]:
-    return [names.get(name, _MISSING)]
 
 
 def _set_global(names: dict[str, Any], name: str, was: list[Any]) -> None:

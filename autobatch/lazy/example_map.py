@@ -15,7 +15,9 @@ from autobatch.core.current_region import Arguments, Example, current_region, ex
 from autobatch.core.diagnostics import raised_at, warn_fallback
 from autobatch.core.memory import collector_paused, run_all, write_all
 from autobatch.core.op import BATCH_RANK, rank_of
+from autobatch.core.parameter_trees import is_array_like
 from autobatch.core.pytree import leaves, leaves_of_kind
+from autobatch.core.recorded_array import is_recorded
 from autobatch.core.snapshot import MANY, Snapshot
 from autobatch.errors import (
     COPY_FIRST,
@@ -135,7 +137,8 @@ class _Map:
         self.state = ExampleState(self.columns, Snapshot([self._function, self._shared], most=MANY), self._copies)
         self._before = self.state.shared
         if not self.state.may_change:
-            self.trace.reached.update(self._before.float_arrays())
+            reached = self._before.reached.items()
+            self.trace.reached.update({at: x for at, x in reached if is_array_like(x) and is_recorded(x)})
 
     def shows_order(self) -> bool:
         """True if the order in which the examples run may be observable."""

@@ -405,9 +405,9 @@ def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[A
     asks = any(not _IDENTITY.isdisjoint(_words_of(function).said) for function in _functions(state, kinds))
     if not asks and not _holds_identity_objects(state):
         return False
-    if any(map(state.has_reached, _arrays_in(columns))):
+    if any(id(each) in state.reached for each in _arrays_in(columns)):
         return True
-    sides = (Snapshot([unit], most=MANY).all_reached() for unit in units)
+    sides = (Snapshot([unit], most=MANY).reached.values() for unit in units)
     times = collections.Counter(id(each) for side in sides for each in side if _is_array(each))
     return any(count > 1 for count in times.values())
 
@@ -415,7 +415,7 @@ def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[A
 def _holds_identity_objects(state: Snapshot) -> bool:
     """True if the state contains a dataclass object compared by identity: it may be copied, and `in` would see that."""
     kinds = {kind for kind in state.classes if dataclasses.is_dataclass(kind) and kind.__eq__ is object.__eq__}
-    return bool(kinds) and any(type(each) in kinds for each in state.all_reached())
+    return bool(kinds) and any(type(each) in kinds for each in state.reached.values())
 
 
 def _arrays_in(values: Iterable[Any]) -> Iterator[Any]:

@@ -24,7 +24,6 @@ from autobatch.core.abstract_eval import (
     freeze_params,
     known_aval,
     shared_aval,
-    with_length,
     without_length,
 )
 from autobatch.core.config import config
@@ -213,7 +212,8 @@ class Trace:
         out = None
         self.refuse_caught_warnings()
         if not op.data_dependent:
-            actual = [with_length(aval, arg) for aval, arg in zip(avals, args, strict=True)] if op.ragged else avals
+            pairs = zip(avals, args, strict=True) if op.ragged else ()
+            actual = [a if a.shared else aval_of(tuple(x.shape), np.dtype(x.dtype)) for a, x in pairs] or avals
             out = abstract_eval(op, params, key[len(args) + 1 :], actual)
         sig = None
         if out is not None:

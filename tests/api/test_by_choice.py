@@ -13,11 +13,12 @@ import pytest
 
 import autobatch as ab
 from autobatch.api import batch as batch_functions
-from autobatch.api import chooser, measured_costs
+from autobatch.api import chooser
 from autobatch.api.chooser import Portion
 from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.pytree import leaves
 from tests import law
+from tests.inspect import forget_costs
 from tests.programs.registry import PROGRAMS
 from tests.test_programs import RAISES
 
@@ -58,7 +59,7 @@ def taken(monkeypatch):
     monkeypatch.setattr(chooser.History, "turn", turn)
     monkeypatch.setattr(batch_functions, "spent_on", lambda function: None)  # no call is small
     monkeypatch.setattr(Rounds, "ran", ran)
-    measured_costs.forget_costs()
+    forget_costs()
     return ways
 
 

@@ -34,7 +34,7 @@ class Pair:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_known():
-    measured_costs.forget_costs()
+    inspect.forget_costs()
 
 
 def doubled(x):

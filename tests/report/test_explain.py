@@ -11,6 +11,7 @@ import autobatch as ab
 from autobatch.api import measured_costs
 from autobatch.report import explain
 from autobatch.report.report import Launch, Report
+from tests.inspect import forget_costs
 from tests.law import normal, vectors
 
 
@@ -156,7 +157,7 @@ def total(x):
 @pytest.mark.parametrize("batched", [False, True])
 def test_it_shows_the_way_that_calls_take_and_costs_are_as_before(batched, monkeypatch):
     """Nothing that was watched counts as a cost, and the loop that calls have settled on is what is shown."""
-    measured_costs.forget_costs()
+    forget_costs()
     xs = [np.arange(3.0)] * 2
     given = ab.MaskedBatch.from_examples(xs) if batched else xs
     monkeypatch.setattr(explain, "_warm_up", lambda *_: ([], None))  # calls as others, which count
