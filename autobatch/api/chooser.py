@@ -398,7 +398,7 @@ class Turn:
         now = loop * left
         if seconds is not None and seconds <= loop and not cost.stopped:  # so `best` considers it
             best = kind.best()  # kernels made behind the work made lock-step up to twice as fast after its third run
-            if way == best or (cost.runs >= _RUNS and seconds > 4.0 * (kind.costs[best].seconds or 0.0)):
+            if way == best or (cost.runs >= _RUNS and seconds > 2.0 * (kind.costs[best].seconds or 0.0)):
                 return None
         if way == LOOP:  # its first runs may have met with an accident, too
             return 0.0, 1.0, way, min(left, max(FEW, left // 8))
