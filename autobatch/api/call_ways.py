@@ -632,11 +632,6 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
     return out
 
 
-def _runs_inside() -> bool:
-    """True if this call is made by an example of another run, or is recorded on a tape or trace."""
-    return in_example() or any(each() is not None for each in (current_region, active_tape, active_trace))
-
-
 # Carrying out.
 
 
@@ -649,10 +644,9 @@ def _run_portions(
         named: the way that the call names; if it refuses, that is reported as a fallback.
         done: the first examples, which the loop has run already.
     """
-    cold, made = pending_kernels()
-    if not cold or made != kind.made:
-        kind.made = made
-        kind.compilation_ended(not cold)
+    pending = pending_kernels()
+    if not pending or pending != kind.pending:
+        kind.compilation_ended(pending)
     turn, tape = kind.turn(count), active_tape()
     pieces: list[Any] = []
     counts: list[int] = []
@@ -685,7 +679,7 @@ def _run_portions(
         took = clock() - begun
         if type(piece) is list and len(piece) > step.count:  # other examples joined: leave out their share of the time
             took *= step.count / len(piece)
-        turn.ran(step.way, step.count, took, cold)
+        turn.ran(step.way, step.count, took, pending > 0)
         if tape is not None and len(tape.nodes) > first:  # the walk back over these nodes is part of the run's cost
             report = functools.partial(kind.add_backward_time, step.way, kind.costs[step.way].runs, step.count)
             tape.timed.append((first, len(tape.nodes), report))

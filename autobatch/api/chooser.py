@@ -176,12 +176,12 @@ class History:
         work: the loop's seconds for all calls so far; lost: the seconds that other ways took beyond that, less what
             they saved since, and not below 0.
         sleeps: no other way is considered before `work` reaches this.
-        made: how many pieces of code had been compiled in the background; counted by the caller.
+        pending: how many pieces of code were being compiled in the background, for all functions.
         last: the way that ran the last examples of the last call.
     """
 
     __slots__ = (
-        "calls", "costs", "expected", "kinds", "last", "learned", "lost", "made", "seen", "sleeps", "spent", "work",
+        "calls", "costs", "expected", "kinds", "last", "learned", "lost", "pending", "seen", "sleeps", "spent", "work",
     )  # fmt: skip
 
     def __init__(
@@ -192,7 +192,7 @@ class History:
         spent: Spent | None = None,
         kinds: Mapping[Any, "History"] | None = None,
     ) -> None:
-        self.calls = self.seen = self.made = 0
+        self.calls = self.seen = self.pending = 0
         self.costs = {way: Cost() for way in (LOOP, *ways)}
         self.work = self.lost = 0.0
         self.sleeps = 0.0
@@ -260,17 +260,18 @@ class History:
         """Account for a way that took this many seconds more than the loop; fewer, if negative."""
         self.lost = max(0.0, self.lost + seconds)
 
-    def compilation_ended(self, all_of_it: bool = True) -> None:
-        """Background compilation has ended, all of it or of some code: ways that waited for it are asked again. After
-        all of it, a way that ran without its kernels, and is not in use, is tried again."""
+    def compilation_ended(self, pending: int = 0) -> None:
+        """Background compilation has ended, but for so many pieces of code: ways that waited for it are asked again.
+        After all of it, a way that ran without its kernels, and is not in use, is tried again."""
+        self.pending = pending
         for way, cost in self.costs.items():
             if cost.waits_for_code:
                 cost.waits = self.sleeps = 0.0
-            if cost.cold and all_of_it and way != self.last:
+            if cost.cold and not pending and way != self.last:
                 anew = self.costs[way] = Cost(refused=cost.refused, is_set_up=cost.is_set_up)
                 anew.recent.extend(sorted(cost.recent)[:1])
                 self.sleeps = 0.0
-            cost.cold &= not all_of_it
+            cost.cold &= pending > 0
 
 
 class Turn:

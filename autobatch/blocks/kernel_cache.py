@@ -163,9 +163,9 @@ def kernel_of(text: str) -> CachedKernel:
         return _known.setdefault(text, CachedKernel(text))
 
 
-def pending_kernels() -> tuple[bool, int]:
-    """Whether kernels were requested that the other process has not compiled yet, and how many it has answered for."""
-    return bool(_compiler.sent), _compiler.answered
+def pending_kernels() -> int:
+    """How many kernels were requested that the other process has not compiled yet."""
+    return len(_compiler.sent) + len(_compiler.waiting)
 
 
 def wait_for_kernels(seconds: float = 240.0) -> bool:
@@ -272,13 +272,6 @@ def _receive(descriptor: int) -> bytes | None:
     return None if size is None else exactly(int.from_bytes(size, "big"))
 
 
-def _python() -> str | None:
-    """The Python executable, if it can be started; None for frozen applications and embedded Python."""
-    name = os.path.basename(sys.executable or "").lower()
-    frozen = getattr(sys, "frozen", False) or not name.startswith(("python", "pypy"))
-    return None if frozen or not os.access(sys.executable, os.X_OK) else sys.executable
-
-
 _CODE = """
 import json, os, sys
 answers = os.dup(1)
@@ -294,7 +287,6 @@ class _Compiler:
 
     Attributes:
         waiting, sent: (kernel, request) pairs not yet sent to the process, and those sent but not answered.
-        answered: how many were.
     """
 
     def __init__(self) -> None:
@@ -307,7 +299,6 @@ class _Compiler:
         leave_core_free(False)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.RLock()
-        self.answered = 0
         self.waiting: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
         self.sent: collections.deque[tuple[CachedKernel, bytes]] = collections.deque()
 
@@ -322,7 +313,6 @@ class _Compiler:
             request = json.dumps([folder and str(folder), name_of(kernel.text), kernel.text]).encode()
             self.waiting.append((kernel, request))
             self._send_some(self._process)
-            leave_core_free(True)
             return True
 
     def _send_some(self, process: "subprocess.Popen[bytes]") -> None:
@@ -334,6 +324,7 @@ class _Compiler:
             with contextlib.suppress(OSError):  # the process has died, which `_listen` notices
                 assert process.stdin is not None
                 _send(process.stdin.fileno(), self.sent[-1][1])
+        leave_core_free(bool(self.sent))
 
     def _listen(self, process: "subprocess.Popen[bytes]") -> None:
         """Receive the answers of the process, pass them on, and reap it at the end."""
@@ -342,8 +333,6 @@ class _Compiler:
             with self._lock:
                 self.sent.popleft()[0].on_compiled(made)
                 self._send_some(process)
-                self.answered += 1
-                leave_core_free(bool(self.sent))
         with self._lock:
             self._process = None
             lost = [*self.sent, *self.waiting]
@@ -356,12 +345,13 @@ class _Compiler:
             kernel.on_compiled(None)
 
     def _start(self) -> "subprocess.Popen[bytes] | None":
-        python = _python()
-        if python is None:
+        name = os.path.basename(sys.executable or "").lower()
+        frozen = getattr(sys, "frozen", False) or not name.startswith(("python", "pypy"))  # or Python is embedded
+        if frozen or not os.access(sys.executable, os.X_OK):
             return None
         try:
             process = subprocess.Popen(
-                [python, "-P", "-c", _CODE, json.dumps([entry or os.getcwd() for entry in sys.path])],
+                [sys.executable, "-P", "-c", _CODE, json.dumps([entry or os.getcwd() for entry in sys.path])],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

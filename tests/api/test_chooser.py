@@ -357,7 +357,7 @@ def test_what_waits_for_code_is_asked_whenever_some_code_is_ready():
     asked = []
     for call in range(100):
         if call in (40, 50):
-            kind.compilation_ended(False)
+            kind.compilation_ended(3)
         turn = kind.turn(10)
         while turn.left:
             step = turn.next()
