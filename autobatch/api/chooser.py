@@ -217,7 +217,7 @@ class History:
         """Leave the next calls to the loop, without a turn, until the next search; not if a kind uses another way."""
         spent = self.spent
         if spent is not None:
-            kinds = [each for each in self.kinds.values() if each.spent is spent]
+            kinds = [each for each in list(self.kinds.values()) if each.spent is spent]  # other threads add some
             spent.limit = 0.0 if any(each.last != LOOP for each in kinds) else self.sleeps - self.work
             spent.prospect = 0.0
             spent.is_compiling = any(cost.waits_for_code for each in kinds for cost in each.costs.values())
@@ -374,7 +374,7 @@ class Turn:
         gone = self._tried | self._failed
         ways = [each for each in kind.costs.items() if each[0] not in gone and not each[1].refused]
         tries = [self._try(way, cost, loop) for way, cost in ways if kind.work >= cost.waits]
-        others = sum(each.lost - _PART * each.work for each in kind.kinds.values() if each is not kind)
+        others = sum(each.lost - _PART * each.work for each in list(kind.kinds.values()) if each is not kind)
         lost = kind.lost + max(0.0, others)
         allowed = _PART * _prospect(kind.calls, work) - lost
         found = [each for each in tries if each is not None]
