@@ -54,9 +54,7 @@ WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, besides the
 _FEW = 63  # inputs of at most so many elements are of one kind
 functions: BoundedDict[int, FunctionCosts] = BoundedDict(MOST_FUNCTIONS)
 _LOADING = "loading"
-_COMPILING = (
-    0.02  # the least price of compiled code: another process takes a second for it, in which many calls are over
-)
+_COMPILING = 0.02  # seconds, the least price of compiled code: many calls are over before another process has made it
 # Seconds that it took to set ways up, for each instruction of a function's code: those of the last nine functions. At
 # first the median of the 54 functions of `benchmarks.new_functions`, of 14 to 230 instructions: reading and typing took
 # 2.6-10 ms, lock-step 3-24, tracing 3-40; loading what was compiled 0.3-1.5 ms, whatever the length.
