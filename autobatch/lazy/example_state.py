@@ -20,14 +20,12 @@ import collections
 import contextlib
 import copyreg
 import dataclasses
-import dis
 import functools
 import inspect
-import itertools
 import random
-import weakref
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, NoneType, WrapperDescriptorType
+from types import BuiltinFunctionType, FunctionType, ModuleType, NoneType, WrapperDescriptorType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,8 +46,8 @@ from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS
 from autobatch.program.liveness import free
 from autobatch.program.purity import ANY, may_change, meaning_of
-from autobatch.program.scopes import is_dotted
-from autobatch.program.source import find, inner_codes, normal_form
+from autobatch.program.python_text import text_of
+from autobatch.program.source import normal_form
 
 _Copy = tuple[Any, Any, Any, list[Any], list[Any]]  # as `core.pytree.replace_leaves` gives it
 
@@ -208,8 +206,11 @@ def _changes_of(state: Snapshot, kinds: Collection[type]) -> Callable[[Any], boo
     return may
 
 
+_Path = tuple[str, tuple[tuple[str, str | int], ...]]  # as `nf.path_of` gives it
+
+
 class _Words(NamedTuple):
-    """Free names of a normal form; (name, attribute steps) where it calls them without using the result; what is said.
+    """What a normal form says, its free names, what it reads by them, and which of that it calls for no result.
 
     Said are these names, attributes, methods that operators call, `.name` for an attribute that is set, "global" for a
     variable of the module or of a function around it, "id" for `is`, "?" for what may do anything. What is done to an
@@ -218,48 +219,68 @@ class _Words(NamedTuple):
 
     said: Set[str]
     names: Set[str] = frozenset()
-    dropped: Sequence[tuple[str, Any]] = ()
+    read: Sequence[_Path] = ()
+    dropped: Sequence[_Path] = ()
+
+
+_NO_SOURCE = _Words({"?", "print"})
 
 
 def _words_of(function: FunctionType) -> _Words:
-    code = function.__code__
-    if is_library(code.co_filename) or code.co_qualname.startswith("__create_fn__."):  # a dataclass's own
+    if is_library(function.__code__.co_filename) or _is_written_by_python(function):
         return _Words(frozenset())
     try:
         return _words(normal_form(function))
     except Unsupported:
-        return _Words({"?"})
+        return _NO_SOURCE
+
+
+def _is_written_by_python(function: FunctionType) -> bool:
+    """True for a method of a dataclass or a named tuple that Python has written."""
+    module = function.__globals__.get("__name__", "")
+    return function.__code__.co_qualname.startswith("__create_fn__.") or module.startswith("namedtuple_")
 
 
 @functools.lru_cache(maxsize=MOST_FUNCTIONS)
 def _words(form: nf.Closure) -> _Words:
     names = free(form)
-    said, paths = set(names), []
+    said, read, dropped = set[str](), list[Any](), list[Any]()
     for function in nf.closures(form):
         nodes = list(nf.walk(function.body))
         new = {node.fills for node in nodes if isinstance(node, nf.Loop)}
         new.update(function.parameters.names[:1] if function.name == "__init__" else ())
         keyless = {node.function for node in nodes if isinstance(node, nf.Call) and not node.args}
+        makers = {node.base for node in nodes if isinstance(node, nf.Read) and node.key in _MAKERS}
+        of_own = {node.function for node in nodes if isinstance(node, nf.Call) and _is_of_own(node)}
         said.update(("global",) if function.shared or function.outer else ())
         for node in nodes:
             match node:
                 case nf.Bind(target=None, value=nf.Call(function=called)):
-                    paths.append(nf.path_of(called))
+                    dropped.append(nf.path_of(called))
                 case nf.Call(function=nf.Operator(symbol="is" | "is not"), args=[_, nf.Value() as other]):
                     said.update(() if isinstance(other, nf.Constant) else ("id",))
                 case nf.Operator(symbol=symbol) if symbol in _IN_PLACE:
                     said.add(_IN_PLACE[symbol])
+                case nf.Name(id=name) if name in names and node not in makers:
+                    said.add(name)
                 case nf.Read(base=nf.Name(id=base)) | nf.Write(base=nf.Name(id=base)) if base in new:
                     pass
-                case nf.Read(key=str(name)):
+                case nf.Read(key=str(name)) if node not in makers:
                     said.add("remove" if name == "pop" and node in keyless else name)
                 case nf.Write(key=str(name), value=value):
                     said.add(f".{name}" if value else "?")
                 case nf.Write(value=value):
                     said.add("__setitem__" if value else "__delitem__")
                 case nf.Opaque() | nf.OpaqueStatement():
-                    said.add("?")
-    return _Words(said, names, [path for path in paths if path and path[0] in names and is_dotted(path[1])])
+                    said.update(("?", *re.findall(r"\w+", text_of(node))))
+            if isinstance(node, nf.Name | nf.Read) and node not in of_own:
+                read.append(nf.path_of(node))
+    return _Words(said, names, *([path for path in each if path and path[0] in names] for each in (read, dropped)))
+
+
+def _is_of_own(node: nf.Call) -> bool:
+    """True if a method asks for something of its own object: `type(self)`."""
+    return bool(node.args) and isinstance(node.args[0], nf.Name) and node.args[0].id == "self"
 
 
 def _acts_by_itself(kind: type) -> bool:
@@ -365,9 +386,7 @@ def _store(original: Any, copy: Any, given: Callable[[Any], Any]) -> None:
 
 _IDENTITY = frozenset(("id", "is_", "is_not", "?"))
 _METHODS = frozenset(("write", "writelines"))  # of files; counted only as attributes, users' functions may share a name
-_NAMES = ACTING_MODULES | {"input", "open", "print"} | PAUSES | _METHODS
-_OF_OBJECTS = frozenset(("LOAD_ATTR", "LOAD_METHOD"))
-_LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "IMPORT_NAME", "IMPORT_FROM")) | _OF_OBJECTS
+_NAMES = ACTING_MODULES | {"input", "open", "print"} | PAUSES
 _MAKERS = frozenset(("default_rng", "Generator", "RandomState", "SeedSequence", "PCG64", "Random"))  # make a generator
 _KEPT = (dict, list, set, collections.deque, bytearray, np.ndarray, random.Random)
 
@@ -388,8 +407,9 @@ def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = F
     reached = state.places.values()
     if batches and any(isinstance(value, Batch) for value in reached):
         return True
-    codes = [each.__code__ for each in functions if not is_library(each.__code__.co_filename)]
-    if any(map(_names_effectful, codes)) or any(map(_has_unsaveable_state, kinds)) or any(map(_is_effectful, reached)):
+    words = map(_words_of, functions)
+    acts = any(not (_NAMES.isdisjoint(said) and _METHODS.isdisjoint(said - names)) for said, names, *_ in words)
+    if acts or any(map(_has_unsaveable_state, kinds)) or any(map(_is_effectful, reached)):
         return True
     return any(map(_calls_effects_elsewhere, functions))
 
@@ -448,12 +468,13 @@ def _functions(state: Snapshot, kinds: Collection[type]) -> list[FunctionType]:
 def shows_classes(state: Snapshot, kinds: Collection[type]) -> bool:
     """True if code that runs as it is written asks for a value's class, or gives values to what reads them.
 
-    Such code cannot be rewritten: functions without source, and methods that Python calls by itself (`__add__`).
+    Such code cannot be rewritten: functions that read their variables by name, and methods that Python calls by itself
+    (`__add__`).
 
     Args:
         state, kinds: as in `shows_order`.
     """
-    if any(_asks(function) and not _has_form(function) for function in state.functions):
+    if any(not FRAME_READERS.isdisjoint(_words_of(function).names) for function in state.functions):
         return True
     held = [item for kind in {*state.classes, *kinds} for item in vars(kind).items()]
     implicit = [
@@ -465,36 +486,22 @@ def shows_classes(state: Snapshot, kinds: Collection[type]) -> bool:
     return any(map(_asks, implicit))
 
 
-def _has_form(function: FunctionType) -> bool:
-    try:
-        find(function)
-    except Unsupported:
-        return False
-    names = function.__code__.co_names
-    return FRAME_READERS.isdisjoint(names) or "@pytest_ar" in names  # which reads them to say why an assert failed
-
-
 def _asks(function: FunctionType) -> bool:
     """True if code of the user's names `type` or `hasattr`, other than of `self`, or what reads its arguments."""
-    known = _asked.get(function.__code__)
-    if known is None:
-        codes = [] if is_library(function.__code__.co_filename) else inner_codes(function.__code__)
-        loads = [[each for each in dis.get_instructions(code) if each.opname.startswith("LOAD")] for code in codes]
-        known = _asked[function.__code__] = any(
-            _is_asking(function, steps[at : at + 3]) for steps in loads for at in range(len(steps))
-        )
-    return known
+    words = _words_of(function)
+    values = [_found(function, *path) for path in words.read]
+    return words is _NO_SOURCE or any(each is type or each is hasattr or reads_values(each) for each in values)
 
 
-def _is_asking(function: FunctionType, steps: Sequence[dis.Instruction]) -> bool:
-    by_name = steps[0].opname in _LOADS - _OF_OBJECTS and steps[0].argval[0] != "@"  # a name that pytest adds
-    value = meaning_of(function, steps[0].argval) if by_name else None
-    names = [step.argval for step in steps[1:] if step.opname in _OF_OBJECTS or step.argval == "self"]
-    value = vars(value).get(names[0]) if isinstance(value, ModuleType) and names else value
-    return ((value is type or value is hasattr) and names[:2] != ["self"]) or reads_values(value)
+def _found(function: FunctionType, name: str, steps: Iterable[tuple[str, str | int]]) -> Any:
+    """What a free name of a function, followed by attributes, refers to; None if it is no attribute of a class."""
+    value = meaning_of(function, name)
+    for how, attribute in steps:
+        value = inspect.getattr_static(value, str(attribute), None) if how == "attr" else None
+        value = getattr(value, "__func__", value)
+    return value
 
 
-_asked: weakref.WeakKeyDictionary[CodeType, bool] = weakref.WeakKeyDictionary()
 _OF_PEOPLE = frozenset((*COMPARISON_METHODS, "__init__", "__call__", "__repr__", "__str__", "__new__", "__ne__"))
 
 
@@ -508,31 +515,14 @@ def changes_nothing(function: Any, shared: Any, kinds: Collection[type]) -> bool
 
 def _calls_effects_elsewhere(function: FunctionType) -> bool:
     """True if it calls another package's function with possible side effects and drops the result."""
-    for name, steps in _words_of(function).dropped:
-        value = meaning_of(function, name)
-        for _, attribute in steps:
-            value = inspect.getattr_static(value, attribute, None)
-            value = getattr(value, "__func__", value)
-        if isinstance(value, FunctionType) and is_library(value.__code__.co_filename) and may_act(value):
-            return True
-    return False
-
-
-@functools.lru_cache(maxsize=MOST_FUNCTIONS)
-def _names_effectful(code: CodeType) -> bool:
-    if not _NAMES.isdisjoint(code.co_names):
-        loads = [(each.argval, each.opname) for each in dis.get_instructions(code) if each.opname in _LOADS]
-        for (name, how), (following, _) in itertools.pairwise([*loads, ("", "")]):
-            if name in _METHODS and how not in _OF_OBJECTS:
-                continue
-            if name in _NAMES and not (name == "random" and following in _MAKERS):
-                return True
-    return any(_names_effectful(const) for const in code.co_consts if isinstance(const, CodeType))
+    values = [_found(function, *path) for path in _words_of(function).dropped]
+    called = [each for each in values if isinstance(each, FunctionType)]
+    return any(is_library(each.__code__.co_filename) and may_act(each) for each in called)
 
 
 def _is_effectful(value: Any) -> bool:
     """True if a value is an iterator, or a callable or object with effects outside of the process's memory."""
-    acts = isinstance(value, BuiltinFunctionType) and value.__name__ in _NAMES
+    acts = isinstance(value, BuiltinFunctionType) and value.__name__ in _NAMES | _METHODS
     return acts or _has_unsaveable_state(type(value)) or (callable(value) and _is_in_module(value))
 
 
