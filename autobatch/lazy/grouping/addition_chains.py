@@ -430,13 +430,11 @@ def chain_signatures(used: Sequence[int], table: Sequence[Any]) -> dict[Any, lis
     return out
 
 
-def contract(
-    graph: Graph, numbers: Sequence[int], table: Sequence[Any], singles: bool
-) -> tuple[Graph, np.ndarray] | None:
-    """Replace connected additions by one call (a `Forest`); None if no two are connected.
+def contract(graph: Graph, numbers: Sequence[int], table: Sequence[Any]) -> tuple[Graph, np.ndarray] | None:
+    """Replace additions of one kind by one call (a `Forest`) for each stage; None if no two are connected.
 
     Args:
-        numbers: the signatures of additions of one kind; singles: include additions that are not connected to another.
+        numbers: the signatures of these additions.
 
     Returns:
         The new graph, and for each of its calls the old call; negative for a forest.
@@ -449,19 +447,12 @@ def contract(
     links = (pairs >= 0) & kind[np.maximum(pairs, 0)]
     if not links.any():
         return None
-    added = np.ones(len(kind), bool)  # calls of chains of two or more, or whose result no call reads
-    if not singles:
-        added[graph.operands[graph.operands >= 0]] = False
-        added[mine[links.any(axis=1)]] = True
-        added[pairs[links]] = True
-    added &= kind
-    stage = np.zeros(len(added), np.int64)
-    _stages(graph.offsets, graph.operands, added, stage)
-    mine = np.flatnonzero(added)
+    stage = np.zeros(len(kind), np.int64)
+    _stages(graph.offsets, graph.operands, kind, stage)
     stages, inverse = np.unique(stage[mine], return_inverse=True)
-    member = np.full(len(added), -1, np.int64)  # the number of each call's forest; -1 for none
+    member = np.full(len(kind), -1, np.int64)  # the number of each call's forest; -1 for none
     member[mine] = inverse
-    kept = np.flatnonzero(~added)
+    kept = np.flatnonzero(~kind)
     forests, first = [], []
     for number in range(len(stages)):
         forest, terms, calls = _forest(graph, mine[inverse == number], member, number, table)

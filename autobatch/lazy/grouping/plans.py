@@ -1,11 +1,11 @@
 """Plans: which recorded calls are launched together, and when, after all rewrites that reduce the launches.
 
-Calls that differ only in sizes are grouped (`ragged`); chains of additions become one call and blocks are split
-(`addition_chains`) if that takes fewer launches. A choice that won several times for the same code is then reused.
+Calls that differ only in sizes are grouped (`ragged`); connected additions become one call, for which blocks are split
+(`addition_chains`), and blocks that differ in what they read become calls of one (`general_blocks`).
 """
 
 from array import array
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,6 @@ from autobatch.lazy.grouping.launch_order import Schedule, refine, schedule
 from autobatch.lazy.grouping.ragged import Group, by_family, split_mixed
 
 Plan = tuple[Graph, Schedule, Sequence[Group | None]]
-
-_TRIALS, _RETRY_AFTER = 3, 64  # wins in a row that settle a choice, and uses until all is tried again
 
 
 class Plans:
@@ -152,40 +150,27 @@ def _used_signatures(graph: Graph, table: Sequence[Any]) -> list[int]:
 
 
 def _make_plan(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
-    """The plan with the fewest launches: for the graph unchanged, with blocks split, merged, or both.
+    """The plan with the fewest launches: with blocks split or not, and connected additions as one call each or not.
 
     Args:
         marks: for each external value 0, or the number (from 1) of a constant that several examples read.
     """
+    parts = split_blocks(graph, _used_signatures(graph, table), table)
+    found = []
+    for each in [graph, rewrite(graph, table, parts)] if parts else [graph]:
+        together = find_merges(_used_signatures(each, table), table)
+        found.append(_schedule_chains(rewrite(each, table, together) if together else each, table, marks))
+    graph, plan, is_mixed = min(found, key=lambda each: len(each[1].starts))
+    return (graph, *split_mixed(plan, graph.sigs, table)) if is_mixed else (graph, plan, ())
+
+
+def _schedule_chains(graph: Graph, table: Sequence[Any], marks: np.ndarray) -> tuple[Graph, Schedule, bool]:
+    """Schedule a graph; connected additions become one call each where that takes fewer launches.
+
+    Returns:
+        The graph, its schedule, and True if some launch has calls of several signatures.
+    """
     used = _used_signatures(graph, table)
-    code = len(graph.sigs).bit_length(), frozenset([(table[index].op.name, table[index].where) for index in used])
-    settled = _known_choice(code)
-    variants = {False: graph}
-    if (settled is None or settled[0]) and (parts := split_blocks(graph, used, table)):
-        variants = {**(variants if settled is None else {}), True: rewrite(graph, table, parts)}
-    found: list[tuple[_Way, _Ungrouped]] = []
-    for way, other in variants.items():
-        own_used = _used_signatures(other, table)
-        together = find_merges(own_used, table) if settled is None or settled[1] else {}
-        if together:
-            one = rewrite(other, table, together)
-            found.append(((way, True), _schedule_chains(one, _used_signatures(one, table), table, marks)))
-        if settled is None or not together:
-            found.append(((way, False), _schedule_chains(other, own_used, table, marks)))
-    chosen, (graph, plan, is_mixed) = min(found, key=lambda each: len(each[1][1].starts))
-    if settled is None:
-        _note_choice(code, chosen)
-    if not is_mixed:
-        return graph, plan, ()
-    return graph, *split_mixed(plan, graph.sigs, table)
-
-
-_Way = tuple[bool, bool]  # whether blocks are split, and merged
-_Ungrouped = tuple[Graph, Schedule, bool]  # the flag: True if some launch has calls of several signatures
-
-
-def _schedule_chains(graph: Graph, used: Sequence[int], table: Sequence[Any], marks: np.ndarray) -> _Ungrouped:
-    """Schedule a graph; chains of additions become one call each where that takes fewer launches."""
     kinds, is_mixed = by_family(graph.sigs, used, table)
     count = len(table)
     if marks.any():
@@ -196,48 +181,13 @@ def _schedule_chains(graph: Graph, used: Sequence[int], table: Sequence[Any], ma
     def launches(graph: Graph, kinds: np.ndarray, count: int) -> Schedule:
         return schedule(kinds, graph.offsets, graph.operands, count, config.scheduler)
 
-    plan: Schedule | None = None
-    for kind, numbers in chain_signatures(used, table).items():
-        key = kind, frozenset([table[index].where for index in numbers])
-        settled = _known_choice(key)
-        found: list[tuple[str, Graph, np.ndarray, int]] = []
-        for way in _CHAINS if settled is None else (settled,):
-            if way == "separate":
-                found.append((way, graph, kinds, count))
-            elif (shorter := contract(graph, numbers, table, way == "all")) is not None:
-                other, calls = shorter
-                own = np.where(calls >= 0, kinds[calls], count - 1 + np.cumsum(calls < 0))
-                found.append((way, other, own, count + len(other.forests) - len(graph.forests)))
-        if settled is None:
-            plans = [plan if plan is not None and not at else launches(*each[1:]) for at, each in enumerate(found)]
-            best = min(range(len(plans)), key=lambda at: len(plans[at].starts))
-            (way, graph, kinds, count), plan = found[best], plans[best]
-            _note_choice(key, way)
-        elif found and settled != "separate":
-            (_, graph, kinds, count), plan = found[0], None
-    if plan is None:
-        plan = launches(graph, kinds, count)
+    plan = launches(graph, kinds, count)
+    for numbers in chain_signatures(used, table).values():
+        if (shorter := contract(graph, numbers, table)) is not None:
+            other, calls = shorter
+            own = np.where(calls >= 0, kinds[calls], count - 1 + np.cumsum(calls < 0))
+            more = count + len(other.forests) - len(graph.forests)
+            found = launches(other, own, more)
+            if len(found.starts) < len(plan.starts):
+                graph, kinds, count, plan = other, own, more, found
     return graph, plan, is_mixed
-
-
-# Choices that are remembered
-
-_CHAINS = "separate", "chains", "all"  # additions one by one; chains as one call; chains and also single additions
-_choices: dict[Hashable, tuple[Any, int]] = {}  # {code: (choice, wins in a row)}
-
-
-def _known_choice(code: Hashable) -> Any:
-    """The choice that took the fewest launches for this code `_TRIALS` times in a row; None if all are to be tried."""
-    if code not in _choices:
-        return None
-    chosen, times = _choices[code]
-    if times >= _TRIALS:
-        _choices[code] = chosen, times + 1
-    return chosen if times >= _TRIALS and times % _RETRY_AFTER else None
-
-
-def _note_choice(code: Hashable, chosen: Any) -> None:
-    if len(_choices) >= 1 << 8:
-        _choices.clear()
-    known, times = _choices.get(code, (chosen, 0))
-    _choices[code] = chosen, times + 1 if known == chosen else 1
