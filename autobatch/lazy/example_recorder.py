@@ -70,9 +70,6 @@ class Bound(Protocol):
     def is_unchanged(self) -> bool:
         """True if everything it relies on (globals, attributes) is still the same object."""
 
-    def holds(self) -> bool:
-        """True if it can still be used after other Python may have run; reads changed values again."""
-
     def end(self) -> None:
         """Release the function."""
 
@@ -389,11 +386,11 @@ class ExampleRecorder:
         if not self._patience > 0:
             return None
         trace, bound = self._trace, self._bound
-        if bound is not None and bound.waits and (not self._doubt or bound.is_unchanged()):
+        if bound is None or (self._doubt and not bound.is_unchanged()):
+            bound = self._bound = self._recorders.bound(trace, self._columns, index)
+        elif bound.waits:
             self._doubt, self._segment = False, trace.segment
             return self._run
-        if bound is None or bound.waits or (self._doubt and not bound.holds()):
-            bound = self._bound = self._recorders.bound(trace, self._columns, index)
         self._doubt = False
         self._segment = trace.segment
         if bound is None:

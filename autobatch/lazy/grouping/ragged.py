@@ -27,7 +27,6 @@ from autobatch.lazy.grouping.launch_order import Schedule
 from autobatch.ops.numpy.joining import concatenate_p, stack_p
 from autobatch.ops.rules.padding import to_widths
 
-_FLOAT_DTYPES = (np.float32, np.float64)  # dtypes in which NumPy both multiplies and sums, without an intermediate cast
 _LARGE_BYTES = 1 << 18  # bytes of per-example operands; calls with more gain nothing by sharing a launch
 
 

@@ -404,33 +404,16 @@ class _BoundRecorder:
         self._forget: Callable[[], Any] = bool
         self._set_room: Callable[[int], Any] = bool
         self._made: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()
-        self._bind()
-
-    def _bind(self) -> None:
-        trace, values = self._trace, self._values
         self._tails: list[Any] = []
-        largest = 0
-        for site, by_key in self._form.sites:
+        self.largest = 0
+        for site, by_key in form.sites:
             if by_key:
-                self._tails.append(_SignatureTails(site, trace, values))
-                largest = max(largest, 8 * sum(aval.nbytes for aval in site.outs))  # an estimate
+                self._tails.append(_SignatureTails(site, trace, self._values))
+                self.largest = max(self.largest, 8 * sum(aval.nbytes for aval in site.outs))  # an estimate
                 continue
-            sig = site.signature(trace, values, ())
+            sig = site.signature(trace, self._values, ())
             self._tails.append(sig.tail)
-            largest = max(largest, sig.nbytes)
-        self.largest = largest
-
-    def holds(self) -> bool:
-        """True if everything it relies on is unchanged; values that are other objects by now are read again."""
-        try:
-            values = self._form.constants.replay(self._roots)
-            self._suited = set(_BUILTIN)
-            if any(a is not b for a, b in zip(values, self._values, strict=True)):
-                self._values = values
-                self._bind()
-        except NeedsLoop:
-            return False
-        return True
+            self.largest = max(self.largest, sig.nbytes)
 
     def begin(self) -> Callable[..., Any]:
         """Make the function for the segment that is being recorded."""

@@ -190,18 +190,6 @@ class Constants:
         """Like `compute`, on shared arrays; a NumPy warning raises NeedsLoop."""
         return self.compute(("quiet", key), np.errstate(all="raise")(function), *parts)
 
-    def shared_block(self, site: Any) -> int:
-        """Run a block whose inputs are all constants; a NumPy warning raises NeedsLoop."""
-        self._alive.append(site)
-
-        def read(values: list[Any], roots: Any) -> Any:
-            trace = roots[TRACE]
-            with np.errstate(all="raise"):
-                found = site.called(trace, values, ())
-                return MISSING if found is None else trace.run_shared_block(found[0])
-
-        return self._add(("block", id(site.block), site.specs), read)
-
     def unwrapped(self, base: int) -> int:
         """Read the `__wrapped__` function of a decorated function or method."""
         return self.compute("unwrapped", operator.attrgetter("__wrapped__"), base)

@@ -498,17 +498,6 @@ class Written:
         for site, _ in self.sites:
             site.specs = tuple([(how, *map(_stripped, what)) for how, *what in site.specs])
 
-    def shared_block(self, site: BlockEntry) -> rk.Const:
-        """The result of a block whose inputs are all constants.
-
-        Raises:
-            Unsupported: the block warns, or fails.
-        """
-        try:
-            return self.const(self.constants.shared_block(site))
-        except NeedsLoop:
-            raise Unsupported("a block of shared values warns") from None
-
 
 def _stripped(what: Any) -> Any:
     return rk.without_values(what) if isinstance(what, rk.RecorderKind) else what

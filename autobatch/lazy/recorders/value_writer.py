@@ -418,7 +418,7 @@ class ValueWriter(LineWriter):
         if call is None:
             return self.literal(None)
         site, (tail, refs), key = call
-        return self.recorded(site, tail, refs, key) if tail else self._shared(site)
+        return self.recorded(site, tail, refs, key)
 
     def of_any_length(self, function: Callable[..., Any], values: Sequence[rk.Term]) -> rk.Term:
         """An operation with some operands that are arrays of any length, written as a block of its own."""
@@ -434,13 +434,6 @@ class ValueWriter(LineWriter):
         if isinstance(found.kind, rk.Const) and found.kind.value is None:
             raise Unsupported("an operation on arrays of any length that is no block")
         return found
-
-    def _shared(self, site: BlockEntry) -> rk.Term:
-        found = self.written.shared_block(site)
-        if len(site.outs) == 1:
-            return rk.Term(found, "")
-        reads = [self.read(self.written.constants.item, found.number, at) for at in range(len(site.outs))]
-        return rk.Term(rk.Parts(tuple(each.kind for each in reads)), "", reads)
 
     def _follow(self, root: Any, steps: Sequence[tuple[str, Any]], args: Sequence[rk.Term], scope: Any) -> rk.Term:
         value = args[root] if type(root) is int else self.read(self.written.constants.global_, scope, root)
@@ -518,15 +511,13 @@ class ValueWriter(LineWriter):
                     called = site.called(self.written.trace, self.written.constants.values, key)
                 except (LookupError, TypeError, ValueError, Unsupported):
                     continue
-                if called is None or (key and called[0].any_length is not None):  # each is a launch
+                if called is None or called[0].shared or (key and called[0].any_length is not None):  # each is a launch
                     continue
                 call = called[0].block
                 assert call is not None
                 if outs is not None and (len(outs) != len(call.outs) or any(map(operator.is_not, outs, call.outs))):
                     continue
                 site.kinds, site.outs = called[1], tuple(call.outs)
-                if called[0].shared:
-                    return site, ("", []), key
                 try:
                     site.check_lengths(called[0], key)
                 except NeedsLoop:
