@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import CellType, CodeType, FunctionType
 from typing import Any
 
-from autobatch.batches.any_batch import Batch, Shared, unwrap_shared
+from autobatch.batches.any_batch import Batch, Shared, has_batch, unwrap_shared
 from autobatch.blocks.block_expressions import LEAST, BlockForm, is_computed
 from autobatch.blocks.finder import FoundBlock, body_function, helper, longest_block, scope_in, split_off_arrays
 from autobatch.core.current_region import check_time
@@ -125,25 +125,10 @@ def _may_hold_batch(arg: Any) -> bool:
     if type(arg) not in _CONTAINERS:  # object trees that hold batches were made for lock-step
         _leaf_types.add(type(arg))
         return False
-    if id(arg) in _batch_free:
-        return False
-    harmless, checked, nodes = _leaf_types, _batch_free, [arg]
-    checked[id(arg)] = arg
-    for node in nodes:  # `nodes` grows during the loop
-        for part in node.values() if type(node) is dict else node:
-            kind = type(part)
-            if kind in harmless:
-                continue
-            if kind in _CONTAINERS:
-                if id(part) not in checked:
-                    checked[id(part)] = part
-                    nodes.append(part)
-            elif isinstance(part, Batch):
-                for each in nodes:
-                    checked.pop(id(each), None)
-                return True
-            else:
-                harmless.add(kind)
+    if id(arg) not in _batch_free:
+        if has_batch((arg,), {}):
+            return True
+        _batch_free[id(arg)] = arg
     return False
 
 

@@ -540,15 +540,18 @@ class _BoundRecorder:
 
     def _array(self, value: Any, aval: Aval) -> int:
         """The reference of an example's own array, which examples that run as Python see wrapped."""
-        if type(value) is np.ndarray and self._is_made(value):
+        return self._entered_array(value, lambda found: found is aval)
+
+    def _entered_array(self, value: Any, fits: Callable[[Aval], bool]) -> int:
+        if type(value) is not np.ndarray or not is_recorded(value):
+            raise NeedsLoop
+        if self._is_made(value):
             value = value.copy()  # before later writes
+        if not fits(known_aval(value)):
+            raise NeedsLoop
         ref = self._entered.get(id(value))
         if ref is None or self._trace.segment.sources[~ref] is not value:
-            if type(value) is not np.ndarray or not is_recorded(value) or known_aval(value) is not aval:
-                raise NeedsLoop
             ref = self._entered[id(value)] = self._trace.segment.external(value)
-        elif known_aval(value) is not aval:
-            raise NeedsLoop
         self.seen.append(value)
         return ref
 
@@ -565,23 +568,18 @@ class _BoundRecorder:
 
     def _any_length(self, value: Any, any_length: Aval) -> int:
         """The reference of an example's own array of any length; like `_array`."""
-        if type(value) is np.ndarray and self._is_made(value):
-            value = value.copy()
-        ref = self._entered.get(id(value))
-        if ref is None or self._trace.segment.sources[~ref] is not value:
-            if type(value) is not np.ndarray or not is_recorded(value):
-                raise NeedsLoop
-            aval = known_aval(value)
+
+        def fits(aval: Aval) -> bool:
             if aval.bits != any_length.bits or aval.ndim != any_length.ndim:
-                raise NeedsLoop
-            for size, own in zip(aval.shape, any_length.shape, strict=True):
-                if type(own) is int and size != own:
-                    raise NeedsLoop
-                if type(own) is not int and not SHORTEST <= size <= LONGEST:
-                    raise NeedsLoop(NOT_RECORDED)
-            ref = self._entered[id(value)] = self._trace.segment.external(value)
-        self.seen.append(value)
-        return ref
+                return False
+            sizes = list(zip(aval.shape, any_length.shape, strict=True))
+            if any(type(own) is int and size != own for size, own in sizes):
+                return False
+            if any(type(own) is not int and not SHORTEST <= size <= LONGEST for size, own in sizes):
+                raise NeedsLoop(NOT_RECORDED)
+            return True
+
+        return self._entered_array(value, fits)
 
     def _own(self, value: Any) -> Any:
         """A value of an example as an operand of an op outside blocks: its arrays are wrapped, as in examples."""

@@ -371,7 +371,7 @@ class LineWriter:
                 refs.append(self.text(values[each]))
         return self.recorded(site, tail, refs)
 
-    def recorded(self, site: CallSite, tail: str, refs: Sequence[str], key: Sequence[Any] = ()) -> rk.Term:
+    def recorded(self, site: CallSite, tail: str, refs: Sequence[str]) -> rk.Term:
         """Record a call, given the source of its signature entry and of its operands."""
         self.counter += 1
         node = f"_ab_n{self.counter}"
@@ -384,7 +384,7 @@ class LineWriter:
         self.emit(f"{node} = _ab_len(_ab_sigs)")
         self.emit(f"_ab_add_sigs({tail})")
         self.emit(f"if {node} > _ab_most: raise _ab_misfit(_ab_full)")
-        outs = [rk.Term(kind, f"({node} + {i})" if i else node) for i, kind in enumerate(site.out_kinds(key))]
+        outs = [rk.Term(rk.node_kind(aval), f"({node} + {i})" if i else node) for i, aval in enumerate(site.outs)]
         if len(outs) == 1:
             return outs[0]
         return rk.Term(rk.Parts(tuple(each.kind for each in outs)), "", outs)

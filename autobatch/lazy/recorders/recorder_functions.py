@@ -49,10 +49,6 @@ class CallSite:
         """
         raise NeedsLoop
 
-    def out_kinds(self, key: Sequence[Any]) -> list[rk.RecorderKind]:
-        """The kinds of the outputs."""
-        return [rk.node_kind(aval) for aval in self.outs]
-
 
 class BlockEntry(CallSite):
     """The call of a block at one place of a recorder.
@@ -135,37 +131,6 @@ def check_any_length(any_length: AnyLength) -> None:
         raise NeedsLoop from error
 
 
-class RowsEntry(CallSite):
-    """The look-up of any number of rows of a shared table.
-
-    Args:
-        table: the number of the table's constant; source: the number of the length source that gives the number of ids.
-
-    Attributes:
-        outs: the `Aval` of the rows.
-    """
-
-    __slots__ = ("_ids", "table")
-
-    def __init__(self, table: int, source: int, trace: Any, values: Sequence[Any]) -> None:
-        self.table = table
-        self._ids = aval_of((Affine({f"n{source}": 1}),), np.dtype(np.int64))
-        found = rows_signature(trace, values[table], self._ids_of(trace))
-        if found is None or found.any_length is None:
-            raise NeedsLoop
-        check_any_length(found.any_length)
-        super().__init__((), (found.out,))
-
-    def _ids_of(self, trace: Any) -> LazyArray:
-        return LazyArray(trace, self._ids, trace.segment, 0)
-
-    def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
-        found = rows_signature(trace, values[self.table], self._ids_of(trace))
-        if found is None or found.out is not self.outs[0]:
-            raise NeedsLoop
-        return trace.under_error_state(found)
-
-
 class RowEntry(CallSite):
     """The look-up of one row of a shared table.
 
@@ -179,11 +144,36 @@ class RowEntry(CallSite):
         super().__init__((), (out,))
         self.table = table
 
+    def _ids(self, trace: Any) -> Any:
+        """Sample ids."""
+        return np.int64(0)
+
     def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
-        found = rows_signature(trace, values[self.table], np.int64(0))
+        found = rows_signature(trace, values[self.table], self._ids(trace))
         if found is None or found.out is not self.outs[0]:
             raise NeedsLoop
         return trace.under_error_state(found)
+
+
+class RowsEntry(RowEntry):
+    """The look-up of any number of rows of a shared table.
+
+    Args:
+        table: the number of the table's constant; source: the number of the length source that gives the number of ids.
+    """
+
+    __slots__ = ("_aval",)
+
+    def __init__(self, table: int, source: int, trace: Any, values: Sequence[Any]) -> None:
+        self._aval = aval_of((Affine({f"n{source}": 1}),), np.dtype(np.int64))
+        found = rows_signature(trace, values[table], self._ids(trace))
+        if found is None or found.any_length is None:
+            raise NeedsLoop
+        check_any_length(found.any_length)
+        super().__init__(table, found.out)
+
+    def _ids(self, trace: Any) -> LazyArray:
+        return LazyArray(trace, self._aval, trace.segment, 0)
 
 
 class OpEntry(CallSite):

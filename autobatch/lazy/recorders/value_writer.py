@@ -417,8 +417,8 @@ class ValueWriter(LineWriter):
             return self.literal(None)
         if call is None:
             return self.literal(None)
-        site, (tail, refs), key = call
-        return self.recorded(site, tail, refs, key)
+        site, (tail, refs) = call
+        return self.recorded(site, tail, refs)
 
     def of_any_length(self, function: Callable[..., Any], values: Sequence[rk.Term]) -> rk.Term:
         """An operation with some operands that are arrays of any length, written as a block of its own."""
@@ -492,7 +492,7 @@ class ValueWriter(LineWriter):
         return "built", kind, value
 
     def _call_of(self, block: Block, inputs: Sequence[tuple[str, Any, Any]]) -> Any:
-        """The site of a call, the source of its signature and operands, and a key; None if the block cannot run."""
+        """The site of a call, and the source of its signature and operands; None if the block cannot run."""
         met = self._met(block, inputs)
         tried: list[tuple[list[Any], list[Any], Any]] = []
         for entry, outs in met:
@@ -522,7 +522,7 @@ class ValueWriter(LineWriter):
                     site.check_lengths(called[0], key)
                 except NeedsLoop:
                     continue
-                return site, self._operands(site, inputs), key
+                return site, self._operands(site, inputs)
         return None
 
     def _of_any_length(self, block: Block, inputs: Any, found: Any, entry: Any) -> list[Any] | None:
