@@ -31,7 +31,7 @@ from autobatch.errors import (
     reason_of,
 )
 from autobatch.lazy.example_recorder import ExampleRecorder, Recorders
-from autobatch.lazy.example_state import ExampleState, shows_classes, shows_identity, shows_order
+from autobatch.lazy.example_state import ExampleState, shows_classes, shows_identity, shows_order, without_source
 from autobatch.lazy.fibers import Fibers, Joining, active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.trace import Trace, finish, record_lookups, wrap_example, wrap_shared
@@ -78,6 +78,8 @@ def map_with_stats(
     run = _Map(function, form, by_op, columns, shared, arguments_of, forget, first)
     stats = run.trace.stats
     if run.shows_order():
+        if unread := without_source(run.state.shared, run.state.kinds):
+            return run.as_loop(Reason(f"{unread} has no source that says what it does"), True), stats
         order = "the order of the examples shows in what they print, draw or read"
         return run.as_loop(Reason(order, None, SHOW_AFTER), True), stats
     if run.shows_identity():

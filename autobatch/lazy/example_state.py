@@ -414,6 +414,11 @@ def shows_order(state: Snapshot, kinds: Collection[type] = (), batches: bool = F
     return any(map(_calls_effects_elsewhere, functions))
 
 
+def without_source(state: Snapshot, kinds: Collection[type]) -> str:
+    """The name of a function of the user's without source, of which `shows_order` is True; "" if there is none."""
+    return next((each.__qualname__ for each in _functions(state, kinds) if _words_of(each) is _NO_SOURCE), "")
+
+
 def shows_identity(state: Snapshot, kinds: Collection[type], columns: Iterable[Any], units: Iterable[Any]) -> bool:
     """True if the function may observe the identity of an array that is reachable in two ways, as in `others[i] is x`.
 

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import random
 import threading
 import warnings
 
@@ -10,6 +11,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.core.diagnostics import silence
+from autobatch.errors import FallbackWarning
 from autobatch.lazy import trace as traces
 from tests import inspect
 from tests.inspect import map_with_stats, noted_fallbacks
@@ -203,3 +205,44 @@ def test_another_thread_that_is_silent_does_not_look_like_an_example_that_catche
     finally:
         over.set()
         other.join()
+
+
+def test_a_function_without_source_runs_as_the_loop():
+    space = {"np": np, "drawn": np.random.default_rng(3)}
+    for text in ("lambda x: np.tanh(x) + 1", "lambda x: x * __import__('random').random()"):
+        with pytest.warns(FallbackWarning, match="<lambda> has no source that says what it does"):
+            _, stats = map_with_stats(eval(text, space), vectors(3, 2))
+        assert "no source" in stats.looped
+
+
+def imports_a_module(x):
+    import heapq  # noqa: PLC0415
+
+    return np.tanh(x) + heapq.nsmallest(1, [2.0, 1.0])[0]
+
+
+def imports_what_draws(x):
+    from random import gauss  # noqa: PLC0415
+
+    return np.tanh(x) + gauss(0.0, 0.0)
+
+
+def draws_from_its_own(x):
+    return np.tanh(x) + random.Random(3).random()
+
+
+def keeps_the_order_by_name(x, random):
+    return np.tanh(x) + random
+
+
+@pytest.mark.parametrize(
+    ("f", "shows", "shared"),
+    [
+        (imports_a_module, False, {}),
+        (imports_what_draws, True, {}),
+        (draws_from_its_own, True, {}),
+        (keeps_the_order_by_name, False, {"random": 1.0}),
+    ],
+)
+def test_what_shows_the_order_is_read_from_the_normal_form(f, shows, shared):
+    quiet_check(f, vectors(3, 2), falls_back=shows, **shared)
