@@ -159,16 +159,23 @@ def _make_plan(graph: Graph, table: list[Any], marks: np.ndarray) -> Plan:
     found = []
     for each in [graph, rewrite(graph, table, parts)] if parts else [graph]:
         together = find_merges(_used_signatures(each, table), table)
-        found.append(_schedule_chains(rewrite(each, table, together) if together else each, table, marks))
+        each = rewrite(each, table, together) if together else each
+        other, kinds, count, is_mixed = _with_chains(each, table, marks)
+        found.append((other, _schedule(other, kinds, count, config.scheduler), is_mixed))
     graph, plan, is_mixed = min(found, key=lambda each: len(each[1].starts))
     return (graph, *split_mixed(plan, graph.sigs, table)) if is_mixed else (graph, plan, ())
 
 
-def _schedule_chains(graph: Graph, table: Sequence[Any], marks: np.ndarray) -> tuple[Graph, Schedule, bool]:
-    """Schedule a graph; connected additions become one call each where that takes fewer launches.
+def _schedule(graph: Graph, kinds: np.ndarray, count: int, policy: str) -> Schedule:
+    return schedule(kinds, graph.offsets, graph.operands, count, policy)
+
+
+def _with_chains(graph: Graph, table: Sequence[Any], marks: np.ndarray) -> tuple[Graph, np.ndarray, int, bool]:
+    """A graph whose connected additions are one call each where that takes fewer launches.
 
     Returns:
-        The graph, its schedule, and True if some launch has calls of several signatures.
+        The graph, the kind of each of its calls, the number of kinds, and True if calls of several signatures are of
+        one kind.
     """
     used = _used_signatures(graph, table)
     kinds, is_mixed = by_family(graph.sigs, used, table)
@@ -177,17 +184,12 @@ def _schedule_chains(graph: Graph, table: Sequence[Any], marks: np.ndarray) -> t
         marks = np.concatenate([marks, np.zeros(len(graph.extras), np.int64)])
         kinds, of_kind = refine(kinds, graph.offsets, graph.refs, marks)
         count = len(of_kind)
-
-    def launches(graph: Graph, kinds: np.ndarray, count: int) -> Schedule:
-        return schedule(kinds, graph.offsets, graph.operands, count, config.scheduler)
-
-    plan = launches(graph, kinds, count)
     for numbers in chain_signatures(used, table).values():
         if (shorter := contract(graph, numbers, table)) is not None:
             other, calls = shorter
             own = np.where(calls >= 0, kinds[calls], count - 1 + np.cumsum(calls < 0))
             more = count + len(other.forests) - len(graph.forests)
-            found = launches(other, own, more)
-            if len(found.starts) < len(plan.starts):
-                graph, kinds, count, plan = other, own, more, found
-    return graph, plan, is_mixed
+            tried = _schedule(other, own, more, "depth"), _schedule(graph, kinds, count, "depth")  # it costs least
+            if len(tried[0].starts) < len(tried[1].starts):
+                graph, kinds, count = other, own, more
+    return graph, kinds, count, is_mixed
