@@ -22,7 +22,6 @@ from autobatch.core.snapshot import MANY, Snapshot
 from autobatch.errors import (
     COPY_FIRST,
     RETURN_VALUES,
-    SHOW_AFTER,
     NeedsLoop,
     Reason,
     ShapeError,
@@ -81,7 +80,7 @@ def map_with_stats(
         if unread := without_source(run.state.shared, run.state.kinds):
             return run.as_loop(Reason(f"{unread} has no source that says what it does"), True), stats
         order = "the order of the examples shows in what they print, draw or read"
-        return run.as_loop(Reason(order, None, SHOW_AFTER), True), stats
+        return run.as_loop(Reason(order, None, "print after the call, and draw or read before it"), True), stats
     if run.shows_identity():
         return run.as_loop("it is asked whether an array that has two names is one object", True), stats
     if shows_classes(run.state.shared, run.state.kinds):

@@ -183,16 +183,16 @@ def is_rewritten(function: FunctionType) -> bool:
 
 def _find_in(lines: list[str], code: CodeType) -> FunctionSource | None:
     line, whole = code.co_firstlineno, "".join(lines)
-    return _found_in(_statement_around(lines, line), code) or _found_in(whole, code) or _found_in(whole, code, line)
+    return _found_in(statement_around(lines, line), code) or _found_in(whole, code) or _found_in(whole, code, line)
 
 
-def _statement_around(lines: list[str], line: int) -> str:
+def statement_around(lines: list[str], line: int) -> str:
     """The file's text with all lines blanked but its imports and the top-level statement around a line.
 
     Indentation tells where it starts. Imports stay because CPython compiles `m.f()` differently for an imported `m`.
     """
     starts = [at for at, text in enumerate(lines) if text[:1] not in _NO_STATEMENT]
-    starts = [at for before, at in itertools.pairwise([0, *starts]) if lines[before][:1] != "@"]
+    starts = [at for before, at in itertools.pairwise([-1, *starts]) if before < 0 or lines[before][:1] != "@"]
     bounds = list(itertools.pairwise([*starts, len(lines)]))
     own = bisect.bisect_left(starts, line) - 1
     kept = ["\n"] * len(lines)

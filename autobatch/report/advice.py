@@ -10,6 +10,8 @@ from autobatch.report.source_lines import Source, enclosing_loops
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line from which on advice is given
 _COMPILED = 'try ab.options(way="compiled"): compiled code has no overhead between operations'
+_CHEAP = "an example takes so little that running several together would cost more than it saves"
+_ONE_BY_ONE = "each example runs it by itself, and each operation has Python's overhead"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Facts:
         slower: the modes that have cost more than the one that ran; untried: those that may yet run.
         calls, launches: of all recorded or batched operations.
         mapped: False if examples were run by the user's own loop; numeric: steps on single numbers, better compiled.
+        cheap: the loop takes less for an example than other modes add to one.
     """
 
     way: str
@@ -36,11 +39,12 @@ class Facts:
     launches: int = 0
     mapped: bool = True
     numeric: bool = False
+    cheap: bool = False
 
     @property
     def lock_step(self) -> str:
         """Advice on how to run a line in lock-step; "" if it did, or cannot."""
-        if self.mend:
+        if self.mend or self.cheap:
             return self.mend
         if not self.mapped:
             return "give all examples to one call, ab.map(model, examples, params=params): it runs equal ones together"
@@ -51,7 +55,7 @@ class Facts:
 
     def other_mode(self) -> str:
         """Advice for overhead that is the mode's own, not a line's; "" if no other mode may have less."""
-        compiled = self.mapped and "compiled" in self.untried and not self.refusals.get("compiled")
+        compiled = self.mapped and not self.cheap and "compiled" in self.untried and not self.refusals.get("compiled")
         return "; or ".join(filter(None, (self.lock_step, _COMPILED if compiled else "")))
 
 
@@ -105,7 +109,7 @@ def general_advice(figures: Figures, facts: Facts) -> Advice:
         return f"{each}; that takes as long for a small array as for a large one", _fewer(facts)
     if facts.way == "lock-step":
         return "it runs once for all examples; what it takes is its arithmetic and the making of its results", ""
-    return "each example runs it by itself, and each operation has Python's overhead", facts.other_mode()
+    return (_CHEAP if facts.cheap else _ONE_BY_ONE), facts.other_mode()
 
 
 def overhead(part: str, facts: Facts) -> Advice:
@@ -126,7 +130,7 @@ def overhead(part: str, facts: Facts) -> Advice:
         return "each call reads its arguments and packs its result", "give more examples to one call"
     if facts.way == "compiled":
         return "each call checks its arguments and packs its result", "collate once, and give more examples to one call"
-    return "Python takes each example from the arguments and keeps its result", facts.other_mode()
+    return (_CHEAP if facts.cheap else "Python takes each example and keeps its result"), facts.other_mode()
 
 
 def _fewer(facts: Facts) -> str:
@@ -148,7 +152,7 @@ def _loop_advice(figures: Figures, facts: Facts) -> Advice:
         return why, "give more examples to one call"
     refused = facts.refusals.get("compiled")
     if refused is not None and refused.instead:
-        return f"Python runs it {figures.runs} times; it cannot be compiled: {refused.placed}", refused.instead
+        return f"it cannot be compiled: {refused.placed}", refused.instead
     return "", ""
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from autobatch.api.batch import BatchFunction, batch
 from autobatch.api.call_ways import NOT_NEEDED
-from autobatch.api.measured_costs import is_array_code
+from autobatch.api.measured_costs import functions, is_array_code
 from autobatch.api.run_record import NAMES, Ran, ran_ways
 from autobatch.api.transforms import map_with_stats
 from autobatch.batches.any_batch import Batch, has_batch
@@ -24,13 +24,14 @@ from autobatch.core.current_region import clock
 from autobatch.core.diagnostics import hiding_frames, noted_fallbacks
 from autobatch.core.pytree import children_of, is_node, leaves
 from autobatch.core.snapshot import Snapshot
-from autobatch.errors import Reason, UnsupportedError
+from autobatch.errors import Reason, Unsupported, UnsupportedError
 from autobatch.lazy.example_state import shows_order
 from autobatch.lazy.launching import Stats
 from autobatch.lockstep.lockstep_forms import block_lines
 from autobatch.program.purity import may_change
 from autobatch.report.advice import Facts, advice, general_advice, mended, overhead
 from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
+from autobatch.report.marked_source import compiled_text
 from autobatch.report.marked_source import stages as stages_of
 from autobatch.report.report import Forced, Launch, Line, Report
 from autobatch.report.source_lines import Section, code_of, source_of
@@ -44,7 +45,9 @@ _OVERHEADS = {
 }  # fmt: skip
 _WARM_CALLS, _WARM = 10, 0.02  # before the one that is watched: at most; for so many seconds, if they are short
 _COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
-_SHORT, _TIMES = 0.03, 4  # seconds to watch a short call again; times a call to watch examples of a loop
+_SHORT, _AGAIN = 0.03, 6  # to watch a short call again: at most these seconds, and times what a call takes
+_CHEAP = 5e-6  # seconds that other modes add to an example at the least, on any machine of today
+_TIMES = 4  # times a call to watch examples of a loop
 
 _USAGE = "ab.explain(f, examples, name=shared), or ab.explain(f, batch, …)"
 
@@ -105,7 +108,9 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
     most = max(_TIMES * warm, _SHORT) if times and gradient is None else math.inf
     looks: list[WatchedCalls] = []
     begun, look = clock() - warm * (len(times) - 1), 0.0
-    while not looks or (times and len(looks) < 5 and clock() + look - begun < _SHORT):
+    while not looks or (
+        times and len(looks) < 5 and clock() + look - begun < _SHORT and (len(looks) + 1) * look < _AGAIN * warm
+    ):
         if looks:
             restore()
         look = clock()
@@ -120,6 +125,9 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
     watched.times, watched.batched, watched.examples = times, batched, count
     if not batched:
         watched.no_batch = "its examples are not known" if count is None else _why_no_batch(f, args)
+        watched.numbers = count is not None and all(isinstance(each, int | float) for each in leaves(args))
+    if count:
+        watched.compiling = lambda: compiled_text(f, args, shared, batched)
     report = watched.report(f)
     if not stages:
         return report
@@ -146,13 +154,18 @@ def _warm_up(roots: list[Any], call: Callable[[], Any]) -> tuple[list[float], Ca
     if changing and not before.complete:
         before = Snapshot(roots)
     times: list[float] = []
+    most = _WARM_CALLS
+    histories = (kind for costs in functions.copy().values() for kind in costs.kinds.copy().values())
+    counts = [(kind, kind.calls) for kind in histories]
     with noted_fallbacks():
-        while len(times) < 2 or (len(times) < _WARM_CALLS and sum(times[1:]) < max(0.8 * times[0], _WARM)):
+        while len(times) < 2 or (len(times) < most and sum(times[1:]) < max(0.8 * times[0], _WARM)):
             began = time.perf_counter()
             call()
             now = time.perf_counter()
             times.append(now - began)
             if len(times) == 1:
+                calls = min((before for kind, before in counts if kind.calls != before), default=0)
+                most = 2 if calls >= most else most  # of what was called as often, the mode is chosen
                 end = now + min(_COMPILING, _WAITED * times[0])
             wait_for_kernels(max(end - now, 0.0))
             if changing:
@@ -188,6 +201,7 @@ def _lists_records(examples: list[Any]) -> bool:
     return False
 
 
+@dataclasses.dataclass
 class WatchedCalls:
     """The observations of the calls in a block of code.
 
@@ -195,14 +209,18 @@ class WatchedCalls:
         ran: how calls ran, in the order of their ends; notes: what fell back; profile: where the time went.
         examples: how many the outermost call had, where that is known; batched: whether it was given batches.
         no_batch: why the examples cannot run in lock-step; times: the seconds of the calls before.
+        compiling: raises `Unsupported` where they cannot be compiled; numbers: they are single numbers.
     """
 
-    def __init__(self, ran: list[Ran], notes: list[Reason], profile: LineProfile) -> None:
-        self.ran, self.notes, self.profile = ran, notes, profile
-        self.examples: int | None = None
-        self.batched = False
-        self.no_batch = ""
-        self.times: list[float] = []
+    ran: list[Ran]
+    notes: list[Reason]
+    profile: LineProfile
+    examples: int | None = None
+    batched: bool = False
+    no_batch: str = ""
+    times: Sequence[float] = ()
+    compiling: Callable[[], object] = str
+    numbers: bool = False
 
     def report(self, f: object = None) -> Report:
         """A report of all observations; by default of the function that was called last."""
@@ -218,15 +236,26 @@ class WatchedCalls:
         costs = {NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None}
         refusals = {NAMES[each]: Reason(cost.refused) for each, cost in last.costs.items() if cost.refused}
         refusals = {way: why for way, why in refusals.items() if why != NOT_NEEDED}
-        known = {way, *costs, *(NAMES[each] for each, cost in last.costs.items() if cost.runs or cost.refused)}
+        known = {way, *costs, *refusals, *(NAMES[each] for each, cost in last.costs.items() if cost.runs)}
         untried = tuple(NAMES[each] for each in last.costs if NAMES[each] not in known)
+        ordered = last.stats.looped if last.stats.looped == last.why else ""  # why no other mode can run them
+        cheap = way == _LOOP and 0 < costs.get(_LOOP, 0) < _CHEAP
+        if ordered:
+            refusals, untried = refusals | dict.fromkeys(untried, Reason(ordered)), ()
+        elif way == _LOOP and _COMPILED in untried and not cheap:
+            try:
+                self.compiling()
+            except Unsupported as error:
+                refusals[_COMPILED], untried = error.reason, tuple(each for each in untried if each != _COMPILED)
         function = last.function if f is None or hasattr(f, "_ab_differentiated") else f
         code = code_of(function)
-        mend = next(map(mended, self.notes), "") if way == _FLY and self.batched else ""  # what keeps it from lock-step
+        mend = next(map(mended, self.notes), "") if way == _FLY and self.batched else Reason(ordered).instead
         facts = Facts(
             way, self.examples or 0, {"lock-step": Reason(self.no_batch), **refusals}, self.batched, mend,
             tuple(each for each in costs if each != way), untried, stats.calls, stats.launches, bool(self.ran),
-            _COMPILED not in {*refusals, *costs} and isinstance(code, CodeType) and not is_array_code(code),
+            _COMPILED not in {*refusals, *costs} and isinstance(code, CodeType) and (
+                self.numbers or not is_array_code(code)
+            ), cheap,
         )  # fmt: skip
         rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
         others = Counter(note.placed for note in self.notes if not any(why in note for why in stats.fallbacks))
@@ -244,7 +273,7 @@ class WatchedCalls:
             refusals={way: why.placed for way, why in refusals.items()},
             untried=untried,
             called=dict(Counter(NAMES[each.way] for each in self.ran)),
-            name=_name(function),
+            name=getattr(function, "__qualname__", "") or getattr(code, "co_qualname", type(function).__name__),
             **_shares(self, facts, code, stats),  # type: ignore[arg-type]
             first=self.times[0] if self.times else 0.0,
             warm=min(self.times[1:], default=0.0),
@@ -293,12 +322,6 @@ def _summed_stats(found: Sequence[Stats]) -> Stats:
     return out
 
 
-def _name(function: object) -> str:
-    while hasattr(function, "func"):  # a partial
-        function = function.func
-    return str(getattr(function, "__qualname__", type(function).__name__))
-
-
 def _sections(watched: WatchedCalls, code: Any) -> list[Section]:
     """The functions to show: the called one, then the most expensive; no function nested in another one."""
     own = [code] if code is not None and is_users_code(code) else []
@@ -344,22 +367,24 @@ def _lines(watched: WatchedCalls, facts: Facts, code: object, stats: Stats, tota
     """The lines of the report, of each function that ran."""
     way = facts.way
     profile = watched.profile
-    figures = _by_statement(profile.lines)
+    sections = _sections(watched, code)
+    figures = _by_statement(profile.lines, sections)
     notes: dict[Place, list[Reason]] = {}
     for note in watched.notes:
         file, line = note.where or ("", 0)
-        notes.setdefault((file, source_of(file).start(line)), []).append(note)
+        notes.setdefault(_start((file, line), sections), []).append(note)
     waits: Counter[Place] = Counter()
-    for (file, line), times in stats.forced.items():
-        waits[file, source_of(file).start(line)] += times
-    for section in _sections(watched, code):
+    for place, times in stats.forced.items():
+        waits[_start(place, sections)] += times
+    for section in sections:
         source, last = source_of(section.file), 0
         for number, text in source.shown(section):
             place = section.file, number
             found = figures.get(place)
-            if found is None or source.start(number) != number:
-                how = "block" if number <= last and text.strip() and source.start(number) == number else ""
-                if way == _COMPILED and not how and source.start(number) == number and number > section.first:
+            begins = _start(place, sections) == place
+            if found is None or not begins:
+                how = "block" if number <= last and text.strip() and begins else ""
+                if way == _COMPILED and not how and begins and number > section.first:
                     how = "compiled" if source.statement(number) is not None else ""
                 yield Line(section.file, number, text, section.name, how)
                 continue
@@ -374,15 +399,21 @@ def _lines(watched: WatchedCalls, facts: Facts, code: object, stats: Stats, tota
             )  # fmt: skip
 
 
-def _by_statement(lines: dict[Place, Figures]) -> dict[Place, Figures]:
+def _start(place: Place, sections: Sequence[Section]) -> Place:
+    """Where the statement at a place begins; in a lambda within a longer statement, where the lambda does."""
+    file, line = place
+    return file, max([source_of(file).start(line), *[each.first for each in sections if place in each]])
+
+
+def _by_statement(lines: dict[Place, Figures], sections: Sequence[Section]) -> dict[Place, Figures]:
     """The figures by statement: those of its lines are merged."""
     out: dict[Place, Figures] = {}
-    for (file, line), each in lines.items():
-        if not file:
+    for place, each in lines.items():
+        if not place[0]:
             continue
-        start = source_of(file).start(line)
-        into = out.setdefault((file, start), Figures())
-        into.runs = max(into.runs, each.runs) if line != start else each.runs
+        start = _start(place, sections)
+        into = out.setdefault(start, Figures())
+        into.runs = max(into.runs, each.runs) if place != start else each.runs
         into.seconds += each.seconds
         into.calls += each.calls
         into.launches += each.launches

@@ -1,5 +1,6 @@
 """`ab.source`: a function as the user wrote it, each line marked with how it runs; or the code that runs instead."""
 
+import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from types import FunctionType
@@ -65,31 +66,19 @@ def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: boo
     return block_source(plain) if blocks else lock_step_source(plain) if rewritten else "\n".join(_marked(plain))
 
 
-def stages(f: object, args: Sequence[object], shared: dict[str, Any], batched: bool) -> dict[str, str]:
+def stages(f: Any, args: Sequence[object], shared: dict[str, Any], batched: bool) -> dict[str, str]:
     """What each mode makes of a function for such a call, in the order of its life: {what it is: text}.
 
     Where there is nothing, the text says why.
     """
     plain = plain_function(f)
-    is_column = [not batched or isinstance(each, Batch) for each in args]
-
-    def arguments_of(given: Sequence[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        places = iter(given)
-        return [next(places) if own else each for own, each in zip(is_column, args, strict=True)], named
-
-    def kernel() -> str:
-        _, form = prepared(plain, list(itertools.compress(args, is_column)), shared, arguments_of)
-        if form is None or form.module is None:
-            raise Unsupported(form.reason if form else "no examples")
-        return form.module.text
-
     writers = {
         "normal form": lambda: printed(normal_form(plain)),
         "blocks": lambda: source(plain),
         "lock-step": lambda: source(plain, rewritten=True),
         "tracing": lambda: source(plain, blocks=True),
         "recorder": lambda: recorder_text(plain),
-        "compiled": kernel,
+        "compiled": lambda: compiled_text(f, args, shared, batched),
     }
     found = {}
     for name, write in writers.items():
@@ -98,6 +87,24 @@ def stages(f: object, args: Sequence[object], shared: dict[str, Any], batched: b
         except (Unsupported, UnsupportedError) as error:
             found[name] = f"none: {error}"
     return found
+
+
+def compiled_text(f: Any, args: Sequence[object], shared: dict[str, Any], batched: bool) -> str:
+    """The text that the compiled mode compiles for such a call.
+
+    Raises:
+        Unsupported: there is none; the message says why.
+    """
+    is_column = [not batched or isinstance(each, Batch) for each in args]
+
+    def arguments_of(given: Sequence[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        places = iter(given)
+        return [next(places) if own else each for own, each in zip(is_column, args, strict=True)], named
+
+    _, form = prepared(inspect.unwrap(f), list(itertools.compress(args, is_column)), shared, arguments_of)
+    if form is None or form.module is None:
+        raise Unsupported(form.reason if form else "no examples")
+    return form.module.text
 
 
 def _marked(function: FunctionType) -> list[str]:

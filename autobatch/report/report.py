@@ -257,7 +257,8 @@ class Report:
             where = f"{os.path.basename(shown_file(line.file))}:{line.line}  " if line.file else ""
             out.append(_cut(f"  {line.share:4.0%}  {self.time_of(line):>8}  {where}{line.text.strip()}"))
             times = f"{line.how}, {line.times} times" if line.times > 1 else line.how
-            says = "; ".join(each for each in (times, line.reason) if each)
+            says = "; ".join(each for each in (times, line.reason) if each and each not in said)
+            said.add(line.reason)
             out += wrapped(f"        {says}", "        ") if says else []
             if line.remedy and line.remedy not in said:
                 said.add(line.remedy)

@@ -1,6 +1,7 @@
 """The user's source for a report: functions, the statement at each line, and its syntax tree."""
 
 import ast
+import contextlib
 import functools
 import inspect
 import linecache
@@ -9,7 +10,7 @@ from types import CodeType, FunctionType, MethodType, WrapperDescriptorType
 
 from autobatch.errors import UnsupportedError
 from autobatch.program.quote import parse
-from autobatch.program.source import written_lines
+from autobatch.program.source import statement_around, written_lines
 from autobatch.report.line_profile import Place
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -44,29 +45,39 @@ class Source:
     def __init__(self, file: str, lines: Iterable[str]) -> None:
         self.file = file
         self.lines = [line.rstrip("\r\n") for line in lines]
-        try:
-            self._tree: ast.AST = parse("\n".join(self.lines))
-        except (SyntaxError, ValueError):
-            self._tree = ast.Module([], [])
         self._parents: dict[ast.AST, ast.AST] = {}
         self._statements: dict[int, ast.stmt] = {}
-        for node in ast.walk(self._tree):
-            for child in ast.iter_child_nodes(node):
-                self._parents[child] = node
+        self._known: set[int] = set()
+
+    def _read_around(self, line: int) -> None:
+        """Read the top-level statement around a line; all of the file if that cannot be parsed by itself."""
+        if line in self._known:
+            return
+        self._known.add(line)
+        lines = [f"{each}\n" for each in self.lines]
+        for text in (statement_around(lines, line), "".join(lines)):
+            with contextlib.suppress(SyntaxError, ValueError):
+                tree = parse(text)
+                break
+        else:
+            return
+        self._known.update(*(range(each.lineno, (each.end_lineno or 0) + 1) for each in tree.body))
+        for node in ast.walk(tree):
+            self._parents.update(dict.fromkeys(ast.iter_child_nodes(node), node))
             if isinstance(node, ast.stmt):
-                for line in _own_lines(node):
-                    self._statements[line] = node
+                self._statements.update(dict.fromkeys(_own_lines(node), node))
 
     def text(self, line: int) -> str:
         return self.lines[line - 1] if 0 < line <= len(self.lines) else ""
 
     def statement(self, line: int) -> ast.stmt | None:
         """The innermost statement of a line; of a compound one, its head."""
+        self._read_around(line)
         return self._statements.get(line)
 
     def mark(self, line: int) -> str:
         """How a statement that begins at a line, without its body, runs for the examples of a batch."""
-        node = self._statements.get(line)
+        node = self.statement(line)
         if node is None or node.lineno != line:
             return ""
         if isinstance(node, ast.For | ast.While):
@@ -75,7 +86,7 @@ class Source:
 
     def start(self, line: int) -> int:
         """The first line of the statement at a line."""
-        found = self._statements.get(line)
+        found = self.statement(line)
         return line if found is None else found.lineno
 
     def around(self, node: ast.AST) -> Iterator[ast.AST]:
@@ -93,7 +104,8 @@ class Source:
 
     def section(self, first: int, name: str) -> Section:
         """The lines of the function of this name that begins at line `first`; only that line if there is none."""
-        for node in ast.walk(self._tree):
+        self._read_around(first)
+        for node in self._parents:
             if isinstance(node, Function) and (name == "<lambda>") == isinstance(node, ast.Lambda):
                 start = min([node.lineno, *[each.lineno for each in getattr(node, "decorator_list", ())]])
                 if start == first and getattr(node, "name", name) == name:
@@ -117,7 +129,8 @@ def plain_function(function: object) -> FunctionType:
         elif callable(function) and not isinstance(type(function).__call__, WrapperDescriptorType):  # not C code's
             function = type(function).__call__
         else:
-            raise UnsupportedError(f"{function!r} is not a function written in Python")
+            given = repr(function) if callable(function) else f"{type(function).__name__} given, which"
+            raise UnsupportedError(f"{given} is not a function written in Python")
     return function
 
 

@@ -160,6 +160,23 @@ def test_a_report_of_a_warm_call_takes_few_calls_and_waits_no_longer_than_some(s
     assert 0 < sum(waited) <= min(4 * first, 2.0) + 1e-9
 
 
+@pytest.mark.chosen
+def test_what_was_called_often_is_called_twice_before_it_is_watched(monkeypatch):
+    """Its mode has been chosen; of a new function the mode is first looked for."""
+    warmed = []
+    monkeypatch.setattr(explain, "wait_for_kernels", warmed.append)
+    monkeypatch.setattr(explain, "_WARM", 1e3)  # seconds: no call is long
+
+    def scored(x, w):
+        return np.tanh(x @ w).sum()
+
+    step = ab.value_and_grad(lambda w: sum(ab.map(scored, SEQUENCES, w=w)))
+    ab.explain(step, W)
+    assert len(warmed) == 10
+    ab.explain(step, W)
+    assert len(warmed) == 12
+
+
 def test_of_a_loop_that_takes_long_the_first_examples_are_watched(monkeypatch):
     """Then all lines are of these; a gradient is watched to its end."""
     monkeypatch.setattr(explain, "_SHORT", 0.0)
@@ -262,3 +279,66 @@ def test_a_report_is_as_wide_as_the_terminal(columns, monkeypatch):
         text = str(ab.explain(looked_up, SEQUENCES, w=W)).splitlines()
     assert max(map(len, text)) <= columns
     assert any(len(line) > 0.8 * min(columns, 100) for line in text)
+
+
+def counted(n):
+    total = 0.0
+    for k in range(10):
+        total += np.sin(n * k)
+    return total
+
+
+@pytest.mark.chosen
+@pytest.mark.parametrize(
+    ("cheap", "says"), [(1.0, "would cost more than it saves"), (0.0, 'try ab.options(way="compiled")')]
+)
+def test_advice_follows_what_an_example_costs(cheap, says, monkeypatch):
+    """Of a cheap one nothing is gained; steps on single numbers are compiled, not collated."""
+    monkeypatch.setattr(explain, "_CHEAP", cheap)  # seconds
+    report = ab.explain(counted, [float(n) for n in range(20)])
+    text = " ".join(str(report).split())
+    assert report.way == "the loop"
+    assert says in text
+    assert "collate" not in text
+
+
+@pytest.mark.chosen
+def test_what_cannot_be_compiled_is_not_advised_to_be(monkeypatch):
+    monkeypatch.setattr(explain, "_CHEAP", 1e-9)
+
+    def sums(x):
+        return [float(total) for total in (row.sum() for row in x)]
+
+    report = ab.explain(sums, [np.ones((3, 2)) for _ in range(20)])
+    assert "a generator" in report.refusals["compiled"]
+    assert "way=" not in str(report)
+    assert "make a list of it" in str(report)
+
+
+@pytest.mark.chosen
+def test_what_prints_is_advised_to_print_later():
+    def shown(x):
+        if x.sum() < 0:
+            print(x)
+        return x.sum()
+
+    report = ab.explain(shown, [np.ones(3)] * 20)
+    assert set(report.refusals.values()) == {report.why}
+    assert report.untried == ()
+    text = " ".join(str(report).split())
+    assert "→ print after the call, and draw or read before it" in text
+    assert "collate" not in text
+    assert "way=" not in text
+
+
+def test_a_lambda_within_a_longer_statement_has_its_time():
+    step = (
+        ab.value_and_grad(
+            lambda w: sum(recurrent(x, w) for x in SEQUENCES),
+        ),
+        1,
+    )[0]
+    report = ab.explain(step, W)
+    (line,) = (line for line in report.lines if line.function == "<lambda>")
+    assert line.times > 0
+    assert 0.99 < sum(each.share for each in [*report.lines, *report.overheads]) <= 1 + 1e-9

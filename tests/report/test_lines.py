@@ -1,12 +1,13 @@
 """`Report.lines`: what became of each line of the user's, why, and what to write instead."""
 
+import ast
 import inspect
 
 import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.report import explain
+from autobatch.report import explain, source_lines
 from autobatch.report.advice import Facts, advice
 from autobatch.report.line_profile import Figures
 from autobatch.report.source_lines import Source
@@ -216,3 +217,24 @@ def test_the_time_of_all_lines_and_the_rest_is_the_time_of_the_call():
     report = ab.explain(recurrent, matrices(3, 1, 2), **GIVEN)
     seconds = sum(line.seconds for line in report.lines) + report.preparing + report.library
     assert seconds == pytest.approx(report.seconds, rel=1e-6)
+
+
+def test_of_a_long_file_the_functions_that_ran_are_read(monkeypatch):
+    """The others would take longer than the call itself; a text that looks like code is no function."""
+    texts = []
+    monkeypatch.setattr(source_lines, "parse", lambda text: (texts.append(text), ast.parse(text))[1])
+    written = Source("f.py", ["import os", *STEPS.strip().splitlines(), "def other():", "    return 1"])
+    first = written.section(2, "f")
+    assert (first.first, first.last) == (2, 1 + len(STEPS.strip().splitlines()))
+    assert [type(written.statement(line)) for line in (2, 4)] == [ast.FunctionDef, ast.For]
+    assert len(texts) == 1
+    assert "other" not in texts[0]
+    assert written.start(first.last + 2) == first.last + 2
+    assert len(texts) == 2
+
+    assert Source("f.py", ["@batch", "def f(x):", "    return x"]).section(1, "f").last == 3
+    lines = ["def f(x):", '    text = """', "def g(y):", '    pass"""', "    return text", "def g(x): return x"]
+    written = Source("f.py", lines)
+    assert written.start(4) == 2
+    assert written.section(1, "f").last == 5
+    assert (written.section(6, "g").last, written.section(3, "g").last) == (6, 3)
