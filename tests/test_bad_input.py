@@ -244,7 +244,7 @@ def test_what_is_no_function():
         ("memory_budget", -1, "bytes"),
         ("scheduler", "width", "one of depth, agenda, frontier, auto"),
         ("seed", 0.5, "an integer, a tuple of integers, or None"),
-        *[("threads", bad, "how many, or 0 for one for each core") for bad in (-1, 1.5, True)],
+        *[("threads", bad, "a number, or 0 for one per core") for bad in (-1, 1.5, True)],
     ],
 )
 def test_an_option_of_a_wrong_kind(name, bad, expected):
@@ -444,3 +444,26 @@ def test_a_list_of_examples_in_place_of_a_batch(examples, instead):
     with pytest.raises((TypeError, ValueError), match=r".") as caught:
         f(examples)
     assert any(instead in note for note in caught.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: ab.batch("fly"), r"got str: write @ab.batch\(way='fly'\)"),
+        (lambda: ab.value_and_grad(np.float32(3)), "a gradient is taken of a function; got float32"),
+        (lambda: ab.nn.cross_entropy(1, np.ones(3)), r"logits of shape \(\); .*write cross_entropy\(logits, label\)"),
+        (lambda: ab.source(ab.collate([np.ones(3)])), "MaskedBatch given, which is not a function written in Python"),
+        (lambda: ab.load("none.safetensors"), "none.safetensors does not exist"),
+        (lambda: updated({"w": np.ones(3)}, (1.0, {})), "grads is a tuple of 2; .*value, grads = ab.value_and_grad"),
+        (lambda: updated({"w": np.ones(3)}, None), "grads is None; expected .* a dict with"),
+        (lambda: ab.testing.assert_equivalent(3.0, [np.ones(3)]), "takes a function and its examples; got float first"),
+    ],
+)
+def test_a_typical_mistake_is_told_what_to_write(call, says):
+    with pytest.raises((ValueError, TypeError, OSError, RuntimeError), match=says):
+        call()
+
+
+def updated(params, grads):
+    optimizer = ab.optim.SGD(lr=0.1)
+    return optimizer.update(params, grads, optimizer.init(params))

@@ -461,6 +461,6 @@ def batch(f: Any = None, *, strict: bool = False, way: WayName | None = None) ->
     if f is None:
         return functools.partial(BatchFunction, strict=strict, way=way)
     if not (callable(f) or hasattr(f, "__get__")):  # a classmethod is not callable, but its bound form is
-        given = type(f).__name__
-        raise UnsupportedError(f"ab.batch takes a function; got {given}: write ab.batch(f)(x), not ab.batch(f(x))")
+        instead = f"@ab.batch(way={f!r})" if isinstance(f, str) else "ab.batch(f)(x), not ab.batch(f(x))"
+        raise UnsupportedError(f"ab.batch takes a function; got {type(f).__name__}: write {instead}")
     return BatchFunction(f, strict, way)

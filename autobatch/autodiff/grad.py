@@ -86,7 +86,7 @@ def value_and_grad(
     """
     if not callable(f):
         raise UnsupportedError(
-            f"ab.grad takes a function; got {type(f).__name__}: write ab.grad(f)(x), not ab.grad(f(x))"
+            f"a gradient is taken of a function; got {type(f).__name__}: write ab.grad(f)(x), not ab.grad(f(x))"
         )
     positions, single = _positions(argnums)
 

@@ -166,7 +166,7 @@ def open_file(files: Files, path: str) -> Any:
     try:
         return files.open(path)
     except FileNotFoundError:
-        raise CheckpointError(f"{path} is not there") from None
+        raise CheckpointError(f"{path} does not exist") from None
     except OSError as error:
         raise CheckpointError(f"{path} cannot be opened: {error}") from error
 

@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import difflib
 import inspect
 import platform
 import re
@@ -85,7 +86,15 @@ class _Parser(argparse.ArgumentParser):
         return f"{_fitting(super().format_help())}\n"
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; `{self.prog} --help` shows what is expected\n")
+        commands = next((each.choices for each in self._actions if isinstance(each, argparse._SubParsersAction)), {})
+        known = [*commands, *(name for each in (self, *commands.values()) for name in each._option_string_actions)]
+        given = re.search(r"(?:unrecognized arguments: |invalid choice: ')([\w-]+)", message)
+        meant = difflib.get_close_matches(given[1], known, 1) if given else ()
+        for each in self._actions:  # one that is missing, with what it takes
+            name = "/".join(each.option_strings)
+            message = message.replace(name, f"{name} {each.metavar}") if name and each.required else message
+        instead = f"did you mean {meant[0]}?" if meant else f"`{self.prog} --help` shows what is expected"
+        self.exit(2, f"error: {message}; {instead}\n")
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -193,4 +193,4 @@ def _expected(name: str, value: Any) -> str:
     whole = all(isinstance(part, numbers.Integral) and not isinstance(part, bool) for part in parts)
     if name == "seed":
         return "" if whole or value is None else "an integer, a tuple of integers, or None"
-    return "" if whole and value >= 0 else "how many, or 0 for one for each core" if name == "threads" else "bytes"
+    return "" if whole and value >= 0 else "a number, or 0 for one per core" if name == "threads" else "bytes"

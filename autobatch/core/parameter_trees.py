@@ -258,9 +258,11 @@ def like_leaves(structure: TreeDef, tree: Any, what: str, path: str = "") -> Ite
     if parts is None:
         size = f" of {len(tree)}" if hasattr(tree, "__len__") else ""
         keys = f" with {list(tree)}" if isinstance(tree, dict) else size
+        given = "None" if tree is None else f"a {type(tree).__name__}{keys}"
         raise StructureError(
-            f"{what}{path} is a {type(tree).__name__}{keys}; expected what the parameters have there, "
+            f"{what}{path} is {given}; expected what the parameters have there, "
             f"a {cls.__name__} with {list(structure.keys)}"
+            + (": write value, grads = ab.value_and_grad(f)(params)" if what == "grads" and type(tree) is tuple else "")
         )
     for key, child, part in zip(structure.keys, structure.children, parts, strict=True):
         yield from like_leaves(child, part, what, f"{path}[{key!r}]")

@@ -289,6 +289,9 @@ def _examples(sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
 
 def _check_arguments(f: Callable[..., Any], args: Sequence[Any], shared: dict[str, Any]) -> None:
     """Raise a TypeError that says what the function takes, if it takes something else."""
+    if not callable(f):
+        given = f"a proof takes a function and its examples; got {type(f).__name__} first"
+        raise TypeError(f"{given}: write assert_equivalent(f, examples), not assert_equivalent(f(x), examples)")
     with contextlib.suppress(ValueError):  # a C function without a signature
         signature = inspect.signature(f)
         try:

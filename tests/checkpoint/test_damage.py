@@ -41,7 +41,7 @@ def test_a_file_of_another_save_is_not_taken(saved):
     with pytest.raises(CheckpointError, match=r"00000002.safetensors is damaged: it is not the file"):
         ab.Checkpoints(folder).restore(step=2)
     (folder / "00000002.safetensors").unlink()
-    with pytest.raises(CheckpointError, match=r"00000002.safetensors is not there; the last good .* step 1"):
+    with pytest.raises(CheckpointError, match=r"00000002.safetensors does not exist; the last good .* step 1"):
         ab.Checkpoints(folder).restore(step=3)
     (folder / "00000002.safetensors").write_bytes(files["00000002.safetensors"])
 
@@ -71,7 +71,7 @@ def test_an_error_of_reading_names_the_file(tmp_path, monkeypatch):
         assert saver.restore().step == 1
         with contextlib.suppress(FileNotFoundError):
             os.unlink(tmp_path / "00000001.safetensors")
-        with pytest.raises(CheckpointError, match=r"00000001.safetensors is not there; no checkpoint before"):
+        with pytest.raises(CheckpointError, match=r"00000001.safetensors does not exist; no checkpoint before"):
             saver.restore()
 
 

@@ -358,7 +358,7 @@ def test_each_region_is_checked(path):
 
 
 def test_no_file(path):
-    with pytest.raises(CheckpointError, match=r"model.safetensors is not there"):
+    with pytest.raises(CheckpointError, match=r"model.safetensors does not exist"):
         ab.load(path)
 
 

@@ -173,6 +173,22 @@ def apply(x, model):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["expalin", "models:f"], "did you mean explain?"),
+        (["version"], "did you mean --version?"),
+        (["check", "models:f", "--examples", "models:xs", "--shard", "w=models:w"], "did you mean --shared?"),
+        (["check", "models:f"], "required: --examples EXAMPLES; `autobatch check --help` shows what is expected"),
+        (["doctor", "--fast"], "unrecognized arguments: --fast; `autobatch --help` shows what is expected"),
+    ],
+)
+def test_a_mistyped_word_is_told_what_was_meant(arguments, says, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("arguments", "status", "shown"),
     [
         (["f", "--examples", "models:xs", "--shared", "w=models:w"], 0, "ab.map: equal"),

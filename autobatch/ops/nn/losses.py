@@ -171,7 +171,7 @@ def cross_entropy(logits: ArrayLike, label: ArrayLike) -> NDArray[Any]:
     """
     logits, label = as_numbers(logits), as_array(label)
     if ndim_of(logits) == 0:
-        raise ValueError("cross_entropy: logits need a dimension of classes")
+        raise ValueError("cross_entropy: logits of shape (); expected (..., C): write cross_entropy(logits, label)")
     if dtype_of(label).kind in "iu":
         return cross_entropy_p(logits, label)
     if ndim_of(label) != ndim_of(logits):
