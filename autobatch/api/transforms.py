@@ -12,7 +12,7 @@ from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
 from autobatch.batches.any_batch import Shared, unwrap_shared
 from autobatch.core.config import WayName, with_options
-from autobatch.core.diagnostics import hide_frames, warn_fallback, warn_user
+from autobatch.core.diagnostics import hide_frames, hiding_frames, warn_fallback, warn_user
 from autobatch.core.foreign_arrays import note_foreign
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import UnsupportedError
@@ -293,6 +293,7 @@ def value_and_grad(
     return _marked(plain.value_and_grad(taped(f), argnums, has_aux), f, argnums, has_aux, True)
 
 
+@hiding_frames
 def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, Any]:
     """The value of a function and its derivative along a direction: the Jacobian-vector product.
 
@@ -317,11 +318,7 @@ def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) ->
     >>> tangent
     array([2., 2.])
     """
-    try:
-        return _forgetting(plain.jvp)(taped(f), primals, tangents)
-    except Exception as error:
-        hide_frames(error)
-        raise
+    return _forgetting(plain.jvp)(taped(f), primals, tangents)
 
 
 def taped(f: Any) -> Any:

@@ -221,11 +221,6 @@ def _getitem(x: Unpadded, args: Sequence[Any], params: dict[str, Any]) -> Moved:
     return ([x.values], {"spec": spec[1:]}) if len(args) == 1 and spec[:2] == (FULL, FULL) else None
 
 
-def segment_sums(values: Any, layout: object) -> Any:
-    """(lanes, ...) sums of each lane's values; `values`: (positions, ...) floats."""
-    return _segments_p(values, ufunc=np.add, layout=layout, dtype=np.dtype(values.dtype), empty=0)
-
-
 def _segments(values: Any, *, ufunc: np.ufunc, layout: _Layout, dtype: np.dtype, empty: object) -> np.ndarray:
     """Reduce each lane's values over the first axis; `empty` for lanes without values."""
     starts = layout.offsets[:-1]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
-from autobatch.core.diagnostics import hide_frames, hiding_frames
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.errors import ShapeError
@@ -197,6 +197,7 @@ def _function(mode: str, what: str, example: str, notes: str = "", source: str =
     """
     how = MODES[mode]
 
+    @hiding_frames
     def call(
         data: ArrayLike,
         segment_ids: ArrayLike | None = None,
@@ -209,12 +210,8 @@ def _function(mode: str, what: str, example: str, notes: str = "", source: str =
         empty: ArrayLike | None = None,
         sorted: bool = False,
     ) -> NDArray[Any]:
-        try:
-            given = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
-            return _reduce(mode, data, given, empty)
-        except Exception as error:
-            hide_frames(error)
-            raise
+        given = Segments(segment_ids, lengths, offsets, ids, weights, num_segments, sorted)
+        return _reduce(mode, data, given, empty)
 
     call.__name__ = call.__qualname__ = f"segment_{mode}"
     call.__doc__ = _DOC.format(

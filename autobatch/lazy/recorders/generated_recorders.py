@@ -139,7 +139,6 @@ class MapRecorders:
         self._of = of
         self._shared = shared
         self._arguments_of = arguments_of
-        self._ran = 0
         self._tried = 0
 
     def count_misfit(self) -> None:
