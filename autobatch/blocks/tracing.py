@@ -73,7 +73,7 @@ class Tracer:
             key = (kind, repr(value))
         elif isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufc":
             if value.nbytes > 1 << 16:  # bytes; a larger constant should be an operand
-                self.fail("a large array that is no operand")
+                self.fail("a large array that is not an operand")
             known = known_aval(value)
             value = np.array(value)[()] if isinstance(value, np.generic) else np.array(value, order="C")
             key = (known, value.tobytes())

@@ -79,7 +79,7 @@ class Entries(contextlib.ExitStack):
         """The array of an entry; shape and dtype are those in which it is stored."""
         reader, found, changes = self._array_parts(name)
         if (found.shape, found.dtype) != (shape, dtype):
-            raise CheckpointError(f"{reader.path} is damaged: {name} is not there as it is said to be")
+            raise CheckpointError(f"{reader.path} is damaged: {name} is not where the file says it is")
         out = reader.map(found.name, self._mapped_file(reader)) if self._mapped else reader.read(found.name)
         for reader, entry in changes:
             apply_units(out.reshape(-1), reader, entry, 0, -(-out.size // entry["unit"]))

@@ -26,13 +26,13 @@ def parse(text: str | bytes, path: str) -> dict[str, Any]:
     >>> parse("[]", "model.safetensors")
     Traceback (most recent call last):
       ...
-    autobatch.errors.CheckpointError: model.safetensors is damaged: what it says of its contents is no object in JSON
+    autobatch.errors.CheckpointError: model.safetensors is damaged: its description is not a JSON object
     """
     with contextlib.suppress(ValueError, TypeError, RecursionError, MemoryError):
         value = json.loads(text)
         if type(value) is dict:
             return value
-    raise CheckpointError(f"{path} is damaged: what it says of its contents is no object in JSON")
+    raise CheckpointError(f"{path} is damaged: its description is not a JSON object")
 
 
 @contextlib.contextmanager

@@ -272,7 +272,7 @@ def _loop(ufunc: Any, loop: str) -> tuple[int, int]:
     """The address of an inner loop, and the data pointer that it takes as its last argument."""
     head = _UFunc.from_address(id(ufunc))
     if (head.nin, head.nout, head.ntypes) != (ufunc.nin, ufunc.nout, ufunc.ntypes):
-        raise RuntimeError("NumPy's ufuncs are of another form")
+        raise RuntimeError("NumPy's ufuncs take other arguments")
     wanted = [np.dtype(char) for char in loop.replace("->", "")]
     for place, name in enumerate(ufunc.types):
         if "O" not in name and [np.dtype(char) for char in name.replace("->", "")] == wanted:

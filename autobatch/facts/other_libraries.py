@@ -20,7 +20,7 @@ MODULE = {
     "manual_seed": "write `with ab.options(seed=...)`, and np.random.default_rng(seed) for your own numbers",
     "no_grad": "nothing is needed: gradients are computed only inside ab.grad and ab.value_and_grad",
     "backward GradientTape": "write value, grads = ab.value_and_grad(loss_function)(params)",
-    "jacobian": "ab.grad is of one scalar and ab.jvp of one direction: call either for each row",
+    "jacobian": "ab.grad differentiates one scalar, and ab.jvp takes one direction: call either for each row",
     "hessian": "write ab.jvp(ab.grad(f), (x,), (direction,)) for its product with a direction",
     "vjp": "write ab.grad(lambda x: (f(x) * cotangent).sum())", "value_and_gradient": "write ab.value_and_grad",
     "stack": "write ab.collate(examples), which also takes examples of different lengths",
@@ -103,7 +103,7 @@ KEYWORDS.update({  # an argument of ours, or where that is not taken what to wri
     "rng": "seed", "key": "seed", "generator": "seed", "keepdim": "keepdims", "p": "rate", "input": "x",
     "depth": "num_classes", "train": "training", "batch_size": "size", "learning_rate": "lr", "embedding_dim": "dim",
     "num_embeddings": "rows", "in_features": "inputs", "out_features": "outputs",
-    "axis": "all elements of all examples count; np.mean(batch, axis) and the like are of each example",
+    "axis": "all elements of all examples count; np.mean(batch, axis) and the like reduce each example",
     "reduction": "it is of one example; ab.mean(losses) and ab.sum(losses) are of a batch's",
     "ignore_index": "choose the rows that count, logits[label >= 0]", "device": "everything runs on the processor",
 })  # fmt: skip

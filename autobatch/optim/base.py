@@ -156,7 +156,7 @@ def _refuse_whole_numbers(params: object) -> None:
 def _check_keys(value: Any, grad: Any, path: str) -> None:
     """Check the gradient of a table of keys: `SparseRows` of keys, with rows of the right shape."""
     if not isinstance(grad, SparseRows) or grad.num_rows is not None:
-        raise ShapeError(f"grads{path} is no gradient of a table of keys; expected SparseRows(keys, rows, None)")
+        raise ShapeError(f"grads{path} is not the gradient of a table of keys; expected SparseRows(keys, rows, None)")
     if grad.shape[1:] != value.shape[1:]:
         raise ShapeError(f"grads{path} has rows of shape {grad.shape[1:]}; expected {value.shape[1:]}")
 

@@ -174,7 +174,7 @@ class Report:
             if line.reason:
                 rows.append(("", "", "", "", "", f"^ {line.reason}{f' → {line.remedy}' if line.remedy else ''}"))
         table = html_table(self.name, ("line", "time", "%", "times", "how", "source"), rows) if rows else ""
-        return f"<pre>{html.escape(self.summary())}</pre>{table}"
+        return f'<pre style="white-space:pre-wrap">{html.escape(self.summary())}</pre>{table}'
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report as a page of its own, which loads nothing: the table of lines, and all of the text.

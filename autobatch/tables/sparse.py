@@ -298,8 +298,8 @@ class SparseRows(SparseCotangent):
         """
         if self.num_rows is None:
             raise UnsupportedError(
-                "the gradient of a table of keys has no place in an array: differentiate look-ups, bags or "
-                "np.asarray(table), not look-ups beside the whole table"
+                "the gradient of a table of keys does not fit an array: differentiate look-ups, bags or "
+                "np.asarray(table), not look-ups and the whole table"
             )
         if not isinstance(dense, np.ndarray) or dense.shape != self.shape:
             found = f"shape {dense.shape}" if isinstance(dense, np.ndarray) else f"a {type(dense).__name__}"

@@ -365,7 +365,7 @@ def test_rows_of_a_mapped_variable_have_addresses(folder):
         mapped = saver.restore(mapped=True).params
     addresses = mapped.row_addresses([3, -2, 5, -2]).tolist()
     assert b"".join(ctypes.string_at(each, mapped.row_bytes) for each in addresses) == users[[3, -2, 5, -2]].tobytes()
-    with pytest.raises(BadIdError, match="key 4 is not there and has no address"):
+    with pytest.raises(BadIdError, match="key 4 is not in the table and has no address"):
         mapped.row_addresses([-2, 4])
     assert mapped[[-2, 3, 4, 5]].shape == (4, 3)
 

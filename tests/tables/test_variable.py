@@ -299,7 +299,7 @@ def test_a_variable_that_is_not_trained_has_no_gradient():
         (lambda: ab.EmbeddingVariable(2).insert([1], np.ones((2, 2))), ShapeError, r"expected \(1, 2\)"),
         (lambda: ab.EmbeddingVariable(2).insert([[1]]), ShapeError, r"keys of shape \(1, 1\)"),
         (lambda: ab.EmbeddingVariable(2).insert(["a"]), DTypeError, "expected integers"),
-        (lambda: ab.EmbeddingVariable(2).row_addresses([4]), BadIdError, "key 4 is not there"),
+        (lambda: ab.EmbeddingVariable(2).row_addresses([4]), BadIdError, "key 4 is not in the table"),
         (lambda: ab.EmbeddingVariable(2).shrink(), UnsupportedError, "steps_to_live="),
         (lambda: ab.admission.count(0), OptionError, r"n=0; expected at least 1"),
         (lambda: ab.admission.bloom(2, 0, 0.1), OptionError, "capacity=0"),
@@ -313,8 +313,8 @@ def test_what_a_variable_is_not_made_of_or_asked_for(make, error, match):
 @pytest.mark.parametrize(
     ("gradient", "error", "match"),
     [
-        (np.ones((0, 2), np.float32), ShapeError, "no gradient of a table of keys"),
-        (ab.SparseRows([0], np.ones((1, 2), np.float32), 1), ShapeError, "no gradient of a table of keys"),
+        (np.ones((0, 2), np.float32), ShapeError, "not the gradient of a table of keys"),
+        (ab.SparseRows([0], np.ones((1, 2), np.float32), 1), ShapeError, "not the gradient of a table of keys"),
         (ab.SparseRows([0], np.ones((1, 3), np.float32), None), ShapeError, r"rows of shape \(3,\); expected \(2,\)"),
         (ab.SparseRows([0], np.ones((1, 2)), None), DTypeError, "dtype float64"),
     ],

@@ -103,7 +103,7 @@ def test_it_is_made_asked_for_its_shape_filled_gathered_from_and_let_go():
     users = ab.EmbeddingVariable(3, seed=1)
     assert users.shape == (0, 3)
     assert not users.contains([5, 6]).any()
-    with pytest.raises(BadIdError, match="key 5 is not there"):
+    with pytest.raises(BadIdError, match="key 5 is not in the table"):
         users.row_addresses([5])
     first = users[[5, 6]]
     users.insert([5, 6])

@@ -117,7 +117,7 @@ class CallWriter(StatementWriter):
         """`sorted`, `max` or `min` of a list by a key that a function of the user's computes."""
         over, value = self.let(over), function.value
         if type(over.kind) is not rk.ListKind or ("reverse" in named and value is not sorted):
-            raise Unsupported(f"{value.__name__} of what is no list")
+            raise Unsupported(f"{value.__name__} of something that is not a list")
         order = self._order(over, named, self.written.named(function.number))
         if value is not sorted:
             return self.let(rk.Term(over.kind.item, f"{over.text}[{order}]"))
@@ -129,7 +129,7 @@ class CallWriter(StatementWriter):
         """The source of the list's indices ordered by key; all keys are computed first, as in Python."""
         key, reverse = named["key"].kind, named.get("reverse", self.literal(False)).kind
         if not isinstance(key, rk.ClosureKind) or not isinstance(reverse, rk.Const) or set(named) - {"key", "reverse"}:
-            raise Unsupported("an order by what is no function")
+            raise Unsupported("an order by something that is not a function")
         assert isinstance(over.kind, rk.ListKind)
         if over.kind.item is rk.NOTHING:
             raise Unreachable
@@ -144,7 +144,7 @@ class CallWriter(StatementWriter):
             is_tuple = isinstance(found.kind, rk.Parts) and found.kind.make is None
             parts = [self.part(found, at) for at in range(len(found.kind.parts))] if is_tuple else [found]  # type: ignore[attr-defined]
             if not all(rk.is_python(each.kind) for each in parts):
-                raise Unsupported("a key that is no value of Python's")
+                raise Unsupported("a key that is not a Python value")
             checked = [self.text(self.check(each)) for each in parts]
             self.env.checked.difference_update(checked)
             self.emit(f"{keys}.append({'(' + ', '.join(checked) + ',)' if is_tuple else checked[0]})")
@@ -210,7 +210,7 @@ class CallWriter(StatementWriter):
             return self.literal(None) if found is None else self.parts(list(map(self.literal, found)))
         own = kind.make or tuple if isinstance(kind, rk.Parts) else None
         if own is None or own is dict or (own is tuple and of_class) or (not of_class and given[1] >= 0):
-            raise Unsupported("a pattern of what is no object or tuple")
+            raise Unsupported("a pattern of something other than an object or tuple")
         fits = issubclass(own, given[0]) if of_class else issubclass(own, tuple) and len(kind.parts) == given[0]  # type: ignore[attr-defined]
         if not fits:
             return self.literal(None)

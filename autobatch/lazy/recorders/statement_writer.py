@@ -420,7 +420,7 @@ class StatementWriter(ValueWriter):
             return rk.Term(rk.PLAIN, f"({left.text} {symbol} {self.written.named(right.kind.number)})", simple=True)  # type: ignore[attr-defined]
         if left.kind is rk.PLAIN and (right.kind is rk.PLAIN or self._is_singleton(right.kind)):  # `is` runs no code
             return rk.Term(rk.PLAIN, f"({self.text(left)} {symbol} {self.text(right)})", simple=True)
-        raise Unsupported(f"`{symbol}` of what is no object of an example's")
+        raise Unsupported(f"`{symbol}` of something that is not an object of the example")
 
     def _operand_of_comparison(self, value: rk.Term) -> str | None:
         kind = value.kind
@@ -541,7 +541,7 @@ class StatementWriter(ValueWriter):
                 case nf.Call(args=[value, nf.Constant(value=-1), nf.Constant(value="")]):
                     made = self.check(self.value(value))
                     if not self.are_plain(made):
-                        raise Unsupported("text of what is no number")
+                        raise Unsupported("text of something that is not a number")
                     texts.append(f"_ab_shown({self.text(made)})")
                 case _:
                     raise Unsupported("text in a format")

@@ -124,7 +124,7 @@ class ValueWriter(LineWriter):
             parts = [self.part(value, at) for at in range(len(value.kind.parts))]
             return f"({', '.join(map(self.key, parts))},)"
         if not self.are_plain(value):
-            raise Unsupported("a key that is no number and no text")
+            raise Unsupported("a key that is neither a number nor a string")
         value = self.check(value)
         return self.text(value)
 
@@ -176,7 +176,7 @@ class ValueWriter(LineWriter):
         elif isinstance(kind, rk.Parts) and kind.is_tuple and len(kind.parts) == len(target.targets):
             kinds = kind.parts
         else:
-            raise Unsupported("unpacking of what is no tuple of that length")
+            raise Unsupported("unpacking something that is not a tuple of that length")
         if rk.NOTHING in kinds:
             raise Unreachable
         parts = [self.targets(each, part) for each, part in zip(target.targets, kinds, strict=True)]
@@ -256,7 +256,7 @@ class ValueWriter(LineWriter):
             return out
         if isinstance(kind, rk.Const) and type(kind.value) in (range, str):
             return rk.PLAIN
-        raise Unsupported("going through what is no list")
+        raise Unsupported("a loop over something that is not a list")
 
     def of_read(self, node: nf.Read) -> rk.Term:
         base, key = self.value(node.base), node.key
@@ -366,7 +366,7 @@ class ValueWriter(LineWriter):
             base = self.check(base)
             return rk.Term(rk.PLAIN, f"{base.text}[{self.key(index)}]")
         if at is not rk.PLAIN and not (isinstance(at, rk.Const) and at.is_scalar):
-            raise Unsupported("an item by what is no number or text")
+            raise Unsupported("an item by something that is neither a number nor a string")
         if kind is rk.PLAIN or (isinstance(kind, rk.Const) and type(kind.value) in (tuple, list, dict, str)):
             if isinstance(kind, rk.Const):
                 parts = kind.value.values() if type(kind.value) is dict else kind.value
@@ -384,7 +384,7 @@ class ValueWriter(LineWriter):
                 raise Unreachable
             index = self.check(index)
             return self.let(rk.Term(kind.item, f"{base.text}[{self.text(index)}]"))
-        raise Unsupported("an item of what is no list")
+        raise Unsupported("an item of something that is not a list")
 
     def gone_through(self, over: rk.Term) -> str:
         """The source of an iterable, whose items are all of the same kind."""
@@ -432,7 +432,7 @@ class ValueWriter(LineWriter):
         slots = [Slot(at, (), None, False) for at in range(len(values))]
         found = self.block(Block(where, slots, (), body, self.version.of.scope), values)
         if isinstance(found.kind, rk.Const) and found.kind.value is None:
-            raise Unsupported("an operation on arrays of any length that is no block")
+            raise Unsupported("an operation on arrays of any length that is not a block")
         return found
 
     def _follow(self, root: Any, steps: Sequence[tuple[str, Any]], args: Sequence[rk.Term], scope: Any) -> rk.Term:

@@ -197,9 +197,8 @@ class EmbeddingVariable(KeyedTable):
         keys = self._flat(ids)
         rows, missing = self._store.find(keys)
         if missing:
-            raise BadIdError(
-                f"key {keys.view(self.key_dtype)[np.argmin(rows)]} is not there and has no address; insert it first"
-            )
+            key = keys.view(self.key_dtype)[np.argmin(rows)]
+            raise BadIdError(f"key {key} is not in the table and has no address; insert it first")
         return self._base + rows * self.row_bytes
 
     @property
@@ -371,7 +370,7 @@ class EmbeddingVariable(KeyedTable):
         width = 1 if by_row else self.dim
         if own is None or own.token != slot.token or own.memory.array.shape[1] != width:
             raise StructureError(
-                f"the state of {self!r} is {slot!r}, which is not what it has beside its rows; call init(params) again"
+                f"the state of {self!r} is {slot!r}, which does not match its rows; call init(params) again"
             )
         return own.memory.array
 
