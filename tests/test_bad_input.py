@@ -430,7 +430,7 @@ class Record:
     [
         (
             [np.ones(2), np.ones(3)],
-            "for a batch of 2 write f(ab.MaskedBatch.from_examples(arrays)), or ab.map(f, arrays)",
+            "for a batch of 2 write f(ab.collate(arrays)), or ab.map(f, arrays)",
         ),
         ([{"x": 1.0}, {"x": 2.0}], "a batch of 2 write f(ab.collate(dicts)), or ab.map(f, dicts)"),
         ([Record(1.0), Record(2.0)], "a batch of 2 write f(ab.collate(records)), or ab.map(f, records)"),
@@ -467,3 +467,10 @@ def test_a_typical_mistake_is_told_what_to_write(call, says):
 def updated(params, grads):
     optimizer = ab.optim.SGD(lr=0.1)
     return optimizer.update(params, grads, optimizer.init(params))
+
+
+@pytest.mark.parametrize("batch", [ab.collate([1.0, 2.0]), ab.collate([np.ones(2), np.ones(3)])])
+def test_an_index_of_a_batch_is_of_each_example(batch):
+    with pytest.raises(IndexError, match=r"too many indices|out of bounds") as raised:
+        batch[7]
+    assert raised.value.__notes__ == ["x[7] of a batch is that element of each example; x.example(7) is one example"]

@@ -364,19 +364,19 @@ def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None
     """Add a note to a failed call's error if an argument was a list of arrays or records, which is one example."""
     if any(_ONE_EXAMPLE in note for note in getattr(error, "__notes__", ())):
         return
-    kinds: tuple[tuple[str, Any, str], ...] = (
-        ("arrays", lambda x: isinstance(x, np.ndarray), "ab.MaskedBatch.from_examples(arrays)"),
-        ("dicts", lambda x: isinstance(x, dict), "ab.collate(dicts)"),
-        ("records", dataclasses.is_dataclass, "ab.collate(records)"),
-        ("lists", lambda x: isinstance(x, list | tuple), "ab.collate(lists)"),
+    kinds: tuple[tuple[str, Any], ...] = (
+        ("arrays", lambda x: isinstance(x, np.ndarray)),
+        ("dicts", lambda x: isinstance(x, dict)),
+        ("records", dataclasses.is_dataclass),
+        ("lists", lambda x: isinstance(x, list | tuple)),
     )
-    for what, is_one, made in kinds:
+    for what, is_one in kinds:
         size = next((len(arg) for arg in given if type(arg) is list and arg and all(map(is_one, arg))), None)
         if size is not None:
             name = name if (name := getattr(function, "__name__", "")).isidentifier() else "f"
             error.add_note(
-                f"a list of {size} {what} {_ONE_EXAMPLE}; for a batch of {size} write {name}({made}), or "
-                f"ab.map({name}, {what}) for a list of results"
+                f"a list of {size} {what} {_ONE_EXAMPLE}; for a batch of {size} write "
+                f"{name}(ab.collate({what})), or ab.map({name}, {what}) for a list of results"
             )
             return
 

@@ -283,7 +283,7 @@ def test_of_a_list_of_arrays_an_error_says_that_it_is_one_example(kind):
     for call in (lambda: batch(f)(arrays), lambda: batch(lambda x: batch(f)(x))(arrays)):
         with pytest.raises(plain.type, match=re.escape(str(plain.value))) as raised:
             call()
-        assert [note for note in raised.value.__notes__ if "MaskedBatch.from_examples(arrays)" in note]
+        assert [note for note in raised.value.__notes__ if "ab.collate(arrays)" in note]
         assert len(raised.value.__notes__) == 1
     with pytest.raises((TypeError, AttributeError)) as raised:
         batch(f)([1, "two"])

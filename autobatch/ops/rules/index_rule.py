@@ -89,7 +89,8 @@ def parse(x: Any, index: Any) -> tuple[Spec, list[Any]]:
             used += entry[1] if entry[0] == "b" else 1
     rank = ndim_of(x)
     if used > rank:
-        raise IndexError(f"too many indices for array: array is {rank}-dimensional, but {used} were indexed")
+        says = f"too many indices for array: array is {rank}-dimensional, but {used} were indexed"
+        raise _of_a_batch(says, index) if rank_of(x) == BATCH_RANK and not rank else IndexError(says)
     if used < rank:
         place = ellipsis if ellipsis >= 0 else len(spec)
         spec[place:place] = [FULL] * (rank - used)
@@ -278,9 +279,14 @@ def _check_lanes(at: int, lengths: np.ndarray, axis: int) -> None:
 
 
 def _out_of_bounds(at: Any, axis: int, size: str) -> IndexError:
+    says = f"index {at} is out of bounds for axis {axis} with size {size}"
+    return IndexError(says) if axis else _of_a_batch(says, at)
+
+
+def _of_a_batch(says: str, at: Any) -> IndexError:
     """The IndexError of an example, with a note outside lock-step, where the user may have meant to index the batch."""
-    error = IndexError(f"index {at} is out of bounds for axis {axis} with size {size}")
-    if axis == 0 and current_region() is None:
+    error = IndexError(says)
+    if current_region() is None:
         error.add_note(f"x[{at}] of a batch is that element of each example; x.example({at}) is one example")
     return error
 
