@@ -254,3 +254,14 @@ def test_the_reference_shows_each_public_name_once():
         assert len(shown) == len(set(shown))
         assert set(namespace.__all__) <= {*shown, *inner}
     assert "every other public name" in (DOCS / "api" / "more.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github" / "workflows").glob("*.yml")), ids=lambda path: path.stem)
+def test_workflows_run_what_there_is(path):
+    text = path.read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert [each for each in re.findall(r"(?<![\w.])tests/[\w/.]+|\.ci/\w+", text) if not (ROOT / each).exists()] == []
+    assert [each for each in re.findall(r"run: make ([\w-]+)", text) if f"\n{each}:" not in makefile] == []
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    named = ",".join([*re.findall(r"-e \.\[([\w,]+)\]", text), *re.findall(r"extra: (\w+)", text)])
+    assert set(filter(None, named.split(","))) <= set(extras)
