@@ -249,7 +249,7 @@ def _block_launch(out: Any, program: Any, *operands: Any) -> BlockLaunch:
 
 def block_launches() -> contextlib.AbstractContextManager[list[BlockLaunch]]:
     """Record each launch of a block in lock-step."""
-    return watched(block_launch, "launch_rows", after=_block_launch)
+    return watched(block_launch, "launch", after=_block_launch)
 
 
 @contextlib.contextmanager

@@ -8,12 +8,13 @@ that have a batch axis and operands that carry a gradient.
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray, off_tape
+from autobatch.batches.unpadded import padded
 from autobatch.blocks.batched_program import Flat, flatten, rows_of, step_by_step
 from autobatch.blocks.kernel_codegen import Fused, fuse
 from autobatch.blocks.numpy_codegen import (
@@ -25,7 +26,8 @@ from autobatch.blocks.numpy_codegen import (
     forward_code,
     take_parts,
 )
-from autobatch.blocks.program import Program, SplitLookups, split_lookups
+from autobatch.blocks.program import Program
+from autobatch.core.abstract_eval import SHORTEST, Affine
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import config
 from autobatch.core.current_region import check_time
@@ -33,6 +35,7 @@ from autobatch.core.diagnostics import underflow_is_ignored
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
+from autobatch.ops.rules.padding import to_width
 from autobatch.tables.lookup import lookup_p
 
 _ndarray = np.ndarray
@@ -178,69 +181,79 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
     [array([[ 2., 21.],
            [ 4., 41.]])]
     """
-    rows = tuple([type(operand) is Batched for operand in operands])
-    if any(own and operand.scalar is not None for operand, own in zip(operands, rows, strict=True)):
-        return step_by_step(program, operands, fallbacks)
-    data = [operand.data if own else operand for operand, own in zip(operands, rows, strict=True)]
-    return launch_rows(program, data, rows, fallbacks)
-
-
-def launch_rows(
-    program: Program, data: Sequence[Any], rows: tuple[bool, ...], fallbacks: Counter[str] | None = None
-) -> list[Any]:
-    """`launch`, with rows given directly instead of as `Batched` objects.
-
-    Args:
-        data: for each input one row per example, or one value for all examples; no rows of Python numbers.
-        rows: which inputs are rows.
-    """
-    split = split_for(program, rows)
-    if split is not None:
-        own = (*[rows[slot] for slot in split.inputs], *[True] * len(split.lookups))
-        return launch_rows(split.rest, inputs_of_rest(split, data, lookup_p), own, fallbacks)
-    results = _compiled(program, data, rows)
-    if results is not None:
-        return results
-    operands = [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, rows, strict=True)]
+    rows = tuple([isinstance(operand, Batched) for operand in operands])
+    if True not in [own and x.scalar is not None for own, x in zip(rows, operands, strict=True)]:
+        split = program.split
+        if split is not None and False not in [rows[ids] and not rows[table] for table, ids in split.lookups]:
+            found = [lookup_p(operands[table], operands[ids].data) for table, ids in split.lookups]
+            return launch(
+                split.rest, [*[operands[slot] for slot in split.inputs], *[Batched(x, x.shape[1:]) for x in found]],
+                fallbacks,
+            )  # fmt: skip
+        results = _compiled(program, [x.data if own else x for own, x in zip(rows, operands, strict=True)], rows)
+        if results is not None:
+            return results
+    operands = [Batched(x.data, x.sizes, x.scalar) if own else x for own, x in zip(rows, operands, strict=True)]
     return step_by_step(program, operands, fallbacks)
 
 
-def launch_padded(
-    program: Program, data: Sequence[Any], rows: tuple[bool, ...], lengths: Mapping[str, Lengths]
-) -> list[Any] | None:
-    """`launch_rows` of a program that does not know all lengths, by its compiled form.
+def launch_ragged(program: Program, operands: Sequence[Any]) -> tuple[list[Any], dict[str, Lengths]] | None:
+    """`launch` of a program that does not know all lengths, by its compiled form.
 
     Args:
-        data: padded to the longest, which is at least `core.abstract_eval.SHORTEST`.
-        lengths: by name.
+        operands: as for `launch`, with `Lengths` where the program does not know a size.
 
     Returns:
-        None if it is not compiled yet or cannot be, an example is too short for it, or NumPy would warn, perhaps about
-        padding. Then each op has to run by itself.
+        The results and the lengths, as in `padded_operands`. None if it is not compiled yet or cannot be, gains
+        nothing, an example is too short for it, or NumPy would warn, perhaps about padding. Then each op has to run by
+        itself.
     """
+    found = padded_operands(program, operands)
+    if found is None:
+        return None
+    data, lengths = found
     own = [lengths[name].values for name in program.lengths]
+    rows = tuple([isinstance(operand, Batched) for operand in operands])
+    results = without_complaints(
+        lambda: _compiled(program, [*data, *own], rows, min([int(each.min(initial=1 << 30)) for each in own]))
+    )
+    return None if results is None else (results, lengths)
+
+
+def without_complaints(call: Callable[[], Any]) -> Any:
+    """What a call on padded arrays returns; None if NumPy would warn, perhaps about padding."""
     try:
         with np.errstate(divide="raise", over="raise", invalid="raise"):
-            return _compiled(program, [*data, *own], rows, min([int(each.min(initial=1 << 30)) for each in own]))
+            return call()
     except FloatingPointError:
         return None
 
 
-def split_for(program: Program, rows: Sequence[bool]) -> SplitLookups | None:
-    """A program split into look-ups and the rest; None unless all examples share the tables and have their own ids.
+def padded_operands(program: Program, operands: Sequence[Any]) -> tuple[list[Any], dict[str, Lengths]] | None:
+    """The operands' data, that of equal lengths padded to one width, at least `SHORTEST`; and the lengths by name.
 
-    Args:
-        rows: as for `launch_rows`.
+    None if a block of such operands gains nothing: it is for small arrays with little padding.
     """
-    split = split_lookups(program)
-    suits = split is not None and all(rows[step.args[1]] and not rows[step.args[0]] for step in split.lookups)
-    return split if suits else None
-
-
-def inputs_of_rest(split: SplitLookups, data: Sequence[Any], rows_of: Callable[[Any, Any], Any]) -> list[Any]:
-    """The inputs of the rest of a program, after its look-ups in shared tables."""
-    rows = [rows_of(*[data[slot] for slot in step.args]) for step in split.lookups]
-    return [*[data[slot] for slot in split.inputs], *rows]
+    data: list[Any] = []
+    lengths: dict[str, Lengths] = {}
+    widths: dict[str, int] = {}
+    for operand, kind in zip(operands, program.inputs, strict=True):
+        value = operand
+        if isinstance(operand, Batched):
+            value = padded(operand.data)
+            for axis, (size, own) in enumerate(zip(kind.shape, operand.sizes, strict=True)):
+                if type(size) is Affine:
+                    (name,) = size.factors
+                    lengths.setdefault(name, own)
+                    value = to_width(value, axis + 1, widths.setdefault(name, value.shape[axis + 1]))
+        data.append(value)
+    if not lengths:
+        return data, lengths
+    for name, known in lengths.items():
+        if widths[name] < SHORTEST or known.values.sum() < 0.25 * len(known) * widths[name]:  # of padded data
+            return None
+    # In larger arrays, Python's time between the ops does not count.
+    return None if max([getattr(off_tape(x), "nbytes", 0) for x in data]) > 1 << 19 else (data, lengths)
 
 
 def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...], shortest: int = 0) -> list[Any] | None:

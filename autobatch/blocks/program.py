@@ -1,10 +1,9 @@
 """`Program`: a straight-line run of ops on one example's arrays, as flat steps; and how to split one into parts."""
 
-import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from autobatch.core.abstract_eval import Aval, Weak, freeze_params, unknown_lengths
 from autobatch.core.op import Op
@@ -41,7 +40,6 @@ class Program:
         avals: for each slot, the abstract value (shape, dtype) in one example.
         views: {output: (output that it is a view of, derive, restore, args, contiguous)}, as `aliasing` has them.
         forms: the forms compiled by `blocks.launch`, by the kinds of operands.
-        split: the cached result of `split_lookups`; False if not computed yet.
         groups: cached results of `lazy.grouping`, by which inputs differ between examples.
     """
 
@@ -55,7 +53,6 @@ class Program:
         "groups",
         "inputs",
         "outputs",
-        "split",
         "steps",
         "views",
     )  # fmt: skip
@@ -76,7 +73,6 @@ class Program:
         self.outputs = tuple(outputs)
         self.avals = tuple(avals)
         self.forms: dict[Any, Any] = {}
-        self.split: Any = False
         self.groups: dict[tuple[Any, ...], Any] = {}
         self._skeleton: Any = False
 
@@ -90,6 +86,11 @@ class Program:
     def lengths(self) -> tuple[str, ...]:
         """The names of the lengths that it does not know, sorted."""
         return tuple(sorted(unknown_lengths(tuple([aval.shape for aval in self.avals]))))
+
+    @functools.cached_property
+    def split(self) -> "SplitLookups | None":
+        """Its look-ups and the rest; None if no step looks up its inputs, or nothing else is left."""
+        return _split_lookups(self)
 
     @property
     def results(self) -> tuple[Any, ...]:
@@ -192,85 +193,18 @@ def _skeleton(program: Program) -> Any:
     return _skeletons.setdefault((len(program.inputs), kinds, *_steps_key(program, without_sizes)), object())
 
 
-class Hoisted:
-    """A loop body in two parts: values that depend only on items and fixed inputs, and the rest of each step.
-
-    Attributes:
-        early: its operands are the inputs `early_inputs`; every result has a row for each item.
-        rest: its operands are the inputs `rest_inputs`, then the results of `early`; its outputs are the body's.
-    """
-
-    __slots__ = ("early", "early_inputs", "rest", "rest_inputs")
-
-    def __init__(self, body: Program, early: Sequence[Step], outputs: Sequence[int], rest: Sequence[Step]) -> None:
-        inputs = range(len(body.inputs))
-        self.early_inputs = _read(early, (), inputs)
-        self.early = body.part(self.early_inputs, early, outputs)
-        self.rest_inputs = _read(rest, body.outputs, inputs)
-        self.rest = body.part((*self.rest_inputs, *outputs), rest, body.outputs)
-
-
-def hoisted(body: Program, items: Collection[int], fixed: Collection[int]) -> Hoisted | None:
-    """Split off the part of a loop's body that can run for many items at once; None if it has no matrix product.
-
-    Args:
-        items: the inputs that are the loop's items, known for all of its steps.
-        fixed: the inputs that are one value for all examples and all steps.
-    """
-    count = len(body.inputs)
-    steady = {*fixed, *range(count, count + len(body.constants))}
-    own = set(items)
-    for step in body.steps:
-        if steady.issuperset(step.args):
-            steady.add(step.out)
-        elif (steady | own).issuperset(step.args):
-            own.add(step.out)
-    if not any(step.op.kind == "contraction" and step.out in own for step in body.steps):
-        return None
-    rest = _needed([step for step in body.steps if step.out not in own], body.outputs)
-    read = {slot for step in rest for slot in step.args}.union(body.outputs)
-    outputs = [step.out for step in body.steps if step.out in own and step.out in read]
-    early = _needed([step for step in body.steps if step.out in own or step.out in steady], outputs)
-    return Hoisted(body, early, outputs, rest) if rest else None
-
-
-def _needed(steps: Sequence[Step], outputs: Collection[int]) -> list[Step]:
-    """The steps that the outputs depend on."""
-    wanted = set(outputs)
-    kept = []
-    for step in reversed(steps):
-        if step.out in wanted:
-            kept.append(step)
-            wanted.update(step.args)
-    return kept[::-1]
-
-
-def _read(steps: Sequence[Step], outputs: Sequence[int], slots: Sequence[int]) -> tuple[int, ...]:
-    used = {slot for step in steps for slot in step.args}.union(outputs)
-    return tuple(slot for slot in slots if slot in used)
-
-
-@dataclasses.dataclass(slots=True, eq=False)
-class SplitLookups:
+class SplitLookups(NamedTuple):
     """A program split into look-ups and the rest.
 
     Attributes:
-        lookups: the steps that run first; they read only inputs of the program.
+        lookups: (table, ids) of each look-up that runs first: inputs of the program.
         rest: the other steps; its inputs are the program inputs in `inputs`, then the rows of each look-up.
         inputs: the slots of the program inputs that `rest` reads.
     """
 
-    lookups: Sequence[Step]
+    lookups: Sequence[tuple[int, ...]]
     rest: Program
     inputs: Sequence[int]
-
-
-def split_lookups(program: Program) -> SplitLookups | None:
-    """Split a program into look-ups and the rest; None if no step looks up its inputs, or nothing else is left."""
-    if program.split is False:
-        program.split = _split_lookups(program)
-    split: SplitLookups | None = program.split
-    return split
 
 
 def _split_lookups(program: Program) -> SplitLookups | None:
@@ -282,4 +216,4 @@ def _split_lookups(program: Program) -> SplitLookups | None:
     read = {slot for step in others for slot in step.args} | set(program.outputs)
     kept = [slot for slot in range(count) if slot in read]
     rest = program.part((*kept, *(step.out for step in lookups)), others, program.outputs)
-    return SplitLookups(lookups, rest, kept)
+    return SplitLookups([step.args for step in lookups], rest, kept)

@@ -15,7 +15,7 @@ import numpy as np
 
 from autobatch.autodiff.tape import off_tape
 from autobatch.blocks.batched_program import run_op
-from autobatch.blocks.launch import launch, launch_rows
+from autobatch.blocks.launch import launch
 from autobatch.core.abstract_eval import WEAK, Aval, Weak, unknown_lengths
 from autobatch.core.batched import Batched, Lengths, Packed, Size, limited_padding
 from autobatch.core.current_region import check_time
@@ -368,24 +368,11 @@ class Launches:
 
     def _block(self, call: BlockCall, avals: Sequence[Any], calls: np.ndarray, stats: Stats) -> list[Any]:
         """Launch a group of calls of one block."""
-        data = list(call.shared)
-        rows = [False] * len(data)
-        weak = False
+        operands = list(call.shared)
         for position, (slot, token) in enumerate(zip(call.own, avals, strict=True)):
-            operand = self._operand(token, calls, position, batched=True)
-            if type(operand) is Batched:
-                rows[slot] = True
-                weak = weak or operand.scalar is not None
-                operand = operand if weak else operand.data
-            data[slot] = operand
-        if weak:
-            operands = [
-                Batched(x, x.shape[1:]) if own and type(x) is not Batched else x
-                for x, own in zip(data, rows, strict=True)
-            ]
-            return launch(call.program, operands, stats.fallbacks)
-        outs = launch_rows(call.program, data, tuple(rows), stats.fallbacks)
-        if True in rows:
+            operands[slot] = self._operand(token, calls, position, batched=True)
+        outs = launch(call.program, operands, stats.fallbacks)
+        if Batched in map(type, operands):
             return outs
         return [_repeated(out, len(calls), aval) for out, aval in zip(outs, call.outs, strict=True)]
 

@@ -8,62 +8,82 @@ after the block; else None, and the statements run one by one.
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.autodiff.tape import TapeArray, off_tape
+from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast
-from autobatch.batches.unpadded import Unpadded, padded
-from autobatch.blocks.launch import is_plain, launch_padded, launch_rows
+from autobatch.batches.unpadded import Unpadded
+from autobatch.blocks.launch import is_plain, launch, launch_ragged
 from autobatch.blocks.program import Program
 from autobatch.blocks.tracing import trace
-from autobatch.core.abstract_eval import SHORTEST, WEAK, Affine, aval_of, is_non_c_order
-from autobatch.core.batched import Lengths, Size, same_size
+from autobatch.core.abstract_eval import WEAK, Affine, aval_of, is_non_c_order
+from autobatch.core.batched import Lengths, same_size
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
 from autobatch.lockstep.lanes.region import Prefix
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
-from autobatch.ops.rules.padding import to_width
 from autobatch.program.scopes import Guard
 
+Key = tuple[Any, ...]
 _NUMERIC = frozenset("biufc")
+_NO_LENGTHS: Mapping[str, Lengths] = MappingProxyType({})
 _INDEX = (int, bool, str, float, type(None), tuple, type(Ellipsis), slice, type, np.dtype)
 
 
-def input_signature(value: Any, static: bool, lengths: dict[str, Lengths]) -> tuple[Any, Any] | None:
-    """(hashable key, aval for tracing or None for a constant) of a block input; None for unsupported values.
+def _key_of(values: Sequence[Any], static: Sequence[bool]) -> Key | None:
+    """A hashable key of a block's inputs, from each part of which an aval follows (`_aval_of`).
+
+    None if a value is not supported, or none differs by lane.
 
     Args:
-        lengths: those of earlier inputs, by the name that an unknown size has for them; new ones are added.
+        values: batches of the current region, and shared values; those after `static` are leaves of containers.
     """
-    kind: Any = type(value)
-    if kind is MaskedBatch:
-        data = padded(value.data)
-        plain = type(data) is np.ndarray or (type(data) is TapeArray and type(data._ab_value) is np.ndarray)
-        if not plain or data.dtype.kind not in _NUMERIC or value.scalar is not None:
+    lengths: dict[str, Lengths] = {}
+    key: list[Key] = []
+    for place, value in enumerate(values):
+        kind: Any = type(value)
+        is_leaf = place >= len(static)
+        is_constant = kind in _CONSTANT_LEAVES if is_leaf else static[place]
+        data = value.data if kind is MaskedBatch else value
+        if type(data) is Unpadded or type(data) is TapeArray:
+            data = data.values if type(data) is Unpadded else data
+            data = data._ab_value if type(data) is TapeArray else data
+        if kind is MaskedBatch and type(data) is np.ndarray and value.scalar is None and data.dtype.kind in _NUMERIC:
+            sizes = value.sizes
+            if Lengths in map(type, sizes):
+                sizes = tuple([_named(size, lengths) if type(size) is Lengths else size for size in sizes])
+            order = value._view is not None and value._view.non_c_order
+            key.append(("b", sizes, data.dtype, not sizes and is_scalar(value), order))
+        elif (kind is np.ndarray or kind is TapeArray) and type(data) is np.ndarray and data.dtype.kind in _NUMERIC:
+            key.append(("s", data.shape, data.dtype, not data.flags.c_contiguous and is_non_c_order(data)))
+        elif not is_constant and (kind in WEAK or (isinstance(value, np.generic) and value.dtype.kind in _NUMERIC)):
+            key.append(("w", kind))
+        elif kind is Unpacked:
+            key.append(("c", kind, value))
+        elif is_constant and (kind is not tuple or {int}.issuperset(map(type, value))) and isinstance(value, _INDEX):
+            key.append(("c", kind, repr(value)))
+        elif is_leaf:
+            key.append(_NOT_READ)
+        else:
             return None
-        scalar = is_scalar(value)
-        non_c_order = is_non_c_order(value)
-        sizes = tuple([_named(size, lengths) if type(size) is Lengths else size for size in value.sizes])
-        shape = tuple([Affine({size: 1}) if type(size) is str else size for size in sizes])
-        return ("b", sizes, data.dtype, scalar, non_c_order), aval_of(shape, data.dtype, scalar, non_c_order)
-    if kind in WEAK and not static:
-        return ("w", kind), WEAK[kind]
-    if isinstance(value, np.generic) and not static:
-        return (("w", kind), aval_of((), value.dtype, True)) if value.dtype.kind in _NUMERIC else None
-    if kind is np.ndarray or (kind is TapeArray and type(value._ab_value) is np.ndarray):
-        if value.dtype.kind not in _NUMERIC:
-            return None
-        non_c_order = is_non_c_order(value)
-        return ("s", value.shape, value.dtype, non_c_order), aval_of(value.shape, value.dtype, non_c_order=non_c_order)
-    if kind is Unpacked:
-        return ("c", kind, value), None
-    if kind is tuple and not all(type(part) is int for part in value):
-        return None
-    return (("c", kind, repr(value)), None) if static and isinstance(value, _INDEX) else None
+    return tuple(key) if "b" in [how for how, *_ in key] else None
+
+
+def _aval_of(key: Key) -> Any:
+    """The aval by which an input is traced, given its key; None for a constant, and for what a block cannot read."""
+    match key:
+        case ("b", sizes, dtype, scalar, non_c_order):
+            shape = tuple([Affine({size: 1}) if type(size) is str else size for size in sizes])
+            return aval_of(shape, dtype, scalar, non_c_order)
+        case ("s", shape, dtype, non_c_order):
+            return aval_of(shape, dtype, non_c_order=non_c_order)
+        case ("w", kind):
+            return WEAK.get(kind) or aval_of((), np.dtype(kind), True)
+    return None
 
 
 def _named(size: Lengths, lengths: dict[str, Lengths]) -> str:
@@ -86,9 +106,7 @@ def _known_size(size: Any, lengths: Mapping[str, Lengths]) -> Any:
     return own.derived[size]
 
 
-def as_batch(
-    rows: Any, kind: tuple[Any, bool, bool], region: Any, lengths: Mapping[str, Lengths] = MappingProxyType({})
-) -> Any:
+def as_batch(rows: Any, kind: tuple[Any, bool, bool], region: Any, lengths: Mapping[str, Lengths] = _NO_LENGTHS) -> Any:
     """Wrap an array that a block computed, one row per lane, as a batch.
 
     Args:
@@ -151,11 +169,27 @@ class _Unreadable:
 
 
 _CONSTANT_LEAVES = frozenset((bool, int, str, type(None), np.dtype))  # a float is an operand: it may change often
-_NOT_READ = (("u",), None)  # the signature of a leaf that a block cannot read
+_NOT_READ = ("u",)  # the key of a leaf that a block cannot read
 
 
-_MOST_FAILURES = 4  # in one call; then the statements run one by one
+MOST_FAILURES = 4  # in one call; then the statements run one by one
 _VAIN = 16  # calls in which it never ran, after which a block is tried in one of so many
+
+
+class LaneProgram(NamedTuple):
+    """What a block runs for inputs of one kind.
+
+    Attributes:
+        places: the inputs that the program reads; outputs: for each result what `as_batch` takes.
+    """
+
+    program: Program
+    places: Sequence[int]
+    outputs: Sequence[tuple[Any, bool, bool]]
+
+    def operands(self, values: Sequence[Any]) -> list[Any]:
+        """The program's operands, of the block's inputs."""
+        return [values[i] for i in self.places]
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -168,8 +202,8 @@ class LaneBlock:
         guards: the global names whose meaning the block relies on.
         containers: the inputs that may be containers, since helpers get them.
         updates: the inputs that `+=` binds again, and thus have to be numbers: it would write into an array.
-        programs: {signature of the inputs: program, None if there is none}; places: the inputs that each program reads.
-        seen: the signature of the last call; vain: the number of calls since one in which the block ran.
+        programs: {key of the inputs: what runs, None if nothing does}.
+        seen: the key of the last call; vain: the number of calls since one in which the block ran.
     """
 
     body: Callable[..., Any]
@@ -177,24 +211,16 @@ class LaneBlock:
     guards: Sequence[Guard] = ()
     containers: Sequence[int] = ()
     updates: Sequence[int] = ()
-    programs: dict[Any, Program | None] = dataclasses.field(default_factory=dict)
-    places: dict[Any, list[int]] = dataclasses.field(default_factory=dict)
+    programs: dict[Any, LaneProgram | None] = dataclasses.field(default_factory=dict)
     seen: Any = None
     vain: int = 0
 
-    def unpacked(self, values: Sequence[Any]) -> Sequence[Any]:
-        """The values with each container replaced by its structure, and followed by the leaves of all containers.
+    def inputs(self, values: Sequence[Any], region: Any) -> list[Any]:
+        """The values for a region's lanes; each container replaced by its structure, and all their leaves at the end.
 
         In a loop over items, packed arrays are padded; not rows of a table, whose mean is a bag while they are pending.
         """
-        if type(current_region()) is Prefix and PackedBatch in map(type, values):
-            values = [
-                x.to_masked() if type(x) is PackedBatch and x._pending is None and is_plain(x.values) else x
-                for x in values
-            ]
-        if not self.containers or _CONTAINERS.isdisjoint([type(values[i]) for i in self.containers]):
-            return values
-        out, leaves = list(values), list[Any]()
+        out = list(values)
         for i in self.containers:
             if type(values[i]) in _CONTAINERS:
                 own: list[Any] = []
@@ -202,54 +228,100 @@ class LaneBlock:
                     out[i] = _unpacked(values[i], own)
                 except LookupError:
                     continue
-                leaves += own
-        return [*out, *leaves]
+                out += own
+        for i, value in enumerate(out):
+            kind = type(value)
+            if kind is PackedBatch and type(region) is Prefix and value._pending is None and is_plain(value.values):
+                value = out[i] = value.to_masked()
+                kind = MaskedBatch
+            if kind is MaskedBatch and value.region is not region:
+                out[i] = region.narrow(value)
+        return out
 
     def __call__(self, *values: Any) -> tuple[Any, ...] | None:
         region: Any = current_region()
         if region is None:
             return None
-        root = region.root
-        run = root.blocks.get(self)
-        if run is None:
-            root.blocks[self] = run = BlockRun(self)
-            self.vain += 1
-            run.failures = _MOST_FAILURES if self.vain > _VAIN and self.vain % _VAIN else 0
-        if run.failures >= _MOST_FAILURES:
+        failures = region.root.blocks
+        if self not in failures:
+            failures[self] = self._failures()
+        if failures[self] >= MOST_FAILURES:
             return None
-        values = tuple(self.unpacked(values))
-        if run.program is not None and run.suits(values, region):
-            return run(values, region)
-        return run.start(values, region)
+        found = self.find(self.inputs(values, region), region)
+        if found is None:
+            return None
+        lane_program, operands = found[0], found[0].operands(found[1])
+        program, lengths, made = lane_program.program, _NO_LENGTHS, None
+        if not program.lengths:
+            made = launch(program, operands)
+        elif ragged := launch_ragged(program, operands):
+            made, lengths = ragged
+        if made is None:
+            failures[self] += 1
+            return None
+        failures[self] = self.vain = 0
+        return tuple([as_batch(*each, region, lengths) for each in zip(made, lane_program.outputs, strict=True)])
 
-    def promoted(self, key: Any) -> Any:
+    def _failures(self) -> int:
+        """As many failures as a lock-step call begins with: as many as there may be if it is not to try the block."""
+        self.vain += 1
+        is_tried = self.vain <= _VAIN or not self.vain % _VAIN
+        return (
+            0 if is_tried and config.blocks and False not in [each.holds() for each in self.guards] else MOST_FAILURES
+        )
+
+    def known(self, values: Sequence[Any], region: Any) -> tuple[LaneProgram | None, list[Any]]:
+        """The program that has been found for values of this kind, and the inputs; None if there is none."""
+        inputs = self.inputs(values, region)
+        return self.programs.get(_key_of(inputs, self.static)), inputs
+
+    def find(self, values: Sequence[Any], region: Any) -> tuple[LaneProgram, Sequence[Any]] | None:
+        """What runs for these inputs, and the inputs that it takes; None if nothing does (yet)."""
+        if type(region) is not Prefix and Unpadded in [type(x.data) for x in values if type(x) is MaskedBatch]:
+            return None  # only in a loop over items is it faster to pad them, once for all steps
+        key = _key_of(values, self.static)
+        if key is None or False in [key[i][0] == "w" or (key[i][0] == "b" and key[i][3]) for i in self.updates]:
+            region.root.blocks[self] += 1
+            return None
+        known = None if key in self.programs else self._promoted(key)
+        if known is not None:
+            values = [
+                broadcast(value, region.count) if own != each else value
+                for value, own, each in zip(values, key, known, strict=True)
+            ]
+            key = known
+        if key not in self.programs:
+            if self.seen != key:  # a single use is not worth tracing
+                self.seen = key
+                return None
+            if len(self.programs) >= 16:  # per site; with more, shapes vary too much for tracing to pay
+                return None
+            self.programs[key] = self._traced(key, values)
+        found = self.programs[key]
+        if found is None:
+            region.root.blocks[self] += 1
+            return None
+        return found, values
+
+    def _promoted(self, key: Key) -> Key | None:
         """The key of a known program that takes batches where this call has shared arrays of that shape; else None.
 
         The first step of a loop, whose state is still shared by all lanes, can thus use the other steps' program.
         """
-        for known, program in self.programs.items():
-            if program is not None and all(map(_promotes, key, known)):
+        for known, found in self.programs.items():
+            if found is not None and all(map(_promotes, key, known)):
                 return known
         return None
 
-    def program(self, key: Any, kinds: Sequence[Any], values: Sequence[Any]) -> Program | None:
-        """The program for this key, traced on its second use; else None. `kinds`: avals, None for constants."""
-        if key in self.programs:
-            return self.programs[key]
-        if self.seen != key:  # a single use is not worth tracing
-            self.seen = key
-            return None
-        if len(self.programs) >= 16:  # per site; with more, shapes vary too much for tracing to pay
-            return None
+    def _traced(self, key: Key, values: Sequence[Any]) -> LaneProgram | None:
+        kinds = [_aval_of(each) for each in key]
         places = [i for i, kind in enumerate(kinds) if kind is not None]
         count = len(self.static)
 
         def body(*operands: Any) -> Any:
-            arguments = [value if i < count else _Unreadable() for i, value in enumerate(values)]
+            arguments = [value if i < count or key[i][0] == "c" else _Unreadable() for i, value in enumerate(values)]
             for i, operand in zip(places, operands, strict=True):
                 arguments[i] = operand
-            for i in [i for i in range(count, len(values)) if key[i][0] == "c"]:
-                arguments[i] = values[i]
             leaves = iter(arguments[count:])
             out = self.body(*[x.packed(leaves) if type(x) is Unpacked else x for x in arguments[:count]])
             out = out if type(out) is tuple else (out,)
@@ -258,181 +330,18 @@ class LaneBlock:
             return out if len(out) > 1 else out[0]  # one result is not in a tuple
 
         program = trace(body, [kinds[i] for i in places])
-        if program is not None and any(type(value) is Affine for value in program.constants):
-            program = None  # it reads a length as a number
-        if program is not None and len(values) > count:  # leave out the leaves that it does not read
+        if program is None or any(type(value) is Affine for value in program.constants):
+            return None  # or it reads a length as a number
+        if len(values) > count:  # leave out the leaves that it does not read
             read = {slot for step in program.steps for slot in step.args}
             slots = [slot for slot, i in enumerate(places) if i < count or slot in read]
             program = program.part(slots, program.steps, program.outputs)
             places = [places[slot] for slot in slots]
-        if program is not None and not all(program.varying([key[at][0] == "b" for at in places])):
-            program = None
-        self.places[key] = places  # first: other threads look for the program
-        self.programs[key] = program
-        return program
+        if not all(program.varying([key[at][0] == "b" for at in places])):
+            return None
+        outputs = [(aval.shape, not aval.ndim and not aval.scalar, aval.non_c_order) for aval in program.results]
+        return LaneProgram(program, places, outputs)
 
 
-def _promotes(own: Any, known: Any) -> bool:
+def _promotes(own: Key, known: Key) -> bool:
     return own == known or (own[0] == "s" and known == ("b", own[1], own[2], False, own[3]))
-
-
-class BlockRun:
-    """A block in one lock-step call: its current program, and the operands that the program accepts."""
-
-    __slots__ = (
-        "batches", "constants", "failures", "fixed", "numbers", "operands", "outputs", "program", "rows", "site",
-    )  # fmt: skip
-
-    def __init__(self, site: LaneBlock) -> None:
-        self.site = site
-        self.failures = 0
-        self.program: Program | None = None
-
-    def suits(self, values: Sequence[Any], region: Any) -> bool:
-        """True if the current program, found for an earlier step's operands, accepts these too."""
-        lengths: dict[str, Lengths] = {}
-        for i, constant in self.constants:  # first: where containers differ, so do the places of their leaves
-            value = values[i]
-            if value is not constant and (type(value) is not type(constant) or value != constant):
-                return False
-        for i, known, index in self.fixed:
-            value = values[i]
-            if value is not known or (index is not None and value._ab_index != index):
-                return False
-        for i, kind in self.numbers:
-            if type(values[i]) is not kind:
-                return False
-        for i, sizes, dtype, scalar, non_c_order in self.batches:
-            value = values[i]
-            if type(value) is not MaskedBatch or value.data.dtype is not dtype:
-                return False
-            if value.sizes != sizes and not _are_lengths(region.narrow(value).sizes, sizes, lengths):
-                return False
-            if value.scalar is not None or (not sizes and is_scalar(value) is not scalar):
-                return False
-            if (value._view is not None and value._view.non_c_order) is not non_c_order:
-                return False
-        return True
-
-    def start(self, values: Sequence[Any], region: Any) -> tuple[Any, ...] | None:
-        """Find and run a program for these operands; None if there is none."""
-        self.program = None
-        if not config.blocks:
-            return None
-        if False in [guard.holds() for guard in self.site.guards]:
-            self.failures = _MOST_FAILURES
-            return None
-        static = self.site.static
-        lengths: dict[str, Lengths] = {}
-        count = len(static)
-        own = [region.narrow(x) if type(x) is MaskedBatch and x.is_ragged else x for x in values[:count]]
-        values = [*own, *values[count:]]
-        if type(region) is not Prefix and any(type(x) is MaskedBatch and type(x.data) is Unpadded for x in own):
-            return None  # only in a loop over items is it faster to pad them, once for all steps
-        kinds = [input_signature(value, constant, lengths) for value, constant in zip(values, static)]  # noqa: B905
-        kinds += [
-            input_signature(value, type(value) in _CONSTANT_LEAVES, lengths) or _NOT_READ
-            for value in values[len(static) :]
-        ]
-        if None in kinds or "b" not in [kind[0][0] for kind in kinds]:  # type: ignore[index]
-            self.failures += 1
-            return None
-        key = tuple([kind[0] for kind in kinds])  # type: ignore[index]
-        if not all(key[i][0] == "w" or (key[i][0] == "b" and key[i][3]) for i in self.site.updates):
-            self.failures += 1
-            return None
-        known = None if key in self.site.programs else self.site.promoted(key)
-        if known is not None:
-            values = [
-                broadcast(value, region.count) if own != each else value
-                for value, own, each in zip(values, key, known, strict=True)
-            ]
-            key = known
-        program = self.site.program(key, [kind[1] for kind in kinds], values)  # type: ignore[index]
-        if program is None:
-            self.failures += key in self.site.programs
-            return None
-        self.failures = self.site.vain = 0
-        self.program = program
-        self.operands = self.site.places[key]
-        self.rows = tuple([key[i][0] == "b" for i in self.operands])
-        self.batches = [(i, *each[1:]) for i, each in enumerate(key) if each[0] == "b"]
-        self.fixed = [
-            (i, values[i], getattr(values[i], "_ab_index", None)) for i, each in enumerate(key) if each[0] == "s"
-        ]
-        self.numbers = [(i, each[1]) for i, each in enumerate(key) if each[0] == "w"]
-        self.constants = [(i, values[i]) for i, each in enumerate(key) if each[0] == "c"]
-        self.outputs = [(aval.shape, not aval.ndim and not aval.scalar, aval.non_c_order) for aval in program.results]
-        return self(values, region)
-
-    def data(self, values: Sequence[Any], region: Any) -> list[Any]:
-        """The program's operands as arrays, restricted to a region's lanes."""
-        data = []
-        for i in self.operands:
-            value = values[i]
-            if type(value) is MaskedBatch:
-                value = value.data if value.region is region else region.narrow(value).data
-            data.append(value)
-        return data
-
-    def with_lengths(self, values: Sequence[Any], region: Any) -> tuple[list[Any], dict[str, Lengths]] | None:
-        """The operands as arrays, those of equal lengths padded to one width, and the lengths by name.
-
-        None if a block gains nothing: it is for small arrays with little padding.
-        """
-        assert self.program is not None
-        data: list[Any] = []
-        lengths: dict[str, Lengths] = {}
-        widths: dict[str, int] = {}
-        for i, kind in zip(self.operands, self.program.inputs, strict=True):
-            value = values[i]
-            if type(value) is MaskedBatch:
-                batch = value if value.region is region else region.narrow(value)
-                value = padded(batch.data)
-                for axis, (size, own) in enumerate(zip(kind.shape, batch.sizes, strict=True)):
-                    if type(size) is Affine:
-                        (name,) = size.factors
-                        lengths.setdefault(name, own)
-                        width = widths.setdefault(name, value.shape[axis + 1])
-                        value = to_width(value, axis + 1, width)
-            data.append(value)
-        for name, own in lengths.items():
-            if widths[name] < SHORTEST or own.values.sum() < 0.25 * region.count * widths[name]:  # of padded data
-                return None
-        # In larger arrays, Python's time between the ops does not count.
-        return None if max([getattr(off_tape(x), "nbytes", 0) for x in data]) > 1 << 19 else (data, lengths)
-
-    def __call__(self, values: Sequence[Any], region: Any) -> tuple[Any, ...] | None:
-        assert self.program is not None
-        if not self.program.lengths:
-            results = launch_rows(self.program, self.data(values, region), self.rows)
-            return tuple([as_batch(rows, kind, region) for rows, kind in zip(results, self.outputs, strict=True)])
-        found = self.with_lengths(values, region)
-        made = None if found is None else launch_padded(self.program, found[0], self.rows, found[1])
-        if found is None or made is None:
-            self.failures += 1
-            self.program = None
-            return None
-        return tuple([as_batch(*each, region, found[1]) for each in zip(made, self.outputs, strict=True)])
-
-
-def _are_lengths(own: Sequence[Size], sizes: Sequence[Any], lengths: dict[str, Lengths]) -> bool:
-    """True if these sizes are those, or the lengths that names stand for, which are noted in `lengths`."""
-    if len(own) != len(sizes):
-        return False
-    for size, wanted in zip(own, sizes, strict=True):
-        if type(wanted) is not str:
-            if size is not wanted and size != wanted:
-                return False
-        elif type(size) is not Lengths or not same_size(lengths.setdefault(wanted, size), size):
-            return False
-    return True
-
-
-def launch_without_warnings(program: Program, data: Sequence[Any], rows: Sequence[bool]) -> list[Any] | None:
-    """Run a program without floating-point warnings; None if NumPy would have warned."""
-    complaints: list[str] = []
-    state: Any = {kind: "ignore" if how == "ignore" else "call" for kind, how in np.geterr().items()}
-    with np.errstate(**state, call=lambda kind, _: complaints.append(kind)):
-        out = launch_rows(program, data, tuple(rows))
-    return None if complaints else out

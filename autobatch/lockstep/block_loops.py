@@ -6,7 +6,6 @@ block's program is known, the loop's items are rows, other inputs are unchanged)
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +14,13 @@ from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import weak_lanes
 from autobatch.batches.unpadded import padded
-from autobatch.blocks.launch import is_plain
-from autobatch.blocks.program import Hoisted, Program, hoisted
+from autobatch.blocks.launch import is_plain, padded_operands, without_complaints
+from autobatch.blocks.program import Program
 from autobatch.blocks.scan import Scan, Stepped, Test
 from autobatch.core.abstract_eval import Affine, unknown_lengths
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.config import config
 from autobatch.core.current_region import current_region
-from autobatch.lockstep.block_launch import BlockRun, LaneBlock, as_batch, launch_without_warnings
+from autobatch.lockstep.block_launch import MOST_FAILURES, LaneBlock, LaneProgram, as_batch
 from autobatch.lockstep.lanes.region import Prefix, freeze
 from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
 from autobatch.lockstep.values.lists import LaneList
@@ -45,29 +43,6 @@ from autobatch.tables.table import EmbeddingTable
 _FEWEST = 3  # minimum number of remaining steps
 _MOST_TRIES = 6  # failed attempts in one loop
 _MOST_ROWS = 1 << 16
-
-
-class Steps(NamedTuple):
-    """The program that each remaining step runs, with its operands.
-
-    Attributes:
-        program: the body without hoisted parts; data: its operands; rows: per operand, True if it has a row per lane.
-        places: for each operand, its index among the body's inputs; None for a hoisted result.
-        stepped: indices of the operands with separate rows in each step.
-        lengths: those of the lanes that the program does not know, by name.
-    """
-
-    program: Program
-    data: list[Any]
-    rows: tuple[bool, ...]
-    places: list[int | None]
-    stepped: list[int]
-    lengths: Mapping[str, Lengths] = MappingProxyType({})
-
-    def scan(self, states: Sequence[tuple[int, int | None]], listed: Sequence[int], steps: Stepped | Test) -> Scan:
-        """The scan of these steps; its arguments are those of `Scan`."""
-        own = [self.lengths[name].values for name in self.program.lengths]
-        return Scan(self.program, states, self.rows, self.stepped, listed, steps, own)
 
 
 class Ahead(NamedTuple):
@@ -118,7 +93,6 @@ class LaneScan:
     listed: Sequence[int]
     paths: Sequence[tuple[bool, int, int, tuple[tuple[str, Any], ...]]]
     stores: Sequence[tuple[int, int, Ahead]]
-    hoists: dict[Any, Hoisted | None] = dataclasses.field(default_factory=dict)
 
     def __call__(
         self,
@@ -143,16 +117,10 @@ class LaneScan:
         if region is None or getattr(loop, "tries", _MOST_TRIES) >= _MOST_TRIES:
             return None
         loop.tries += 1
-        run: BlockRun | None = region.root.blocks.get(self.body)
-        if run is None or run.program is None:
+        if region.root.blocks.get(self.body, MOST_FAILURES) >= MOST_FAILURES or not self._stays(values, tested, bases):
             return None
-        if not (config.blocks and self._stays(values, tested, bases)):
-            return None
-        values = self.body.unpacked(values)
-        tested = tested if self.test is None else self.test.unpacked(tested)
-        if not run.suits(values, region):
-            return None
-        if not all(type(x) is MaskedBatch and x.region is region for x in states[: len(self.states)]):
+        run, values = self.body.known(values, region)
+        if run is None or not all(type(x) is MaskedBatch and x.region is region for x in states[: len(self.states)]):
             return None
         if self.test is not None:
             self._while(loop, region, run, states, values, tested)
@@ -168,31 +136,29 @@ class LaneScan:
         return True
 
     def _while(
-        self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any], tested: Sequence[Any]
-    ) -> None:
+        self, loop: Any, region: Any, run: LaneProgram, states: Sequence[Any], values: Sequence[Any],
+        tested: Sequence[Any],
+    ) -> None:  # fmt: skip
         assert self.test is not None
-        test: BlockRun | None = region.root.blocks.get(self.test)
-        if test is None or test.program is None or not test.suits(tested, region):
+        if region.root.blocks.get(self.test, MOST_FAILURES) >= MOST_FAILURES:
             return
-        assert run.program is not None
-        if run.program.lengths or test.program.lengths:
+        test, tested = self.test.known(tested, region)
+        if test is None or run.program.lengths or test.program.lengths:
             return
         (result,) = test.program.results
         if len(loop.at_head) != 1 or result.dtype != np.bool_ or result.ndim:
             return
-        each = Steps(run.program, run.data(values, region), run.rows, list(run.operands), [])
-        where = [self.tested[i] if i < len(self.tested) else None for i in test.operands]
-        if any(type(tested[i]) is MaskedBatch and at is None for i, at in zip(test.operands, where, strict=True)):
+        where = [self.tested[i] if i < len(self.tested) else None for i in test.places]
+        if any(type(tested[i]) is MaskedBatch and at is None for i, at in zip(test.places, where, strict=True)):
             return
-        going = Test(test.program, where, [tested[i] for i in test.operands])
-        found = _run(each.scan(self._states(each), (), going), [x.data for x in states], each.data)
-        if found is None:
-            return
-        loop.at_head = []
-        loop.ended.append((region, tuple(self._batches(run, found[0], region, {}))))
+        going = Test(test.program, where, test.operands(tested))
+        found = self._scan(run, values, {}, states, (), going)
+        if found is not None:
+            loop.at_head = []
+            loop.ended.append((region, tuple(self._batches(run, found[0], region, found[2]))))
 
     def _for(
-        self, loop: Any, region: Any, run: BlockRun, states: Sequence[Any], values: Sequence[Any],
+        self, loop: Any, region: Any, run: LaneProgram, states: Sequence[Any], values: Sequence[Any],
         bases: Sequence[Any], lists: Sequence[Any],
     ) -> tuple[Any, ...] | None:  # fmt: skip
         if not isinstance(loop, RaggedLoop | UniformLoop) or any(type(each) is not LaneList for each in lists):
@@ -214,107 +180,82 @@ class LaneScan:
         ]
         if any(each is None for each in (*rows.values(), *ends)):
             return None
-        each = self._hoisted(run, rows, values, region)
-        if each is None:
-            return None
         steps = Stepped(counts, [0, *np.cumsum(counts).tolist()])
-        listed_outputs = sorted({*self.listed, *[output for output, _, _ in self.stores]})
-        feeds = self._states(each)
-        if each.lengths and not self._suits_lengths(each, feeds, listed_outputs):
-            return None
-        scan = each.scan(feeds, listed_outputs, steps)
-        first_states = [
-            x.data if operand is None else each.data[operand] for x, (_, operand) in zip(states, feeds, strict=False)
-        ]
-        found = _run(scan, first_states, each.data)
+        listed = sorted({*self.listed, *[output for output, _, _ in self.stores]})
+        found = self._scan(run, values, rows, states, listed, steps)
         if found is None:
             return None
-        states, listed = found
         loop.step += len(counts)
         loop.tries = 0
-        outputs = dict(zip(scan.listed, listed, strict=True))
+        outputs = dict(zip(listed, found[1], strict=True))
         regions = _regions(loop, region, steps.counts) if lists else []
         for output, one in zip(self.listed, lists, strict=True):
             kind, made = run.outputs[output], outputs[output]
             one.append_steps(as_batch(made, kind, None), _items(kind, made, steps, regions), regions)
         for output, base, at in stores:
             _store_rows(bases[base], outputs[output], at, steps)
-        out = self._batches(run, states, region, each.lengths)
+        out = self._batches(run, found[0], region, found[2])
         if lists:
             for each in out:
                 region.root.freeze(each)
         return (*out, *ends)
 
-    def _hoisted(self, run: BlockRun, rows: dict[int, Any], values: Sequence[Any], region: Any) -> Steps | None:
-        """The remaining steps with these rows; what follows from rows and fixed inputs is computed for all at once.
+    def _scan(
+        self, run: LaneProgram, values: Sequence[Any], rows: Mapping[int, Any], states: Sequence[Any],
+        listed: Sequence[int], steps: Stepped | Test,
+    ) -> tuple[list[Any], list[Any], Mapping[str, Lengths]] | None:  # fmt: skip
+        """Run the remaining steps: the last states, the rows of the listed outputs, and the lengths by name.
 
-        None if NumPy would warn in the hoisted part: only a step by step run tells whether an example gets that far.
+        None if they are not compiled yet or cannot be, or if NumPy would warn, perhaps about padding.
+
+        Args:
+            values: the block's inputs; rows: of all steps, instead of some of the inputs.
         """
-        program = run.program
-        assert program is not None
-        lengths: Mapping[str, Lengths] = MappingProxyType({})
-        if program.lengths:
-            found = run.with_lengths(values, region)
-            if found is None:
-                return None
-            data, lengths = found
-        else:
-            data = run.data(values, region)
-        for at, i in enumerate(run.operands):
+        program, operands = run.program, run.operands(values)
+        found = padded_operands(program, operands)
+        if found is None:
+            return None
+        data, lengths = found
+        for at, i in enumerate(run.places):
             if i in rows:
                 packed = rows[i]
                 for axis, size in enumerate(program.inputs[at].shape):
                     if type(size) is Affine:  # of the lane, at every step
                         packed = to_width(packed, axis + 1, data[at].shape[axis + 1])
                 data[at] = packed
-        items = [at for at, i in enumerate(run.operands) if i in rows]
-        key = program, *items
-        if key not in self.hoists:
-            fixed = [at for at, own in enumerate(run.rows) if not own]
-            self.hoists[key] = hoisted(program, items, fixed)
-        parts = self.hoists[key]
-        if parts is None or parts.early.lengths:
-            return Steps(program, data, run.rows, list(run.operands), items, lengths)
-        early = launch_without_warnings(
-            parts.early, [data[at] for at in parts.early_inputs], [at in items for at in parts.early_inputs]
-        )
-        if early is None:
+        fed = [None if i >= len(self.carried) else self.carried[i] for i in run.places]
+        operand = {state: at for at, state in enumerate(fed) if state is not None}
+        feeds = [(output, operand.get(place)) for place, output in enumerate(self.states)]
+        if lengths and not _suits_lengths(program, feeds, listed):
             return None
-        kept = parts.rest_inputs
-        own = (*[run.rows[at] for at in kept], *[True] * len(early))
-        places = [*[run.operands[at] for at in kept], *[None] * len(early)]
-        stepped = [place for place, at in enumerate(kept) if at in items]
-        return Steps(
-            parts.rest,
-            [*[data[at] for at in kept], *early],
-            own,
-            places,
-            [*stepped, *range(len(kept), len(own))],
-            lengths,
-        )
+        scan = Scan(
+            program, feeds, tuple([type(x) is MaskedBatch for x in operands]),
+            [at for at, i in enumerate(run.places) if i in rows], listed, steps,
+            [lengths[name].values for name in program.lengths],
+        )  # fmt: skip
+        begin = [x.data if at is None else data[at] for x, (_, at) in zip(states, feeds, strict=False)]
+        if not scan.is_ready(begin, data):
+            return None
+        made = without_complaints(lambda: scan(begin, data)) if lengths else scan(begin, data)
+        return None if made is None else (*made, lengths)
 
-    def _states(self, steps: Steps) -> list[tuple[int, int | None]]:
-        states = [None if at is None or at >= len(self.carried) else self.carried[at] for at in steps.places]
-        operand = {state: i for i, state in enumerate(states) if state is not None}
-        return [(output, operand.get(place)) for place, output in enumerate(self.states)]
-
-    @staticmethod
-    def _suits_lengths(steps: Steps, states: Sequence[tuple[int, int | None]], listed: Sequence[int]) -> bool:
-        """True if what is kept of each step is of known sizes, and each state keeps its lengths."""
-        kinds, results = steps.program.inputs, steps.program.results
-        if any(unknown_lengths(results[output].shape) for output in listed):
-            return False
-        return all(
-            results[output] is kinds[operand] or not unknown_lengths((results[output].shape, kinds[operand].shape))
-            if operand is not None
-            else not unknown_lengths(results[output].shape)
-            for output, operand in states
-        )
-
-    def _batches(self, run: BlockRun, data: Sequence[Any], region: Any, lengths: Mapping[str, Lengths]) -> list[Any]:
+    def _batches(self, run: LaneProgram, data: Sequence[Any], region: Any, lengths: Mapping[str, Lengths]) -> list[Any]:
         return [
             as_batch(rows, run.outputs[output], region, lengths) for rows, output in zip(data, self.states, strict=True)
         ]
+
+
+def _suits_lengths(program: Program, states: Sequence[tuple[int, int | None]], listed: Sequence[int]) -> bool:
+    """True if what is kept of each step is of known sizes, and each state keeps its lengths."""
+    kinds, results = program.inputs, program.results
+    if any(unknown_lengths(results[output].shape) for output in listed):
+        return False
+    return all(
+        results[output] is kinds[operand] or not unknown_lengths((results[output].shape, kinds[operand].shape))
+        if operand is not None
+        else not unknown_lengths(results[output].shape)
+        for output, operand in states
+    )
 
 
 class _ReadAhead:
@@ -397,14 +338,13 @@ def _is_table(table: Any) -> bool:
     return type(table._ab_value if type(table) is TapeArray else table) in (np.ndarray, EmbeddingTable)
 
 
-def _takes_rows(run: BlockRun, loop: Any, values: Sequence[Any], out: Any, output: int, first: int | None) -> bool:
+def _takes_rows(run: LaneProgram, loop: Any, values: Sequence[Any], out: Any, output: int, first: int | None) -> bool:
     """True if the remaining steps store rows of the array's own kind at consecutive places, from `first` on.
 
     Nothing that the block reads may be the array, or a view of it: each step would change it.
     """
     region: Any = current_region()
     kind = run.outputs[output]
-    assert run.program is not None
     if type(out) is not MaskedBatch or out.region is not region or out.scalar is not None:
         return False
     if has_views(out) or any(value is out for value in values):
@@ -454,19 +394,6 @@ def _regions(loop: Any, region: Any, counts: Sequence[int]) -> list[Any]:
     """The region of each step."""
     fewer = {count: Prefix(loop.order, count) for count in dict.fromkeys(counts) if count != region.count}
     return [fewer.get(count, region) for count in counts]
-
-
-def _run(scan: Scan, states: Sequence[Any], operands: Sequence[Any]) -> tuple[list[Any], list[Any]] | None:
-    """The results of a scan; None if it is not compiled yet, or NumPy would warn, perhaps about padding."""
-    if not scan.is_ready(states, operands):
-        return None
-    if not scan.lengths:
-        return scan(states, operands)
-    try:
-        with np.errstate(divide="raise", over="raise", invalid="raise"):
-            return scan(states, operands)
-    except FloatingPointError:
-        return None
 
 
 def _plain_read(base: Any, keys: Sequence[tuple[str, Any]]) -> Any:

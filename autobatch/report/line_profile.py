@@ -35,7 +35,7 @@ from autobatch.core.pytree import leaves
 from autobatch.lazy import block_forms, launching, taped_forms
 from autobatch.lazy.fibers import Fibers, active_trace
 from autobatch.lockstep import lockstep_forms
-from autobatch.lockstep.block_launch import BlockRun
+from autobatch.lockstep.block_launch import LaneBlock
 from autobatch.program.source import written_lines
 
 Place = tuple[str, int]
@@ -312,7 +312,7 @@ def _step(profile: LineProfile, frame: FrameType) -> Any:
 
 def _block(profile: LineProfile, frame: FrameType) -> Any:
     """Observe a block in lock-step, at its first line."""
-    body = frame.f_locals["self"].site.body.__code__
+    body = frame.f_locals["self"].body.__code__
     lines = [line for _, _, line in body.co_lines() if line is not None]
     place = (body.co_filename, min(lines))
 
@@ -390,7 +390,7 @@ _WATCHED: list[tuple[CodeType, Any]] = [
         _segment: (launching._launch,),
         _step: (Fibers._step,),
         _loop: (run_loop,),
-        _block: (BlockRun.__call__,),
+        _block: (LaneBlock.__call__,),
         _scan: (Scan.run,),
         _op: (Op.__call__,),
         _compiled: (compiled_map,),

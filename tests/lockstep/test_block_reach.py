@@ -1,7 +1,7 @@
 """What blocks of lock-step hold: helpers that only compute, numbers, unpacking; and what they rely on may change.
 
 Mutations that must turn this file red; each was made by hand and seen red:
-    - no guards: in `BlockRun.start`, none asked;
+    - no guards: in `LaneBlock._failures`, none asked;
     - no helpers: in `convert`, `helper` that gives None.
 """
 
@@ -85,13 +85,13 @@ def scaled(x, h):
 def launched(monkeypatch):
     """The names of the ops of every launch of a block."""
     seen = []
-    launch = block_launch.launch_rows
+    launch = block_launch.launch
 
-    def counted(program, data, rows):
+    def counted(program, operands):
         seen.append([step.op.name for step in program.steps])
-        return launch(program, data, rows)
+        return launch(program, operands)
 
-    monkeypatch.setattr(block_launch, "launch_rows", counted)
+    monkeypatch.setattr(block_launch, "launch", counted)
     return seen
 
 

@@ -53,7 +53,7 @@ def sums_logs(keys, w, u):
 @pytest.fixture
 def launched():
     """For each launch of a block of unknown lengths, whether its compiled form ran."""
-    with inspect.watched(block_launch, "launch_padded", after=lambda out, *_: out is not None) as seen:
+    with inspect.watched(block_launch, "launch_ragged", after=lambda out, *_: out is not None) as seen:
         yield seen
 
 

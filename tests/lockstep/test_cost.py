@@ -5,7 +5,7 @@ import pytest
 
 import autobatch as ab
 from autobatch import batch, examples, options
-from autobatch.lockstep.block_launch import BlockRun
+from autobatch.lockstep.block_launch import LaneBlock
 from tests import inspect
 from tests.inspect import Example, current_example, example
 from tests.law import assert_same, batch_of, ragged
@@ -128,12 +128,12 @@ def test_a_block_that_never_runs_is_seldom_tried():
         return (y * y + 1.0).sum()
 
     f, packed, w = batch(f, strict=True), ab.collate(ragged(3, 5, 1, width=2)), RNG.normal(size=(2, 2))
-    with inspect.watched(BlockRun, "start", after=lambda out, *_: out is not None) as ran:
+    with inspect.watched(LaneBlock, "find", after=lambda out, *_: out is not None) as ran:
         for _ in range(80):
             f(packed, w)
     assert not any(ran)  # a block takes no packed array
     assert 0 < len(ran) <= 2 * (16 + 80 // 16)  # the whole, and a part of it
-    with inspect.watched(BlockRun, "start", after=lambda out, *_: out is not None) as ran:
+    with inspect.watched(LaneBlock, "find", after=lambda out, *_: out is not None) as ran:
         for _ in range(40):
             f(batch_of(ragged(3, 3, width=2)), w)
     assert sum(ran) >= 16  # but once it runs, it runs

@@ -8,7 +8,7 @@ from autobatch import batch, examples
 from autobatch.errors import FallbackWarning
 from tests import inspect
 from tests.law import agrees, batch_of
-from tests.lockstep.test_hoisting import PARAMS, RNG
+from tests.lockstep.test_recurrences import PARAMS, RNG
 
 EMB = RNG.normal(size=(20, 3))
 IDS = [RNG.integers(0, 20, n) for n in (5, 0, 3, 9, 1, 9, 12)]

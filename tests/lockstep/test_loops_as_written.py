@@ -2,8 +2,8 @@
 
 All of them run as one op, as in `test_scans.py`. Mutations that must turn this file red; each was made by hand and seen
 red:
-    - containers: in `block_launch.LaneBlock.unpacked`, `return values`; in `BlockRun.suits`, `fixed` not compared;
-    - numbers: in `BlockRun.start`, `site.updates` not asked;
+    - containers: in `block_launch.LaneBlock.unpacked`, `return values`; in `LaneScan._stays`, `return True`;
+    - numbers: in `LaneBlock.find`, `site.updates` not asked;
     - appended expressions: in `lockstep_forms._convert`, no `split_off_arrays`;
     - blocks of one statement: in `FunctionBlocks.one_by_one`, `return lines`.
 """

@@ -51,7 +51,7 @@ def in_a_loop(xs, u):
 def ran():
     """(the names of its ops, its number of rows, its program) of every launch of a block."""
     see = lambda out, program, *operands: ([step.op.name for step in program.steps], len(out[0]), program)
-    with inspect.watched(block_launch, "launch_rows", after=see) as seen:
+    with inspect.watched(block_launch, "launch", after=see) as seen:
         yield seen
 
 

@@ -89,7 +89,7 @@ class Root:
         convert: returns the lock-step form of a user's function, or None if it has none.
         is_pure: True if a function, or source text, changes nothing but its own variables.
         made: {id: (object, region)} for each object made in this call; only these may be mutated.
-        blocks: {site: its `BlockRun`} for the blocks executed in this call.
+        blocks: {site: in how many calls a block did not run} for the blocks of this call.
         items: {id of a batch: weak reference to the `RowSequence` whose current item it is}.
     """
 
