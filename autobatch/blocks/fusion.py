@@ -2,21 +2,19 @@
 
 Elementwise steps form clusters: all steps of a cluster have the same width (elements per example) and dtype, and no
 step of another kind lies between two of them, which the steps' levels ensure (level: the number of other steps that
-must come before). A read of a wide array may be a range of each row; if a cheap result is only read by such ranges, it
-is computed range by range where it is needed, and never stored.
+must come before). A read of a wide array may be a range of each row.
 """
 
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from autobatch.blocks.batched_program import B
-from autobatch.blocks.numpy_codegen import Code, assemble_p
+from autobatch.blocks.numpy_codegen import Code
 from autobatch.blocks.program import Step
 from autobatch.core.abstract_eval import EXAMPLES, Aval, sizes_at
 from autobatch.core.op import Op
@@ -56,13 +54,13 @@ class Cluster:
 
     Attributes:
         steps: in execution order.
-        stores: {slot: [(array slot, offset)]}: where each result is written.
+        stores: the results that are written to arrays.
     """
 
     width: int
     dtype: np.dtype
     steps: list[Step] = dataclasses.field(default_factory=list)
-    stores: dict[int, list[tuple[int, int]]] = dataclasses.field(default_factory=dict)
+    stores: list[int] = dataclasses.field(default_factory=list)
 
 
 class Plan:
@@ -72,10 +70,8 @@ class Plan:
         made: {slot: step}.
         reads: {slot of a step in a cluster: its operands}.
         rules: {slot of such a step: its rule}.
-        inlined: slots of such steps that are computed where they are read, and belong to no cluster.
         clusters: in no order.
         cluster_of: {slot: cluster}.
-        written: {slot of an assembled array: the clusters that write it}.
     """
 
     def __init__(self, code: Code) -> None:
@@ -90,16 +86,14 @@ class Plan:
         self.reads: dict[int, list[SlotRead]] = {}
         self.rules: dict[int, Rule] = {}
         self.dtypes: dict[int, np.dtype] = {}
-        self.inlined: set[int] = set()
         self.clusters: list[Cluster] = []
         self.cluster_of: dict[int, Cluster] = {}
-        self.written: dict[int, list[Cluster]] = {}
         for step in code.steps:
             self._find_view(step)
             self._find_rule(step)
-        self._find_inlined()
         self._form_clusters()
-        self._find_stores()
+        for cluster in self.clusters:
+            cluster.stores += [step.out for step in cluster.steps if self._is_stored(step.out, cluster)]
 
     def root(self, slot: int) -> tuple[int, int]:
         """The array of which a slot is a range of each row, and the first element of the range."""
@@ -177,35 +171,6 @@ class Plan:
             return SlotRead(slot, mode="number")
         return SlotRead(slot, mode="shared") if kind.shape == like.shape[1:] else None
 
-    def _find_inlined(self) -> None:
-        """Find cheap results that are only read by disjoint ranges, by steps that kernels can do."""
-        for step in reversed(self.code.steps):
-            slot = step.out
-            if slot not in self.rules or slot in self.returned or not self.rules[slot].exact:
-                continue
-            ranges = [self._range_read(reader, slot) for reader in self.readers[slot]]
-            if not ranges or None in ranges:
-                continue
-            known = sorted(found for found in ranges if found is not None)
-            if all(left[1] <= right[0] for left, right in pairwise(known)):
-                self.inlined.add(slot)
-
-    def _range_read(self, reader: Step, slot: int) -> tuple[int, int] | None:
-        """The range that a step reads of each row, if the result can be computed there."""
-        if reader.out in self.inlined:
-            reads = [read for read in self.reads[reader.out] if read.slot == slot]
-            width = width_of(self.code.kinds[slot])
-            return (0, width) if len(reads) == 1 and reads[0].mode == "row" and not reads[0].offset else None
-        if reader.out not in self.views or reader.out in self.returned:
-            return None
-        users = self.readers[reader.out]
-        if not users or any(user.out not in self.rules for user in users):
-            return None
-        if any(read.slot == slot and read.mode != "row" for user in users for read in self.reads[user.out]):
-            return None
-        first = self.views[reader.out][1]
-        return first, first + width_of(self.code.kinds[reader.out])
-
     def is_inner(self, read: SlotRead, width: int, dtype: np.dtype) -> bool:
         """True if an operand is a whole result of a cluster with this width and dtype."""
         slot = read.slot
@@ -213,7 +178,6 @@ class Plan:
             read.mode == "row"
             and read.offset == 0
             and slot in self.rules
-            and slot not in self.inlined
             and self.dtypes[slot] == dtype
             and width_of(self.code.kinds[slot]) == width
         )
@@ -223,7 +187,7 @@ class Plan:
         groups: dict[Any, Cluster] = {}
         for step in self.code.steps:
             slot = step.out
-            if slot not in self.rules or slot in self.inlined:
+            if slot not in self.rules:
                 continue
             width, dtype = width_of(self.code.kinds[slot]), self.dtypes[slot]
             key = (levels[slot], width, dtype)
@@ -231,14 +195,11 @@ class Plan:
                 groups[key] = Cluster(width, dtype)
             groups[key].steps.append(step)
         for cluster in groups.values():
-            if len(cluster.steps) + sum(self._inlined_in(step) for step in cluster.steps) < 2:
+            if len(cluster.steps) < 2:
                 continue
             self.clusters.append(cluster)
             for step in cluster.steps:
                 self.cluster_of[step.out] = cluster
-
-    def _inlined_in(self, step: Step) -> int:
-        return sum(read.slot in self.inlined for read in self.reads[step.out])
 
     def _levels(self) -> dict[int, int]:
         levels: dict[int, int] = dict.fromkeys([*self.code.inputs, *self.code.constants], 0)
@@ -247,9 +208,7 @@ class Plan:
             if slot in self.rules:
                 width, dtype = width_of(self.code.kinds[slot]), self.dtypes[slot]
                 found = [
-                    levels[read.slot]
-                    + (read.slot in self.made and read.slot not in self.inlined)
-                    - self.is_inner(read, width, dtype)
+                    levels[read.slot] + (read.slot in self.made) - self.is_inner(read, width, dtype)
                     for read in self.reads[slot]
                 ]
                 levels[slot] = max(found, default=0)
@@ -259,12 +218,11 @@ class Plan:
                 levels[slot] = max((levels[root] + 1 for root, _ in map(self.root, step.args)), default=0)
         for step in reversed(self.code.steps):  # move each to the level of its readers, so that it need not be stored
             slot = step.out
-            if slot not in self.rules or slot in self.returned or slot in self.inlined or not self.readers[slot]:
+            if slot not in self.rules or slot in self.returned or not self.readers[slot]:
                 continue
             width, dtype = width_of(self.code.kinds[slot]), self.dtypes[slot]
             if all(
                 reader.out in self.rules
-                and reader.out not in self.inlined
                 and width_of(self.code.kinds[reader.out]) == width
                 and self.dtypes[reader.out] == dtype
                 and all(self.is_inner(read, width, dtype) for read in self.reads[reader.out] if read.slot == slot)
@@ -273,21 +231,12 @@ class Plan:
                 levels[slot] = min(levels[reader.out] for reader in self.readers[slot])
         return levels
 
-    def _find_stores(self) -> None:
-        for step in self.code.steps:
-            if step.op is assemble_p:
-                self._take_assembled(step)
-        for cluster in self.clusters:
-            for step in cluster.steps:
-                if self._is_stored(step.out, cluster):
-                    cluster.stores.setdefault(step.out, []).append((step.out, 0))
-
     def _is_stored(self, slot: int, cluster: Cluster) -> bool:
         """True if a result is read outside its cluster."""
         if slot in self.returned:
             return True
         for reader in self.readers[slot]:
-            if self.cluster_of.get(reader.out) is not cluster and reader.out not in self.written:
+            if self.cluster_of.get(reader.out) is not cluster:
                 return True
             if reader.out in self.reads and not all(
                 self.is_inner(read, cluster.width, cluster.dtype)
@@ -296,33 +245,6 @@ class Plan:
             ):
                 return True
         return False
-
-    def _part(self, slot: int) -> Cluster | None:
-        """The cluster that computes all of this slot."""
-        root, offset = self.root(slot)
-        if offset or width_of(self.code.kinds[root]) != width_of(self.code.kinds[slot]):
-            return None
-        return self.cluster_of.get(root)
-
-    def _take_assembled(self, step: Step) -> None:
-        """Let clusters write their results straight into an array that is assembled from several."""
-        parts = self._ranges(step) or []
-        clusters = [cluster for slot, _ in parts if (cluster := self._part(slot)) is not None]
-        if not clusters or len(clusters) < len(parts):
-            return
-        for (slot, offset), cluster in zip(parts, clusters, strict=True):
-            cluster.stores.setdefault(self.root(slot)[0], []).append((step.out, offset))
-        self.written[step.out] = clusters
-
-    def _ranges(self, step: Step) -> list[tuple[int, int]] | None:
-        """(slot, first element in the row) of each part of an assembled array; None if a part is no range of a row."""
-        shape: Sequence[Any] = step.params["shape"]
-        out = []
-        for slot, (axis, start, _) in zip(step.args, step.params["places"], strict=True):
-            if any(n != 1 for n in shape[1:axis]):
-                return None
-            out.append((slot, start * int(np.prod(shape[axis + 1 :], dtype=np.int64))))
-        return out
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

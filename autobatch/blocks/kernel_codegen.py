@@ -10,7 +10,7 @@ import numpy as np
 
 from autobatch.blocks.fusion import Cluster, Plan, SlotRead, width_of
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
-from autobatch.blocks.numpy_codegen import Code, NumpyWriter, assemble_p, executed, is_covered
+from autobatch.blocks.numpy_codegen import Code, NumpyWriter, executed
 
 _LANES = {"f4": 16, "f8": 8}
 _HEAD = '''"""One pass over the examples, for each of them one over its row."""
@@ -113,15 +113,11 @@ class KernelSource:
     def _body(self, lanes: str, masks: str) -> list[str]:
         """The lines for one vector of each row."""
         self._values, self._lines, self._bounds = {}, [], {}
-        for step in self.cluster.steps:
-            if step.out in self.cluster.stores:
-                self._value(step.out, 0, lanes, masks)
-        for slot, places in self.cluster.stores.items():
-            size = self.plan.code.kinds[slot].dtype.itemsize
-            for target, offset in places:
-                row = width_of(self.plan.code.kinds[target]) * size
-                address = self._address("out", target)
-                self._lines.append(f"put({address} + i * {row}, {_column(offset)}, {self._values[slot, 0]})")
+        for slot in self.cluster.stores:
+            self._value(slot, lanes, masks)
+        for slot in self.cluster.stores:
+            row = width_of(self.plan.code.kinds[slot]) * self.plan.code.kinds[slot].dtype.itemsize
+            self._lines.append(f"put({self._address('out', slot)} + i * {row}, j, {self._values[slot]})")
         return self._lines
 
     def _let(self, key: Any, text: str, bound: float) -> str:
@@ -130,19 +126,19 @@ class KernelSource:
         self._bounds[name] = bound
         return name
 
-    def _value(self, slot: int, offset: int, lanes: str, masks: str) -> str:
-        """The name of the variable for a result from column j + offset on; computes it unless it exists."""
-        found = self._values.get((slot, offset))
+    def _value(self, slot: int, lanes: str, masks: str) -> str:
+        """The name of the variable for a result; computes it unless it exists."""
+        found = self._values.get(slot)
         if found is not None:
             return found
         rule, reads = self.plan.rules[slot], self.plan.reads[slot]
         args = [
-            self._operand(read, offset, lanes if position not in rule.masks else masks, lanes, masks)
+            self._operand(read, lanes if position not in rule.masks else masks, lanes, masks)
             for position, read in enumerate(reads)
         ]
         bound = rule.bound(*(self._bounds[arg] for arg in args)) if not rule.to_mask else math.inf
         self._functions.update(_CALLED.findall(rule.text))
-        name = self._let((slot, offset), rule.text.format(*args, lanes=lanes), bound)
+        name = self._let(slot, rule.text.format(*args, lanes=lanes), bound)
         if self.checked and not rule.quiet and bound == math.inf and not self._passed_on(slot):
             self._lines.append(f"bad |= any_nonfinite({name})")
         return name
@@ -152,37 +148,23 @@ class KernelSource:
         readers = [each.out for each in self.plan.readers[slot] if self.plan.cluster_of.get(each.out) is self.cluster]
         return any(self.plan.rules[reader].keeps and not self.plan.rules[reader].quiet for reader in readers)
 
-    def _operand(self, read: SlotRead, offset: int, own: str, lanes: str, masks: str) -> str:
+    def _operand(self, read: SlotRead, own: str, lanes: str, masks: str) -> str:
         slot, kinds = read.slot, self.plan.code.kinds
-        if read.mode == "row":
-            at = read.offset + offset
-            inner = slot in self.plan.inlined or (
-                self.plan.cluster_of.get(slot) is self.cluster
-                and self.plan.is_inner(read, self.cluster.width, self.cluster.dtype)
-            )
-            if inner:
-                return self._value(slot, at, lanes, masks)
-            key: Any = ("row", slot, at)
-            if key in self._values:
-                return self._values[key]
-            row = width_of(kinds[slot]) * kinds[slot].dtype.itemsize
-            return self._let(
-                key, f"load({own}, {self._address('array', slot)} + i * {row}, {_column(at)}, 0)", math.inf
-            )
-        key = (read.mode, slot, read.offset, own, offset if read.mode == "shared" else 0)
+        if self.plan.cluster_of.get(slot) is self.cluster and self.plan.is_inner(
+            read, self.cluster.width, self.cluster.dtype
+        ):
+            return self._value(slot, lanes, masks)
+        key = read.mode, slot, read.offset, own
         if key in self._values:
             return self._values[key]
-        if read.mode == "shared":
-            return self._let(key, f"load({own}, {self._address('array', slot)}, {_column(offset)}, 0)", math.inf)
+        if read.mode != "number":
+            row = f" + i * {width_of(kinds[slot]) * kinds[slot].dtype.itemsize}" if read.mode == "row" else ""
+            column = f"j + {read.offset}" if read.offset else "j"
+            return self._let(key, f"load({own}, {self._address('array', slot)}{row}, {column}, 0)", math.inf)
         value = self.plan.code.constants.get(slot)
         if value is not None and np.isfinite(float(value)):
             return self._let(key, f"fill({own}, {float(value)!r})", abs(float(value)))
         return self._let(key, f"fill({own}, {self._argument('number', slot)})", math.inf)
-
-
-def _column(offset: int) -> str:
-    """The first column of a vector, as text."""
-    return f"j + {offset}" if offset else "j"
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -255,9 +237,6 @@ class _FusedWriter(NumpyWriter):
         step = plan.made[slot]
         if cluster is not None:
             self._run(cluster)
-        elif slot in plan.written:
-            for writer in plan.written[slot]:
-                self._run(writer)
         else:
             for arg in step.args:
                 self._need(arg)
@@ -282,16 +261,10 @@ class _FusedWriter(NumpyWriter):
                 continue
             if slot not in self.contiguous:
                 made = f"v{slot} = contiguous(v{slot})"
-                self.emit(made if what == "array" else self.allocation(slot, self._allocator_of(slot)), [slot])
+                self.emit(made if what == "array" else self.allocation(slot, "empty"), [slot])
                 self.contiguous.add(slot)
-            if what == "out" and slot in self.plan.cluster_of:
+            if what == "out":
                 self.there.add(slot)
             arguments.append(f"v{slot}")
         call = ", ".join([*(f"{name}{number}" for name in ("wide", "masks", "tail", "tail_masks")), "n", *arguments])
         self.emit(f"if kernel{number}({call}): return None", [slot for _, slot in source.arguments])
-
-    def _allocator_of(self, slot: int) -> str:
-        """The function that allocates an array for kernels to write to: zeros, unless they write every element."""
-        step = self.plan.made[slot]
-        is_filled = step.op is not assemble_p or is_covered(step.params["places"], step.params["shape"])
-        return "empty" if is_filled else "zeros"

@@ -30,10 +30,10 @@ class BlockLine:
         at: where it was written; number: of its site; site, out: the names of the site and of what it returns.
         inputs: (name, value) for each argument of the call. before: (name, value) of those evaluated first.
         outputs: the names bound to the results; assigned: all names that the block's statements bind.
-        otherwise: the statements to run if the site returns nothing, each perhaps a block of its own.
+        otherwise: the statements to run if the site returns nothing.
     """
 
-    def __init__(self, number: int, block: FoundBlock, otherwise: Sequence["Line"]) -> None:
+    def __init__(self, number: int, block: FoundBlock) -> None:
         self.at: nf.Place = block.statements[0].at
         self.number = number
         self.site, self.out = f"_ab_block_{number}", f"_ab_out_{number}"
@@ -42,7 +42,7 @@ class BlockLine:
         self.before: list[tuple[str, nf.Value]] = [(each.temporary, each.node) for each in inputs if each.temporary]
         self.outputs = block.outputs
         self.assigned = binds(block.statements)
-        self.otherwise = otherwise
+        self.otherwise = block.fallback()
 
 
 Line = nf.Statement | BlockLine
@@ -102,21 +102,7 @@ class FunctionBlocks:
         ]
         static = [not each.number for each in form.inputs]
         self.sites[f"_ab_block_{number}"] = LaneBlock(function, static, list(form.guards.values()), passed, updates)
-        return BlockLine(number, block, self._one_by_one(block))
-
-    def _one_by_one(self, block: FoundBlock) -> list[Line]:
-        """The statements of a block for values that it does not support, each of several a block of its own."""
-        lines: list[Line] = list(block.fallback())
-        if block.length == 1:
-            return lines
-        outer, read = self.scope, nf.Names(block.form.replaced.values())
-        self.scope = outer.with_names(outer.local | read, outer.bound | read, outer.rebindable)
-        for place, line in enumerate(block.fallback()):
-            own = FoundBlock([line], self._form, self.assignable)
-            if own.is_possible and own.is_worthwhile and own.form.count >= _LEAST_IN_A_VALUE:
-                lines[place] = self._call(own)
-        self.scope = outer
-        return lines
+        return BlockLine(number, block)
 
     def _form(self, _: nf.Names) -> BlockForm:
         return BlockForm(self.scope, False, self._fresh, updatable=self.updatable)

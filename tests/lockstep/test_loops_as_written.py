@@ -4,8 +4,7 @@ All of them run as one op, as in `test_scans.py`. Mutations that must turn this 
 red:
     - containers: in `block_launch.LaneBlock.unpacked`, `return values`; in `LaneScan._stays`, `return True`;
     - numbers: in `LaneBlock.find`, `site.updates` not asked;
-    - appended expressions: in `lockstep_forms._convert`, no `split_off_arrays`;
-    - blocks of one statement: in `FunctionBlocks.one_by_one`, `return lines`.
+    - appended expressions: in `lockstep_forms._convert`, no `split_off_arrays`.
 """
 
 import warnings
@@ -734,22 +733,3 @@ def test_labels_out_of_range_are_the_examples_error():
             with pytest.raises(ab.errors.BadIdError, match="label 5 is not one of the 5 classes") as caught:
                 call()
             assert any("example 1" in note for note in caught.value.__notes__)
-
-
-def test_statements_beside_one_of_rows_are_blocks(op_calls):
-    """Attention to rows of each example's own length keeps the other statements from no block."""
-
-    def f(xs, p):
-        h = np.zeros(4)
-        for x in xs:
-            h = np.tanh(x @ p["w"] + h @ p["u"] + p["b"])
-            weights = ab.nn.softmax(xs @ (p["w"] @ h))
-            seen = weights @ xs
-            h = np.tanh(h + seen @ p["w"] - h * h)
-        return h
-
-    for _ in range(3):
-        agrees(f, ROWS[2:], p=PARAMS)
-    op_calls.clear()
-    run_again(f, ROWS[2:], p=PARAMS, times=1)
-    assert not [call for call in op_calls if call.op == "tanh" and call.computes]
