@@ -285,16 +285,6 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...], sho
     return [x if own else rows_of(x, batch) for x, own in zip(results, form.batched, strict=True)]
 
 
-def check_cotangents(cts: Sequence[Any]) -> None:
-    """Check that compiled code gets plain cotangents in its backward pass.
-
-    Raises:
-        NeedsLoop: they are recorded by an interpreter (a tape or trace) that was not active when the code ran.
-    """
-    if any(map(is_boxed, cts)):
-        raise NeedsLoop("a gradient of compiled code by recorded cotangents")
-
-
 def is_plain(x: Any) -> bool:
     """True for a plain array or number, and for an array on one tape with no other tape below it."""
     if type(x) is TapeArray:
@@ -309,29 +299,39 @@ class _TapedLaunch:
     form: LaunchCode
     saved: Sequence[Any] = ()
 
+    def run(self, *data: Any) -> tuple[Any, ...]:
+        form = self.form
+        results = form.forward(data)
+        self.saved = results[form.outputs :]
+        return tuple([np.asarray(out) for out in results[: form.outputs]])
 
-def _run(*data: Any, call: _TapedLaunch) -> tuple[Any, ...]:
-    form = call.form
-    results = form.forward(data)
-    call.saved = results[form.outputs :]
-    return tuple([np.asarray(out) for out in results[: form.outputs]])
+    def walk_back(
+        self, wanted: Sequence[int], cts: Sequence[Any], outs: Sequence[Any], data: Sequence[Any]
+    ) -> list[Any]:
+        """The cotangents of the operands, computed together."""
+        form = self.form
+        given = [
+            np.zeros(out.shape, out.dtype) if ct is None else ct
+            for ct, out in zip(cts, outs, strict=True)
+            if out.dtype.kind in "fc"
+        ]
+        found = dict(zip(form.wanted, form.backward(data, given, self.saved), strict=True))
+        return [found[position] for position in wanted]
 
 
-def _joint(
+def _walk_back(
     wanted: Sequence[int], cts: Sequence[Any], outs: Sequence[Any], args: Sequence[Any], params: dict[str, Any]
 ) -> list[Any]:
-    """The cotangents of a launch's operands, computed together."""
-    call: _TapedLaunch = params["call"]
-    form = call.form
-    check_cotangents(cts)
-    given = [
-        np.zeros(out.shape, out.dtype) if ct is None else ct
-        for ct, out in zip(cts, outs, strict=True)
-        if out.dtype.kind in "fc"
-    ]
-    found = dict(zip(form.wanted, form.backward(args, given, call.saved), strict=True))
-    return [found[position] for position in wanted]
+    """The cotangents of a launch's operands.
+
+    Raises:
+        NeedsLoop: cotangents are recorded by an interpreter (a tape or trace) that was not active when the code ran.
+    """
+    if any(map(is_boxed, cts)):
+        raise NeedsLoop("a gradient of compiled code by recorded cotangents")
+    call: Any = params["call"]
+    return call.walk_back(wanted, cts, outs, args)  # type: ignore[no-any-return]
 
 
-# A launch on a tape: `block(*data, call=)` returns one array for each output.
-block_p = Op("block", _run, joint=_joint, kind="block")
+# A launch, or a scan, on a tape: `block(*data, call=)` returns one array for each output.
+block_p = Op("block", lambda *data, call: call.run(*data), joint=_walk_back, kind="block")

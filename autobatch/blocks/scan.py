@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from autobatch.autodiff.tape import TapeArray
-from autobatch.blocks.launch import LaunchCode, check_cotangents, form_of, is_plain
+from autobatch.blocks.launch import LaunchCode, block_p, form_of, is_plain
 from autobatch.blocks.numpy_codegen import contributions
 from autobatch.blocks.program import Program
-from autobatch.core.op import Op
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -113,7 +112,7 @@ class Scan:
         Returns:
             the last value of each state, for all lanes; for each listed output, the rows of all steps.
         """
-        found = scan_p(*states, *[operands[i] for i in self._others], call=self)
+        found = block_p(*states, *[operands[i] for i in self._others], call=self)
         return list(found[: len(self.states)]), list(found[len(self.states) :])
 
     def run(self, *data: Any) -> tuple[Any, ...]:
@@ -238,15 +237,3 @@ class Scan:
 
 def _part(x: np.ndarray, lanes: Any) -> np.ndarray:
     return x[lanes] if type(lanes) is slice else x.take(lanes, 0)
-
-
-def _joint(
-    wanted: Sequence[int], cts: Sequence[Any], outs: Sequence[Any], args: Sequence[Any], params: dict[str, Any]
-) -> list[Any]:
-    call: Scan = params["call"]
-    check_cotangents(cts)
-    return call.walk_back(wanted, cts, outs, args)
-
-
-# scan(*states, *other operands, call=) returns the last value of each state, then all rows of each listed output.
-scan_p = Op("scan", lambda *data, call: call.run(*data), joint=_joint, kind="block")
