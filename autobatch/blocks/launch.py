@@ -330,7 +330,7 @@ def _walk_back(
     if any(map(is_boxed, cts)):
         raise NeedsLoop("a gradient of compiled code by recorded cotangents")
     call: Any = params["call"]
-    return call.walk_back(wanted, cts, outs, args)  # type: ignore[no-any-return]
+    return call.walk_back(wanted, cts, outs, args)
 
 
 # A launch, or a scan, on a tape: `block(*data, call=)` returns one array for each output.
