@@ -24,7 +24,7 @@ from autobatch.core.abstract_eval import WEAK, Affine, aval_of, is_non_c_order
 from autobatch.core.batched import Lengths, same_size
 from autobatch.core.config import config
 from autobatch.core.current_region import current_region
-from autobatch.lockstep.lanes.region import Prefix
+from autobatch.lockstep.lanes.region import Prefix, Region
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, zero_d
 from autobatch.program.scopes import Guard
 
@@ -106,7 +106,12 @@ def _known_size(size: Any, lengths: Mapping[str, Lengths]) -> Any:
     return own.derived[size]
 
 
-def as_batch(rows: Any, kind: tuple[Any, bool, bool], region: Any, lengths: Mapping[str, Lengths] = _NO_LENGTHS) -> Any:
+def as_batch(
+    rows: np.ndarray | TapeArray,
+    kind: tuple[Any, bool, bool],
+    region: Region | None,
+    lengths: Mapping[str, Lengths] = _NO_LENGTHS,
+) -> Any:
     """Wrap an array that a block computed, one row per lane, as a batch.
 
     Args:
@@ -215,7 +220,7 @@ class LaneBlock:
     seen: Any = None
     vain: int = 0
 
-    def inputs(self, values: Sequence[Any], region: Any) -> list[Any]:
+    def inputs(self, values: Sequence[Any], region: Region) -> list[Any]:
         """The values for a region's lanes; each container replaced by its structure, and all their leaves at the end.
 
         In a loop over items, packed arrays are padded; not rows of a table, whose mean is a bag while they are pending.
@@ -270,12 +275,12 @@ class LaneBlock:
             0 if is_tried and config.blocks and False not in [each.holds() for each in self.guards] else MOST_FAILURES
         )
 
-    def known(self, values: Sequence[Any], region: Any) -> tuple[LaneProgram | None, list[Any]]:
+    def known(self, values: Sequence[Any], region: Region) -> tuple[LaneProgram | None, list[Any]]:
         """The program that has been found for values of this kind, and the inputs; None if there is none."""
         inputs = self.inputs(values, region)
         return self.programs.get(_key_of(inputs, self.static)), inputs
 
-    def find(self, values: Sequence[Any], region: Any) -> tuple[LaneProgram, Sequence[Any]] | None:
+    def find(self, values: Sequence[Any], region: Region) -> tuple[LaneProgram, Sequence[Any]] | None:
         """What runs for these inputs, and the inputs that it takes; None if nothing does (yet)."""
         if type(region) is not Prefix and Unpadded in [type(x.data) for x in values if type(x) is MaskedBatch]:
             return None  # only in a loop over items is it faster to pad them, once for all steps

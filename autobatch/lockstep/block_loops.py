@@ -21,8 +21,8 @@ from autobatch.core.abstract_eval import Affine, unknown_lengths
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region
 from autobatch.lockstep.block_launch import MOST_FAILURES, LaneBlock, LaneProgram, as_batch
-from autobatch.lockstep.lanes.region import Prefix, freeze
-from autobatch.lockstep.regions.loops import RaggedLoop, UniformLoop
+from autobatch.lockstep.lanes.region import Prefix, Region, freeze
+from autobatch.lockstep.regions.loops import DivergentLoop, RaggedLoop, UniformLoop
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import (
     Enumerated,
@@ -136,7 +136,7 @@ class LaneScan:
         return True
 
     def _while(
-        self, loop: Any, region: Any, run: LaneProgram, states: Sequence[Any], values: Sequence[Any],
+        self, loop: DivergentLoop, region: Region, run: LaneProgram, states: Sequence[Any], values: Sequence[Any],
         tested: Sequence[Any],
     ) -> None:  # fmt: skip
         assert self.test is not None
@@ -158,7 +158,7 @@ class LaneScan:
             loop.ended.append((region, tuple(self._batches(run, found[0], region, found[2]))))
 
     def _for(
-        self, loop: Any, region: Any, run: LaneProgram, states: Sequence[Any], values: Sequence[Any],
+        self, loop: object, region: Region, run: LaneProgram, states: Sequence[Any], values: Sequence[Any],
         bases: Sequence[Any], lists: Sequence[Any],
     ) -> tuple[Any, ...] | None:  # fmt: skip
         if not isinstance(loop, RaggedLoop | UniformLoop) or any(type(each) is not LaneList for each in lists):
@@ -239,7 +239,9 @@ class LaneScan:
         made = without_complaints(lambda: scan(begin, data)) if lengths else scan(begin, data)
         return None if made is None else (*made, lengths)
 
-    def _batches(self, run: LaneProgram, data: Sequence[Any], region: Any, lengths: Mapping[str, Lengths]) -> list[Any]:
+    def _batches(
+        self, run: LaneProgram, data: Sequence[Any], region: Region, lengths: Mapping[str, Lengths]
+    ) -> list[Any]:
         return [
             as_batch(rows, run.outputs[output], region, lengths) for rows, output in zip(data, self.states, strict=True)
         ]
@@ -265,7 +267,7 @@ class _ReadAhead:
         changed: the ids of the arrays that the steps write into, which are not read.
     """
 
-    def __init__(self, loop: Any, region: Any, bases: Sequence[Any], changed: set[int]) -> None:
+    def __init__(self, loop: RaggedLoop | UniformLoop, region: Region, bases: Sequence[Any], changed: set[int]) -> None:
         self.loop = loop
         self.region = region
         self.bases = bases
@@ -334,7 +336,7 @@ class _ReadAhead:
         return rows_p(reshaped(data, (-1, *data.shape[2:])), lanes * data.shape[1] + start + steps, unique=True)
 
 
-def _is_table(table: Any) -> bool:
+def _is_table(table: object) -> bool:
     return type(table._ab_value if type(table) is TapeArray else table) in (np.ndarray, EmbeddingTable)
 
 
@@ -380,7 +382,9 @@ def _counts_up(sequence: Any) -> bool:
     return kind is RowSequence
 
 
-def _items(kind: tuple[Any, bool, bool], rows: Any, steps: Stepped, regions: Sequence[Any]) -> list[Any]:
+def _items(
+    kind: tuple[Any, bool, bool], rows: np.ndarray | TapeArray, steps: Stepped, regions: Sequence[Any]
+) -> list[Any]:
     """One batch per step: the values that the step appends to a list."""
     out = []
     for step, region in enumerate(regions):
@@ -390,7 +394,7 @@ def _items(kind: tuple[Any, bool, bool], rows: Any, steps: Stepped, regions: Seq
     return out
 
 
-def _regions(loop: Any, region: Any, counts: Sequence[int]) -> list[Any]:
+def _regions(loop: Any, region: Region, counts: Sequence[int]) -> list[Any]:
     """The region of each step."""
     fewer = {count: Prefix(loop.order, count) for count in dict.fromkeys(counts) if count != region.count}
     return [fewer.get(count, region) for count in counts]

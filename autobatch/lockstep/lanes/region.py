@@ -264,6 +264,9 @@ class Subset(_PartialRegion):
         return out
 
 
+Region = Root | Prefix | Subset
+
+
 def subset_where(region: Any, has: np.ndarray, outer: Any) -> Subset:
     """The lanes of `region` where the bool array `has` is true, as a `Subset` of the enclosing region `outer`."""
     index = np.flatnonzero(has)
