@@ -16,7 +16,6 @@ from autobatch.compiled.translation.source_program import Instance, Lines
 from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.errors import Unsupported
 
-
 _TAPE = """\
 from autobatch.kernels.compiled_code.gradient_tape import *
 from autobatch.kernels.compiled_code.tape_layout import *
