@@ -14,8 +14,17 @@ statements of their own, with which a block may end.
     shift = bool(seen @ w > 0)        ->     _ab_test1 = seen @ w > 0
                                              shift = bool(_ab_test1)
 
-It runs before liveness. Only the expression that a statement evaluates first is split off: before it, at most `append`
-is read, of a known list. The test of a `while` stays, because it is evaluated again each time.
+Then array statements that follow an `if` move to the ends of its arms, so that they join the block there.
+
+    if parents:                         if parents:
+        z = z + gate * found                z = z + gate * found
+    h = np.tanh(z)               ->         h = np.tanh(z)
+                                        else:
+                                            h = np.tanh(z)
+
+Both run before liveness. Only the expression that a statement evaluates first is split off: before it, at most `append`
+is read, of a known list. The test of a `while` stays, because it is evaluated again each time. An arm that ends in a
+jump gets no copy, since nothing follows it. A statement moves only if it reads what an arm assigns last.
 """
 
 import dataclasses
@@ -349,7 +358,8 @@ class _ArraySplitter:
                     each, lines = self._split_off(each, self._converted(over) or over)
             out[at:at] = lines
             out.append(each)
-        return [nf.with_bodies(each, self.statements) for each in out]
+        out = [nf.with_bodies(each, self.statements) for each in out]
+        return sink(out, self._is_array) if self.recorded else out
 
     def _appends(self, node: nf.Call) -> bool:
         """True for an append to a list of the function's own."""
@@ -463,3 +473,66 @@ def _lists(function: nf.Closure) -> nf.Names:
     given = {name for each in every for name in each.parameters.names}
     declared = nf.Names().union(*[each.shared | each.outer for each in every])
     return frozenset(name for name, count in made.items() if stores[name] == count) - declared - given
+
+
+_MOST = 3  # statements moved into one `if`; each is copied into every arm
+
+
+def sink(body: list[nf.Statement], is_array: Callable[[nf.Value], bool]) -> list[nf.Statement]:
+    """Move array statements that follow an `if` into its arms, whose lists of statements are changed.
+
+    Args:
+        is_array: tells whether a value can only be an array operation.
+    """
+    out: list[nf.Statement] = []
+    moved = 0
+    for each in body:
+        before = out[-1] if out else None
+        if isinstance(before, nf.Branch) and moved < _MOST and _moves(each, before, is_array):
+            for arm in _ends(before):
+                arm.append(dataclasses.replace(each))
+            moved += 1
+            continue
+        moved = 0
+        out.append(each)
+    return out
+
+
+def _moves(node: nf.Statement, into: nf.Branch, is_array: Callable[[nf.Value], bool]) -> bool:
+    if not isinstance(node, nf.Bind) or not isinstance(node.target, str) or node.value is None or into.choice:
+        return False
+    if (
+        not is_array(node.value)
+        or nf.stays(node.value)
+        or any(isinstance(part, nf.Closure) for part in nf.walk(node.value))
+    ):
+        return False
+    ends = _ends(into)
+    return len(ends) <= 4 and any(_feeds(end, node.value) for end in ends)
+
+
+def _ends(node: nf.Branch) -> list[list[nf.Statement]]:
+    """The arms after which control continues behind the `if`."""
+    out = []
+    for arm in (node.body, node.orelse):
+        if arm and isinstance(arm[-1], nf.Branch):
+            out += _ends(arm[-1])
+        elif not arm or not isinstance(arm[-1], nf.Return | nf.Raise | nf.Jump):
+            out.append(arm)
+    return out
+
+
+def _feeds(arm: Sequence[nf.Statement], node: nf.Value) -> bool:
+    """True if the last statement of an arm computes a value that a value reads."""
+    last = arm[-1] if arm else None
+    if not isinstance(last, nf.Bind | nf.Write):
+        return False
+    value = last.value
+    if isinstance(value, nf.Call) and value.symbol in nf.UPDATES:
+        value = value.args[1]
+    if value is None or not is_computed(value) or (isinstance(value, nf.Read) and isinstance(value.key, str)):
+        return False
+    if isinstance(value, nf.Call) and value.symbol in nf.COMPARED | nf.OF_OBJECTS:
+        return False
+    bound = set(nf.target_names(last.target)) if isinstance(last, nf.Bind) else reads(last.base)
+    return not bound.isdisjoint(reads(node))

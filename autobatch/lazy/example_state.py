@@ -479,7 +479,7 @@ def shows_classes(state: Snapshot, kinds: Collection[type]) -> bool:
     Args:
         state, kinds: as in `shows_order`.
     """
-    if any(not FRAME_READERS.isdisjoint(_words_of(function).names) for function in state.functions):
+    if any(not FRAME_READERS.isdisjoint(_words_of(each).names) and _asks(each) for each in state.functions):
         return True
     held = [item for kind in {*state.classes, *kinds} for item in vars(kind).items()]
     implicit = [

@@ -187,7 +187,7 @@ def test_cross_entropy_bad_input():
         nn.cross_entropy(np.zeros((2, 4)), np.zeros(3, int))
     with pytest.raises(ValueError, match="expected integer class ids"):
         nn.cross_entropy(np.zeros((2, 4)), np.zeros(2))
-    with pytest.raises(ValueError, match="a dimension of classes"):
+    with pytest.raises(ValueError, match=r"expected \(\.\.\., C\): write cross_entropy\(logits, label\)"):
         nn.cross_entropy(np.float64(1), 0)
     with pytest.raises(ShapeError, match=r"cross_entropy: .* example 0"):
         nn.cross_entropy(*as_operands((lanes(lambda t, s: (t + 1, 4)), labels(lambda t, s: (t + 2,), 4))))
