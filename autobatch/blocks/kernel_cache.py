@@ -119,6 +119,7 @@ class CachedKernel:
         try:
             with contextlib.suppress(RuntimeError):  # no thread can be started: load it here
                 if not wait:
+                    _loading.add(self)
                     threading.Thread(target=self._find, name="autobatch loads", daemon=True).start()
                     return False
             jit.uninterrupted(self._find)
@@ -143,6 +144,8 @@ class CachedKernel:
                 self.failed = self._tries > _TRIES or not _compiler.ask(self)
         except Exception:  # no source of its dependencies, or no process: no kernel
             self.failed = True
+        finally:
+            _loading.discard(self)
 
     def on_compiled(self, made: bytes | None) -> None:
         """Take the compiled kernel; b"" if it does not compile, None if the process died before it answered."""
@@ -154,6 +157,7 @@ class CachedKernel:
 
 
 _known: weakref.WeakValueDictionary[str, CachedKernel] = weakref.WeakValueDictionary()  # those of forms in use
+_loading: set[CachedKernel] = set()  # in background threads
 _lock = threading.Lock()
 
 
@@ -164,8 +168,8 @@ def kernel_of(text: str) -> CachedKernel:
 
 
 def pending_kernels() -> int:
-    """How many kernels were requested that the other process has not compiled yet."""
-    return len(_compiler.sent) + len(_compiler.waiting)
+    """How many kernels were requested that are not loaded, or not compiled by the other process, yet."""
+    return len(_compiler.sent) + len(_compiler.waiting) + len(_loading)
 
 
 def wait_for_kernels(seconds: float = 240.0) -> bool:
