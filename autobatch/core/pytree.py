@@ -8,6 +8,7 @@ import collections
 import copy
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -203,7 +204,7 @@ def leaves_of_kind(tree: object, kinds: Any) -> list[Any]:
     return out
 
 
-def _collect_kind(tree: Any, kinds: Any, out: list[Any], seen: dict[int, Any]) -> None:
+def _collect_kind(tree: Any, kinds: Any, out: list[Any], seen: dict[int, Any], is_searched: bool = False) -> None:
     kind = type(tree)
     if kind is dict:
         children: Any = tree.values()
@@ -227,7 +228,25 @@ def _collect_kind(tree: Any, kinds: Any, out: list[Any], seen: dict[int, Any]) -
         out += found
         return
     for child in found:
-        _collect_kind(child, kinds, out, seen)
+        if type(child) not in _SEQUENCES or is_searched or _may_hold(child, kinds):
+            _collect_kind(child, kinds, out, seen, type(child) in _SEQUENCES)
+
+
+_SEQUENCES = frozenset((list, tuple))
+_LEVELS, _MOST = 64, 1 << 16  # levels, and items of one: what contains itself has them without end
+
+
+def _may_hold(tree: Any, kinds: Any) -> bool:
+    """False if lists and tuples, one in another, have no leaf of these kinds: level by level, in C."""
+    level: Any = tree
+    for _ in range(_LEVELS):
+        wanted, _ = _searched(frozenset(map(type, level)), kinds)
+        if not wanted:
+            return False
+        if not wanted <= _SEQUENCES or len(level) > _MOST:
+            break
+        level = list(itertools.chain.from_iterable([each for each in level if type(each) in _SEQUENCES]))
+    return True
 
 
 @functools.lru_cache(maxsize=1024)
