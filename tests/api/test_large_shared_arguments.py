@@ -115,3 +115,14 @@ def test_leaves_of_a_kind_are_those_leaves():
     assert leaves_of_kind(array, np.ndarray)[0] is array
     assert has_more_parts(tree, 15)
     assert not has_more_parts(tree, 16)
+
+
+def test_leaves_of_tuples_within_tuples():
+    array = np.ones(2)
+    plain, found = ((1, (2, 3)), [(4, [5.0])]), ((1, (2, array)), [(4, [5.0, array])])
+    assert leaves_of_kind(({"a": array}, plain), np.ndarray) == [array]
+    assert list(map(id, leaves_of_kind((plain, found), np.ndarray))) == [id(array)] * 2
+    endless = [1, (2, 3)]
+    endless += [endless, endless]
+    assert leaves_of_kind(endless, np.ndarray) == []
+    assert leaves_of_kind(endless, int) == [1, 2, 3]
