@@ -192,7 +192,7 @@ class DifferentiatedInput:
 
     @classmethod
     def of(cls, tape: Tape, value: Any) -> "DifferentiatedInput":
-        if type(value) is not np.ndarray or not value.ndim or value.dtype.kind != "f":
+        if type(value) is not np.ndarray or value.dtype.kind != "f":
             if isinstance(value, bool) or not (
                 isinstance(value, int | float | complex) or parameter_trees.is_array_like(value)
             ):

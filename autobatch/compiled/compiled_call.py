@@ -168,7 +168,7 @@ def quick_key(call: "CompiledCall", value: Any, leaves: list[Any], levels: int =
             return type(column), column.data.dtype, column.data.ndim, column.scalar  # type: ignore[attr-defined]
         if of_lists(column):
             values = column.values.values
-            return "lists", values.dtype, values.ndim, len(column.values.offsets) > 1
+            return "lists", values.dtype, values.ndim, bool(column.offsets[-1] > column.offsets[0])  # any item?
         return None
     if levels == 0 or (cls is not tuple and cls is not dict) or not 0 < len(value) <= 64:
         return None  # a list has any length, and a long tuple or dict is typed by other means than item by item

@@ -48,8 +48,8 @@ def type_of(
     """
     nodes = [value for value in values if type(value) is tuple]
     if nodes and all(tuple in map(type, children) for children in zip(*nodes, strict=False)):
-        tree = _tree_of(values)
-        if tree is not None and any(_tree_parts(value)[0] != _tree_parts(values[0])[0] for value in values):
+        tree, first = _tree_of(values), _tree_parts(values[0])[0]
+        if tree is not None and any(_tree_parts(value)[0] != first for value in values):
             return tree  # not a tuple of trees where no value happens to be a leaf: each such type is compiled anew
     try:
         return _type_of(program, values, where, given, around)
