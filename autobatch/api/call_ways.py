@@ -96,15 +96,20 @@ def run_batch(
     numbering, tape = current().numbering, active_tape()
     if numbering is None and tape is None:
         return _run_batch(function, args, kwargs, given, begun)
-    size = next(batches_in((args, kwargs))).batch_size
-    with contextlib.nullcontext() if numbering is None else numbered(numbering, size):
+    if numbering is not None:
+        scope: Any = numbered(numbering, next(batches_in((args, kwargs))).batch_size)
+    else:
+        scope = contextlib.nullcontext()
+    with scope:
         if tape is None:
             return _run_batch(function, args, kwargs, given, begun)
         before = tape.lengths(), tape.read_in((args, kwargs))
         out = _run_batch(function, args, kwargs, given, begun)
 
         def by_loop() -> Any:
-            call = _BatchCall(function, args, kwargs, read_call(args, kwargs, []), size)
+            batches = read_call(args, kwargs, [])
+            size = batches[0].batch_size
+            call = _BatchCall(function, args, kwargs, batches, size)
             return call.result([call.run(Portion(LOOP, size), 0)], [size])
 
         _keep_call(*before, function, (args, kwargs), out, by_loop)

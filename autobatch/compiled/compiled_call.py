@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
@@ -47,6 +48,7 @@ class CompiledCall:
     first: int  # the index of the first example in its batch
     values: list[Any]  # for each parameter: the shared value, or a `ColumnPlace`, alone or in a tuple or dict
     lists: list[Any]  # for each column its examples, once they are needed
+    key: Any = None  # of its types, if they are known at a glance
     leaves: list[list[Any]] | None = None  # of each parameter's value, as packed, if its form was known at once
     packed: list[list[Any] | None] | None = None  # for each parameter its packed arrays, None if it differs by example
 
@@ -147,9 +149,13 @@ def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where:
 def quick_key(call: "CompiledCall", value: Any, leaves: list[Any], levels: int = 4) -> Any:
     """What determines the type of an argument, found without making the type; None where that takes more.
 
-    Appends to `leaves` the value's arrays, tables, numbers and places of columns, in packing order.
+    Appends to `leaves` the value's arrays, tables, numbers and places of columns, in packing order; where a tape holds
+    one of these, what it gave for it.
     """
     cls = type(value)
+    if cls is TapeArray:
+        leaves.append(value)
+        return quick_key(call, value._ab_value, [], 0)
     if cls is np.ndarray:
         leaves.append(value)
         return value.dtype, value.ndim

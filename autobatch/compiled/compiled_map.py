@@ -194,27 +194,13 @@ def prepared(
     Raises:
         Unsupported: the function, or this call of it, has no compiled form.
     """
-    if not isinstance(function, FunctionType):
-        raise Unsupported(f"{type(function).__name__} is not a plain Python function")
-    if not underflow_is_ignored():
-        raise Unsupported("np.errstate asks for underflow to be reported")
-    counts = {column.batch_size if isinstance(column, Batch) else len(column) for column in columns}
-    if len(counts) != 1:
-        raise Unsupported("columns of several lengths, or none")
-    places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
-    given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
-    values = compiled_call.bound_values(function, given, named)
-    call = CompiledCall(function, columns, shared, arguments_of, counts.pop(), first, values, [None] * len(columns))
+    call = call_of(function, columns, shared, arguments_of, first)
     if call.count == 0:
         return call, None
-    found: list[list[Any]] = [[] for _ in values]
-    quick = list(map(compiled_call.quick_key, itertools.repeat(call), values, found))
-    known = None if None in quick else tuple(quick)
-    with _lock:
-        form = _forms_of(function).get(known)
-        if form is not None and _globals_unchanged(form):
-            call.leaves = found
-            return call, form
+    form = known_form(call)
+    if form is not None:
+        return call, form
+    values = call.values
     if has_more_parts(values, _MOST_SHARED):  # the kernel reads a copy of them, made at each call
         raise Unsupported(f"the examples share containers of more than {_MOST_SHARED} items; arrays have no such limit")
     program = new_program()
@@ -234,11 +220,47 @@ def prepared(
             form = forms[key] = _write_form(program, function, kinds, varying)
             if {*_memos(before)} & {*_memos(form)}:
                 form = forms[key] = CompiledForm("what a memoised function has read is something else since")
-        if known is not None:
-            forms[known] = form
+        if call.key is not None:
+            forms[call.key] = form
         if form.module is None and function.__closure__:
             _forget(function)
     return call, form
+
+
+def call_of(
+    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None, first: int
+) -> CompiledCall:
+    """The data of a call.
+
+    Raises:
+        Unsupported: this call has no compiled form.
+    """
+    if not isinstance(function, FunctionType):
+        raise Unsupported(f"{type(function).__name__} is not a plain Python function")
+    if not underflow_is_ignored():
+        raise Unsupported("np.errstate asks for underflow to be reported")
+    counts = {column.batch_size if isinstance(column, Batch) else len(column) for column in columns}
+    if len(counts) != 1:
+        raise Unsupported("columns of several lengths, or none")
+    places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
+    given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
+    values = compiled_call.bound_values(function, given, named)
+    return CompiledCall(function, columns, shared, arguments_of, counts.pop(), first, values, [None] * len(columns))
+
+
+def known_form(call: CompiledCall) -> CompiledForm | None:
+    """The form of an earlier call with arguments whose types are the same at a glance; `call.leaves` are then known."""
+    found: list[list[Any]] = [[] for _ in call.values]
+    key = list(map(compiled_call.quick_key, itertools.repeat(call), call.values, found))
+    if None in key:
+        return None
+    call.key = tuple(key)
+    with _lock:
+        form = _forms_of(call.function).get(call.key)
+        if form is None or not _globals_unchanged(form):
+            return None
+    call.leaves = found
+    return form
 
 
 def _write_form(program: SourceProgram, function: Any, kinds: list[Type], varying: list[bool]) -> CompiledForm:

@@ -185,8 +185,9 @@ def is_array_like(value: object) -> bool:
         return True
     if isinstance(value, type):
         return False
-    own = getattr(value, "__dict__", {})  # not `hasattr(value, ...)`: `__getattr__` may answer every name
-    return all(hasattr(type(value), name) or name in own for name in ("dtype", "shape"))
+    cls: Any = type(value)
+    own = getattr(value, "__dict__", ())  # not `hasattr(value, ...)`: `__getattr__` may answer every name
+    return (hasattr(cls, "dtype") or "dtype" in own) and (hasattr(cls, "shape") or "shape" in own)
 
 
 def is_float_array(value: Any) -> bool:

@@ -228,8 +228,11 @@ def _collect_kind(tree: Any, kinds: Any, out: list[Any], seen: dict[int, Any], i
         out += found
         return
     for child in found:
-        if type(child) not in _SEQUENCES or is_searched or _may_hold(child, kinds):
-            _collect_kind(child, kinds, out, seen, type(child) in _SEQUENCES)
+        kind = type(child)
+        if kind not in nodes:
+            out.append(child)
+        elif kind not in _SEQUENCES or is_searched or _may_hold(child, kinds):
+            _collect_kind(child, kinds, out, seen, kind in _SEQUENCES)
 
 
 _SEQUENCES = frozenset((list, tuple))
@@ -250,10 +253,10 @@ def _may_hold(tree: Any, kinds: Any) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _searched(types: frozenset[type], kinds: Any) -> tuple[frozenset[type], bool]:
-    """Those of the types that are of `kinds`, or of nodes; and whether there are nodes."""
-    nodes = {each for each in types if _kind_of(each) is not _OTHER}
-    return frozenset(nodes | {each for each in types if issubclass(each, kinds)}), bool(nodes)
+def _searched(types: frozenset[type], kinds: Any) -> tuple[frozenset[type], frozenset[type]]:
+    """Those of the types that are of `kinds`, or of nodes; and those of nodes."""
+    nodes = frozenset(each for each in types if _kind_of(each) is not _OTHER)
+    return nodes | {each for each in types if issubclass(each, kinds)}, nodes
 
 
 def has_more_parts(tree: Any, most: int) -> bool:

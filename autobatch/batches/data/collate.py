@@ -305,7 +305,7 @@ def _arrays(arrays: Sequence[Any], place: DataPlace) -> Column:
         return Column(MaskedBatch.of_data(data, shape, None))
     if len(shapes) > 1 and len({shape[1:] for shape in shapes}) == 1:
         values = end_to_end(arrays)
-        return Column(PackedBatch.of(values, offsets_from(lengths)))
+        return Column(PackedBatch.of(values, offsets_from(np.array(lengths))))
     return Column(MaskedBatch.stacked(arrays))
 
 

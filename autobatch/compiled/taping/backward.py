@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -134,10 +135,9 @@ class Backward:
 
     def is_finite(self) -> bool:
         """True if all cotangents are finite, and so is their sum."""
-        own = (each for each in self.leaves if each.base is not self.shared)
-        return all(
-            np.isfinite(np.add.reduce(each, None)) for each in (self.shared, *own, *(t.rows for t in self.tables))
-        )
+        own = [each for each in self.leaves if each.base is not self.shared]
+        found = [self.shared, *own, *[table.rows for table in self.tables]]
+        return all([math.isfinite(np.add.reduce(each, None)) for each in found])
 
 
 def run_backward(

@@ -22,7 +22,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled import compiled_call
 from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall
-from autobatch.compiled.compiled_map import CompiledForm, in_common, is_close, prepared, run_kernel
+from autobatch.compiled.compiled_map import CompiledForm, call_of, in_common, is_close, known_form, prepared, run_kernel
 from autobatch.compiled.taping.backward import Backward, Cotangents, TapedCode, run_backward, taped_form
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.value_layout import columns, flattened, rows_of, split, unpack
@@ -63,28 +63,48 @@ class _TapedCall:
         tape = tapes.active_tape()
         assert tape is not None
         self.tape, self.python_form = tape, python_form
-        self.boxes = [[] if isinstance(column, Batch) else leaves_of_kind(column, TapeArray) for column in columns]
-        self.read = tape.read_in((self.boxes, shared))
-        plain_columns = [
-            self._untaped(column) if boxes or isinstance(column, Batch) else column
-            for column, boxes in zip(columns, self.boxes, strict=True)
-        ]
-        plain_shared = {name: self._untaped(value) for name, value in shared.items()}
-        self.plain, self.form = prepared(function, plain_columns, plain_shared, arguments_of, first)
-        places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
-        given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
-        values = compiled_call.bound_values(function, given, named)
+        call = call_of(function, columns, shared, arguments_of, first)
         self.given = CompiledCall(
-            python_form, columns, shared, arguments_of, self.plain.count, first, values, [None] * len(columns)
+            python_form, columns, shared, arguments_of, call.count, first, call.values, [None] * len(columns)
         )
-        quick = self.plain.leaves is not None
-        self.parts = [_parts(value, []) if quick else [value] for value in values]
-        self.differentiated = [any(map(self._is_taped, parts)) for parts in self.parts]
+        self.form = known_form(call) if call.count else None
+        if self.form is None or not self.form.checked or not self._read_at_a_glance(call, self.form):
+            self._read_in_full(function)
         self.taped: TapedCode | None = None
         if self.form is not None and any(self.differentiated):
             if self.form.module is None:
                 raise Unsupported(self.form.reason)
             self.taped = taped_form(self.form, self.differentiated)
+
+    def _read_at_a_glance(self, call: CompiledCall, form: CompiledForm) -> bool:
+        """Set the attributes from what `known_form` found; False if that is not enough."""
+        if form.module is None:
+            return False
+        assert call.leaves is not None
+        boxes = [[part for part in parts if type(part) is TapeArray] for parts in call.leaves]
+        for own, varies in zip(boxes, form.module.varying, strict=True):
+            if own and (varies or any(each._ab_tape is not self.tape for each in own)):
+                return False
+        self.parts = call.leaves
+        self.read = [(each, each._ab_index, each._ab_value) for own in boxes for each in own]
+        self.differentiated = [any(each._ab_index >= 0 for each in own) for own in boxes]
+        call.leaves = [[each._ab_value if type(each) is TapeArray else each for each in own] for own in call.leaves]
+        self.plain = call
+        return True
+
+    def _read_in_full(self, function: Any) -> None:
+        given = self.given
+        self.boxes = [[] if isinstance(each, Batch) else leaves_of_kind(each, TapeArray) for each in given.columns]
+        self.read = self.tape.read_in((self.boxes, given.shared))
+        plain_columns = [
+            self._untaped(column) if boxes or isinstance(column, Batch) else column
+            for column, boxes in zip(given.columns, self.boxes, strict=True)
+        ]
+        plain_shared = {name: self._untaped(value) for name, value in given.shared.items()}
+        self.plain, self.form = prepared(function, plain_columns, plain_shared, given.arguments_of, given.first)
+        quick = self.plain.leaves is not None
+        self.parts = [_parts(value, []) if quick else [value] for value in given.values]
+        self.differentiated = [any(map(self._is_taped, parts)) for parts in self.parts]
 
     def _untaped(self, value: Any) -> Any:
         """A value in which each `TapeArray` is replaced by the number or array that it holds."""
@@ -379,6 +399,7 @@ def _is_loss(form: CompiledForm, taped: TapedCode) -> bool:
     return isinstance(kind, types.Scalar) and kind.kind == "f" and taped.module.seeded == (0,)
 
 
+@functools.lru_cache(maxsize=64)
 def _of_ones(count: int) -> Cotangents:
     return Cotangents({0: np.ones(count)}, {0: np.arange(count)})
 
