@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from types import FunctionType
@@ -49,7 +50,9 @@ class CompiledCall:
     values: list[Any]  # for each parameter: the shared value, or a `ColumnPlace`, alone or in a tuple or dict
     lists: list[Any]  # for each column its examples, once they are needed
     key: Any = None  # of its types, if they are known at a glance
-    leaves: list[list[Any]] | None = None  # of each parameter's value, as packed, if its form was known at once
+    leaves: list[list[list[Any]]] | None = (
+        None  # of each parameter's value, as `quick_key` found them, if the key is known
+    )
     packed: list[list[Any] | None] | None = None  # for each parameter its packed arrays, None if it differs by example
 
     def examples(self, column: int) -> Sequence[Any]:
@@ -149,24 +152,24 @@ def kind_of_value(program: SourceProgram, call: CompiledCall, value: Any, where:
 def quick_key(call: "CompiledCall", value: Any, leaves: list[Any], levels: int = 4) -> Any:
     """What determines the type of an argument, found without making the type; None where that takes more.
 
-    Appends to `leaves` the value's arrays, tables, numbers and places of columns, in packing order; where a tape holds
-    one of these, what it gave for it.
+    Appends to `leaves` the value's arrays, tables, numbers and places of columns, in packing order, each in a list of
+    what is packed together; where a tape holds one of these, what it gave for it.
     """
     cls = type(value)
     if cls is TapeArray:
-        leaves.append(value)
+        leaves.append([value])
         return quick_key(call, value._ab_value, [], 0)
     if cls is np.ndarray:
-        leaves.append(value)
+        leaves.append([value])
         return value.dtype, value.ndim
     if cls is float or cls is int or cls is bool:
-        leaves.append(value)
+        leaves.append([value])
         return cls
     if cls is EmbeddingTable:
-        leaves.append(value)
+        leaves.append([value])
         return cls, value.weights.dtype, value.weights.ndim
     if cls is ColumnPlace:
-        leaves.append(value)
+        leaves.append([value])
         column = call.columns[value.column]
         if isinstance(column, Batch) and (is_contiguous(column) or of_numbers(column)):
             if isinstance(column, PackedBatch):
@@ -176,8 +179,16 @@ def quick_key(call: "CompiledCall", value: Any, leaves: list[Any], levels: int =
             values = column.values.values
             return "lists", values.dtype, values.ndim, bool(column.offsets[-1] > column.offsets[0])  # any item?
         return None
-    if levels == 0 or (cls is not tuple and cls is not dict) or not 0 < len(value) <= 64:
-        return None  # a list has any length, and a long tuple or dict is typed by other means than item by item
+    if levels == 0 or (cls is not tuple and cls is not dict and cls is not list) or not 0 < len(value) <= 64:
+        return None  # a long container is typed by other means than item by item
+    if cls is list:  # of items of one type
+        items: list[list[Any]] = [[] for _ in value]
+        keys = [quick_key(call, each, own, levels - 1) for each, own in zip(value, items, strict=True)]
+        if keys[0] is None or keys.count(keys[0]) < len(keys):
+            return None
+        leaves.append([len(value)])
+        leaves += [list(itertools.chain.from_iterable(own)) for own in zip(*items, strict=True)]
+        return cls, keys[0]
     if cls is dict and not set(map(type, value)) <= {str}:
         return None
     parts = [quick_key(call, each, leaves, levels - 1) for each in (value.values() if cls is dict else value)]
@@ -284,18 +295,21 @@ def packed_arguments(
     return arrays, steps
 
 
-def _packed_leaves(leaves: Sequence[Any]) -> list[np.ndarray]:
+def _packed_leaves(leaves: Sequence[list[Any]]) -> list[np.ndarray]:
     """The packed arrays of a shared value, from what `quick_key` found in it; nothing writes into them."""
     out: list[np.ndarray] = []
-    for leaf in leaves:
-        cls = type(leaf)
+    for own in leaves:
+        cls = type(own[0])
         if cls is np.ndarray or cls is EmbeddingTable:
-            array = leaf if cls is np.ndarray else leaf.weights
-            flags = array.flags
-            flat = array.reshape(-1) if flags.c_contiguous and flags.aligned else array.flatten()
-            out += (flat, _sizes(array.shape))
+            arrays = own if cls is np.ndarray else [table.weights for table in own]
+            flags = arrays[0].flags
+            if len(arrays) == 1 and flags.c_contiguous and flags.aligned:
+                out += (arrays[0].reshape(-1), _sizes(arrays[0].shape))
+            else:
+                out.append(np.concatenate([array.reshape(-1) for array in arrays]))
+                out.append(np.concatenate([_sizes(array.shape) for array in arrays]))
         else:
-            out.append(np.array([leaf], np.int64 if cls is int else cls))
+            out.append(np.array(own, np.int64 if cls is int else cls))
     return out
 
 

@@ -169,11 +169,11 @@ class Contributions:
 def is_finite(ct: Any) -> bool:
     """False if something in a plain cotangent is NaN or infinite."""
     if isinstance(ct, SparseCotangent):
-        return all([is_finite(getattr(ct, name)) for name in type(ct).__slots__])  # type: ignore[var-annotated]
+        return all(is_finite(getattr(ct, name)) for name in type(ct).__slots__)  # type: ignore[var-annotated]
     if not isinstance(ct, np.ndarray | np.floating) or ct.dtype.kind not in "fc":
         return True
-    # A sum takes one pass, without an array of booleans; if it is infinite, it may have overflowed.
-    return cmath.isfinite(np.add.reduce(ct, None)) or bool(np.isfinite(ct).all())
+    # A product takes one pass, and warns of nothing; if it is infinite, it may have overflowed.
+    return cmath.isfinite(np.vdot(ct, ct)) or bool(np.isfinite(ct).all())
 
 
 def total(parts: Sequence[Any]) -> Any:

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import itertools
-import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from autobatch.compiled.taping.taped_module import TapedModule, write_taped
 from autobatch.compiled.translation.exact_types import Array, List, LookedUp, Scalar, Struct, Text, Tuple, Type
 from autobatch.compiled.value_layout import columns, rows_of, split
 from autobatch.core.config import config
+from autobatch.core.cotangent import is_finite
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import Unsupported, reason_of
 from autobatch.kernels.compiled_code import tape_layout as tape
@@ -134,10 +134,9 @@ class Backward:
     inexact: Sequence[int] = ()
 
     def is_finite(self) -> bool:
-        """True if all cotangents are finite, and so is their sum."""
+        """True if all cotangents are finite."""
         own = [each for each in self.leaves if each.base is not self.shared]
-        found = [self.shared, *own, *[table.rows for table in self.tables]]
-        return all([math.isfinite(np.add.reduce(each, None)) for each in found])
+        return all(map(is_finite, [self.shared, *own, *[table.rows for table in self.tables]]))
 
 
 def run_backward(
@@ -163,7 +162,7 @@ def run_backward(
         except IndexError:
             memory = TapeMemory(taped)
         parts = [_part(call, form, taped, cotangents, first, a, b, rows, captured, depth, memory) for a, b in own]
-        if taped.nodes * _BYTES < config.memory_budget // 32:  # else it is long, and its memory soon found
+        if taped.nodes * _BYTES < config.memory_budget // 8:  # else it is long, and its memory soon found
             taped.unused.append(memory)
         return parts
 
@@ -273,7 +272,7 @@ def _part(
         adjoints[: ends[-1] + 1] = memory.seen[: ends[-1] + 1] = 0
         many = int(memory.head[tape.ROWS_FOUND])
         if status[count]:
-            taped.nodes = max(taped.nodes, min(8 * nodes, most))
+            taped.nodes = max(taped.nodes, min(2 * nodes, most))
         elif many <= len(memory.found):
             break
         else:

@@ -52,7 +52,7 @@ class _TapedCall:
     Attributes:
         given: the call as it was made; plain: the same, each `TapeArray` replaced by what it holds.
         boxes: for each column that is a list of values, the `TapeArray`s in it.
-        parts: for each argument its parts in packing order, as `plain.leaves`; if there are none, the argument.
+        parts: for each argument what `plain.leaves` has, with the tape's own values; None if that is not known.
         form, taped: the compiled forms, forward and for gradients; None if there is nothing to run or differentiate.
     """
 
@@ -67,6 +67,7 @@ class _TapedCall:
         self.given = CompiledCall(
             python_form, columns, shared, arguments_of, call.count, first, call.values, [None] * len(columns)
         )
+        self.parts: list[list[list[Any]]] | None = None
         self.form = known_form(call) if call.count else None
         if self.form is None or not self.form.checked or not self._read_at_a_glance(call, self.form):
             self._read_in_full(function)
@@ -81,14 +82,17 @@ class _TapedCall:
         if form.module is None:
             return False
         assert call.leaves is not None
-        boxes = [[part for part in parts if type(part) is TapeArray] for parts in call.leaves]
+        boxes = [[part for own in parts for part in own if type(part) is TapeArray] for parts in call.leaves]
         for own, varies in zip(boxes, form.module.varying, strict=True):
             if own and (varies or any(each._ab_tape is not self.tape for each in own)):
                 return False
         self.parts = call.leaves
         self.read = [(each, each._ab_index, each._ab_value) for own in boxes for each in own]
         self.differentiated = [any(each._ab_index >= 0 for each in own) for own in boxes]
-        call.leaves = [[each._ab_value if type(each) is TapeArray else each for each in own] for own in call.leaves]
+        call.leaves = [
+            [[each._ab_value if type(each) is TapeArray else each for each in own] for own in parts] if given else parts
+            for parts, given in zip(call.leaves, boxes, strict=True)
+        ]
         self.plain = call
         return True
 
@@ -102,9 +106,7 @@ class _TapedCall:
         ]
         plain_shared = {name: self._untaped(value) for name, value in given.shared.items()}
         self.plain, self.form = prepared(function, plain_columns, plain_shared, given.arguments_of, given.first)
-        quick = self.plain.leaves is not None
-        self.parts = [_parts(value, []) if quick else [value] for value in given.values]
-        self.differentiated = [any(map(self._is_taped, parts)) for parts in self.parts]
+        self.differentiated = list(map(self._is_taped, given.values))
 
     def _untaped(self, value: Any) -> Any:
         """A value in which each `TapeArray` is replaced by the number or array that it holds."""
@@ -165,12 +167,13 @@ class _TapedCall:
                 continue
             if module.varying[place]:
                 own += self._objects(kind, value)
-            elif self.plain.leaves is not None:
-                for plain, part in zip(self.plain.leaves[place], self.parts[place], strict=True):
+            elif self.parts is not None:
+                assert self.plain.leaves is not None
+                for (plain, *_), part in zip(self.plain.leaves[place], self.parts[place], strict=True):
                     if type(plain) is EmbeddingTable:
-                        tables.append(part)
+                        tables += part
                     elif type(plain) is float or (type(plain) is np.ndarray and plain.dtype.kind == "f"):
-                        shared.append([part])
+                        shared.append(part)
             else:
                 for leaf, objects in flattened(kind, [value]):
                     if isinstance(leaf, types.LookedUp):
@@ -198,16 +201,6 @@ class _TapedCall:
             return _objects(kind, [value] * self.given.count)
         parts = zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True)
         return [each for part, item in parts for each in self._objects(item, part)]
-
-
-def _parts(value: Any, out: list[Any]) -> list[Any]:
-    """The parts of dicts and tuples, in packing order; appended to `out`."""
-    if type(value) is dict or type(value) is tuple:
-        for each in value.values() if type(value) is dict else value:
-            _parts(each, out)
-    else:
-        out.append(value)
-    return out
 
 
 def _holds_tape(value: Any) -> bool:
@@ -509,9 +502,8 @@ class _Backward:
         flat = done.leaves[leaf.array][leaf.first : leaf.last]
         if type(value) is float:
             return np.float64(flat[0] * flat.dtype.type(done.scale))
-        out = np.empty(value.shape, flat.dtype)
-        np.multiply(flat.reshape(value.shape), flat.dtype.type(done.scale), out=out)
-        return out.astype(value.dtype, copy=False)
+        out = np.multiply(flat.reshape(value.shape), flat.dtype.type(done.scale))
+        return out.astype(value.dtype, copy=False) if value.ndim else np.array(out, value.dtype)
 
     def _by_python(self, cts: Sequence[Any], examples: Sequence[int]) -> list[Any]:
         """The cotangents of the arguments for some of the examples, by a tape in Python."""
