@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.compiled.taping import taped_map
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.errors import Unsupported
 from autobatch.kernels.compiled_code.gradient_tape import sign_of
@@ -162,6 +163,44 @@ def test_a_compiled_map_in_a_gradient_runs_no_python():
     assert found == expected
     assert "slope" in names
     assert "_weigh" not in names
+
+
+def _stack(x, p):
+    total = 0.0
+    for layer in p["layers"]:
+        for w in layer["w"]:
+            total = total * 0.5 + np.sum(w * x) + layer["b"]
+    return total * p["scales"][1] + p["scales"][0]
+
+
+def _stacked(*sizes, dtype=np.float64):
+    rng = np.random.default_rng(len(sizes))
+    layers = [{"w": [rng.normal(size=n).astype(dtype) for n in own], "b": 0.1 * len(own)} for own in sizes]
+    return {"layers": layers, "scales": [0.3, 1.5]}
+
+
+def test_lists_of_parameters_are_read_at_a_glance(monkeypatch, text_or_compiled):
+    stack, xs, in_full = ab.batch(_stack), ab.collate([0.5, -2.0, 3.0]), []
+    read_in_full = taped_map._TapedCall._read_in_full
+    monkeypatch.setattr(
+        taped_map._TapedCall, "_read_in_full", lambda self, f: (in_full.append(f), read_in_full(self, f))
+    )
+    alike = [_stacked((2, 3), (1,)), _stacked((2, 2), (2, 4)), _stacked((1,), (3,), (2, 1, 1))]
+    for params, anew in [
+        *zip(alike, (True, False, False), strict=True),
+        (_stacked((2,), (1,), dtype=np.float32), True),
+    ]:
+        for loss in (
+            lambda p: ab.sum(stack(xs, p)),
+            lambda p, own=params: ab.sum(stack(xs, {**p, "layers": [p["layers"][0], own["layers"][1]]})),  # constants
+        ):
+            in_full.clear()
+            with ab.options(way="compiled"), ran_ways() as ran:
+                found = ab.value_and_grad(loss)(params)
+            assert (ran[-1].way, bool(in_full)) == ("compiled", anew)
+            with ab.options(way="loop"):
+                _close(found, ab.value_and_grad(loss)(params))
+            anew = False
 
 
 def _logs(x, w):
