@@ -1,6 +1,7 @@
 """Converts a Python sequence of examples to arrays of one rank and dtype, with a fast path for lists of numbers."""
 
 import itertools
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ from autobatch.errors import DTypeError, ShapeError
 KINDS = "biufcmM"  # dtype kinds that a batch of arrays may have
 SCALAR_DTYPES: dict[type, Any] = {bool: np.bool_, int: np.int64, float: np.float64, complex: np.complex128}
 _FLOAT64 = np.dtype(np.float64)
+_DTYPE, _NDIM = operator.attrgetter("dtype"), operator.attrgetter("ndim")
 
 
 def as_arrays(examples: Sequence[Any], path: str = "") -> list[Any]:
@@ -39,10 +41,10 @@ def as_arrays(examples: Sequence[Any], path: str = "") -> list[Any]:
         arrays = [
             x if type(x) is np.ndarray or is_boxed(x) else plain_array(x, i, path) for i, x in enumerate(examples)
         ]
-    if len({x.dtype for x in arrays}) > 1:
+    if len(set(map(_DTYPE, arrays))) > 1:
         _fix_empty_dtypes(examples, arrays)
     first = arrays[0]
-    if len({x.dtype for x in arrays}) > 1 or len({x.ndim for x in arrays}) > 1 or first.dtype.kind not in KINDS:
+    if len(set(map(_DTYPE, arrays))) > 1 or len(set(map(_NDIM, arrays))) > 1 or first.dtype.kind not in KINDS:
         _raise_mismatch(arrays, path)
     return arrays
 

@@ -41,6 +41,7 @@ from autobatch.tables.sparse import SparseRows
 MIN_PARALLEL = 2e-3  # seconds of estimated work above which several threads are used
 _MOST_SHARED = 20_000  # items of the containers that examples share
 _UNBOUND = object()
+_READ, _SEEN = operator.methodcaller("read"), operator.attrgetter("seen")
 
 
 @dataclasses.dataclass(eq=False)
@@ -282,9 +283,9 @@ def _globals_unchanged(form: CompiledForm) -> bool:
     if form.module is None:
         return True
     try:
-        for each in form.module.program.constants:
-            if each.read() is not each.seen:
-                return False
+        constants = form.module.program.constants
+        if not all(map(operator.is_, map(_READ, constants), map(_SEEN, constants))):
+            return False
         for each in form.module.program.captured.values():
             found = each.read()
             expected = np.dtype(each.kind.dtype), each.kind.ndim
