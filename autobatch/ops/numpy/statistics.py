@@ -166,7 +166,7 @@ def _np_std(
 
 @dispatch.source()
 def _mean_less(x, axis=None, keepdims=False, ddof=0):
-    total = np.sum(x * 1.0, axis, keepdims=keepdims)
+    total = np.sum(x if x.dtype.kind == "f" else x * 1.0, axis, keepdims=keepdims)
     count = x.size // max(np.size(total), 1) - ddof
     if count <= 0:
         dispatch.leave_to_python()
