@@ -28,7 +28,10 @@ def unbroadcast(ct: Any, like: Any) -> Any:
     >>> unbroadcast(np.ones((3, 2)), like=np.zeros((1, 2), np.float32))
     array([[3., 3.]], dtype=float32)
     """
-    if type(ct) is type(like) is np.ndarray and ct.dtype is like.dtype and ct.shape == like.shape:
+    kind = type(ct)
+    if kind is type(like) and (
+        (ct.dtype is like.dtype and ct.shape == like.shape) if kind is np.ndarray else issubclass(kind, np.floating)
+    ):
         return ct  # nearly always
     shape, ct_shape = shape_of(like), shape_of(ct)
     if ct_shape != shape:

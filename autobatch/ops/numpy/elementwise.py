@@ -23,6 +23,7 @@ from autobatch.ops.rules.op_kinds import elementwise, elementwise_rule
 from autobatch.ops.rules.padding import where_or_zero
 
 _LN2 = float(np.log(2.0))
+_OBJECT = np.dtype(object)
 _LN10 = float(np.log(10.0))
 
 
@@ -268,6 +269,8 @@ def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = F
     own = Op(f"scalar {op.name}", lanes, rule=elementwise_rule, vjp=op.vjp, kind="elementwise")
 
     def call(*operands: Any) -> Any:
+        if not any(getattr(x, "dtype", _OBJECT).char in chars for x in operands):  # floats, nearly always
+            return op(*operands)
         concerned = False
         for x in operands:
             boxed = is_boxed(x)
