@@ -5,6 +5,7 @@ import functools
 import inspect
 import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
@@ -17,7 +18,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.source_program import SourceProgram
-from autobatch.compiled.value_layout import count_steps, pack, type_of
+from autobatch.compiled.value_layout import count_steps, pack, tree_at_a_glance, type_of
 from autobatch.core.batched import Lengths
 from autobatch.core.current_region import Example, example
 from autobatch.core.op import is_boxed
@@ -171,6 +172,8 @@ def quick_key(call: "CompiledCall", value: Any, leaves: list[Any], levels: int =
     if cls is ColumnPlace:
         leaves.append([value])
         column = call.columns[value.column]
+        if type(column) is list:
+            return _key_of_examples(column)
         if isinstance(column, Batch) and (is_contiguous(column) or of_numbers(column)):
             if isinstance(column, PackedBatch):
                 return type(column), column.values.dtype, column.values.ndim
@@ -193,6 +196,18 @@ def quick_key(call: "CompiledCall", value: Any, leaves: list[Any], levels: int =
         return None
     parts = [quick_key(call, each, leaves, levels - 1) for each in (value.values() if cls is dict else value)]
     return None if None in parts else (cls, *(value if cls is dict else ()), *parts)
+
+
+def _key_of_examples(values: list[Any]) -> Any:
+    """`quick_key` of a column of arrays, numbers or trees that are no batch."""
+    kinds = set(map(type, values))
+    if kinds == {np.ndarray}:
+        found = set(map(operator.attrgetter("dtype", "ndim"), values))
+        return ("examples", *found) if len(found) == 1 else None
+    if len(kinds) == 1 and kinds <= {int, float, bool}:
+        return "examples", *kinds
+    tree = tree_at_a_glance(values) if tuple in kinds else None
+    return None if tree is None else ("examples", tree)
 
 
 def of_numbers(batch: Any) -> bool:

@@ -46,11 +46,9 @@ def type_of(
     Raises:
         Unsupported: no variable of compiled code can hold them all, or one has a type without a compiled form.
     """
-    nodes = [value for value in values if type(value) is tuple]
-    if nodes and all(tuple in map(type, children) for children in zip(*nodes, strict=False)):
-        tree, first = _tree_of(values), _tree_parts(values[0])[0]
-        if tree is not None and any(_tree_parts(value)[0] != first for value in values):
-            return tree  # not a tuple of trees where no value happens to be a leaf: each such type is compiled anew
+    tree = tree_at_a_glance(values)
+    if tree is not None:
+        return tree
     try:
         return _type_of(program, values, where, given, around)
     except Unsupported:
@@ -116,11 +114,22 @@ def _type_of(
     return out
 
 
+def tree_at_a_glance(values: Sequence[Any]) -> types.NestedTuple | None:
+    """The type of trees of several forms that no other type covers as well; None if that is not what they are."""
+    nodes = [value for value in values if type(value) is tuple]
+    if nodes and all(tuple in map(type, children) for children in zip(*nodes, strict=False)):
+        tree, first = _tree_of(values), _tree_parts(values[0])[0]
+        if tree is not None and any(_tree_parts(value)[0] != first for value in values):
+            return tree  # not a tuple of trees where no value happens to be a leaf: each such type is compiled anew
+    return None
+
+
 def _tree_of(values: Sequence[Any]) -> types.NestedTuple | None:
     """The type of tuples nested to several depths around numbers of one type; None if that is not what they are."""
-    parts = [_tree_parts(value) for value in values]
-    arities = {len(node) for _, _, nodes in parts for node in nodes}
-    classes = {type(leaf) for _, leaves, _ in parts for leaf in leaves}
+    global _trees
+    _trees = {id(value): (value, _tree_parts(value)) for value in values}
+    arities = {size for _, (_, _, nodes) in _trees.values() for size in map(len, nodes)}
+    classes = {kind for _, (_, leaves, _) in _trees.values() for kind in map(type, leaves)}
     if len(arities) != 1 or len(classes) != 1:
         return None
     cls = classes.pop()
@@ -130,18 +139,28 @@ def _tree_of(values: Sequence[Any]) -> types.NestedTuple | None:
 
 def _tree_parts(value: Any) -> tuple[list[int], list[Any], list[Any]]:
     """The numbers of a value and of what its tuples hold, one tuple after the other; its leaves; its tuples."""
+    known = _trees.get(id(value))
+    if known is not None and known[0] is value:
+        return known[1]
     numbers: list[int] = []
     leaves: list[Any] = []
     waiting: list[Any] = [(value,)]
+    next_tuple, next_leaf = 0, -1
     for node in waiting:  # its own tuples come at the end
         for child in node:
             if type(child) is tuple:
-                numbers.append(len(waiting) - 1)
+                numbers.append(next_tuple)
                 waiting.append(child)
+                next_tuple += 1
             else:
-                numbers.append(~len(leaves))
+                numbers.append(next_leaf)
                 leaves.append(child)
+                next_leaf -= 1
     return numbers, leaves, waiting[1:]
+
+
+_trees: dict[int, tuple[Any, Any]] = {}
+"""By its id each value that was last typed as a tree, and its parts, since it is packed next."""
 
 
 def _fields(cls: Any) -> tuple[str, ...]:

@@ -179,12 +179,16 @@ def _stacked(*sizes, dtype=np.float64):
     return {"layers": layers, "scales": [0.3, 1.5]}
 
 
-def test_lists_of_parameters_are_read_at_a_glance(monkeypatch, text_or_compiled):
-    stack, xs, in_full = ab.batch(_stack), ab.collate([0.5, -2.0, 3.0]), []
-    read_in_full = taped_map._TapedCall._read_in_full
-    monkeypatch.setattr(
-        taped_map._TapedCall, "_read_in_full", lambda self, f: (in_full.append(f), read_in_full(self, f))
-    )
+@pytest.fixture
+def in_full(monkeypatch):
+    """The functions of calls whose arguments were not read at a glance."""
+    found, read_in_full = [], taped_map._TapedCall._read_in_full
+    monkeypatch.setattr(taped_map._TapedCall, "_read_in_full", lambda self, f: (found.append(f), read_in_full(self, f)))
+    return found
+
+
+def test_lists_of_parameters_are_read_at_a_glance(in_full, text_or_compiled):
+    stack, xs = ab.batch(_stack), ab.collate([0.5, -2.0, 3.0])
     alike = [_stacked((2, 3), (1,)), _stacked((2, 2), (2, 4)), _stacked((1,), (3,), (2, 1, 1))]
     for params, anew in [
         *zip(alike, (True, False, False), strict=True),
@@ -201,6 +205,40 @@ def test_lists_of_parameters_are_read_at_a_glance(monkeypatch, text_or_compiled)
             with ab.options(way="loop"):
                 _close(found, ab.value_and_grad(loss)(params))
             anew = False
+
+
+def _of_number(x, w):
+    return w * x * x
+
+
+def _of_tree(x, w):
+    if isinstance(x, tuple):
+        return w * (_of_tree(x[0], w) + _of_tree(x[1], w))
+    return w * x
+
+
+_ALIKE = {  # lists of examples of one type, and one of another
+    "arrays": (_weigh, [np.ones(2), np.ones(3)], [np.zeros(1), np.ones(4)], [np.ones(2, np.float32), np.ones(1)]),
+    "numbers": (_of_number, [2, 3], [-1, 0, 5], [2.5, 1.0]),
+    "trees": (
+        _of_tree,
+        [((1, 2), 3), (4, (5, 6))],
+        [(1, (2, (5, 3))), ((2, 2), 1), 7],
+        [((1.5, 2.0), 1.0), (0.5, (4.0, 1.0))],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", _ALIKE)
+def test_lists_of_examples_are_read_at_a_glance(kind, in_full, text_or_compiled):
+    function, first, second, other = _ALIKE[kind]
+    for xs, anew in ((first, True), (second, False), (second[::-1], False), (other, True), (first, False)):
+        in_full.clear()
+        with ab.options(way="compiled", warn=False):
+            found = ab.value_and_grad(lambda w, xs=xs: sum(ab.map(function, xs, w=w)))(0.7)
+        assert bool(in_full) == anew
+        with ab.options(way="loop"):
+            _close(found, ab.value_and_grad(lambda w, xs=xs: sum(ab.map(function, xs, w=w)))(0.7))
 
 
 def _logs(x, w):
