@@ -206,7 +206,10 @@ def _key_of_examples(values: list[Any]) -> Any:
         return ("examples", *found) if len(found) == 1 else None
     if len(kinds) == 1 and kinds <= {int, float, bool}:
         return "examples", *kinds
-    tree = tree_at_a_glance(values) if tuple in kinds else None
+    try:
+        tree = tree_at_a_glance(values)
+    except Unsupported:
+        return None
     return None if tree is None else ("examples", tree)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
+from autobatch.compiled.translation.object_trees import dtypes_of, pack_trees, type_of_trees
 from autobatch.compiled.translation.source_program import Lines, SourceProgram
 from autobatch.compiled.translation.typed_text import assigned, code, item_text, rep
 from autobatch.core.batched import Lengths
@@ -46,7 +47,7 @@ def type_of(
     Raises:
         Unsupported: no variable of compiled code can hold them all, or one has a type without a compiled form.
     """
-    tree = tree_at_a_glance(values)
+    tree = tree_at_a_glance(values, given)
     if tree is not None:
         return tree
     try:
@@ -114,14 +115,14 @@ def _type_of(
     return out
 
 
-def tree_at_a_glance(values: Sequence[Any]) -> types.NestedTuple | None:
+def tree_at_a_glance(values: Sequence[Any], given: int = types.OWN) -> types.NestedTuple | types.ObjectTree | None:
     """The type of trees of several forms that no other type covers as well; None if that is not what they are."""
     nodes = [value for value in values if type(value) is tuple]
     if nodes and all(tuple in map(type, children) for children in zip(*nodes, strict=False)):
         tree, first = _tree_of(values), _tree_parts(values[0])[0]
         if tree is not None and any(_tree_parts(value)[0] != first for value in values):
             return tree  # not a tuple of trees where no value happens to be a leaf: each such type is compiled anew
-    return None
+    return type_of_trees(values) if given == types.OWN and not nodes else None
 
 
 def _tree_of(values: Sequence[Any]) -> types.NestedTuple | None:
@@ -290,6 +291,8 @@ def _packed(kind: types.Type, values: Sequence[Any]) -> list[np.ndarray]:
             numbers, ends = (list(itertools.chain.from_iterable(part[k] for part in parts)) for k in (0, 1))
             each = [len(own) for part in parts for own in part]
             return [np.array(numbers, np.int64), np.array(each, np.int64), np.array(ends, _word(kind.leaf))]
+        case types.ObjectTree():
+            return pack_trees(kind, values)
         case types.RandomStream():
             return [np.array([words_of(value) for value in values], np.uint64).reshape(-1)]
         case types.Text():
@@ -395,6 +398,11 @@ class Loader:
                     f"{name} = ({name}_r, in{ends}[at{ends}:at{ends} + {name}_e], in{numbers}[at{numbers}])",
                     f"at{numbers} += {name}_n", f"at{ends} += {name}_e", f"at{sizes} += 2",
                 ]  # fmt: skip
+            case types.ObjectTree():
+                held = [f"in{self._leaf(dtype)}" for dtype in dtypes_of(kind)]
+                leaf = self._leaf("int64")
+                lines.append(assigned(name, code("()", *held, item_text(f"in{leaf}", f"at{leaf}"))))
+                lines.append(f"at{leaf} += 1")
             case types.RandomStream():
                 leaf = self._leaf("uint64")
                 lines += [f"{name} = in{leaf}[at{leaf}:at{leaf} + 6]", f"at{leaf} += 6"]

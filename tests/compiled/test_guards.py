@@ -15,6 +15,7 @@ from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
 from autobatch.errors import Unsupported
 from tests.compiled.interpreted import each_as_text, interpreted
 from tests.compiled.law import outcome, same
+from tests.inspect import ran_ways
 from tests.programs.containers import linked_list
 
 
@@ -414,15 +415,40 @@ def sum_of_kids(node):
     return total
 
 
+@pytest.mark.parametrize("make", [with_parents, with_shared_kids])
+def test_nodes_that_hold_each_other_are_packed_once(make, text_or_compiled):
+    examples = [make(), make()]
+    with ab.options(way="compiled", warn=False), ran_ways() as ran:
+        assert ab.map(sum_of_kids, examples) == [sum_of_kids(each) for each in examples]
+    assert ran[-1].way == "compiled"
+
+
+def in_itself():
+    whole = {"x": np.ones(2)}
+    whole["whole"] = whole
+    return whole
+
+
+def with_shared_parts(layers=40):
+    below = {"x": np.ones(2)}
+    for _ in range(layers):
+        below = {"x": np.ones(2), "one": below, "other": below}
+    return below
+
+
+def sum_of_x(whole):
+    return whole["x"].sum()
+
+
 @pytest.mark.parametrize(
-    ("make", "why"), [(with_parents, "a structure that holds itself"), (with_shared_kids, "a structure of more than")]
+    ("make", "why"), [(in_itself, "a structure that holds itself"), (with_shared_parts, "a structure of more than")]
 )
 def test_structures_without_an_end_have_no_type(make, why):
     examples = [make(), make()]
     with pytest.raises(Unsupported, match=why):
-        compiled_map(sum_of_kids, [examples], {})
+        compiled_map(sum_of_x, [examples], {})
     with ab.options(way="compiled", warn=False):
-        assert ab.map(sum_of_kids, examples) == [sum_of_kids(each) for each in examples]
+        assert ab.map(sum_of_x, examples) == [sum_of_x(each) for each in examples]
 
 
 @dataclasses.dataclass

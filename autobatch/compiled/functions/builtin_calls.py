@@ -41,7 +41,7 @@ def takes_nodes(handler: Callable[..., Value]) -> Callable[..., Value]:
 def length(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`len`."""
     match value.kind:
-        case types.RANGE:
+        case types.RANGE | types.TreeNodes():
             return reader.temp(iteration.items_of_value(reader, value, node).length, INT)
         case types.Tuple() | types.Struct():
             return reader.constant(len(value.kind.items), node)
@@ -144,6 +144,10 @@ def isinstance_(reader: Reader, node: nf.Node, value: Value, classes: Value) -> 
 
     def one(x: Value) -> Value:
         own = types.class_of(x.kind)
+        if isinstance(x.kind, types.ObjectTree) and own is None:
+            number = user_objects.class_of_node(reader, x)
+            suit = [f"{number} == {k}" for k, cls in enumerate(x.kind.classes) if issubclass(cls, wanted)]
+            return reader.temp(" or ".join(suit) or "False", BOOL)
         if own is None:
             raise reader.refuse(f"isinstance of a {x.kind}", node)
         return reader.constant(issubclass(own, wanted), node)

@@ -149,8 +149,10 @@ def _method(reader: Reader, node: nf.Call, holder: Value, name: str, keywords: d
     if handler is None and kind is types.Array and hasattr(np.ndarray, name):
         function = getattr(np, name, None)  # of NumPy's, of which ufuncs may give the array itself as a method
         handler = None if isinstance(function, np.ufunc) else handler_of(function)
-    if isinstance(holder.kind, types.Struct) and holder.kind.cls is not dict:
-        read = functools.partial(vars(holder.kind.cls).get, name)
+    classes = getattr(holder.kind, "classes", (getattr(holder.kind, "cls", dict),))
+    own = {next((each for each in cls.__mro__ if name in vars(each)), dict) for cls in classes}
+    if isinstance(holder.kind, types.Struct | types.ObjectTree) and len(own) == 1 and dict not in own:
+        read = functools.partial(vars(own.pop()).get, name)
         function = read()
         if isinstance(function, python_types.FunctionType) and not is_library(function.__code__.co_filename):
             reader.known_object(function, read, name, node)

@@ -238,6 +238,9 @@ def item(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> Value
             holder = reader.once(holder)
             k = in_range(reader, reader.index(value, node), f"len({holder.text})", value)
             return reader.temp(code("list_item", holder.text, k), content(reader, kind))
+        case types.TreeNodes():
+            nodes = iteration.items_of_value(reader, holder, node)
+            return nodes.get(in_range(reader, reader.index(value, node), nodes.length, value))
         case types.Text():
             k = in_range(reader, reader.index(value, node), f"{holder.text}.size", value)
             return iteration.character(reader, holder, k)
@@ -468,7 +471,15 @@ def compared(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Valu
     if isinstance(a.kind, types.Tuple) and isinstance(b.kind, types.Tuple):
         return _compared_tuples(reader, op, parts_of(a), parts_of(b), node)
     kinds = {types.Dict if isinstance(each.kind, types.Dict) else type(each.kind) for each in (a, b)}
-    unknown = kinds & {types.Struct, types.Static, types.Maybe, types.LookedUp, types.Object}
+    unknown = kinds & {
+        types.Struct,
+        types.Static,
+        types.Maybe,
+        types.LookedUp,
+        types.Object,
+        types.ObjectTree,
+        types.TreeNodes,
+    }
     if op in ("Eq", "NotEq") and len(kinds) == 2 and not unknown:
         return reader.constant(op == "NotEq", node)
     if isinstance(a.kind, types.List) and isinstance(b.kind, types.List) and op in ("Eq", "NotEq"):

@@ -7,6 +7,7 @@ one element type, which is widened as the program is read, until nothing changes
 """
 
 import dataclasses
+import enum
 import functools
 from collections.abc import Iterator
 from typing import Any, TypeGuard
@@ -137,6 +138,67 @@ class NestedTuple:
 
     def __str__(self) -> str:
         return f"tree of {self.leaf}, by {self.arity}"
+
+
+class _NodeType(enum.Enum):
+    """What an attribute of a node holds that is no number, array or string."""
+
+    NODE, NODE_OR_NONE, NODES = "node", "node or None", "list of nodes"
+
+
+NODE, NODE_OR_NONE, NODES = _NodeType
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TreeField:
+    """An attribute of the nodes of a tree.
+
+    Attributes:
+        kind: its type, or `NODE`, `NODE_OR_NONE` or `NODES`.
+        classes: the places in `ObjectTree.classes` of those that have it.
+        word, real, array: the first of its whole and of its real numbers in a node's rows; the array of its elements.
+    """
+
+    name: str
+    kind: Any
+    classes: tuple[int, ...]
+    word: int
+    real: int
+    array: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ObjectTree:
+    """An object of one of the user's classes that holds others of them, at any depth.
+
+    It is held as the arrays of `object_trees.dtypes_of`, and its place among the nodes.
+
+    Attributes:
+        words, reals: how many whole and real numbers a node's rows have; the first word is the place of its class.
+    """
+
+    classes: tuple[type, ...]
+    fields: tuple[TreeField, ...]
+    words: int
+    reals: int
+
+    def __str__(self) -> str:
+        return f"tree of {' or '.join(cls.__qualname__ for cls in self.classes)}"
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the attributes."""
+        return [field.name for field in self.fields]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class TreeNodes:
+    """A list or tuple of nodes that a node holds: held as the node is, with first and last place for its own."""
+
+    tree: ObjectTree
+
+    def __str__(self) -> str:
+        return f"list of nodes of a {self.tree}"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -318,6 +380,8 @@ def class_of(kind: Type) -> Any:
         return next((cls for cls, each in PYTHON.items() if each == kind), None) or np.dtype(kind.name).type
     if isinstance(kind, Object):
         return kind.site.find().cls
+    if isinstance(kind, ObjectTree):
+        return kind.classes[0] if len(kind.classes) == 1 else None
     return kind.cls if isinstance(kind, Struct) else _OF_KIND.get(type(kind))
 
 
@@ -386,7 +450,7 @@ def join(a: Type, b: Type) -> Type:
     if Maybe in (type(a), type(b)) or NONE in (a, b):
         one, two = (x.inner if isinstance(x, Maybe) else None if x == NONE else x for x in (a, b))
         inner = join(one, two)
-        if isinstance(inner, Array | Text | Tuple | Struct | _Container):
+        if isinstance(inner, Array | Text | Tuple | Struct | ObjectTree | _Container):
             return Maybe(inner)
     if isinstance(a, Array) and isinstance(b, Array) and (a.dtype, a.ndim) == (b.dtype, b.ndim):
         which = EITHER if a.given & b.given & OWN and (a.given ^ b.given) & PART else 0

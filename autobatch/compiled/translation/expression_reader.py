@@ -142,6 +142,12 @@ class ExpressionReader(Reader):
             return f"({item_text(value.text, ', '.join('0' * kind.ndim) or '()')} != 0)"
         if isinstance(kind, types.Tuple):
             return str(bool(kind.items))
+        if isinstance(kind, types.TreeNodes):
+            return f"({iteration.items_of_value(self, value, node).length} > 0)"
+        if isinstance(kind, types.ObjectTree):
+            return "True"
+        if isinstance(kind, types.Maybe) and isinstance(kind.inner, types.ObjectTree):
+            return item_text(value.text, 0)
         if isinstance(kind, types.Object):
             return user_objects.truth(self, self.once(value), node)
         raise self.refuse(f"whether a {kind} is true", node)
@@ -346,6 +352,8 @@ class ExpressionReader(Reader):
             return self.known_object(found, functools.partial(getattr, holder, name), name, node)
         if isinstance(kind, types.Object):
             return user_objects.attribute(self, self.once(value), name, node)
+        if isinstance(kind, types.ObjectTree):
+            return user_objects.node_attribute(self, value, name, node)
         if isinstance(kind, types.Struct) and kind.cls is not dict and name in kind.names:
             place = kind.names.index(name)
             return Value(kind.items[place], item_text(value.text, place))
@@ -484,7 +492,7 @@ class ExpressionReader(Reader):
             if kind.arity != count:
                 self.stop()
             return [containers.tree_item(self, self.once(value), str(i)) for i in range(count)]
-        if isinstance(kind, types.List | types.Array | types.Text) or kind == types.RANGE:
+        if isinstance(kind, types.List | types.Array | types.Text | types.TreeNodes) or kind == types.RANGE:
             items = iteration.items_of_value(self, self.once(value), node)
             self.fail_if(f"{items.length} != {count}")
             return [items.get(str(i)) for i in range(count)]

@@ -9,6 +9,7 @@ from autobatch.compiled.translation import arrays
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import ITERATORS, call_values
 from autobatch.compiled.translation.exact_types import INT, STR
+from autobatch.compiled.translation.object_trees import dtypes_of
 from autobatch.compiled.translation.source_program import Inline
 from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
@@ -209,6 +210,14 @@ def items_of_value(reader: Reader, value: Value, node: nf.Node, any_order: bool 
             return Iterated(str(len(texts)), lambda k: reader.temp(item_text(made.text, k), joined))
         case types.RANGE:
             return range_items(reader, parts_of(value), node)
+        case types.TreeNodes():
+            holder = reader.once(value)
+            places = [item_text(holder.text, k) for k in range(len(dtypes_of(kind.tree)) + 2)]
+            length = reader.temp(f"{places[-1]} - {places[-2]}", INT, bounds=LENGTH).text
+            return Iterated(
+                length,
+                lambda k: reader.temp(code("()", *places[:-2], item_text(places[1], f"{places[-2]} + {k}")), kind.tree),
+            )
         case types.Set() if any_order:
             found = reader.site(node, types.List)
             found.site.widen(0, kind.elem and content(reader, kind))

@@ -2,10 +2,12 @@
 
 import dataclasses
 import functools
+import zlib
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation import object_trees
 from autobatch.compiled.translation.exact_types import NONE
 
 NO_CONSTANT = object()
@@ -151,6 +153,10 @@ def rep(kind: types.Type) -> str:
             return "A1uint64"
         case types.NestedTuple():
             return f"NestedTuple{kind.arity}{kind.leaf.name}"
+        case types.ObjectTree() | types.TreeNodes():
+            tree = kind if isinstance(kind, types.ObjectTree) else kind.tree
+            told = repr(([cls.__qualname__ for cls in tree.classes], tree.fields))
+            return f"{type(kind).__name__}{zlib.crc32(told.encode()):08x}"
         case types.Tuple() | types.Struct():
             return f"T{len(kind.items)}_{'_'.join(map(rep, kind.items))}_"
         case types.Maybe():
@@ -181,6 +187,10 @@ def dummy(kind: types.Type) -> str:
             return "np.zeros(6, np.uint64)"
         case types.NestedTuple():
             return f"(np.empty((0, 0), np.int64), {dummy(types.Array(kind.leaf.name, 1))}, int64(0))"
+        case types.ObjectTree():
+            return code("()", *(f"np.empty(0, np.{dtype})" for dtype in object_trees.dtypes_of(kind)), "int64(0)")
+        case types.TreeNodes():
+            return code("()", *(f"np.empty(0, np.{dtype})" for dtype in object_trees.dtypes_of(kind.tree)), "0", "0")
         case types.Tuple() | types.Struct():
             return code("()", *map(dummy, kind.items))
         case types.Maybe():

@@ -1,0 +1,220 @@
+"""Trees of the user's objects, whose nodes hold nodes of their own classes at any depth: their types, and as arrays.
+
+Compiled code holds a node as the numbers of all nodes that are packed with it, and its own place among them, so a
+function that calls itself for each child has one type of argument at every depth.
+"""
+
+import dataclasses
+import functools
+import itertools
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation.exact_types import NODE, NODE_OR_NONE, NODES, ObjectTree, TreeField
+from autobatch.core.pytree import PLAIN, is_container
+from autobatch.errors import Unsupported
+from autobatch.facts.types import is_stored
+
+_walked: tuple[list[Any], tuple[list[Any], list[dict[str, Any]]]] = [], ([], [])
+"""The trees that were typed last, and what is below them: they are packed next."""
+_NO_ITEMS = object()
+"""The type of a list without items, which may be one of nodes."""
+
+
+def type_of_trees(values: Sequence[Any]) -> ObjectTree | None:
+    """The type of objects that hold objects of their own classes; None if that is not what these values are.
+
+    Raises:
+        Unsupported: an attribute is of several types, or of one that nodes cannot hold.
+    """
+    if not values or not all(map(_may_be_node, set(map(type, values)))):
+        return None
+    global _walked
+    by_class: dict[Any, list[dict[str, Any]]] = {}
+    found = _nodes_below(values)
+    _walked = list(values), found
+    for node, parts in zip(*found, strict=True):
+        by_class.setdefault(type(node), []).append(parts)
+    inside = {cls: {type(each) for parts in own for each in _inside(parts)} for cls, own in by_class.items()}
+    if not any(_reaches(inside, each) for each in inside):
+        return None
+    classes = tuple(sorted(by_class, key=lambda cls: (cls.__module__, cls.__qualname__)))
+    kinds: dict[str, Any] = {}
+    for cls, own in by_class.items():
+        names = own[0].keys()
+        if any(parts.keys() != names for parts in own):
+            raise Unsupported(f"objects of {cls.__qualname__} with several sets of attributes")
+        for name in names:
+            if not is_stored(cls, name):
+                raise Unsupported(f"{cls.__qualname__}.{name}, which is computed")
+            for kind in _kinds_of([parts[name] for parts in own]):
+                kinds[name] = _joined(kinds.get(name), kind, name)
+    fields, first = [], [1, 0, 3]
+    for name, kind in kinds.items():
+        kind = NODES if kind is _NO_ITEMS else kind
+        have = tuple(k for k, cls in enumerate(classes) if name in by_class[cls][0])
+        fields.append(TreeField(name, kind, have, *first))
+        first = [at + width for at, width in zip(first, _widths(kind), strict=True)]
+    return ObjectTree(classes, tuple(fields), *first[:2])
+
+
+def pack_trees(kind: ObjectTree, values: Sequence[Any]) -> list[np.ndarray]:
+    """All nodes of these trees as arrays: those of `dtypes_of`, and the place of each value among the nodes."""
+    known, below = _walked  # typed just now
+    same = len(known) == len(values) and all(map(operator.is_, known, values))
+    nodes, parts = below if same else _nodes_below(values)
+    place = dict(zip(map(id, nodes), itertools.count()))
+    words, reals = np.zeros((len(nodes), kind.words), np.int64), np.zeros((len(nodes), kind.reals))
+    words[:, 0] = list(map(kind.classes.index, map(type, nodes)))
+    children: list[int] = []
+    arrays: list[np.ndarray] = []
+    for field in kind.fields:
+        everywhere = len(field.classes) == len(kind.classes)
+        rows: Any = slice(None) if everywhere else [k for k, own in enumerate(parts) if field.name in own]
+        found: list[Any] = [own[field.name] for own in parts if everywhere or field.name in own]
+        at = field.word
+        if field.kind in (NODE, NODE_OR_NONE):
+            words[rows, at] = [-1 if value is None else place[id(value)] for value in found]
+        elif field.kind == NODES:
+            words[rows, at], words[rows, at + 1] = _bounds(found, len(children))
+            children += [place[id(each)] for value in found for each in value]
+        elif isinstance(field.kind, types.Array | types.Text):
+            if isinstance(field.kind, types.Text):
+                found = [np.frombuffer(value.encode("utf-32-le", "surrogatepass"), np.int32) for value in found]
+            flat = [value.reshape(-1) for value in found]
+            words[rows, at] = _bounds(flat, 0)[0]
+            for axis in range(found[0].ndim if found else 0):
+                words[rows, at + 1 + axis] = [value.shape[axis] for value in found]
+            arrays.append(np.concatenate([np.empty(0, getattr(field.kind, "dtype", np.int32)), *flat]))
+        elif isinstance(field.kind, types.Union):
+            scalars = [types.PYTHON.get(type(value)) or types.of_dtype(value.dtype) for value in found]
+            pairs = list(zip(found, scalars, strict=True))
+            words[rows, at] = [types.TAGS[scalar] for scalar in scalars]
+            words[rows, at + 1] = [int(value) if scalar.kind in "iub" else 0 for value, scalar in pairs]
+            reals[rows, field.real] = [value if scalar.kind == "f" else 0.0 for value, scalar in pairs]
+        elif field.kind.kind == "f":
+            reals[rows, field.real] = found
+        elif field.kind != types.NONE:
+            words[rows, at] = found
+    roots = np.array([place[id(value)] for value in values], np.int64)
+    return [words.reshape(-1), np.array(children, np.int64), reals.reshape(-1), *arrays, roots]
+
+
+def dtypes_of(kind: ObjectTree) -> list[str]:
+    """The dtypes of the arrays that hold the nodes: of whole numbers, a row for each node; of the nodes that lie in
+    lists; of real numbers, a row each; and of the elements of each attribute that is an array or a string."""
+    own = [getattr(field.kind, "dtype", "int32") for field in kind.fields if _widths(field.kind)[2]]
+    return ["int64", "int64", "float64", *own]
+
+
+@functools.lru_cache(maxsize=256)
+def _may_be_node(cls: Any) -> bool:
+    """True if objects of a class are the user's, and no more than attributes: neither containers nor numbers."""
+    has_parts = cls.__dictoffset__ != 0 or dataclasses.is_dataclass(cls)
+    own = ("_ab_rank", "__len__", "__bool__", "__array__", "__getattr__", "__float__")
+    return has_parts and type(cls) is type and not is_container(cls) and not any(hasattr(cls, name) for name in own)
+
+
+def _parts_of(node: Any) -> dict[str, Any]:
+    """The attributes of a node."""
+    if type(node).__dictoffset__:
+        return vars(node)
+    return {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
+
+
+def _inside(parts: dict[str, Any]) -> list[Any]:
+    """The nodes that a node with these attributes holds."""
+    out: list[Any] = []
+    for value in parts.values():
+        cls: Any = type(value)
+        if cls in PLAIN or cls is np.ndarray:
+            continue
+        if cls is list or cls is tuple:
+            if value and all(map(_may_be_node, set(map(type, value)))):
+                out += value
+        elif _may_be_node(cls):
+            out.append(value)
+    return out
+
+
+def _nodes_below(values: Sequence[Any]) -> tuple[list[Any], list[dict[str, Any]]]:
+    """These nodes and all that they hold, each once; and the attributes of each."""
+    known = {id(value): value for value in values}
+    nodes, parts = list(known.values()), []
+    for node in nodes:  # grows
+        own = _parts_of(node)
+        parts.append(own)
+        for each in _inside(own):
+            if known.setdefault(id(each), node) is node:
+                known[id(each)] = each
+                nodes.append(each)
+    return nodes, parts
+
+
+def _reaches(inside: dict[type, set[type]], cls: type) -> bool:
+    """True if nodes of a class hold, at any depth, nodes of the same class."""
+    reached = list(inside[cls])
+    for each in reached:  # grows
+        reached += [inner for inner in inside[each] if inner not in reached]
+    return cls in reached
+
+
+def _kinds_of(values: Sequence[Any]) -> set[Any]:
+    """The types of these values of an attribute."""
+    out: set[Any] = set()
+    found: set[Any] = set(map(type, values))
+    for cls in found:
+        if cls in types.PYTHON:
+            out.add(types.PYTHON[cls])
+        elif cls is list or cls is tuple:
+            own = [value for value in values if type(value) is cls]
+            if not all(map(_may_be_node, set(map(type, itertools.chain.from_iterable(own))))):
+                raise Unsupported(f"a {cls.__name__} of something else than nodes in a node of a tree")
+            out |= {NODES if value else _NO_ITEMS for value in own}
+        elif issubclass(cls, np.generic):
+            out.add(types.of_dtype(np.dtype(cls)))
+        elif cls is np.ndarray:
+            forms = {(value.dtype, value.ndim) for value in values if type(value) is cls}
+            out |= {types.Array(types.of_dtype(dtype).name, ndim, types.FIXED) for dtype, ndim in forms}
+        elif _may_be_node(cls):
+            out.add(NODE)
+        else:
+            raise Unsupported(f"a {cls.__qualname__} in a node of a tree")
+    return out
+
+
+def _joined(one: Any, other: Any, name: str) -> Any:
+    if one is None or one == other:
+        return other
+    kinds = {id(one): one, id(other): other}.values()
+    if all(each in (NODE, NODE_OR_NONE, types.NONE) for each in kinds):
+        return NODE_OR_NONE
+    if all(each in (NODES, _NO_ITEMS) for each in kinds):
+        return NODES
+    if not all(isinstance(each, types.Scalar | types.Union) for each in kinds):
+        raise Unsupported(f"nodes of a tree whose {name} is of several types")
+    return types.join(one, other)
+
+
+def _widths(kind: Any) -> tuple[int, int, int]:
+    """How many whole numbers and real numbers of a node, and arrays, an attribute takes."""
+    match kind:
+        case types.Array():
+            return 1 + kind.ndim, 0, 1
+        case types.Text():
+            return 2, 0, 1
+        case types.Union():
+            return 2, 1, 0
+        case types.Scalar():
+            return (0, 0, 0) if kind == types.NONE else (0, 1, 0) if kind.kind == "f" else (1, 0, 0)
+    return (2, 0, 0) if kind == NODES else (1, 0, 0)
+
+
+def _bounds(parts: Sequence[Any], first: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where each part starts and ends if all lie one after the other."""
+    ends = np.array([*itertools.accumulate(map(len, parts), initial=first)], np.int64)
+    return ends[:-1], ends[1:]
