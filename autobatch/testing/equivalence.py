@@ -15,12 +15,13 @@ import numpy as np
 
 from autobatch.api.transforms import undecorated
 from autobatch.batches.any_batch import unwrap_shared
+from autobatch.core import parameter_trees
 from autobatch.core.config import seeded
 from autobatch.core.diagnostics import hiding_frames, noted_fallbacks
 from autobatch.core.foreign_arrays import advice, library_of
 from autobatch.core.formatting import html_table, wrapped
 from autobatch.core.pytree import leaves
-from autobatch.errors import ForcedValueError, OptionError, ShapeError, UnsupportedError
+from autobatch.errors import ForcedValueError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.lazy.example_map import examples_in
 from autobatch.testing.compare import Difference, coarsest, compare, first_of, largest_error
 from autobatch.testing.compared_ways import Compiled, ReferenceLoop, UnfitError, Way, default_ways, fresh, is_float
@@ -51,12 +52,14 @@ class Reference:
         self.function = undecorated(f)
         self.examples = list(examples)
         self._shared = shared
-        self.precision = coarsest([*leaves(shared), *leaves(self.examples)])
+        values = [*leaves(shared), *leaves(self.examples)]
+        with contextlib.suppress(StructureError, UnsupportedError):  # the arrays of models, too
+            values += parameter_trees.flatten(shared)[0]
+        self.precision = coarsest(values)
         self._outcomes: dict[tuple[int, int], Outcome] = {}
         self._gradients: dict[tuple[int, int], Gradients] = {}
         self._random: set[int] = set()
-        self._writes = False
-        self.shared_after = shared
+        self._writes, self.shared_after = False, shared
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -66,9 +69,8 @@ class Reference:
         key = self._key(index, place)
         if key not in self._outcomes:
             shared = fresh(self._shared)
-            outcome = self._run(index, place, shared)
+            self._outcomes[self._key(index, place)] = self._run(index, place, shared)  # runs before the key is made
             self._writes = self._writes or bool(compare(self._shared, shared))
-            self._outcomes[self._key(index, place)] = outcome
         return self._outcomes[self._key(index, place)]
 
     def outcomes(self, order: Sequence[int]) -> list[Outcome]:
@@ -279,9 +281,7 @@ def _examples(sequences: Sequence[Any]) -> list[tuple[Any, ...]]:
     columns = [examples_in(column, "ab.testing.assert_equivalent") for column in sequences]
     lengths = [len(column) for column in columns]
     if not lengths or lengths[0] == 0:
-        raise ShapeError(
-            "no examples: nothing would be proved; give one non-empty sequence per argument of the function"
-        )
+        raise ShapeError("no examples: nothing would be proved; give a non-empty sequence for each argument")
     if len(set(lengths)) > 1:
         raise ShapeError(f"the sequences of examples have lengths {lengths}; expected one example of each argument")
     return list(zip(*columns, strict=True))

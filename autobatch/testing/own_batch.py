@@ -69,9 +69,8 @@ class Pair:
         self._shared_like = values
         self._shared_floats = [i for i, x in enumerate(self._shared) if _is_floats(x)]
         self.parameters = _common_parameters(per_example, batched) if own is convention.framework else []
-        self.precision = coarsest(
-            [*self._shared, *(x for e in examples for x in map(convention.source.numpy, leaves(e)))]
-        )
+        own_values = (x for e in examples for x in map(convention.source.numpy, leaves(e)))
+        self.precision = coarsest([*self._shared, *own_values])
         self._varying = self._find_varying()
 
     def _find_varying(self) -> dict[tuple[int, int], bool]:

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import types
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from autobatch import EmbeddingTable
 from autobatch.testing import assert_equivalent
 from autobatch.testing.compare import compare, largest_error
 from autobatch.testing.compared_ways import ReferenceLoop
-from autobatch.testing.equivalence import check_equivalence
+from autobatch.testing.equivalence import Reference, check_equivalence
 
 Point = collections.namedtuple("Point", "x y")
 
@@ -149,3 +150,10 @@ def test_sums_that_are_promoted_afterwards_may_be_in_another_order(dtype):
 def test_the_sign_of_a_zero_that_numpy_takes_by_its_place_is_no_difference():
     signs = [np.array([0.0, -0.0] * n) for n in (1, 2, 5)]
     assert_equivalent(lambda x, y: (np.fmax(x, y), np.fmin(y, x), np.nanmax(x)), signs, [-x for x in signs])
+
+
+def test_the_arrays_of_a_model_say_how_precisely_results_are_compared():
+    """A mean of float32 rows differs by its order of additions, also where the result is float64."""
+    model = types.SimpleNamespace(rows=np.ones((4, 3), np.float32))
+    reference = Reference(lambda ids, model: np.append(model.rows[ids].mean(0), 1.0), [([1, 2],)], {"model": model})
+    assert reference.precision == 4
