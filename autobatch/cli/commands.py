@@ -34,7 +34,7 @@ ab.source(f), ab.source(f, rewritten=True) f's lines with marks, or what runs"""
 _EXAMPLES = """\
 examples:
   autobatch                        the options, and how to run a function
-  autobatch demo                   a model proved, timed and trained
+  autobatch demo                   a model checked, timed and trained
   autobatch check models:loss --examples models:words models:labels --shared params=models:params
   autobatch bench models:loss --examples models:words models:labels --shared params=models:params
   autobatch explain models:loss --examples words.npz --html report.html
@@ -100,34 +100,34 @@ class _Parser(argparse.ArgumentParser):
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="autobatch",
-        description="Prove, time and inspect functions of one example; check the installation.",
+        description="Check, time and inspect functions of one example; check the installation.",
         epilog=_EXAMPLES,
     )
     parser.add_argument("--version", action="version", version=doctor.version_of("autobatch"))
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     given = "models:loss --examples models:words models:labels --shared params=models:params"
 
-    demo = _command(commands, "demo", _demo, "prove, time and train a small model", "autobatch demo --sentences 500")
-    demo.add_argument("--sentences", type=_number, default=2000, help="how many (default: 2000)")
-    demo.add_argument("--seed", type=int, default=0, help="of the data and the weights (default: 0)")
+    demo = _command(commands, "demo", _demo, "check, time and train a small model", "  autobatch demo --sentences 500")
+    demo.add_argument("--sentences", type=_number, default=2000, help="number of sentences (default: 2000)")
+    demo.add_argument("--seed", type=int, default=0, help="seed of the data and the weights (default: 0)")
 
     check = _command(
-        commands, "check", _check, "prove that batching a function changes nothing",
+        commands, "check", _check, "check that batching a function changes nothing",
         "Exit status 0 if all agree, 1 if not, 2 for wrong usage.\n\n"
         f"  autobatch check {given}\n  autobatch check models:pooled --batched models:in_torch --examples xs.npz",
     )  # fmt: skip
     users_code.add_arguments(check)
-    check.add_argument("--batched", metavar="MODULE:FUNCTION", help="your own function of a batch, to prove instead")
-    check.add_argument("--no-grad", action="store_true", help="compare no gradients")
-    check.add_argument("--errors", choices=["raise"], help="run under np.errstate(all='raise'), warnings as errors")
+    check.add_argument("--batched", metavar="MODULE:FUNCTION", help="your own batched function, to check instead")
+    check.add_argument("--no-grad", action="store_true", help="do not compare gradients")
+    check.add_argument("--errors", choices=["raise"], help="check under np.errstate(all='raise'), warnings as errors")
 
     about = "time each execution mode against the loop; results are compared first"
     bench = _command(commands, "bench", _bench, about, f"  autobatch bench {given}")
     users_code.add_arguments(bench)
-    bench.add_argument("--seconds", type=float, default=1.0, help="to repeat each execution mode (default: 1)")
+    bench.add_argument("--seconds", type=float, default=1.0, help="how long to repeat each mode (default: 1)")
 
     show = _command(
-        commands, "explain", _explain, "say how each line of a function ran",
+        commands, "explain", _explain, "show how each line of a function ran",
         f"  autobatch explain {given}\n  autobatch explain model.py:loss --examples words.npz --html report.html",
     )  # fmt: skip
     users_code.add_arguments(show)
@@ -136,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--trace", metavar="FILE", help="write the timeline for chrome://tracing")
 
     show = _command(
-        commands, "source", _source, "print what becomes of each line of a function",
+        commands, "source", _source, "print each line of a function, and how it runs",
         "  autobatch source models.tree:logits\n  autobatch source models.tree:logits --rewritten",
     )  # fmt: skip
     users_code.add_function(show)
@@ -148,7 +148,7 @@ def _parser() -> argparse.ArgumentParser:
         "  autobatch cache size\n  autobatch cache list\n  autobatch cache clear --older 30",
     )  # fmt: skip
     cache.add_argument("what", choices=("list", "size", "clear"), nargs="?", default="size")
-    cache.add_argument("--older", type=_days, default=0.0, metavar="DAYS", help="clear: only those older than this")
+    cache.add_argument("--older", type=_days, default=0.0, metavar="DAYS", help="clear only those that are older")
 
     _command(commands, "doctor", _doctor, "versions, threads, BLAS, cache, compiler: what is slow, and why", "")
     return parser
@@ -240,20 +240,20 @@ def _bench(options: argparse.Namespace) -> int:
     shared = users_code.shared(options)
     sizes = {len(column) for column in columns}
     if len(sizes) != 1 or sizes == {0}:
-        raise ShapeError(f"there are {sorted(sizes)} examples; expected the same number for each argument, and some")
+        raise ShapeError(f"the arguments have {sorted(sizes)} examples; expected one number for all, at least 1")
     count = sizes.pop()
     print(f"{options.function} on {count} examples\n")
-    print(f"{'mode':<28} {'first call':>12} {'later calls':>12} {'an example':>12}  of the loop's time")
+    print(f"{'mode':<12} {'first call':>12} {'later calls':>12} {'an example':>12}  of the loop's time")
     loop, wrong = 0.0, False
     for each in way_timing.timings(function, columns, shared, options.seconds):
         loop = loop or each.warm
         wrong |= each.why.startswith("DIFFERS")
         if not each.warm:
-            print(f"{each.way:<28} {each.why}")
+            print(f"{each.way:<12} {each.why}")
             continue
         share = f"{each.warm / loop:8.2f}" + (f"  ({each.why})" if each.why else "")
         times = (f"{seconds * 1e3:9.3f} ms" for seconds in (each.first, each.warm))
-        print(f"{each.way:<28} {' '.join(times)} {each.warm / count * 1e6:9.1f} µs  {share}")
+        print(f"{each.way:<12} {' '.join(times)} {each.warm / count * 1e6:9.1f} µs  {share}")
     return 1 if wrong else 0
 
 
@@ -281,9 +281,9 @@ def _doctor(options: argparse.Namespace) -> int:
     wrong = False
     for each in doctor.findings():
         wrong |= each.verdict == "wrong"
-        print(f"{marks[each.verdict]} {each.about:<11} {each.found}", flush=True)
-        if each.advice:
-            print(f"  {'':<11} {each.verdict}: {each.advice}", flush=True)
+        says = [f"{marks[each.verdict]} {each.about:<11} {each.found}"]
+        says += [f"{'':<13} {each.verdict}: {each.advice}"] if each.advice else []
+        print("\n".join("\n".join(wrapped(line, " " * 14)) for line in says), flush=True)
     return 1 if wrong else 0
 
 
@@ -297,7 +297,7 @@ def _print_overview() -> None:
     for field in dataclasses.fields(Config):
         print(_fitting(f"  {field.name} = {field.default!r}\n      {meanings[field.name]}"))
     print("\nHow to run a function f of one example\n" + "\n".join(f"  {line}" for line in _WAYS.splitlines()))
-    print("\n`autobatch --help` names the commands")
+    print("\n`autobatch --help` lists the commands")
 
 
 def _option_texts() -> dict[str, str]:

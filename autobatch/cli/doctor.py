@@ -70,7 +70,7 @@ def findings() -> Iterator[Finding]:
     yield Finding("python", f"{platform.python_version()} on {platform.platform()}")
     yield Finding("versions", ", ".join(f"{name} {version_of(name)}" for name in REQUIRED))
     there = [f"{name} {version}" for name in EXTRAS if (version := version_of(name)) != MISSING]
-    yield Finding("also there", ", ".join(there) or "none of the libraries that extras name")
+    yield Finding("optional", ", ".join(there) or "none of the libraries of the extras")
     yield from _machine()
     yield from _blas()
     yield from _cache()
@@ -117,7 +117,7 @@ def version_of(package: str) -> str:
 def _machine() -> Iterator[Finding]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    advice = "other programs use the cores: whatever is timed now is too slow"
+    advice = "other programs are using the cores: timings taken now are too slow"
     yield _judged("machine", f"{cores} cores for this process, load {load:.1f}", load > cores, advice)
     named = {name: os.environ[name] for name in _THREADS if name in os.environ}
     found = f"look-ups, bags and updates use up to {thread_count()}"
@@ -150,7 +150,7 @@ def _cache() -> Iterator[Finding]:
 
 def _compiler() -> Iterator[Finding]:
     if numba.config.DISABLE_JIT:
-        advice = "unset it: nothing is compiled, look-ups and bags run as Python"
+        advice = "unset it: nothing is compiled, and look-ups and bags run as Python"
         yield Finding("compiler", "NUMBA_DISABLE_JIT is set", "wrong", advice)
         return
     kernel = kernel_cache.kernel_of(_KERNEL.format(number=time.time_ns()))  # never compiled before
@@ -159,12 +159,12 @@ def _compiler() -> Iterator[Finding]:
         time.sleep(0.02)
     seconds = time.perf_counter() - start
     if kernel.entry is None:
-        advice = "blocks run as NumPy calls, numeric loops as Python: may processes be started, with sys.executable?"
-        yield Finding("compiler", "its process gives no kernels", "wrong", advice)
+        advice = "blocks run as NumPy calls, numeric loops as Python: check that sys.executable can be started"
+        yield Finding("compiler", "its process returns no kernels", "wrong", advice)
         return
     kernel_cache.forget_on_disk(kernel)
     advice = "the first seconds of a program run without kernels; keep its process alive, or the cache between runs"
-    found = f"a process of its own: a kernel after {seconds:.1f} s"
+    found = f"in its own process: a kernel after {seconds:.1f} s"
     yield _judged("compiler", found, seconds > _SLOW["compile"], advice)
 
 
@@ -172,7 +172,7 @@ def _importing() -> Finding:
     start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import autobatch; autobatch.batch"], check=False, capture_output=True)
     seconds = time.perf_counter() - start
-    advice = "most of it is Numba's; a slow disk, or byte code that cannot be written (PYTHONDONTWRITEBYTECODE)?"
+    advice = "most of it is Numba's: is the disk slow, or can no byte code be written (PYTHONDONTWRITEBYTECODE)?"
     return _judged("import", f"{seconds:.1f} s in a new process", seconds > _SLOW["import"], advice)
 
 

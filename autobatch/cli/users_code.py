@@ -23,7 +23,7 @@ _FILES = (".npy", ".npz", ".json", ".jsonl", ".safetensors")
 
 def add_function(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names a function."""
-    parser.add_argument("function", metavar="MODULE:FUNCTION", help="imported from the current folder, or as installed")
+    parser.add_argument("function", metavar="MODULE:FUNCTION", help="in the current folder, or installed")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"a sequence of examples for each argument of the function: {VALUE}",
     )
     parser.add_argument(
-        "--shared", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="by keyword, for all examples"
+        "--shared", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="shared arguments, by keyword"
     )
 
 
@@ -106,7 +106,7 @@ def object_named(name: str) -> Any:
     if module.endswith(".py"):
         parts = os.path.relpath(module).removesuffix(".py").split(os.sep)
         if os.pardir in parts:
-            raise OptionError(f"{module} lies outside of the current folder, from which modules are imported: go there")
+            raise OptionError(f"{module} is outside the current folder, from which modules are imported: go there")
         module = ".".join(parts)
     return functools.reduce(getattr, path.split("."), importlib.import_module(module))
 

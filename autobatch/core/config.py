@@ -28,19 +28,19 @@ class Config:
     Attributes:
         blocks: straight-line runs of array expressions are recorded or launched as one; False: each op on its own.
         kernels: blocks, and softmax over many rows, may use compiled kernels.
-        memory_budget: bytes of recorded results after which a lazy graph is launched as one segment; of the tape of an
-            example's compiled gradient.
+        memory_budget: bytes of recorded results after which a lazy graph is launched as one segment; also the limit for
+            the tape of an example's compiled gradient.
         scheduler: how recorded ops are grouped: "depth", "agenda", "frontier" or "auto".
         seed: key of the per-example random streams (`ab.nn.dropout`), an integer or a tuple of integers such as
-            (step, part); the calls of one `with` block draw on. None: every run draws other numbers.
+            (step, part); calls in one `with` block continue the streams. None: each run draws different numbers.
         strict: a fallback to the loop is an error instead of a warning.
-        threads: how many threads a look-up or bag over a large batch may use; 0 is one for each core.
-        traceback: "user" leaves the library's frames out of tracebacks; "full" shows all. The default is that of the
-            environment's AUTOBATCH_TRACEBACK, if there is one.
+        threads: how many threads a look-up or bag over a large batch may use; 0 means one for each core.
+        traceback: "user" leaves the library's frames out of tracebacks; "full" shows all. The
+            environment variable AUTOBATCH_TRACEBACK sets the default.
         warn: warn once per source line when something falls back to the loop.
-        way: how examples run: "auto" is the mode that has cost least; "loop", "lockstep", "fly" and "compiled" pin one.
-            A kind of call that does not have it keeps what it names: lock-step for a batch, tracing for `ab.map`.
-            Ways differ in the rounding of floating-point sums only; with one pinned, runs repeat to the bit.
+        way: how examples run: "auto" is the mode that has cost least; "loop", "lockstep", "fly" (tracing) or
+            "compiled" pins one. A call that does not support it runs in lock-step (on a batch) or traced (`ab.map`).
+            Modes differ only in the rounding of floating-point sums; with one pinned, runs repeat to the bit.
     """
 
     blocks: bool = True
