@@ -25,12 +25,9 @@ else:
             raise AttributeError(f"module 'autobatch' has no attribute {name!r}", name=name)
         public = importlib.import_module("autobatch.core.memory").import_whole("autobatch.public")
         here = globals()
-        here["__all__"] = public.__all__
-        here |= {each: vars(public)[each] for each in public.__all__ if each in vars(public)}
+        here |= {each: vars(public)[each] for each in ("__all__", *public.__all__) if each in vars(public)}
         here |= {each: getattr(public.segments, each) for each in public.segments.__all__}
-        if name not in here:
-            here[name] = getattr(public, name)
-        return here[name]
+        return here[name] if name in here else here.setdefault(name, getattr(public, name))
 
 
 def __dir__() -> list[str]:

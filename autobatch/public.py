@@ -118,7 +118,9 @@ def __getattr__(name: str) -> Any:
     if name in EARLIER:
         return getattr(EARLIER[name], name)
     if name not in _LATER:
-        raise missing("module 'autobatch'", name, MODULE, __all__)
+        spaces = {"nn": nn, "optim": importlib.import_module("autobatch.optim")}
+        inner = [f"{space}.{each}" for space, its in spaces.items() for each in its.__all__]
+        raise missing("module 'autobatch'", name, MODULE, [*__all__, *inner])
     module, inner = _LATER[name]
     found: Any = importlib.import_module(module)
     return found if inner is None else getattr(found, inner)

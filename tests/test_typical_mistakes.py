@@ -64,7 +64,7 @@ MISTAKES = {
     "an update without a state": (lambda: opt.update(params, grads), TypeError, "update takes params, grads"),
     "a layer's mode": (lambda: linear.eval(), AttributeError, r"dropout\.training = False"),
     "a layer's state": (lambda: linear.state_dict(), AttributeError, r"ab\.save\(path, layer\)"),
-    "a layer's device": (lambda: linear.to("cuda"), AttributeError, "runs on the processor"),
+    "a layer's device": (lambda: linear.to("cuda"), AttributeError, "runs on the CPU"),
     "a layer's forward": (lambda: linear.forward(np.ones(4)), AttributeError, r"layer\(x\)"),
     "torch's rate of dropout": (lambda: ab.nn.Dropout(p=0.1), TypeError, "Dropout takes rate; for p: write rate"),
     "torch's dim of a function": (lambda: ab.nn.softmax(np.ones(3), dim=0), TypeError, "axis; for dim: write axis"),
@@ -192,7 +192,10 @@ MISTAKES = {
         lambda: ab.PackedBatch.from_lengths(np.ones(3), [1, 1]), ValueError, "add up to 2; expected the number of"
     ),
     "ab.vmap": (lambda: ab.vmap, AttributeError, "@ab.batch, or call ab.map"),
-    "ab.jit": (lambda: ab.jit, AttributeError, "nothing is needed"),
+    "ab.jit": (lambda: ab.jit, AttributeError, "leave it out: .* compile where"),
+    "a layer at the top level": (lambda: ab.linear, AttributeError, r"write ab\.nn\.Linear"),
+    "an optimiser at the top level": (lambda: ab.Adam, AttributeError, r"write ab\.optim\.Adam"),
+    "a function of ab.nn at the top level": (lambda: ab.softmax, AttributeError, r"write ab\.nn\.softmax"),
     "ab.pmap": (lambda: ab.pmap, AttributeError, "ab.ray"),
     "ab.tensor": (lambda: ab.tensor, AttributeError, r"np\.array"),
     "a batch's numpy": (lambda: masked.numpy(), AttributeError, r"np\.asarray\(x\) .* batch\.examples\(\)"),
@@ -253,7 +256,7 @@ def test_collated_strings_are_warned_of(strings):
 def test_a_frame_that_is_one_example_is_warned_of():
     frame = pytest.importorskip("pandas").DataFrame({"a": [1.0, 2.0]})
     function = ab.batch(lambda x: (x * 2).sum())
-    with pytest.warns(UserWarning, match=r"all of its rows; .* <lambda>\(ab\.collate\(df\)\)"):
+    with pytest.warns(UserWarning, match=r"one example from each row write <lambda>\(ab\.collate\(df\)\)"):
         assert function(frame)["a"] == 6.0
     assert [each["a"] for each in ab.map(function, [frame, frame])] == [6.0, 6.0]
 

@@ -13,20 +13,20 @@ from autobatch.core.diagnostics import KEYWORDS, hiding_frames
 MODULE = {
     "vmap vectorize function": "decorate the function of one example with @ab.batch, or call ab.map(f, examples)",
     "pmap": "ab.map(f, examples) runs all examples; ab.ray runs on several processes",
-    "jit compile": "nothing is needed: @ab.batch and ab.map compile what is worth it",
-    "array asarray tensor": "use NumPy's arrays, np.array(...); ab.collate(examples) makes a batch of them",
+    "jit compile": "leave it out: @ab.batch and ab.map compile where it pays",
+    "array asarray tensor from_numpy": "use NumPy's arrays, np.array(...); ab.collate(examples) makes a batch of them",
     "numpy": "write import numpy as np: functions are written in plain NumPy",
     "random": "use np.random.default_rng(seed); `with ab.options(seed=...)` makes ab.nn.dropout repeatable",
     "manual_seed": "write `with ab.options(seed=...)`, and np.random.default_rng(seed) for your own numbers",
-    "no_grad": "nothing is needed: gradients are computed only inside ab.grad and ab.value_and_grad",
+    "no_grad": "leave it out: gradients are computed only inside ab.grad and ab.value_and_grad",
     "backward GradientTape": "write value, grads = ab.value_and_grad(loss_function)(params)",
     "jacobian": "ab.grad differentiates one scalar, and ab.jvp takes one direction: call either for each row",
     "hessian": "write ab.jvp(ab.grad(f), (x,), (direction,)) for its product with a direction",
     "vjp": "write ab.grad(lambda x: (f(x) * cotangent).sum())", "value_and_gradient": "write ab.value_and_grad",
-    "stack": "write ab.collate(examples), which also takes examples of different lengths",
+    "stack cat": "write ab.collate(examples), which also takes examples of different lengths",
     "pad_sequence": "write ab.collate(examples), or batch.to_padded()",
-    "pack_sequence": "write ab.PackedBatch.from_examples(examples)", "cuda device": "everything runs on the processor",
-    "DataLoader": "write ab.minibatches(data, size, shuffle=True)",
+    "pack_sequence": "write ab.PackedBatch.from_examples(examples)", "cuda device": "everything runs on the CPU",
+    "DataLoader Dataset": "write ab.minibatches(data, size, shuffle=True)",
     "tree_map": "write a dict comprehension, or optree.tree_map",
     "Batch RaggedBatch": "write ab.collate(examples), ab.MaskedBatch or ab.PackedBatch",
 }  # fmt: skip
@@ -34,8 +34,8 @@ MODULE = {
 
 ARRAY = {
     "numpy to_numpy": "write np.asarray(x) for an array; of a batch, batch.examples(), or batch.to_padded()",
-    "device cuda cpu": "arrays are NumPy's, in the processor's memory: leave it out", "norm": "write np.linalg.norm(x)",
-    "to": "arrays are NumPy's: leave it out for a device; write x.astype(dtype) for a dtype", "exp": "write np.exp(x)",
+    "device cuda cpu": "leave it out: everything runs on the CPU", "norm": "write np.linalg.norm(x)",
+    "to": "for a device leave it out; for a dtype write x.astype(dtype)", "exp": "write np.exp(x)",
     "detach": "write ab.stop_gradient(x)", "backward": "write value, grads = ab.value_and_grad(loss_function)(params)",
     "grad": "write grads = ab.grad(loss_function)(params)", "unsqueeze": "write x[:, None], or np.expand_dims(x, axis)",
     "block_until_ready": "results are ready: leave it out", "expand": "write np.broadcast_to(x, shape)",
@@ -67,8 +67,8 @@ NN = {
     "Parameter": "use a NumPy array: float arrays are what ab.grad and ab.optim train", "Tanh tanh": "call np.tanh",
     "ParameterList": "use a list of arrays", "ModuleList": "use a list of layers", "ModuleDict": "use a dict of layers",
     "Sequential": "call the layers one after the other: for layer in layers: x = layer(x)", "Identity": "leave it out",
-    "BatchNorm BatchNorm1d BatchNorm2d": "its result for one example depends on the others; use ab.nn.LayerNorm",
-    "Transformer TransformerEncoder": "compose ab.nn.MultiHeadAttention, LayerNorm and Linear; the gallery has one",
+    "BatchNorm BatchNorm1d BatchNorm2d": "it mixes the examples of a batch; use ab.nn.LayerNorm, which takes one",
+    "Transformer TransformerEncoder": "compose ab.nn.MultiHeadAttention, LayerNorm and Linear",
     "RNN": "write the loop, for x in xs: h = np.tanh(x @ w + h @ u), or use ab.nn.LSTM or ab.nn.GRU",
     "Conv3d": "write the few lines in NumPy, as a function of one example", "Softplus": "write np.logaddexp(0, x)",
     "MaxPool1d": "write the few lines in NumPy, as a function of one example: x.reshape(-1, size, channels).max(1)",
@@ -80,9 +80,8 @@ NN = {
     "BCELoss binary_cross_entropy": "write -np.where(label, np.log(p), np.log(1 - p))",
     "BCEWithLogitsLoss binary_cross_entropy_with_logits bce_with_logits": "write np.logaddexp(0, logit) - logit*label",
     "GELU": "call the function ab.nn.gelu", "Sigmoid": "call the function ab.nn.sigmoid",
-    "Softmax": "call the function ab.nn.softmax", "Flatten": "write x.reshape(-1)",
-    "functional": "the functions are in ab.nn itself: ab.nn.relu, ab.nn.softmax",
-    "Dense": "use ab.nn.Linear(inputs, outputs)",
+    "Softmax": "call the function ab.nn.softmax", "Dense": "use ab.nn.Linear(inputs, outputs)",
+    "functional": "the functions are in ab.nn itself: ab.nn.relu, ab.nn.softmax", "Flatten": "write x.reshape(-1)",
     "utils": "ab.collate(examples) batches sequences; opt = ab.optim.Adam(lr, clip_norm=1.0) clips gradients",
 }  # fmt: skip
 """Names of a package of layers."""
@@ -93,7 +92,7 @@ LAYER = {
     "load_state_dict": "write layer = ab.load(path, like=layer)", "forward apply": "call the layer: layer(x)",
     "train": "only ab.nn.Dropout has a mode: dropout.training = True, or dropout(x, training=True)",
     "eval": "only ab.nn.Dropout has a mode: dropout.training = False, or dropout(x, training=False)",
-    "to cuda cpu": "everything runs on the processor; a layer's dtype is given when it is made, dtype=np.float64",
+    "to cuda cpu": "everything runs on the CPU; give a layer its dtype when you make it: dtype=np.float64",
     "zero_grad requires_grad_": "leave it out: ab.grad gives new gradients, of its function's first argument",
 }  # fmt: skip
 """Attributes of a layer."""
@@ -104,18 +103,14 @@ KEYWORDS.update({  # an argument of ours, or where that is not taken what to wri
     "depth": "num_classes", "train": "training", "batch_size": "size", "learning_rate": "lr", "embedding_dim": "dim",
     "num_embeddings": "rows", "in_features": "inputs", "out_features": "outputs",
     "axis": "all elements of all examples count; np.mean(batch, axis) and the like reduce each example",
-    "reduction": "it is of one example; ab.mean(losses) and ab.sum(losses) are of a batch's",
-    "ignore_index": "choose the rows that count, logits[label >= 0]", "device": "everything runs on the processor",
+    "reduction": "the loss is of one example; reduce a batch of losses by ab.mean(losses) or ab.sum(losses)",
+    "ignore_index": "select the rows that count, logits[label >= 0]", "device": "everything runs on the CPU",
 })  # fmt: skip
 
 _BY_NAME = {
     id(table): {name: text for names, text in table.items() for name in names.split()}
     for table in (MODULE, ARRAY, OPTIMIZER, NN, LAYER)
 }
-
-
-def _advice(table: dict[str, str], name: str) -> str | None:
-    return _BY_NAME[id(table)].get(name)
 
 
 class Spelled(abc.ABCMeta):
@@ -139,11 +134,14 @@ def missing(owner: str, name: str, table: dict[str, str], names: Iterable[str] =
         table: one of this module; names: those that exist.
 
     >>> str(missing("module 'autobatch'", "jit", MODULE))
-    "module 'autobatch' has no attribute 'jit': nothing is needed: @ab.batch and ab.map compile what is worth it"
+    "module 'autobatch' has no attribute 'jit': leave it out: @ab.batch and ab.map compile where it pays"
     """
-    hint = _advice(table, name) or _advice(table, name.lower())
+    own = _BY_NAME[id(table)]
+    hint = own.get(name) or own.get(name.lower())
     if hint is None and name in vars(np) and owner.startswith("module"):
         hint = f"write np.{name}"
+    elif hint is None and (inner := [each for each in names if each.lower().endswith(f".{name.lower()}")]):
+        hint = f"write ab.{inner[0]}"
     elif hint is None and names:
         like = difflib.get_close_matches(name.lower(), {each.lower(): each for each in names}, 1, 0.8)
         hint = next((f"did you mean {each}?" for each in names if each.lower() in like), None)

@@ -19,7 +19,7 @@ from autobatch.blocks.program import Program
 from autobatch.core.abstract_eval import WEAK, Aval, freeze
 from autobatch.core.diagnostics import handling
 from autobatch.core.op import Op
-from autobatch.errors import Unsupported
+from autobatch.errors import Unsupported, shown_file
 from autobatch.facts.types import stored_in
 from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.grouping.signatures import BlockCall, Signature
@@ -58,7 +58,7 @@ def _op(where: Where) -> Op:
     """The op that stands for a block in reports, named by its lines."""
     file, first, last = where
     lines = str(first) if first == last else f"{first}-{last}"
-    return Op(f"block {os.path.basename(file)}:{lines}", launch, kind="block")
+    return Op(f"block {os.path.basename(shown_file(file))}:{lines}", launch, kind="block")
 
 
 _MOST = 16  # arrays in one input; longer lists would need a program for each length

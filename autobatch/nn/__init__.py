@@ -7,6 +7,7 @@ callable for one example whose float arrays are its parameters: what trains a di
 from typing import TYPE_CHECKING, Any
 
 import autobatch.ops.nn as _functions
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.facts.other_libraries import NN, missing
 from autobatch.nn.layers import GRU, LSTM, Conv1d, Conv2d, Dropout, Embedding, LayerNorm, Linear, MultiHeadAttention
 from autobatch.ops.nn import *  # noqa: F403
@@ -23,12 +24,10 @@ __all__ = [
     "MultiHeadAttention",
 ]
 __all__ += _functions.__all__
+__dir__ = __all__.copy
 
 if not TYPE_CHECKING:  # else each name would have the type Any
 
+    @hiding_frames
     def __getattr__(name: str) -> Any:
         raise missing("module 'autobatch.nn'", name, NN, __all__)
-
-
-def __dir__() -> list[str]:
-    return __all__

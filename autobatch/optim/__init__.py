@@ -16,3 +16,4 @@ if not TYPE_CHECKING:  # else each name would have the type Any
 
 __all__ = ["Indexer", "Optimizer"]
 __all__ += optimizers.__all__
+__dir__ = __all__.copy

@@ -82,8 +82,7 @@ def state_like(value: Any, fill: float = 0.0, dtype: Any = None, by_row: bool = 
 
 def state_shape(value: object, by_row: bool) -> tuple[int, ...]:
     """The shape of the state of a parameter."""
-    shape = tuple(shape_of(value))
-    return shape[:1] if by_row else shape
+    return tuple(shape_of(value))[: 1 if by_row else None]
 
 
 def paired(params: Any, grads: Any, slots: Sequence[Any], by_row: bool = False) -> tuple[list[Leaf], pytree.TreeDef]:
@@ -121,8 +120,7 @@ def _check(leaf: Leaf, by_row: bool) -> None:
         _check_keys(value, grad, path)
     elif shape_of(grad) != shape_of(value):
         raise ShapeError(f"grads{path} has shape {shape_of(grad)}; expected that of the parameter, {shape_of(value)}")
-    if dtype_of(grad) != dtype_of(value):
-        own = dtype_of(value)
+    if dtype_of(grad) != (own := dtype_of(value)):
         raise DTypeError(f"grads{path} has dtype {dtype_of(grad)}; expected the parameter's: write .astype(np.{own})")
     if not getattr(value, "trainable", True):
         raise UnsupportedError(f"params{path} is a {type(value).__name__} for look-ups only; it takes no gradient")
@@ -351,6 +349,7 @@ class Optimizer(metaclass=Spelled):
 
     if not TYPE_CHECKING:  # else each attribute would have the type Any
 
+        @hiding_frames
         def __getattr__(self, name: str) -> Any:
             raise missing(f"{type(self).__name__!r} object", name, OPTIMIZER)
 

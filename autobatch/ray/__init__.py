@@ -11,7 +11,4 @@ from autobatch.ray.maps.table_mapper import Mapper
 from autobatch.ray.training import train
 
 __all__ = ["Communicator", "LocalCommunicator", "Mapper", "map", "train"]
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

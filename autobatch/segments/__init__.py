@@ -15,7 +15,4 @@ from autobatch.tables.segments import *  # noqa: F403
 __all__ = ["gather", "maps_to_packed", "packed_to_maps", "scatter_add", "scatter_assign", "scatter_weighted_sum"]
 __all__ += representations.__all__
 __all__ += _reductions.__all__
-
-
-def __dir__() -> list[str]:
-    return __all__
+__dir__ = __all__.copy

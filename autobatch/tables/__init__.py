@@ -37,6 +37,7 @@ __all__ = [
     "multi_hash",
     "strategies",
 ]
+__dir__ = __all__.copy
 
 
 def __getattr__(name: str) -> Any:
@@ -45,7 +46,3 @@ def __getattr__(name: str) -> Any:
     module = importlib.import_module(f"autobatch.tables.{_PLACES[name]}")
     globals()[name] = found = module if name in _MODULES else getattr(module, name)
     return found
-
-
-def __dir__() -> list[str]:
-    return __all__

@@ -7,3 +7,4 @@ from autobatch.testing.own_batch_proof import assert_same
 from autobatch.testing.ragged_examples import ragged
 
 __all__ = ["EquivalenceReport", "assert_equivalent", "assert_same", "check_grads", "forms", "ragged"]
+__dir__ = __all__.copy

@@ -167,7 +167,7 @@ def test_classes_that_optree_knows_are_taken_apart_as_it_says():
 @pytest.mark.parametrize("put", [lambda x: x, lambda x: {"other": W, "cell": x}, lambda x: Model([x])])
 def test_what_cannot_be_made_anew_is_an_error_that_names_it(value, put):
     params = put(value)
-    message = rf".* is a {type(value).__name__}, which is not looked into: .* pass a plain one"
+    message = rf".* is a {type(value).__name__}, which is not searched: .* pass a plain dict or list"
     with pytest.raises(ab.errors.UnsupportedError, match=f"given{message}"):
         ab.value_and_grad(lambda given: 1.0)(params)
     with pytest.raises(ab.errors.UnsupportedError, match=f"params{message}"):
@@ -179,12 +179,12 @@ def test_what_cannot_be_made_anew_is_an_error_that_names_it(value, put):
 def test_an_object_that_lies_within_itself_is_an_error():
     parent = types.SimpleNamespace(w=W, child=types.SimpleNamespace(w=W))
     parent.child.parent = parent
-    with pytest.raises(ab.errors.StructureError, match="given holds a SimpleNamespace that lies within itself"):
+    with pytest.raises(ab.errors.StructureError, match="given holds a SimpleNamespace that contains itself"):
         ab.grad(lambda given: 1.0)(parent)
 
 
 def test_an_object_of_one_number_is_an_error_where_it_is_all_there_is():
-    with pytest.raises(ab.errors.UnsupportedError, match=r"given is a Tokenizer .* its drop is a setting.*np\.array"):
+    with pytest.raises(ab.errors.UnsupportedError, match=r"given is a Tokenizer .* its drop are settings.*np\.array"):
         ab.grad(lambda given: given.drop * 2.0)(Tokenizer())
 
 
