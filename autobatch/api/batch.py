@@ -385,7 +385,7 @@ def _warn_of_frames(function: Any, args: tuple[Any, ...]) -> None:
     """Warn of a frame of pandas or polars that is given to a decorated function whole."""
     if not in_example() and any(type(arg).__name__ == "DataFrame" for arg in args):
         name = getattr(function, "__name__", "f")
-        warn_user(f"a DataFrame {_ONE_EXAMPLE}, all of its rows; for an example from each write {name}(ab.collate(df))")
+        warn_user(f"a DataFrame {_ONE_EXAMPLE}; for one example from each row write {name}(ab.collate(df))")
 
 
 _MARKED: set[type] = {Shared}  # types of arguments that are looked at before a call

@@ -168,8 +168,8 @@ def _warn_of_rows(given: tuple[Any, ...], size: int) -> None:
         if len(shape) == 1 and shape[0] == size:  # of more dimensions it is weights, as a rule
             warn_user(
                 f"argument {at + 1}, {'a list' if type(arg) is list else 'an array'} of shape {tuple(shape)}, is as "
-                f"long as the batch of {size} examples, and every example gets all of it; for a row each write "
-                "ab.MaskedBatch.from_examples(y); ab.shared(y), or y by keyword, says that all of it is meant",
+                f"long as the batch of {size} examples, but every example gets all of it; to give each example its own "
+                "element, write ab.collate(y); if all of it is meant, write ab.shared(y), or pass it by keyword",
                 f"argument {at + 1} is as long as the batch",
             )
 

@@ -135,7 +135,7 @@ def _refuse_own_names(f: Any, given: dict[str, Any]) -> None:
         if name in parameters and not (isinstance(f, functools.partial) and name in f.keywords):
             called = getattr(f, "__name__", "f").replace("<lambda>", "f")
             better = f"ab.map(functools.partial({called}, {name}={value!r:.40}), ...)"
-            raise UnsupportedError(f"{name}={value!r:.40} is an option of ab.map, and of {called}; write {better}")
+            raise UnsupportedError(f"{name}= is an option of ab.map, and a parameter of {called}; write {better}")
 
 
 def _note_arguments(error: Exception, f: Any, sequences: Sequence[Any], shared: dict[str, Any]) -> None:
@@ -150,8 +150,8 @@ def _note_arguments(error: Exception, f: Any, sequences: Sequence[Any], shared: 
         signature.bind(*sequences, **shared)
     except TypeError:
         error.add_note(
-            f"the function takes {signature}; ab.map gave it one element of each of {len(sequences)} sequences, and "
-            f"{', '.join(shared) or 'nothing'} by keyword; what all examples share is ab.map(f, examples, name=value)"
+            f"the function takes {signature}; ab.map passed it one element of each of {len(sequences)} sequences, and "
+            f"{', '.join(shared) or 'nothing'} by keyword; pass shared arguments as ab.map(f, examples, name=value)"
         )
 
 
@@ -199,8 +199,8 @@ def _warn_of_arrays(sequences: Sequence[Any]) -> None:
         boxed = is_boxed(each) and rank_of(each) != BATCH_RANK
         if isinstance(each, np.ndarray | Table) or boxed:
             warn_user(
-                f"ab.map takes argument {at + 1}, an array of shape {each.shape}, as one row for each example; to "
-                "share all of it, give it by keyword (W=W) or as ab.shared(W); list(W) says that its rows are meant"
+                f"ab.map reads argument {at + 1}, an array of shape {each.shape}, as one row for each example; to "
+                "share all of it, pass it by keyword (W=W) or as ab.shared(W); if its rows are meant, pass list(W)"
             )
 
 

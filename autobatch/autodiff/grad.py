@@ -86,7 +86,7 @@ def value_and_grad(
     """
     if not callable(f):
         raise UnsupportedError(
-            f"a gradient is taken of a function; got {type(f).__name__}: write ab.grad(f)(x), not ab.grad(f(x))"
+            f"ab.grad takes a function; got {type(f).__name__}: write ab.grad(f)(x), not ab.grad(f(x))"
         )
     positions, single = _positions(argnums)
 
@@ -164,7 +164,7 @@ def _positions(argnums: Any) -> tuple[tuple[int, ...], bool]:
     except TypeError:
         raise UnsupportedError(
             f"argnums is {type(argnums).__name__}; expected the position of an argument, or a sequence of positions: "
-            "what is differentiated is given to the gradient, ab.grad(f)(params)"
+            "the parameters are passed to the gradient function, ab.grad(f)(params)"
         ) from None
     if len(set(positions)) < len(positions):
         raise UnsupportedError(f"argnums={argnums!r} names an argument twice; name each argument once")
@@ -295,7 +295,7 @@ def _refuse_leaf(
     where = _argument(f, position) + path
     check_own_dtype(dtype_of(slot.value), where)
     raise DTypeError(
-        f"{where} is {slot.error}, which has no gradient; make it a float ({where}.astype(np.float32), or 3.0 for 3), "
+        f"{where} is {slot.error}, which has no gradient; make it a float (3.0 for 3, or {where}.astype(np.float32)), "
         "or pass it outside of the differentiated argument"
     )
 
@@ -331,18 +331,18 @@ def _check_result(result: object) -> None:
         )
     if pytree.is_node(result):
         raise UnsupportedError(
-            f"the differentiated function returned a {type(result).__name__}; it returns one real scalar, or "
+            f"the differentiated function returned a {type(result).__name__}; expected one real scalar, or "
             "(scalar, auxiliary) with has_aux=True"
         )
     if result is None or not (isinstance(result, int | float | complex) or hasattr(result, "dtype")):
         raise UnsupportedError(
-            f"the differentiated function returned {'None' if result is None else type(result).__name__}; it returns "
-            "one real scalar: has it a `return`?"
+            f"the differentiated function returned {'None' if result is None else type(result).__name__}; expected "
+            "one real scalar: is a `return` missing?"
         )
     shape, dtype = shape_of(result), dtype_of(result)
     if shape != ():
         raise ShapeError(
-            f"the differentiated function returned an array of shape {shape}; it returns one scalar: write "
+            f"the differentiated function returned an array of shape {shape}; expected one scalar: write "
             ".sum(), .mean() or an index such as [0]"
         )
     if dtype.kind != "f":
@@ -426,7 +426,7 @@ def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) 
     """`ab.jvp`, except for arrays that `f` itself creates; by reverse mode twice (the vjp is linear in cotangents)."""
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list) or len(primals) != len(tangents):
         raise UnsupportedError(
-            "primals and tangents are a tuple each, with as many tangents as arguments: write ab.jvp(f, (x,), (v,))"
+            "expected a tuple of primals and a tuple of as many tangents: write ab.jvp(f, (x,), (v,))"
         )
     directions = [_directions(f"tangents[{i}]", x, v) for i, (x, v) in enumerate(zip(primals, tangents, strict=True))]
     moved = [i for i, own in enumerate(directions) if any(v is not None for v in own)]

@@ -302,7 +302,7 @@ class PackedBatch(Packed, ArrayBatch):
         if isinstance(self.values, PackedBatch):
             raise UnsupportedError(
                 "the examples are lists of arrays of different lengths, which no padded array holds; "
-                "use .values (the batch of all inner lists), or .to_padded(filler)"
+                "use .values (all inner lists as one batch), .to_padded(filler), or ab.Examples(batch)[:8] for a few"
             )
         data, sizes = pad_rows(self.values, self.size_of_first), (self.size_of_first, *self.values.shape[1:])
         return MaskedBatch.in_region(Batched(data, sizes), self.region)

@@ -65,10 +65,10 @@ def _fix_empty_dtypes(examples: Sequence[Any], arrays: list[Any]) -> None:
 
 
 _OBJECTS = (
-    "a batch of arrays holds numbers, ab.map takes any objects; ab.collate(examples) takes records, and with nulls= "
-    "examples that are or have None"
+    "a batch of arrays holds numbers; ab.map takes any objects, ab.collate(examples) takes records, and with nulls= "
+    "also examples that are or contain None"
 )
-_WORDS = "a batch of arrays holds numbers: ab.Vocabulary or ab.hash_keys makes them of words; ab.map takes any objects"
+_WORDS = "a batch of arrays holds numbers: ab.Vocabulary or ab.hash_keys makes them of words; ab.map takes strings"
 _INSTEAD = {"U": _WORDS, "S": _WORDS, "T": _WORDS}
 
 

@@ -288,8 +288,8 @@ class Checkpoints:
             self._lock = self._folder.files.lock(self._folder.join("lock"))
         except BlockingIOError:
             raise CheckpointError(
-                f"another saver has {self.folder}: a process that runs, or another Checkpoints of this one, which has "
-                "to be closed; two would remove each other's files"
+                f"another saver has {self.folder}: a running process, or another Checkpoints of this process, to be "
+                "closed first; two savers would remove each other's files"
             ) from None
         self._base = None  # another saver may have saved before we got the lock
 
@@ -363,7 +363,7 @@ class Checkpoints:
     def _find(self, step: int | None) -> tuple[int, str]:
         listed = self._folder.listed()
         if not listed:
-            raise CheckpointError(f"no checkpoint in {self.folder}; .steps() says which there are")
+            raise CheckpointError(f"no checkpoint in {self.folder}; .steps() lists those that exist")
         for sequence, own, name in reversed(listed):
             if step is None or own == step:
                 return sequence, name

@@ -111,7 +111,7 @@ class Lock:
 
     def __init__(self, path: str) -> None:
         if fcntl is None:
-            raise UnsupportedError("checkpoints need the file locks of POSIX; ab.save and ab.load do without")
+            raise UnsupportedError("checkpoints need the file locks of POSIX; ab.save and ab.load do not need them")
         self._handle: int | None = None
         handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
         try:

@@ -77,7 +77,7 @@ def from_literal(node: dict[str, Any]) -> Any:
 
 def _module(name: str) -> types.ModuleType:
     if name not in sys.modules:
-        raise CheckpointError(f"the module {name} is not imported; import it before")
+        raise CheckpointError(f"the module {name} is not imported; import it first")
     return sys.modules[name]
 
 
@@ -118,7 +118,7 @@ def object_named(name: str) -> Any:
     module, _, path = name.partition(":")
     found: Any = sys.modules.get(module)
     if found is None:
-        raise CheckpointError(f"{name} is not imported; import {module} before, or give a tree to restore into")
+        raise CheckpointError(f"{name} is not imported; import {module} first, or give a tree to restore into")
     for part in path.split("."):
         found = getattr(found, part, None)
     if found is None:

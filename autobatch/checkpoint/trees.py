@@ -85,8 +85,8 @@ class Contents:
             same = all(self.arrays[name].dtype == root.dtype for name in names)
             if others or not same or not (root.flags.c_contiguous or root.flags.f_contiguous):
                 raise UnsupportedError(
-                    f"{names[0]} and {names[1]} lie in the same memory, which no restored arrays would; save one of "
-                    "them, and make the other of it where it is used"
+                    f"{names[0]} and {names[1]} share memory, which restored arrays would not; save one of them, "
+                    "and make the other from it where it is used"
                 )
             flat = root.reshape(-1, order="A")
             for name in names:
@@ -155,7 +155,7 @@ def _describe(
     if branch is None:
         return _leaf(value, path, place, contents)
     if any(value is each for each in above):
-        raise StructureError(f"{place} is a {type(value).__name__} that lies within itself; expected a tree")
+        raise StructureError(f"{place} is a {type(value).__name__} that contains itself; expected a tree")
     base, keys, parts, factory = branch
     children = [
         _describe(part, (*path, str(key)), place + pytree.step_to(base, key), contents, (*above, value))
@@ -245,8 +245,8 @@ def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> 
     if isinstance(value, np.ndarray) or hasattr(value, "__array__"):
         raise UnsupportedError(f"{place} is a {made}; expected an array: np.asarray(...), or those that it is made of")
     raise UnsupportedError(
-        f"{place} is a {made}, of which nothing says how it is stored; make its class a dataclass "
-        "(@dataclasses.dataclass), or put what is data in it into a dict"
+        f"{place} is a {made}, which cannot be stored; make its class a dataclass "
+        "(@dataclasses.dataclass), or put its data into a dict"
     )
 
 
@@ -254,7 +254,7 @@ def _check_dtype(dtype: np.dtype, place: str) -> None:
     if dtype.hasobject:
         raise DTypeError(f"{place} is an array of Python objects; expected numbers or text of a fixed length")
     if json_values.dtype_of_name(json_values.dtype_name(dtype)) != dtype:
-        raise DTypeError(f"{place} has dtype {dtype}, with gaps between its fields; write .astype of one without")
+        raise DTypeError(f"{place} has dtype {dtype}, with gaps between its fields; write .astype(one without gaps)")
 
 
 class Rebuilding:

@@ -50,8 +50,8 @@ def flatten(tree: object, name: Callable[[], str] = lambda: "params") -> tuple[l
         numbers = [key for key, value in parts_of(tree).items() if type(value) is float]
         if numbers:
             raise UnsupportedError(
-                f"{name()} is a {type(tree).__name__} without a float array, and a number such as its {numbers[0]} is "
-                f"a setting; make it an array, np.array({parts_of(tree)[numbers[0]]!r}), or the class a dataclass"
+                f"{name()} is a {type(tree).__name__} without a float array, and numbers such as its {numbers[0]} are "
+                f"settings; make it an array, np.array({parts_of(tree)[numbers[0]]!r}), or make the class a dataclass"
             )
     return reader.values, structure
 
@@ -117,8 +117,8 @@ class _ModelReader:
     def _object(self, tree: object, parts: dict[Any, Any], own: dict[Any, Any]) -> TreeDef:
         if any(tree is each for each in self.above):
             raise StructureError(
-                f"{self.name()} holds a {type(tree).__name__} that lies within itself, which is not a tree; parameters "
-                "cannot point back at what holds them: keep such a reference outside of the model"
+                f"{self.name()} holds a {type(tree).__name__} that contains itself, so it is not a tree; "
+                "keep references from a part back to the whole outside of the model"
             )
         self.above.append(tree)
         children = tuple([self.read(value, True) for value in own.values()])
@@ -143,8 +143,8 @@ class _ModelReader:
         place, tree = self.closed[0]
         path = self.name() + next(itertools.islice(paths(structure), place, None))
         raise UnsupportedError(
-            f"{path} is a {type(tree).__name__}, which is not looked into: the float arrays in it would get no "
-            f"gradient; pass a plain one, dict({path}) or list({path})"
+            f"{path} is a {type(tree).__name__}, which is not searched: float arrays in it would get no "
+            f"gradient; pass a plain dict or list, dict({path}) or list({path})"
         )
 
 

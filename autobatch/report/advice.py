@@ -108,7 +108,7 @@ def general_advice(figures: Figures, facts: Facts) -> Advice:
         each = f"{figures.calls:,} calls are recorded one by one" if figures.calls else "once or more for each example"
         return f"{each}; that takes as long for a small array as for a large one", _fewer(facts)
     if facts.way == "lock-step":
-        return "it runs once for all examples; what it takes is its arithmetic and the making of its results", ""
+        return "it runs once for all examples; its time is arithmetic, and making the results", ""
     return (_CHEAP if facts.cheap else _ONE_BY_ONE), facts.other_mode()
 
 
@@ -176,7 +176,7 @@ def _lockstep_advice(node: ast.stmt, loops: list[ast.For | ast.While], figures: 
         return why or "a step on one number costs as much as one on an array", _COMPILED
     if loops and max(figures.launches, figures.runs) >= _MANY_STEPS:
         if not figures.last and isinstance(node, ast.Assign):  # a block computes ahead what it can by itself
-            return why, "compute what does not depend on the step before for all steps at once, before the loop"
+            return why, "compute what does not depend on the previous step for all steps at once, before the loop"
         if isinstance(node, ast.If) and all(isinstance(x, ast.Assign | ast.AugAssign) for x in node.body + node.orelse):
             return why, "choose with np.where, np.maximum or the like: examples of different branches run separately"
     if 0 < facts.examples < 128:  # examples from which on the work of a step exceeds its overhead

@@ -245,8 +245,8 @@ class Report:
         out += [part for way, says in self.modes() for part in wrapped(f"  {way}: {says}", "    ")]
         if self.way == "tracing" and self.examples and not self.rows:
             out += wrapped(
-                "  nothing was recorded, so nothing runs together: only arrays of the examples and of what is given by "
-                "keyword are (ab.map(f, examples, params=params)), not those of globals or of the model itself", "    ",
+                "  nothing was recorded, so nothing runs together: pass arrays in the examples, and parameters by "
+                "keyword, ab.map(f, examples, params=params): operations on them are recorded", "    ",
             )  # fmt: skip
         return out
 

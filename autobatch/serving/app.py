@@ -293,7 +293,7 @@ class App(Starlette):
         """
         try:
             if self._stopping:  # the batcher is about to be closed
-                raise ClosedError("the server shuts down, and takes no requests any more")
+                raise ClosedError("the server is shutting down, and accepts no more requests")
             waiting = self.batcher._enqueue(example, asyncio.get_running_loop())
         except OverloadedError as error:
             raise _error(429, "OverloadedError", str(error), _LATER) from None

@@ -154,7 +154,7 @@ class Batcher:
             raise UnsupportedError("a batcher takes one example by position: await batcher(example)")
         with self._changed:
             if self._closed:
-                raise ClosedError("the batcher is closed, and takes no requests any more")
+                raise ClosedError("the batcher is closed, and accepts no more requests")
             if self.max_queue is not None and len(self._queue) >= self.max_queue:
                 self.metrics.rejected += 1
                 waiting = len(self._queue)

@@ -195,7 +195,7 @@ def test_interleaved_arrays_are_not_taken_for_one(path):
 def test_arrays_that_overlap_without_a_common_one_are_refused(path):
     memory = bytearray(80)
     arrays = {"a": np.frombuffer(memory, np.float64, 8), "b": np.frombuffer(memory, np.float64, 8, 16)}
-    with pytest.raises(UnsupportedError, match="a and b lie in the same memory"):
+    with pytest.raises(UnsupportedError, match="a and b share memory"):
         ab.save(path, arrays)
     assert not path.exists()
 
@@ -209,7 +209,7 @@ def test_arrays_that_overlap_without_a_common_one_are_refused(path):
         (ab.MaskedBatch.from_examples([np.ones(2)]), UnsupportedError, r"MaskedBatch"),
         ({frozenset(): 1}, UnsupportedError, r"key frozenset\(\)"),
         ({1, 2}, UnsupportedError, "builtins.set"),
-        (threading.Lock(), UnsupportedError, "lock, of which nothing says"),
+        (threading.Lock(), UnsupportedError, "lock, which cannot be stored"),
         (iter([]), UnsupportedError, "list_iterator"),
     ],
 )
@@ -245,7 +245,7 @@ def test_a_file_of_safetensors_is_read(path):
 def test_nothing_that_a_file_names_is_imported(path, monkeypatch):
     ab.save(path, Cell(np.ones(2), json.dumps))
     monkeypatch.delitem(__import__("sys").modules, __name__)
-    with pytest.raises(CheckpointError, match=r"Cell is not imported; import .* before, or give a tree"):
+    with pytest.raises(CheckpointError, match=r"Cell is not imported; import .* first, or give a tree"):
         ab.load(path)
     found = ab.load(path, like=Cell(np.zeros(2), json.loads))
     assert found.activation is json.loads
@@ -273,7 +273,7 @@ def test_objects_of_plain_classes(path):
 def test_an_object_within_itself(path):
     model = Model([])
     model.layers.append(model)
-    with pytest.raises(StructureError, match=r"tree\.layers\[0\] is a Model that lies within itself"):
+    with pytest.raises(StructureError, match=r"tree\.layers\[0\] is a Model that contains itself"):
         ab.save(path, model)
 
 

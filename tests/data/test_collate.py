@@ -212,7 +212,7 @@ def test_missing_values_are_dropped_or_stood_for():
     assert_same(ab.collate([np.ones((2, 3)), None], nulls=0).examples(), [np.ones((2, 3)), np.zeros((0, 3))])
     with pytest.raises(DTypeError, match="nulls=nan is not a value of int64"):
         ab.collate(MISSING, nulls=np.nan)
-    with pytest.raises(DTypeError, match="what is missing is none"):
+    with pytest.raises(DTypeError, match="the missing value is not"):
         ab.collate(["a", None], nulls=0)
 
 

@@ -182,7 +182,7 @@ def f(xs, w):
 @pytest.mark.parametrize(
     ("line", "remedy"),
     [
-        (5, "compute what does not depend on the step before for all steps at once, before the loop"),
+        (5, "compute what does not depend on the previous step for all steps at once, before the loop"),
         (6, "choose with np.where, np.maximum or the like: examples of different branches run separately"),
         (9, ""),
     ],

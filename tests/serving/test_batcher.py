@@ -469,7 +469,7 @@ async def test_closing_answers_what_was_taken_and_takes_no_more():
     tasks = [asyncio.ensure_future(batcher(each)) for each in examples]
     await asyncio.sleep(0)
     await asyncio.to_thread(batcher.close)
-    with pytest.raises(ClosedError, match="takes no requests any more"):
+    with pytest.raises(ClosedError, match="accepts no more requests"):
         await batcher(examples[0])
     for task, example in zip(tasks, examples, strict=True):
         assert_same(await task, tagger(example, PARAMS))

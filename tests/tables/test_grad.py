@@ -238,8 +238,8 @@ def test_leaves_without_a_gradient_are_named(params, match):
 @pytest.mark.parametrize(
     ("f", "error", "match"),
     [
-        (lambda x: x, ShapeError, r"array of shape \(3,\); it returns one scalar: write .sum\(\)"),
-        (lambda x: None, UnsupportedError, r"returned None.*has it a `return`"),
+        (lambda x: x, ShapeError, r"array of shape \(3,\); expected one scalar: write .sum\(\)"),
+        (lambda x: None, UnsupportedError, r"returned None.*is a `return` missing"),
         (lambda x: (x.sum(), x), UnsupportedError, r"returned a tuple.*has_aux=True"),
         (lambda x: "a", UnsupportedError, r"returned str"),
         (lambda x: 3, DTypeError, r"scalar of dtype int64"),

@@ -64,8 +64,8 @@ def collate(data: Any, *, nulls: object = "raise") -> Any:
     listed = data if type(data) is list and type(out) is ObjectBatch else ()
     if any(isinstance(x[0] if type(x) is list and x else x, str) for x in listed):
         warn_user(
-            f"ab.collate got strings in {len(data)} examples, which no operation runs on together: make numbers of "
-            "words by ab.Vocabulary or ab.hash_keys, or write ab.map(f, strings)"
+            f"ab.collate got strings in {len(data)} examples, and no operation on strings runs batched: turn words "
+            "into numbers by ab.Vocabulary or ab.hash_keys, or write ab.map(f, strings)"
         )
     return out
 
@@ -216,7 +216,7 @@ def _reads_as_one_array(data: object) -> bool:
 def _mismatch(examples: Sequence[Any], i: int, place: DataPlace) -> str:
     return (
         f"example {place.example_of(i)} has {type(examples[i]).__name__}{place}, example {place.example_of(0)} "
-        f"{type(examples[0]).__name__}; expected one kind: ab.map takes any objects"
+        f"{type(examples[0]).__name__}; expected one kind in a batch: ab.map(f, examples) takes any objects"
     )
 
 

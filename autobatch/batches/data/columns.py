@@ -85,8 +85,8 @@ class Columns:
             return None
         if isinstance(self.nulls, str) and self.nulls == "raise":
             raise ShapeError(
-                f"example {place.example_of(int(np.argmin(valid)))} has a missing {what}{place}; say what becomes of "
-                "it: nulls='drop' leaves it out, nulls=0 or another number stands for it (a missing list is then empty)"
+                f"example {place.example_of(int(np.argmin(valid)))} has a missing {what}{place}; nulls='drop' leaves "
+                "it out, nulls=0 or another number replaces it (a missing list is then empty), ab.map takes it as it is"
             )
         return valid
 
@@ -114,7 +114,7 @@ class Columns:
         """Strings, or other objects that no array holds."""
         valid = self.missing(valid, place, "value")
         if valid is not None and not isinstance(self.nulls, str):
-            raise DTypeError(f"nulls={self.nulls!r} is a number, and what is missing{place} is none; use nulls='drop'")
+            raise DTypeError(f"nulls={self.nulls!r} is a number, but the missing value{place} is not; use nulls='drop'")
         return Column(ObjectBatch(values), valid)
 
     def lists(self, items: Column, offsets: np.ndarray, valid: Valid, place: DataPlace) -> Column:
@@ -165,7 +165,7 @@ class Columns:
             if column.valid is not None:
                 valid = column.valid if valid is None else valid & column.valid
         if valid is not None and not isinstance(self.nulls, str):
-            raise DTypeError(f"nulls={self.nulls!r} is a number, and a record is missing{place}; use nulls='drop'")
+            raise DTypeError(f"nulls={self.nulls!r} is a number, but a record is missing{place}; use nulls='drop'")
         return Column({name: column.tree for name, column in fields.items()}, valid)
 
     def optional(self, present: Column, valid: np.ndarray, place: DataPlace) -> Column:

@@ -305,7 +305,7 @@ class EmbeddingVariable(KeyedTable):
 
     def _shrinking(self, step: int | None) -> Calls:
         if self.steps_to_live is None:
-            raise UnsupportedError("shrink() of a variable whose keys live for ever; make it with steps_to_live=")
+            raise UnsupportedError("shrink() of a variable whose keys never expire; make it with steps_to_live=")
         versions = self._store.versions
         old = versions.astype(np.int64) < (self.step if step is None else step) - self.steps_to_live
         return self._taking_out(np.flatnonzero(old & (versions != DEAD)))
