@@ -107,9 +107,9 @@ def on_the_fly(workload: str) -> list[Way]:
 
 
 def by_choice(workload: str) -> list[Way]:
-    """The ways of a workload's `MODEL` whose own is `ab.map` by whichever way costs least, the loop, and on the fly."""
+    """The ways of a workload's `MODEL` whose own is `ab.map` by whichever way costs least, the loop, and tracing."""
     model = f"{workloads.__name__}.{workload}:MODEL"
-    return [Way(OURS, f"{model}.by_choice"), Way(LOOP, f"{model}.loop"), Way("on the fly", f"{model}.on_the_fly")]
+    return [Way(OURS, f"{model}.by_choice"), Way(LOOP, f"{model}.loop"), Way("tracing", f"{model}.on_the_fly")]
 
 
 def lock_step(workload: str) -> list[Way]:

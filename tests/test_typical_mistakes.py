@@ -193,6 +193,7 @@ MISTAKES = {
     ),
     "ab.vmap": (lambda: ab.vmap, AttributeError, "@ab.batch, or call ab.map"),
     "ab.jit": (lambda: ab.jit, AttributeError, "leave it out: .* compile where"),
+    "a whole loss to explain": (lambda: ab.explain(abs, params), TypeError, r"ab\.explain\(ab\.value_and_grad\(loss\)"),
     "a layer at the top level": (lambda: ab.linear, AttributeError, r"write ab\.nn\.Linear"),
     "an optimiser at the top level": (lambda: ab.Adam, AttributeError, r"write ab\.optim\.Adam"),
     "a function of ab.nn at the top level": (lambda: ab.softmax, AttributeError, r"write ab\.nn\.softmax"),

@@ -118,7 +118,7 @@ class Checkpoints:
     Raises:
         OptionError: `keep` or `full_every` is less than 1.
 
-    Source: the commit by rename is SQLite's and LevelDB's; incremental checkpoints of keys, the seed's and DeepRec's.
+    Source: the commit by rename is SQLite's and LevelDB's; incremental checkpoints of keys are DeepRec's.
 
     >>> import tempfile
     >>> params, optimizer = {"w": np.zeros(3)}, ab.optim.Adagrad(0.5)

@@ -110,7 +110,7 @@ def options(**changes: Unpack[OptionValues]) -> contextlib._GeneratorContextMana
     """Change options for a `with` block, in this thread only; `python -m autobatch` lists them.
 
     Args:
-        changes: options by name, with their values there.
+        changes: options by name, with their values in the block.
 
     Returns:
         A context manager that gives the `config` as it is inside.

@@ -1,1 +1,1 @@
-"""On the fly: arrays whose ops are recorded, grouped across examples by signature, and launched together."""
+"""Tracing: arrays whose ops are recorded, grouped across examples by signature, and launched together."""

@@ -49,7 +49,7 @@ _SHORT, _AGAIN = 0.03, 6  # to watch a short call again: at most these seconds, 
 _CHEAP = 5e-6  # seconds that other modes add to an example at the least, on any machine of today
 _TIMES = 4  # times a call to watch examples of a loop
 
-_USAGE = "ab.explain(f, examples, name=shared), or ab.explain(f, batch, …)"
+_USAGE = "ab.explain(f, examples, name=shared), ab.explain(f, batch, …), or ab.explain(ab.value_and_grad(loss), params)"
 
 
 @hiding_frames
@@ -57,7 +57,7 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
     """Run `ab.map(f, *args, **shared)` and report how each line of `f` ran; `print` the report to read it.
 
     With a `MaskedBatch` or `PackedBatch` among the arguments, or inside of one, `ab.batch(f)(*args, **shared)` runs
-    instead. What `ab.grad` and `ab.value_and_grad` give is called as it is: the report is of the calls in it.
+    instead. A function made by `ab.grad` or `ab.value_and_grad` is called as it is: the report is of the calls in it.
 
     The call is made a few times before the one that is watched, so that the mode is chosen and code is compiled; what
     these calls change is undone, and a function that prints, draws random numbers or the like runs once only. A short
@@ -75,8 +75,8 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
         shared: by keyword, the same for all examples (or, for `ab.batch(f)`, a batch).
 
     Returns:
-        A `Report`. Warnings about slower modes are left out; it has them under `fallbacks`. Times of lines are without
-        what it took to look.
+        A `Report`. Warnings about slower modes are left out; it has them under `fallbacks`. Times of lines exclude
+        the cost of watching.
         Where a debugger or a coverage tool traces this thread, it does not see the watched call.
 
     Raises:
@@ -91,10 +91,11 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
     >>> print(report)  # doctest: +ELLIPSIS
     3 examples: tracing; ...
     """
-    if not callable(f) or not (args or shared):
-        given = f"{type(f).__name__} first" if not callable(f) else "no arguments"
-        raise UnsupportedError(f"ab.explain takes a function and what to call it with; got {given}: write {_USAGE}")
     batched, gradient = has_batch(args, shared), getattr(f, "_ab_differentiated", None)
+    whole = not batched and gradient is None and any(type(arg) is dict for arg in args)
+    if whole or not callable(f) or not (args or shared):
+        given = f"{type(f).__name__} first" if not callable(f) else "a dict of parameters" if whole else "no arguments"
+        raise UnsupportedError(f"ab.explain takes a function and what to call it with; got {given}: write {_USAGE}")
 
     def call() -> Any:
         if gradient is not None:

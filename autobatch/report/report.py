@@ -288,9 +288,8 @@ class Report:
         return out
 
     def _operations(self) -> list[str]:
-        if not self.rows:
+        if not (rows := _folded(self.rows)):
             return []
-        rows = _folded(self.rows)
         figures = [
             (r.op, r.signature, str(r.calls), str(r.launches), f"{r.mean_group:.1f}", f"{r.seconds * 1e3:.2f}")
             for r in rows[:_SHOWN]

@@ -114,7 +114,7 @@ def encode(media_type: str, value: object) -> bytes:
     arrays = {}
     for name, each in value.items() if isinstance(value, dict) else [("result", value)]:
         if not isinstance(name, str):
-            raise UnsuitedResultError(f"the result is a dict with the key {name!r}, and no text")
+            raise UnsuitedResultError(f"the result is a dict with the key {name!r}, not text")
         array = _array(each, (name,) if isinstance(value, dict) else ())
         dtype = stored_dtype(array.dtype)
         if dtype is None:
@@ -125,7 +125,7 @@ def encode(media_type: str, value: object) -> bytes:
 
 def _array(value: object, path: tuple[Any, ...]) -> np.ndarray:
     if not isinstance(value, np.ndarray | np.generic | int | float | complex) or np.asarray(value).dtype.hasobject:
-        raise UnsuitedResultError(f"the result at {_place(path)} is a {type(value).__name__}, and no array")
+        raise UnsuitedResultError(f"the result at {_place(path)} is a {type(value).__name__}, not an array")
     return np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
 
 
@@ -145,7 +145,7 @@ def _plain(value: object, path: tuple[Any, ...]) -> Any:
     if isinstance(value, dict):
         wrong = next((key for key in value if not isinstance(key, str)), None)
         if wrong is not None:
-            raise UnsuitedResultError(f"the result at {_place(path)} is a dict with the key {wrong!r}, and no text")
+            raise UnsuitedResultError(f"the result at {_place(path)} is a dict with the key {wrong!r}, not text")
         return {str(key): _plain(each, (*path, key)) for key, each in value.items()}
     names = getattr(value, "_fields", None) if isinstance(value, tuple) else None
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -244,7 +244,7 @@ def check_out(out: Any, shape: tuple[int, ...], dtype: np.dtype, name: str = "ou
     """Check that a result of this shape and dtype can be written to `out`, called `name` in errors.
 
     Raises:
-        ShapeError: it is no array, or a masked one, or of another shape. DTypeError: it is of another dtype.
+        ShapeError: it is not an array, is masked, or has another shape. DTypeError: it is of another dtype.
         UnsupportedError: it is read-only.
     """
     plain = isinstance(out, np.ndarray) and not isinstance(out, np.ma.MaskedArray)

@@ -31,7 +31,7 @@ _NO_ATTRIBUTE = property(_no_attribute)
 class Context(enum.Enum):
     """Why the addresses of rows are requested, so that a table can react to it.
 
-    For example, a table in a file may mark the rows of an UPDATE as changed. Source: the seed's `RowContext`.
+    For example, a table in a file may mark the rows of an UPDATE as changed.
 
     >>> [context.value for context in Context]
     ['no context', 'look-up', 'update']

@@ -484,7 +484,7 @@ def assert_equivalent(
         shared: the keyword arguments of `f`.
 
     Returns:
-        A `EquivalenceReport`: the modes that ran, those that did not and why.
+        An `EquivalenceReport`: the modes that ran, those that did not, and why.
 
     Raises:
         AssertionError: names the mode, the example, the leaf and the first element that differ, with both values.

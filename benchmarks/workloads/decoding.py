@@ -85,7 +85,7 @@ WORKLOAD = Workload(
     ways=[
         Way(OURS, f"{__name__}:by_choice"),
         Way(LOOP, f"{__name__}:loop"),
-        Way("on the fly", f"{__name__}:on_the_fly"),
+        Way("tracing", f"{__name__}:on_the_fly"),
     ],
     bars=[Bar((LOOP,), 2.0, holds=lambda case: case["hidden"] >= 64)],
 )

@@ -274,7 +274,7 @@ async def test_a_result_that_json_does_not_have_is_named(client, app):
 async def test_a_form_that_the_result_does_not_have_is_answered_406(client, app):
     answer = await client.post("/", json=1, headers={"accept": "application/x-npy"})
     assert answer.status_code == 406
-    assert answer.json()["error"]["message"] == "the result at $ is a list, and no array"
+    assert answer.json()["error"]["message"] == "the result at $ is a list, not an array"
 
 
 class Gate:

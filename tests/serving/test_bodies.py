@@ -146,13 +146,13 @@ def test_results_become_json():
     [
         (JSON, [{1, 2}], r"the result at \$\[0\] is a set, which JSON does not have"),
         (JSON, {"a": np.array([1j])}, r"the result at \$.a is an array of complex128; ask for it with Accept"),
-        (JSON, {3: 1}, r"the result at \$ is a dict with the key 3, and no text"),
+        (JSON, {3: 1}, r"the result at \$ is a dict with the key 3, not text"),
         (JSON, {"a": b"x"}, r"the result at \$.a is a bytes"),
-        (NPY, [1, 2], r"the result at \$ is a list, and no array"),
-        (NPY, np.array([None]), r"the result at \$ is a ndarray, and no array"),
-        (SAFETENSORS, {"a": "x"}, r"the result at \$.a is a str, and no array"),
+        (NPY, [1, 2], r"the result at \$ is a list, not an array"),
+        (NPY, np.array([None]), r"the result at \$ is a ndarray, not an array"),
+        (SAFETENSORS, {"a": "x"}, r"the result at \$.a is a str, not an array"),
         (SAFETENSORS, {"a": np.array(["x"])}, r"safetensors has no dtype"),
-        (SAFETENSORS, {1: np.ones(2)}, r"the result is a dict with the key 1, and no text"),
+        (SAFETENSORS, {1: np.ones(2)}, r"the result is a dict with the key 1, not text"),
     ],
 )
 def test_results_without_a_form_are_named(kind, value, said):

@@ -28,7 +28,7 @@ from autobatch.ops.rules.ragged_checks import offsets_from, read_csr
 @register_form("collate")
 @hiding_frames
 def collate(data: Any, *, nulls: object = "raise") -> Any:
-    """Data of any kind as a batch; of records, as a tree of batches.
+    """Make a batch of data of any kind; of records, a tree of batches.
 
     Args:
         data: a list, or any other sequence or iterable, of examples: numbers, arrays, lists, strings, or records
@@ -36,7 +36,7 @@ def collate(data: Any, *, nulls: object = "raise") -> Any:
             columns. Or, without a copy where the memory allows it: whatever speaks Arrow's interface (pyarrow, polars,
             DuckDB, Parquet), awkward arrays, pandas, a SciPy sparse matrix (a pair: the ids and the entries of each
             row), torch tensors (jagged too), JAX arrays and others with DLPack, Hugging Face datasets; arrays of h5py,
-            zarr and xarray, read at once, and the variables of a dataset or group. Batches are given back.
+            zarr and xarray, read at once, and the variables of a dataset or group. Batches are returned as they are.
         nulls: what becomes of missing values: "raise"; "drop", the element of a list or the example, with all of its
             columns; or a number that stands for a missing one, and then a missing list is empty.
 
@@ -47,8 +47,8 @@ def collate(data: Any, *, nulls: object = "raise") -> Any:
         number stays Python's.
 
     Raises:
-        ShapeError, DTypeError, StructureError: no examples, or such that do not go together, or a missing value; the
-            message names the example and the place in it.
+        ShapeError, DTypeError, StructureError: no examples, examples that do not fit together, or a missing value;
+            the message names the example and the place in it.
         UnsupportedError: data of no kind that is known.
 
     An empty example without a dtype of its own (`[]`, `np.array([])`) takes that of the others. A list of lists whose

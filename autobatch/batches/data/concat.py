@@ -24,8 +24,8 @@ def concat(batches: Sequence[Any]) -> Any:
 
     Args:
         batches: batches, or trees of batches of one structure; `ab.Examples` too. Their examples are of one rank and
-            dtype; numbers, of which some are Python's, keep their types. What is no batch in a tree is shared, and the
-            same in all.
+            dtype; numbers, of which some are Python's, keep their types. A leaf that is not a batch is shared, and
+            must be the same in all.
 
     Returns:
         A batch, or a tree of that structure: packed where one of them is and the others can be, else padded to the

@@ -63,7 +63,7 @@ def minibatches(
             length is the largest of the dimensions that vary, in all batches of a tree; of nested lists the number of
             values in them.
         drop_last: leave out the last examples of the order that do not fill a mini-batch. They are left out before
-            they are sorted by length, so that which they are does not depend on their lengths.
+            they are sorted by length, so which they are does not depend on their lengths.
 
     Returns:
         An iterable with a length, whose items have the structure of `ab.collate(data)`; its `ids` are the numbers of

@@ -71,8 +71,8 @@ def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, trai
 
     Which elements are dropped depends on the seed, the example's place among those that run in one block
     `with ab.options(seed=step):`, the number of its earlier random calls, and the element's position. So a batch, a map
-    and the plain list of examples drop the same elements, calls in one block draw on, and another block with the seed
-    repeats them. Outside of such a block, plain code draws with `seed` as the first call of example 0.
+    and the plain list of examples drop the same elements. Calls in one block continue the stream, and another block
+    with the same seed repeats it. Outside of such a block, plain code draws with `seed` as the first call of example 0.
     Without a seed, every run (a batched call, an `ab.map`, a plain call) drops different elements.
 
     Args:

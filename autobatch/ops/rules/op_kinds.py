@@ -62,7 +62,7 @@ def elementwise(
 ) -> Op:  # fmt: skip
     """Make an elementwise op; operands broadcast against each other as in NumPy.
 
-    The op of a ufunc, unless it has a name of its own, is what calls of the ufunc are in every way of running, compiled
+    The op of a ufunc, unless it has a name of its own, is what calls of the ufunc are in every execution mode, compiled
     code and its gradients included; an earlier op of the ufunc is replaced.
 
     Args:
