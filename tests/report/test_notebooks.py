@@ -239,6 +239,8 @@ except Exception as error:
     message = str(error)
 """)
 print(shell.user_ns["message"])
+run("with ab.options(way='fly'): report = ab.explain(lambda x: x * 2.0 + 1.0, [np.ones(3), np.ones(2)])")
+print(shell.user_ns["report"])
 '''
 
 
@@ -248,3 +250,4 @@ def test_cells_are_named_as_ipython_names_them():
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100)
     assert "[('Cell In[3]', 3)]" in run.stdout, run.stdout + run.stderr
     assert "\nCell In[3]:3: " in run.stdout
+    assert "\nblock Cell In[6]:1 " in run.stdout

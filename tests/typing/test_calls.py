@@ -88,7 +88,7 @@ def test_options_are_those_that_checkers_know():
 def test_what_people_complete_is_what_is_public():
     assert set(ab.__all__) <= set(dir(ab))
     assert len(dir(ab)) <= 60
-    for namespace in (ab.nn, ab.segments, ab.tables):
+    for namespace in (ab.nn, ab.segments, ab.tables, ab.optim, ab.testing, ab.ray):
         assert set(namespace.__all__) == set(dir(namespace))
 
 
