@@ -262,7 +262,7 @@ class _HostCall:
             if given != shape:
                 raise ShapeError(
                     f"the function returned an array of shape {given} where JAX was told {shape}: the shape of a "
-                    "result may not depend on values here; say it by result=, or pad to one"
+                    "result may not depend on values here; pass result=, or pad all results to one shape"
                 )
             out.append(x.astype(dtype, copy=False).reshape((*lead, *shape)))
         return out
@@ -273,7 +273,7 @@ def _data_of(leaf: object) -> Any:
     if isinstance(leaf, MaskedBatch) and not leaf.is_ragged:
         return np.asarray(leaf.data)
     if isinstance(leaf, Batch):
-        raise ShapeError("the examples give results of different shapes, which JAX has no array for; pad them to one")
+        raise ShapeError("the examples give results of different shapes, which no JAX array holds; pad them to one")
     return np.asarray(leaf)
 
 
@@ -370,7 +370,7 @@ def _find_form(jax: object, host: _HostCall, result: object, forms: dict[Any, An
             host.shape(host.forward([np.ones(x.shape, x.dtype) for x in host.arrays]))
         except Exception as error:
             error.add_note(
-                "raised for ones, on which ab.jax_function runs a function to find its result's shape; result= says it"
+                "raised for an input of ones, by which ab.jax_function finds the form of a result; pass result= instead"
             )
             raise
         forms[key] = host.form, host.shapes

@@ -76,12 +76,12 @@ def check_bag_table(dtype: np.dtype, modes: Sequence[str], weighted: bool = Fals
         return
     check_own_dtype(dtype, "a bag over a table")
     if dtype.kind not in "fiu" or not poolable(dtype):
-        hint = ": ab.segments.segment_any and ab.segments.segment_all are the or and the and"
+        hint = ": for `or` and `and` call ab.segments.segment_any and ab.segments.segment_all"
         hint = hint if dtype.kind == "b" else ": write .astype(np.float32)"
         raise DTypeError(f"a bag over a table of {dtype}; expected floats or integers{hint}")
     for mode in modes:
         if dtype.kind != "f" and (MODES[mode].result == "float" or weighted):
-            raise DTypeError(f"mode {mode!r} over a table of {dtype} is no {dtype}; make the table a float one")
+            raise DTypeError(f"mode {mode!r} of a table of {dtype} does not give {dtype}; use a table of floats")
 
 
 # Plain arrays.

@@ -149,7 +149,7 @@ def _check_rows(data: ArrayLike, ids: ArrayLike, rows: ArrayLike) -> None:
     if tuple(shape_of(rows)) != expected:
         raise ShapeError(f"rows have shape {shape_of(rows)}; expected one for each id, {expected}")
     if not np.can_cast(dtype_of(rows), dtype_of(data), "same_kind"):
-        raise DTypeError(f"rows have dtype {dtype_of(rows)}, which {dtype_of(data)} does not hold: write .astype")
+        raise DTypeError(f"rows have dtype {dtype_of(rows)}, which {dtype_of(data)} cannot hold: write .astype")
 
 
 def _scatter(mode: str, data: Any, ids: Any, rows: Any, out: Any) -> Any:

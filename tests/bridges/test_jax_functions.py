@@ -174,7 +174,7 @@ def test_the_form_of_a_result_can_be_said():
 
     with pytest.raises(AssertionError, match="too few") as caught:
         jax.jit(ab.jax_function(f))(jnp.float32(5))
-    assert any("result= says it" in note for note in caught.value.__notes__)
+    assert any("pass result= instead" in note for note in caught.value.__notes__)
     told = ab.jax_function(f, result=jax.ShapeDtypeStruct((2,), np.float64))
     assert jax.jit(told)(jnp.float32(5)).tolist() == [5, 5]
     wrong = ab.jax_function(f, result=np.zeros(3))

@@ -125,7 +125,7 @@ def test_its_settings_are_json_and_make_it_again():
     assert isinstance(again, StoredTable)
     np.testing.assert_array_equal(again[[1, 2**64 - 1]], users[[1, 2**64 - 1]])
     own = ab.EmbeddingVariable(2, initializer=lambda seed, keys, dim, dtype: np.ones((len(keys), dim)))
-    with pytest.raises(UnsupportedError, match="is not data"):
+    with pytest.raises(UnsupportedError, match="cannot be saved"):
         json.dumps(own.settings)
 
 

@@ -417,9 +417,7 @@ class EmbeddingVariable(KeyedTable):
             UnsupportedError: the initialiser is a user's function.
         """
         if not isinstance(self.initializer, init.Initializer):
-            raise UnsupportedError(
-                f"the initializer {self.initializer!r} is not data; save variables of those of ab.nn.init"
-            )
+            raise UnsupportedError(f"the initializer {self.initializer!r} cannot be saved; use one of ab.nn.init")
         return self._arguments() | {"initializer": self.initializer.settings}
 
     def _arguments(self) -> dict[str, Any]:
