@@ -92,7 +92,7 @@ MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
 MOST_FILES = 331
 MOST_LINES = {
-    "": 405,
+    "": 406,
     "api": 2_342,
     "autodiff": 1_110,
     "batches": 5_333,

@@ -397,4 +397,4 @@ def _check_names(function: Callable[..., Any], shared: dict[str, Any]) -> None:
     try:
         signature.bind_partial(**shared)
     except TypeError as error:
-        raise TypeError(f"{error}: what is shared goes to the function by keyword; it takes {signature}") from None
+        raise TypeError(f"{error}: shared arguments go to the function by keyword; it takes {signature}") from None

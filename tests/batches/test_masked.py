@@ -116,7 +116,7 @@ def test_an_empty_list_takes_the_dtype_of_the_others():
         ([np.ones(2, np.float32), np.ones(2)], DTypeError, r"example 1 is float64, example 0 is float32"),
         ([["a"]], DTypeError, r"example 0 is <U1"),
         (["a", "ab"], DTypeError, r"example 0 is <U1; a batch of arrays holds numbers"),
-        ([1, "a"], DTypeError, r"example 1 is <U1; .* numbers: ab\.Vocabulary .* ab\.map takes any objects"),
+        ([1, "a"], DTypeError, r"example 1 is <U1; .* numbers: ab\.Vocabulary .* ab\.map takes strings"),
         ([[[1], [1, 2]]], ShapeError, r"example 0 is not one array .*ab\.map takes any objects.* depth=2"),
     ],
 )

@@ -23,7 +23,7 @@ from autobatch.core.current_region import check_time, current_region
 from autobatch.core.diagnostics import is_library, warn_fallback
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import leaves
-from autobatch.errors import CALL_AFTER, DRAW_BEFORE, OWN_LENGTHS, RETURN_ARRAYS, SHOW_AFTER, NeedsLoop, Reason
+from autobatch.errors import CALL_AFTER, DRAW_BEFORE, LOOK_UP, OWN_LENGTHS, RETURN_ARRAYS, SHOW_AFTER, NeedsLoop, Reason
 from autobatch.facts.call_effects import (
     effect_of,
     functions_of,
@@ -234,7 +234,7 @@ def _call_builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return f(*plain_arguments(args), **kwargs)
     function = getattr(np, f.__name__, None) if isinstance(holder, np.ndarray) else None
     if function is None:
-        raise NeedsLoop(f".{f.__name__}() of a value that differs by example")
+        raise NeedsLoop(f".{f.__name__}() of a value that differs by example", instead=LOOK_UP)
     return call(function, holder, *args, **kwargs)
 
 
