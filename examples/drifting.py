@@ -81,7 +81,7 @@ class Model:
     def learn(self, users: np.ndarray, films: np.ndarray, clicks: np.ndarray) -> np.ndarray:
         """The logits of some clicks, which are learned from then."""
         user, film, click = (ab.collate(x) for x in (self.ids(users), films, clicks))
-        logits = np.array(ab.examples(score(user, film, self.params)))
+        logits = np.array(score(user, film, self.params).examples())
         gradient = ab.grad(lambda params: ab.sum(loss(user, film, click, params)))(self.params)
         self.params, self.state = self.optimizer.update(self.params, gradient, self.state)
         self.step += 1

@@ -48,7 +48,7 @@ def run(count: int = 2000, epochs: int = 4) -> float:
     rng = np.random.default_rng(0)
     params = fit(loss, [sample(rng) for _ in range(count)], init(rng), epochs)
     history, item, click = ab.collate([sample(rng) for _ in range(500)])
-    guesses = np.array(ab.examples(score(history, item, params))) > 0
+    guesses = np.array(score(history, item, params).examples()) > 0
     return float(np.mean(guesses == np.array(click.examples())))
 
 

@@ -48,7 +48,7 @@ def run(rounds: int = 20, steps: int = 12, size: int = 64) -> float:
     for _ in range(rounds):
         for _ in range(steps):
             user, film, click = ab.collate([sample(rng, present) for _ in range(size)])
-            logits, clicks = np.array(ab.examples(score(user, film, params))), np.array(click.examples())
+            logits, clicks = np.array(score(user, film, params).examples()), np.array(click.examples())
             right.append(np.mean((logits > 0) == clicks))
             gradient = ab.grad(lambda p, u=user, f=film, c=click: ab.mean(loss(u, f, c, p)))(params)
             params, state = optimizer.update(params, gradient, state)

@@ -48,7 +48,7 @@ def run(count: int = 400, epochs: int = 15) -> float:
     rng = np.random.default_rng(0)
     params = fit(loss, [sample(rng) for _ in range(count)], init(rng), epochs, lr=0.1)
     t, v, label = ab.collate([sample(rng) for _ in range(300)])
-    rows = np.stack(ab.examples(features(t, v)))
+    rows = np.stack(features(t, v).examples())
     return float(np.mean((rows @ params["w"] + params["b"]).argmax(-1) == np.array(label.examples())))
 
 

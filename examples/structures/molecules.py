@@ -49,7 +49,7 @@ def run(count: int = 600, epochs: int = 25) -> float:
     params = fit(loss, [sample(rng) for _ in range(count)], init(rng), epochs, size=100)
     atoms, bonds, targets = ab.collate([sample(rng) for _ in range(200)])
     truth = np.array(targets.examples())
-    error = np.array(ab.examples(predict(atoms, bonds, params))) - truth
+    error = np.array(predict(atoms, bonds, params).examples()) - truth
     return 1 - float(np.mean(error**2) / truth.var())
 
 

@@ -41,7 +41,7 @@ def run(count: int = 1000, epochs: int = 8) -> float:
     rng = np.random.default_rng(0)
     params = fit(loss, [sample(rng) for _ in range(count)], init(rng), epochs, lr=0.03)
     words, labels = ab.collate([sample(rng) for _ in range(300)])
-    guesses = ab.examples(logits(words, params).argmax(-1))
+    guesses = logits(words, params).argmax(-1).examples()
     return float(np.mean(np.array(guesses) == np.array(labels.examples())))
 
 
