@@ -119,8 +119,8 @@ def __getattr__(name: str) -> Any:
         return getattr(EARLIER[name], name)
     if name not in _LATER:
         spaces = {"nn": nn, "optim": importlib.import_module("autobatch.optim")}
-        inner = [f"{space}.{each}" for space, its in spaces.items() for each in its.__all__]
-        raise missing("module 'autobatch'", name, MODULE, [*__all__, *inner])
+        within = [f"{space}.{each}" for space, its in spaces.items() for each in its.__all__]
+        raise missing("module 'autobatch'", name, MODULE, [*__all__, *within])
     module, inner = _LATER[name]
     found: Any = importlib.import_module(module)
     return found if inner is None else getattr(found, inner)
