@@ -165,7 +165,7 @@ MISTAKES = {
     "an unknown shared argument": (
         lambda: ab.map(lambda x, w=1: x * w, [1.0], v=2), TypeError, r"takes \(x, w=1\); .*v by keyword"
     ),
-    "a loop over a batch": (lambda: list(masked), TypeError, r"\.examples\(\) lists them"),
+    "a loop over a batch": (lambda: list(masked), TypeError, r"\.examples\(\) lists the examples"),
     "a batch as a condition": (lambda: bool(masked), TypeError, "for one number, batch.examples"),
     "a batch as a number": (lambda: float(decorated(masked)), TypeError, r"write ab\.mean\(batch\)"),
     "len of a batch": (lambda: len(masked), TypeError, r"write \.batch_size"),
