@@ -13,7 +13,7 @@ RNG = np.random.default_rng(0)
 XS = [RNG.standard_normal(n) for n in (3, 1, 2, 5)]
 X = ab.MaskedBatch.from_examples(XS)
 Y = np.arange(4.0)
-ADVICE = r"argument 2, .* as long as the batch of 4 examples.*ab\.MaskedBatch\.from_examples\(y\); ab\.shared\(y\)"
+ADVICE = r"argument 2, .* as long as the batch of 4 examples.*write ab\.collate\(y\); .*write ab\.shared\(y\)"
 
 
 def square(x, y):

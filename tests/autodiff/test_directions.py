@@ -77,8 +77,8 @@ def test_jvp_of_float32_is_float32():
 @pytest.mark.parametrize(
     ("primals", "tangents", "error", "message"),
     [
-        (X, V, ab.errors.UnsupportedError, "a tuple each"),
-        ((X, X), (V,), ab.errors.UnsupportedError, "a tuple each"),
+        (X, V, ab.errors.UnsupportedError, "a tuple of primals"),
+        ((X, X), (V,), ab.errors.UnsupportedError, "a tuple of primals"),
         ((X,), (V[:2],), ab.errors.ShapeError, r"tangents\[0\] has shape \(2,\)"),
         (({"a": X},), ({"b": V},), ab.errors.StructureError, r"tangents\[0\] is a dict with \['b'\]"),
         ((X,), (np.array(list("abcd")),), ab.errors.DTypeError, "expected floats"),

@@ -72,7 +72,7 @@ def test_what_no_single_value_can_say_is_refused():
     batch = ObjectBatch([1, "a"])
     for act, match in [
         (len, r"write \.batch_size"),
-        (iter, r"\.examples\(\) lists them"),
+        (iter, r"\.examples\(\) lists the examples"),
         (hash, "not hashable"),
         (np.asarray, "is not an array"),
     ]:
