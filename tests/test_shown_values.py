@@ -136,3 +136,10 @@ def test_the_report_of_equivalence():
     html = report._repr_html_()
     assert html.count("<tr>") == len(lines)
     assert "ab.map</td>" in html
+
+
+@pytest.mark.parametrize("function", [bool, int, float, complex, range])
+def test_a_batch_that_is_asked_for_one_value_shows_the_users_line_only(function):
+    with pytest.raises(TypeError, match=r"write ab\.mean\(batch\)") as caught:
+        function(ab.collate([[1.0], [2.0, 3.0]]))
+    assert len(caught.traceback) == 1

@@ -12,6 +12,7 @@ import numpy as np
 
 from autobatch.batches.exports import Exports
 from autobatch.core.current_region import asks_batches, current_region
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import SHOWN_ROWS, html_table, shown_value
 from autobatch.core.op import BATCH_RANK, is_boxed
 from autobatch.core.pytree import is_node, leaves, leaves_of_kind, map_tree
@@ -55,6 +56,11 @@ ARRAY_SLOTS = (*SLOTS, "_view", "_views")
 _SHOWN = 4  # examples in a repr
 _INTERNAL = "from_masked guard_data in_region is_ragged of of_data pending rank region scalar sizes stacked"
 _NOT_COMPLETED = frozenset((*_INTERNAL.split(), "size_of_first", "unguarded"))
+
+
+def _asking(function: Callable[[Any], Form]) -> Callable[[Any], Form]:
+    """The method by which Python asks a batch for one value."""
+    return hiding_frames(lambda batch: batch._unanimous(function))
 
 
 class Batch(Exports):
@@ -128,20 +134,8 @@ class Batch(Exports):
         """The lanes from `start` up to `stop`, copied, so that the result does not keep the other lanes alive."""
         return self._take(np.arange(start, stop), {})
 
-    def __bool__(self) -> bool:
-        return self._unanimous(bool)
-
-    def __int__(self) -> int:
-        return self._unanimous(int)
-
-    def __float__(self) -> float:
-        return self._unanimous(float)
-
-    def __complex__(self) -> complex:
-        return self._unanimous(complex)
-
-    def __index__(self) -> int:
-        return self._unanimous(operator.index)
+    __bool__, __int__, __float__ = _asking(bool), _asking(int), _asking(float)
+    __complex__, __index__ = _asking(complex), _asking(operator.index)
 
     def _unanimous(self, function: Callable[[Any], Any]) -> Any:
         """In lock-step the Python value that `function` gives for every lane; an error if they differ, and outside."""
