@@ -75,7 +75,7 @@ def describe(task: Task, seconds: float) -> None:
         f"Read {task.read:,} functions in {seconds:.0f} s, and kept {kept:,}: no near-duplicates, and\n"
         f"only names that begin with one of the {len(task.labels)} most frequent words,\n"
         f"{words}\n"
-        f"{len(task.train):,} are to train on; {len(task.held_out):,}, of other files, are held out.\n"
+        f"{len(task.train):,} are for training; {len(task.held_out):,}, from other files, are held out.\n"
     )
 
 
@@ -89,7 +89,7 @@ def run(model: Model, task: Task, seed: int, timing: float) -> Outcome:
     report = ab.testing.assert_equivalent(model.loss, *zip(*xs, strict=True), labels, params=params)
     print(f"  proof     values and gradients of {report.examples} functions equal the plain loop's", flush=True)
     params = fit(model, task, seed=seed)
-    print(f"  training  {model.epochs} epochs in {time.perf_counter() - start:.0f} s")
+    print(f"  training  {model.epochs} epoch{'s' * (model.epochs > 1)} in {time.perf_counter() - start:.0f} s")
     speed = measure_speed(model, task, seconds=timing, seed=seed)  # of what the training has set up
     print(f"  speed     {speed.batched:,.0f} functions a second in batches, {speed.loop:,.0f} in a loop")
     right = accuracy(model, task.held_out, params)
@@ -101,7 +101,7 @@ def table(outcomes: Sequence[Outcome], majority: float) -> str:
     """One row per model: accuracy beside the majority class, and training speed compared with the loop's."""
     rows = [f"{'':<18} {'accuracy':>8} {'of always ' + format(majority, '.1%'):>21} {'speed of the loop':>26}"]
     for outcome in outcomes:
-        better, speed, target = outcome.accuracy / max(majority, 1e-9), outcome.speed, outcome.model.target
+        better, speed, target = outcome.accuracy / max(majority, 0.01), outcome.speed, outcome.model.target
         rows.append(
             f"{outcome.model.name:<18} {outcome.accuracy:8.1%} {better:8.2f}x, bar 2x {verdict(better >= 2)} "
             f"{speed.ratio:11.1f}x, bar {target:>2.0f}x {verdict(speed.ratio >= target)}"
