@@ -4,6 +4,7 @@ import argparse
 import dataclasses
 import difflib
 import inspect
+import os
 import platform
 import re
 import sys
@@ -55,12 +56,12 @@ def main(arguments: Sequence[str]) -> int:
     1
     """
     options = _parser().parse_args(arguments)
-    if options.command is None:
-        _print_overview()
-        return 0
     try:
         with users_code.importing_from_cwd():
             return options.run(options)
+    except BrokenPipeError:  # the reader has read enough, as after `| head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 0
     except Exception as error:
         print(_one_line(error), file=sys.stderr)
         return 1
@@ -104,6 +105,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
     )
     parser.add_argument("--version", action="version", version=doctor.version_of("autobatch"))
+    parser.set_defaults(run=_overview)
     commands = parser.add_subparsers(dest="command", title="commands", metavar="COMMAND")
     given = "models:loss --examples models:words models:labels --shared params=models:params"
 
@@ -176,8 +178,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _number(text: str) -> int:
-    number = int(text)
-    if number < 20:
+    if (number := int(text)) < 20:
         raise argparse.ArgumentTypeError(f"{number} is too few; expected 20 or more")
     return number
 
@@ -221,7 +222,7 @@ def _explain(options: argparse.Namespace) -> int:
     users_code.check_call(function, columns, keywords)
     with set_options(way=options.way):
         report = explain(function, *columns, **keywords)
-    print(report)
+    print(report, flush=True)
     if options.html:
         report.save(options.html)
     if options.trace:
@@ -258,8 +259,7 @@ def _bench(options: argparse.Namespace) -> int:
 
 
 def _days(text: str) -> float:
-    days = float(text)
-    if not days >= 0:  # NaN, too
+    if not (days := float(text)) >= 0:  # NaN, too
         raise argparse.ArgumentTypeError(f"{text} days; expected 0 or more")
     return days
 
@@ -287,17 +287,17 @@ def _doctor(options: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _print_overview() -> None:
+def _overview(_: argparse.Namespace) -> int:
     print(f"autobatch {doctor.version_of('autobatch')} on Python {platform.python_version()}")
     print(", ".join(f"{name} {doctor.version_of(name)}" for name in doctor.REQUIRED))
-    count = len(doctor.kernel_files())
-    print(_fitting(f"{count} kernels in {cache_folder()} (AUTOBATCH_CACHE_DIR names another folder)"))
+    print(_fitting(f"{len(doctor.kernel_files())} kernels in {cache_folder()} (AUTOBATCH_CACHE_DIR: another folder)"))
     print("\nOptions, set for a block by `with ab.options(name=value):`")
     meanings = _option_texts()
     for field in dataclasses.fields(Config):
         print(_fitting(f"  {field.name} = {field.default!r}\n      {meanings[field.name]}"))
     print("\nHow to run a function f of one example\n" + "\n".join(f"  {line}" for line in _WAYS.splitlines()))
-    print("\n`autobatch --help` lists the commands")
+    print("\n`autobatch --help` lists the commands", flush=True)
+    return 0
 
 
 def _option_texts() -> dict[str, str]:

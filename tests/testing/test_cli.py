@@ -57,6 +57,14 @@ def test_it_runs_as_a_module():
     assert run.stdout.startswith("autobatch")
 
 
+def test_a_reader_that_leaves_early_is_no_error():
+    """As `| head` does; here before the first line."""
+    with subprocess.Popen([sys.executable, "-m", "autobatch"], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        run.stdout.close()
+        assert run.stderr.read() == b""
+    assert run.returncode == 0
+
+
 @pytest.mark.parametrize("form", ["", "blocks", "rewritten"])
 def test_the_source_of_a_function_is_printed(capsys, form):
     assert main(["source", "examples.tree:logits", *([f"--{form}"] if form else [])]) == 0
