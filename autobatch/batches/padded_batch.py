@@ -1,6 +1,5 @@
 """`MaskedBatch`: examples padded to a common shape, stacked along a leading batch axis."""
 
-import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -38,8 +37,6 @@ from autobatch.ops.rules.padding import end_to_end, to_widths
 from autobatch.ops.rules.ragged_checks import as_ids
 from autobatch.ops.rules.row_gather import pad_rows
 
-_set_data = Batched.__dict__["data"].__get__  # reads the slot without the fallback to `__getattr__` if it is unset
-
 
 @register_form("masked")
 class MaskedBatch(Batched, ArrayBatch):
@@ -76,7 +73,7 @@ class MaskedBatch(Batched, ArrayBatch):
     _ab_rank = BATCH_RANK
     _frozen: Any
     _written: bool  # True once written in place; else unset
-    _outside: Any  # the data of a ragged batch outside lock-step, for which the slot `data` is unset
+    _outside: Any  # the data of a ragged batch outside lock-step, for which the slot `data` is unset; else None
 
     def __init__(
         self,
@@ -100,7 +97,7 @@ class MaskedBatch(Batched, ArrayBatch):
             sizes = sizes_static(padded.shape, dims)
         self.data, self.sizes, self.scalar = padded, sizes, None
         self.region = current_region()
-        self._view = self._views = None
+        self._view = self._views = self._outside = None
         self._zero_d = False
         self.guard_data()
 
@@ -119,7 +116,7 @@ class MaskedBatch(Batched, ArrayBatch):
         """A batch over the lanes of this region, from its fields."""
         self = object.__new__(cls)
         self.data, self.sizes, self.scalar, self.region = data, sizes, scalar, region
-        self._view = self._views = None  # set, so that looking for them never reaches __getattr__
+        self._view = self._views = self._outside = None  # set, so that looking for them never reaches __getattr__
         self._zero_d = False
         if region is None and sizes:
             self.guard_data()
@@ -202,10 +199,8 @@ class MaskedBatch(Batched, ArrayBatch):
 
     def unguarded(self) -> Any:
         """The plain padded data, without the warnings of `.data`; for code that handles the padding."""
-        try:
-            return _set_data(self)
-        except AttributeError:
-            return self._outside
+        outside = self._outside
+        return self.data if outside is None else outside
 
     def examples(self) -> list[Any]:
         """The data of each example without its padding.
@@ -216,18 +211,11 @@ class MaskedBatch(Batched, ArrayBatch):
         if self.scalar is not None:
             return list(self.data) if is_boxed(self.data) else self.data.tolist()
         data, sizes = self.unguarded(), self.sizes
-        varying = list(map(type, sizes)).count(Lengths)
-        if type(data) is not np.ndarray or varying > (type(sizes[0]) is Lengths) if sizes else not is_scalar(self):
+        if type(data) is not np.ndarray or Lengths in map(type, sizes[1:]) or not (sizes or is_scalar(self)):
             return super().examples()
-        if not varying:
+        if not sizes or type(sizes[0]) is not Lengths:
             return list(data)
-        lengths = sizes[0].values.tolist()  # type: ignore[union-attr]
-        if not data.flags.c_contiguous:
-            return [row[:length] for row, length in zip(data, lengths, strict=True)]
-        width = data.shape[1]
-        flat = data.reshape(-1) if len(sizes) == 1 else data.reshape(len(data) * width, *data.shape[2:])
-        starts = range(0, len(flat), width) if width else itertools.repeat(0)  # one index takes half the time of two
-        return [flat[start : start + length] for start, length in zip(starts, lengths, strict=False)]
+        return [data[at, :length] for at, length in enumerate(sizes[0].values.tolist())]
 
     def _lane(self, index: int) -> Any:
         if self.scalar is not None:
@@ -324,7 +312,7 @@ class MaskedBatch(Batched, ArrayBatch):
         out = op.rule(op, args, params)
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
-        self._view = self._views = None
+        self._view = self._views = self._outside = None
         self._zero_d = False
         if non_c_order or op.layout is not None:
             self._ab_set_order(may_leave_c_order(op, params, non_c_order, len(out.sizes)))
@@ -349,7 +337,7 @@ class MaskedBatch(Batched, ArrayBatch):
             if merge is None:
                 raise refusal("an array that several examples share is written for some of them")
             new = merge(self, new)
-        self.data, self.sizes, self.scalar = new.data, new.sizes, new.scalar
+        self.data, self.sizes, self.scalar, self._outside = new.data, new.sizes, new.scalar, None
         self.guard_data()
         self._written = True
 
@@ -509,8 +497,10 @@ def pad(arrays: Sequence[Any], widths: Sequence[int], size: Lengths | None = Non
         return pad_rows(end_to_end(arrays), size, 0, widths[0])
     out = np.zeros((len(arrays), *widths), arrays[0].dtype)
     for at, x in enumerate(arrays):
-        corner: tuple[Any, ...] = (at, *map(slice, x.shape))
-        out[corner] = x
+        if size is None:
+            out[(at, *map(slice, x.shape))] = x
+        else:  # half the time
+            out[at, : len(x)] = x
     return out
 
 

@@ -57,27 +57,40 @@ def _is_of_views(batch: object) -> bool:
 
 def batched(results: Sequence[Any], batches: Sequence[Any]) -> Any:
     """The results of a call's examples, one after the other, as the batched result; `batches` as for `normalised`."""
-    out = _of_same_lengths(results, batches) if type(results[0]) is np.ndarray else None
+    out = _ragged(results, batches) if type(results[0]) is np.ndarray else None
     return normalised(stack_results(results), len(results), batches) if out is None else out
 
 
-def _of_same_lengths(results: Sequence[Any], batches: Sequence[Any]) -> Any:
-    """The usual form of ragged results: arrays whose lengths are those of the first batch, which differ; else None."""
+def _ragged(results: Sequence[Any], batches: Sequence[Any]) -> Any:
+    """The usual forms of ragged results: arrays whose lengths, which differ, are those of the first batch, or of none.
+
+    None for any other result.
+    """
     like, shape, dtype = batches[0], results[0].shape, results[0].dtype
-    size: Any = like.sizes[0] if type(like) is MaskedBatch and like.sizes else None
-    if type(like) is PackedBatch and type(like.values) is np.ndarray:
-        size = like.size_of_first
-    if type(size) is not Lengths or not shape or shape[0] != size.values[0] or set(map(type, results)) != {np.ndarray}:
+    is_packed = type(like) is PackedBatch
+    if is_packed:
+        size: Any = like.size_of_first if type(like.values) is np.ndarray else None
+    else:
+        size = like.sizes[0] if type(like) is MaskedBatch and like.sizes else None
+    if type(size) is not Lengths or not shape or dtype.kind not in KINDS or not dtype.isnative:
         return None
-    lengths, inner = size.values.tolist(), shape[1:]
-    if [(x.shape, x.dtype) for x in results] != [((length, *inner), dtype) for length in lengths]:
+    inner = shape[1:]
+    for x in results:
+        if type(x) is not np.ndarray or x.dtype != dtype or not x.shape or x.shape[1:] != inner:
+            return None
+    lengths = [len(x) for x in results]
+    has_more = len(batches) > 1 or not (is_packed or len(like.sizes) == 1)
+    if lengths.count(lengths[0]) == len(lengths) or (has_more and any(map(_has_uniform, batches))):
         return None
-    if any(map(_has_uniform, batches)) or dtype.kind not in KINDS or not dtype.isnative:
-        return None
-    if type(like) is PackedBatch:
+    if lengths != size.values.tolist():
+        if is_packed or has_more or _has_uniform(like):
+            return None
+        size, width = Lengths(lengths), max(lengths)
+    elif is_packed:
         return PackedBatch.of(np.concatenate(results), like.offsets, size)
-    data = pad(results, (like.unguarded().shape[1], *inner), size)
-    return MaskedBatch.of_data(data, (size, *inner), current_region())
+    else:
+        width = like.unguarded().shape[1]
+    return MaskedBatch.of_data(pad(results, (width, *inner), size), (size, *inner), current_region())
 
 
 def normalised(tree: object, size: int, batches: Sequence[Any]) -> Any:
@@ -136,7 +149,7 @@ class _Dimensions:
             if isinstance(batch, MaskedBatch):
                 for axis, size in enumerate(batch.sizes, 1):
                     if isinstance(size, Lengths):
-                        self._add(size, batch.data.shape[axis], None)
+                        self._add(size, batch.unguarded().shape[axis], None)
             elif isinstance(batch, PackedBatch) and not isinstance(batch.values, PackedBatch):
                 self._has_packed = True
                 self._add(batch.size_of_first, batch.size_of_first.max(), batch.offsets)

@@ -10,7 +10,7 @@ import pytest
 from autobatch import MaskedBatch, PackedBatch, batch, examples, grad, options
 from autobatch.batches.any_batch import batch_size_of, is_batched, lane
 from autobatch.batches.objects import ObjectBatch
-from autobatch.batches.result_form import normalised
+from autobatch.batches.result_form import batched, normalised
 from autobatch.batches.stacking import broadcast, lanes_of, prefix_lanes, stack_results, take_lanes
 from autobatch.core.pytree import map_tree
 from autobatch.errors import ShapeError, UnsupportedError
@@ -101,6 +101,13 @@ def test_what_stacks_to_what():
     assert type(stack_results(["".join("ab"), "".join("ab")])) is str  # equal, and not one object
 
 
+def parts_of(batch):
+    """What a batch is, padding included."""
+    if isinstance(batch, PackedBatch):
+        return "packed", batch.values, batch.offsets
+    return "masked", batch.unguarded(), batch.dims, batch.lengths
+
+
 SIZES = {  # of a dimension of a result, from the lengths of two arguments
     "n": lambda n, m: n,
     "m": lambda n, m: m,
@@ -112,12 +119,12 @@ SIZES = {  # of a dimension of a result, from the lengths of two arguments
 }
 
 
-@pytest.mark.parametrize("form", ["packed", "masked", "both"])
+@pytest.mark.parametrize("form", ["packed", "masked", "both", "masked first"])
 @pytest.mark.parametrize("lengths", [(3, 2, 5, 1), (2, 2, 2), (0, 3, 1), (1,), (0, 0), (3, 3)])
 def test_a_result_of_any_dimensions_has_the_shape_that_the_loop_gives(lengths, form):
     xs, ys = [np.arange(n) for n in lengths], [np.arange(n) for n in reversed(lengths)]
-    first = MaskedBatch if form == "masked" else PackedBatch
-    second = PackedBatch if form == "packed" else MaskedBatch
+    first = MaskedBatch if form.startswith("masked") else PackedBatch
+    second = PackedBatch if form in ("packed", "masked first") else MaskedBatch
     batches = [first.from_examples(xs), second.from_examples(ys)]
     for rank, step in ((1, 1), (2, 1), (3, 19)):
         for sizes in itertools.islice(itertools.product(SIZES.values(), repeat=rank), 0, None, step):
@@ -127,9 +134,11 @@ def test_a_result_of_any_dimensions_has_the_shape_that_the_loop_gives(lengths, f
                 return np.arange(np.prod(shape)).reshape(shape) + 7
 
             results = [made(*row) for row in zip(xs, ys, strict=True)]
-            formed = normalised(stack_results(results), len(xs), batches)
-            for a, b in zip(examples(formed), results, strict=True):
-                alike(a, b)
+            for given in (batches, batches[:1]):
+                formed = normalised(stack_results(results), len(xs), given)
+                for a, b in zip(examples(formed), results, strict=True):
+                    alike(a, b)
+                alike(parts_of(batched(results, given)), parts_of(formed))  # the short way
 
 
 def test_examples_of_a_tree():
