@@ -37,9 +37,23 @@ def segment_sum(x, ids, weights, segments, out):
     return sum_vectors(x, ids, weights, segments, out)
 
 
+@jit
 def segment_count(segments, out):
     """out[segments[i]] += 1; `out` is zero on entry."""
-    return sum_scalars(None, None, None, segments, out)
+    count, n = uint64(out.shape[0]), uint64(segments.shape[0])
+    rest = n - n % uint64(16)
+    for i in range(uint64(0), rest, uint64(16)):  # the compiler unrolls a loop with an exit only if its length is known
+        for j in range(uint64(16)):
+            segment = uint64(segments[i + j])
+            if segment >= count:
+                return False
+            out[segment] += 1
+    for i in range(rest, n):
+        segment = uint64(segments[i])
+        if segment >= count:
+            return False
+        out[segment] += 1
+    return True
 
 
 @jit
@@ -65,30 +79,33 @@ def sum_vectors(x, ids, weights, segments, out):
 
 @jit
 def sum_scalars(x, ids, weights, segments, out):
-    """`segment_sum` of numbers (n,), of ones if `x` is None; unsigned indices avoid the test for negative ones."""
+    """`segment_sum` of numbers (n,); unsigned indices avoid the compiler's test for negative ones."""
     count, n = uint64(out.shape[0]), uint64(segments.shape[0])
-    rest = n - n % uint64(4)
-    for i in range(uint64(0), rest, uint64(4)):  # beside an exit for each, the compiler would not unroll the loop
-        j, k, m = i + uint64(1), i + uint64(2), i + uint64(3)
-        a, b, c, d = uint64(segments[i]), uint64(segments[j]), uint64(segments[k]), uint64(segments[m])
-        if (a >= count) | (b >= count) | (c >= count) | (d >= count):
-            return False
-        out[a] += _weighted(x, ids, weights, i)
-        out[b] += _weighted(x, ids, weights, j)
-        out[c] += _weighted(x, ids, weights, k)
-        out[d] += _weighted(x, ids, weights, m)
+    rest = n - n % uint64(8)
+    for i in range(uint64(0), rest, uint64(8)):  # as in `segment_count`
+        read = _eight(segments, i)  # before the writes, which the processor would have to compare with each read
+        for j in range(8):
+            segment = read[j]
+            if segment >= count:
+                return False
+            out[segment] += _weighted(x, ids, weights, i + uint64(j))
     for i in range(rest, n):
-        a = uint64(segments[i])
-        if a >= count:
+        segment = uint64(segments[i])
+        if segment >= count:
             return False
-        out[a] += _weighted(x, ids, weights, i)
+        out[segment] += _weighted(x, ids, weights, i)
     return True
 
 
 @jit
+def _eight(ids, i):
+    a, b, c, d = uint64(ids[i]), uint64(ids[i + uint64(1)]), uint64(ids[i + uint64(2)]), uint64(ids[i + uint64(3)])
+    e, f, g = uint64(ids[i + uint64(4)]), uint64(ids[i + uint64(5)]), uint64(ids[i + uint64(6)])
+    return a, b, c, d, e, f, g, uint64(ids[i + uint64(7)])
+
+
+@jit
 def _weighted(x, ids, weights, i):
-    if x is None:
-        return 1
     value = x[i if ids is None else uint64(ids[i])]
     return value if weights is None else value * weights[i]
 

@@ -19,7 +19,7 @@ from tests.law import assert_same
 N, ROWS, DIM = 1200, 50, 8
 CHECKING = {"copy_ids", "first_bad_id", "first_bad_offset", "pool_sum_checked", "run_bounds", "are_valid_bounds"}
 CHECKING_SEGMENTS = {
-    "sum_scalars", "sum_vectors", "segment_extremum", "first_equal", "segment_prod",
+    "segment_count", "sum_scalars", "sum_vectors", "segment_extremum", "first_equal", "segment_prod",
 }  # fmt: skip
 ANY_KEY = {"find_rows", "assign_partitions", "unique_first_seen"}  # no key is out of bounds
 
