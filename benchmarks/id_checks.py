@@ -6,13 +6,14 @@ the median of neighbouring calls, of which the smaller counts. A million ids in 
 judged: most of that time is waiting for memory, and differs by a fifth from call to call.
 """
 
+import functools
 import importlib.util
 import re
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def _trusting(folder: str) -> Any:
     return module
 
 
-def seconds(calls: list[Callable[[], Any]], repeats: int, times: int) -> list[list[float]]:
+def seconds(calls: Sequence[Callable[[], Any]], repeats: int, times: int) -> list[list[float]]:
     """The processor seconds of each call, taken in turn."""
     taken: list[list[float]] = [[] for _ in calls]
     for call in calls:
@@ -63,9 +64,7 @@ def rows(checked: Any, trusting: Any, n: int, segments: int) -> dict[str, tuple[
     }
     found = {}
     for what, (name, args) in operands.items():
-        calls = [
-            lambda module=module, name=name, args=args: getattr(module, name)(*args) for module in (checked, trusting)
-        ]
+        calls = [functools.partial(getattr(module, name), *args) for module in (checked, trusting)]
         one, two = seconds(calls, max(40, min(400, 3_000_000 // n)), max(1, 20_000 // n))
         factor = statistics.median(a / b for a, b in zip(one, two, strict=True))
         found[what] = min(one), min(factor, min(one) / min(two))

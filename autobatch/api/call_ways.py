@@ -96,11 +96,7 @@ def run_batch(
     numbering, tape = current().numbering, active_tape()
     if numbering is None and tape is None:
         return _run_batch(function, args, kwargs, given, begun)
-    if numbering is not None:
-        scope: Any = numbered(numbering, next(batches_in((args, kwargs))).batch_size)
-    else:
-        scope = contextlib.nullcontext()
-    with scope:
+    with numbered(numbering, next(batches_in((args, kwargs))).batch_size if numbering is not None else 1):
         if tape is None:
             return _run_batch(function, args, kwargs, given, begun)
         before = tape.lengths(), tape.read_in((args, kwargs))
@@ -422,7 +418,7 @@ def run_map(
         return _run_map(function, sequences, shared, fixed, joining, begun)
     sequences = [examples_in(each) for each in sequences]
     count, call = common_length(sequences), _MapCall(function, sequences, shared, fixed or {}, None)
-    with contextlib.nullcontext() if numbering is None else numbered(numbering, count):
+    with numbered(numbering, count):
         if tape is None:
             return _run_map(function, sequences, shared, fixed, joining, begun)
         before = tape.lengths(), tape.read_in((sequences, call.given))

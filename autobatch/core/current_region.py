@@ -54,26 +54,38 @@ class Example:
 
     def next_key(self, seed: Any) -> Any:
         """The key of the next random call: a uint64 (subclasses in lock-step: one per lane)."""
+        self._find_place()
         key = random_key(self.seed_of(seed), self.index + _numbers.get()[1], self.calls)
         self.calls += 1
         return key
 
     def seed_of(self, seed: Any) -> Any:
-        """The given seed (that of this run, if it runs inside an example); if None, a number unique to this run."""
+        """The given seed (that of this run, if it runs inside an example); if None, a number unique to this run, and
+        again the same if the call of its tape runs again."""
         if seed is not None:
             salt = _numbers.get()[0]
             for part in (*(seed if isinstance(seed, tuple) else ()), *(() if salt is None else (salt,))):
                 seed = random_key(len(seed) if isinstance(seed, tuple) else seed, part, 0)
             return seed
         if self._own_seed is None:
-            self._own_seed = next(_fresh_seeds)
+            first, *places = _unseeded.get() or (next(_fresh_seeds),)
+            self._own_seed = functools.reduce(lambda seed, place: random_key(seed, place, 0), places, first)
         return self._own_seed
 
     def take(self, count: int) -> tuple[Any, int]:
         """Number the examples of a run inside this example: what to mix into their seed, and the first one's number."""
         salt, first = _numbers.get()
+        begin = self.place(count)[1]
+        return random_key(0 if salt is None else salt, self.index + first, 0), begin
+
+    def place(self, count: int) -> tuple[Any, int]:
+        """Begin a run of `count` examples inside this one: the example's place, and the first one's number in it."""
+        self._find_place()
         self.taken += count
-        return random_key(0 if salt is None else salt, self.index + first, 0), self.taken - count
+        return self.index, self.taken - count
+
+    def _find_place(self) -> None:
+        """Set `index`; a loop's example does so only where it is asked for."""
 
 
 class Numbering:
@@ -194,6 +206,9 @@ _region: contextvars.ContextVar[Region | None] = contextvars.ContextVar("autobat
 _example: contextvars.ContextVar[Example | None] = contextvars.ContextVar("autobatch_example", default=None)
 # What is mixed into the seed of the running examples, and added to their places
 _numbers: contextvars.ContextVar[tuple[Any, int]] = contextvars.ContextVar("autobatch_numbers", default=(None, 0))
+# What the seed of the running examples follows from, if they draw without one: a number unique to the call on a tape
+# that may run again, then for each call inside an example the example's place and the call's
+_unseeded: contextvars.ContextVar[tuple[Any, ...] | None] = contextvars.ContextVar("autobatch_unseeded", default=None)
 # True while a library's own code runs on batches, which asks them for a number that all examples have
 asks_batches: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_asks_batches", default=False)
 
@@ -231,14 +246,25 @@ def current_example(numbering: Numbering | None = None) -> Example:
 
 
 @contextlib.contextmanager
-def numbered(numbering: Numbering, count: int) -> Iterator[None]:
-    """Give `count` examples that run in this block the next numbers: of the running example, or of the block."""
-    running = _example.get() or numbering.undecorated(drawing=False) or numbering
-    token = _numbers.set(running.take(count))
+def numbered(numbering: Numbering | None, count: int) -> Iterator[None]:
+    """Give `count` examples that run in this block the next numbers: of the running example, or of the block.
+
+    Without a seed (`numbering` is None), other numbers in each block, but the same if a copy of its context runs again.
+    """
+    running: Any = _example.get()
+    variable: contextvars.ContextVar[Any] = _unseeded if numbering is None else _numbers
+    if numbering is not None:
+        running = running or numbering.undecorated(drawing=False) or numbering
+        value = running.take(count)
+    else:
+        outer = _unseeded.get()
+        is_one = running is not None and type(running.index) is int  # in lock-step there is an index for each lane
+        value = (*outer, *running.place(count)) if outer is not None and is_one else (next(_fresh_seeds),)
+    token = variable.set(value)
     try:
         yield
     finally:
-        _numbers.reset(token)
+        variable.reset(token)
 
 
 def is_unobserved() -> bool:
@@ -277,14 +303,6 @@ class _LoopExample(Example):
         self.index = self._first = self._at = first  # as `Example.__init__`, inlined since most loops are short
         self.calls, self.taken, self._own_seed = 0, 0, None
         self.results: list[Any] = []
-
-    def next_key(self, seed: object) -> Any:
-        self._find_place()
-        return super().next_key(seed)
-
-    def take(self, count: int) -> tuple[Any, int]:
-        self._find_place()
-        return super().take(count)
 
     def _find_place(self) -> None:
         self.index = self._first + len(self.results)

@@ -7,6 +7,7 @@ outer tapes that do not know the calls.
 
 import contextlib
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -175,6 +176,48 @@ def test_each_call_draws_its_own_numbers_again(way):
         expected = ab.grad(loss)(_W)
     with ab.options(way=way, warn=False):
         np.testing.assert_allclose(ab.grad(loss)(_W), expected)
+
+
+def _masked(w, masks):
+    """What `_dropping` of the examples that are read gives in all, if it keeps these elements."""
+    return sum([(np.tanh(w @ x) * mask).sum() for x, mask in zip((_XS[0], _XS[2]), masks, strict=True)])
+
+
+_LOSSES = [
+    lambda w: _dropping_of(_XS, w),
+    lambda w: sum(ab.map(_dropping_of, [_XS], w=w)),
+    lambda w: ab.sum(ab.batch(_dropping)(ab.MaskedBatch.from_examples(_XS), w)),
+    lambda w: ab.map(lambda xs, w: _dropping_of(xs, w) + 0.0 * _dropping_of(xs[::2], w), [_XS], w=w)[0],
+]
+
+
+@pytest.mark.parametrize("way", ["lockstep", "fly"])
+@pytest.mark.parametrize("loss", _LOSSES)
+def test_without_a_seed_a_call_draws_its_own_numbers_again(loss, way):
+    masks = [*itertools.product(itertools.product((0.0, 2.0), repeat=3), repeat=2)]
+    drawn = set()
+    for _ in range(8):
+        with ab.options(way=way, warn=False):
+            value, slope = ab.value_and_grad(loss)(_W)
+        alike = [each for each in masks if np.isclose(_masked(_W, each), value, rtol=1e-12)]
+        assert any(np.allclose(ab.grad(lambda w, each=each: _masked(w, each))(_W), slope) for each in alike)
+        drawn.add(float(value))
+    assert len(drawn) > 1
+
+
+@pytest.mark.parametrize("way", ["lockstep", "fly"])
+def test_calls_within_an_example_draw_numbers_of_their_own_without_a_seed(way):
+    def kept(w):
+        return ab.map(lambda v, w: ab.nn.dropout(v * w, 0.5), [np.ones(200)], w=w)[0].sum()
+
+    def loss(w):
+        pairs = ab.map(lambda x, w: [kept(w), kept(w)], [0.0, 1.0, 2.0], w=w)
+        return sum(map(sum, pairs)), [[float(np.asarray(each)) for each in pair] for pair in pairs]
+
+    with ab.options(way=way, warn=False):
+        _, pairs = ab.grad(loss, has_aux=True)(np.float64(1.0))
+    assert any(one != two for one, two in pairs)
+    assert len({one for one, _ in pairs}) > 1
 
 
 @pytest.mark.parametrize("kind", [ab.MaskedBatch, ab.PackedBatch])
