@@ -178,9 +178,10 @@ def wait_for_kernels(seconds: float = 240.0) -> bool:
     while True:
         if all(kernel.poll() or kernel.failed for kernel in list(_known.values())):
             return True
-        if time.monotonic() > end:
+        left = end - time.monotonic()
+        if left <= 0:
             return False
-        time.sleep(_INTERVAL)
+        time.sleep(min(_INTERVAL, left))
 
 
 # --- on disk

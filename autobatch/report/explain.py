@@ -43,9 +43,9 @@ _OVERHEADS = {
     _FLY: "recording, scheduling and packing", _LOCKSTEP: "entering the call and packing its result",
     _COMPILED: "entering the call and packing its result", _LOOP: "the loop itself",
 }  # fmt: skip
-_WARM_CALLS, _WARM = 10, 0.02  # before the one that is watched: at most; for so many seconds, if they are short
+_WARM_CALLS, _WARM = 5, 0.02  # before the one that is watched: at most; for so many seconds, if they are short
 _COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
-_SHORT, _AGAIN = 0.03, 6  # to watch a short call again: at most these seconds, and times what a call takes
+_SHORT, _MOST = 0.03, 7  # to watch a short call again: at most these seconds; all takes so many times a call
 _CHEAP = 5e-6  # seconds that other modes add to an example at the least, on any machine of today
 _TIMES = 4  # times a call to watch examples of a loop
 
@@ -62,9 +62,9 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
     The call is made a few times before the one that is watched, so that the mode is chosen and code is compiled; what
     these calls change is undone, and a function that prints, draws random numbers or the like runs once only. A short
     call is watched several times, and the report is of the one that was disturbed least; of a loop, the first examples
-    are watched. So a report takes at most about ten times as long as a call, or 50 ms, once code is compiled. It runs
-    in the mode that calls of its kind take then (`ab.options(way=...)` pins one). The report says which it was, why,
-    and what the others have cost. A straight-line run of the user's code is one row, `block FILE:LINES`; with
+    are watched. So a report takes at most about ten times as long as a call, once its code is read and compiled. It
+    runs in the mode that calls of its kind take then (`ab.options(way=...)` pins one). The report says which it was,
+    why, and what the others have cost. A straight-line run of the user's code is one row, `block FILE:LINES`; with
     `ab.options(blocks=False)` each operation has its own.
 
     Args:
@@ -104,14 +104,13 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
             return (f if isinstance(f, BatchFunction) else batch(f))(*args, **shared)
         return map_with_stats(f, *args, **shared)[0]
 
-    times, restore = _warm_up([f if gradient is None else gradient.function, args, shared], call)
-    warm = min(times[1:], default=0.0)
-    most = max(_TIMES * warm, _SHORT) if times and gradient is None else math.inf
+    begun = clock()
+    times, spent, restore = _warm_up([f if gradient is None else gradient.function, args, shared], call)
+    most = max(_TIMES * min(times[1:]), _SHORT) if times and gradient is None else math.inf
+    warm = min(spent, default=0.0)
     looks: list[WatchedCalls] = []
-    begun, look = clock() - warm * (len(times) - 1), 0.0
-    while not looks or (
-        times and len(looks) < 5 and clock() + look - begun < _SHORT and (len(looks) + 1) * look < _AGAIN * warm
-    ):
+    look, begun = 0.0, begun + max(spent[0] - warm, 0.0) if times else begun  # the first call may have compiled
+    while not looks or (times and len(looks) < 5 and clock() + look - begun < min(_SHORT, _MOST * warm)):
         if looks:
             restore()
         look = clock()
@@ -141,8 +140,10 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
     return dataclasses.replace(report, stages=stages_of(function, args, shared, batched))
 
 
-def _warm_up(roots: list[Any], call: Callable[[], Any]) -> tuple[list[float], Callable[[], None]]:
-    """The seconds of a few calls, and what undoes a call's changes; none if it has effects that cannot be undone.
+def _warm_up(roots: list[Any], call: Callable[[], Any]) -> tuple[list[float], list[float], Callable[[], None]]:
+    """The seconds of a few calls, on the wall and computed by this thread, and what undoes a call's changes.
+
+    There are none if it has effects that cannot be undone.
 
     Args:
         roots: the function, its arguments, and the shared ones.
@@ -150,20 +151,22 @@ def _warm_up(roots: list[Any], call: Callable[[], Any]) -> tuple[list[float], Ca
     kinds = {type(value) for value in leaves(roots[1:])}
     before = Snapshot(roots, most=2_000)  # the first of many examples show what the function may change
     if shows_order(before, kinds):
-        return [], before.restore
+        return [], [], before.restore
     changing = may_change(before.functions or roots[:1], [*before.classes, *kinds])
     if changing and not before.complete:
         before = Snapshot(roots)
     times: list[float] = []
+    spent: list[float] = []
     most = _WARM_CALLS
     histories = (kind for costs in functions.copy().values() for kind in costs.kinds.copy().values())
     counts = [(kind, kind.calls) for kind in histories]
     with noted_fallbacks():
         while len(times) < 2 or (len(times) < most and sum(times[1:]) < max(0.8 * times[0], _WARM)):
-            began = time.perf_counter()
+            began, before_call = time.perf_counter(), clock()
             call()
             now = time.perf_counter()
             times.append(now - began)
+            spent.append(clock() - before_call)
             if len(times) == 1:
                 calls = min((before for kind, before in counts if kind.calls != before), default=0)
                 most = 2 if calls >= most else most  # of what was called as often, the mode is chosen
@@ -171,7 +174,7 @@ def _warm_up(roots: list[Any], call: Callable[[], Any]) -> tuple[list[float], Ca
             wait_for_kernels(max(end - now, 0.0))
             if changing:
                 before.restore()
-    return times, before.restore if changing else lambda: None
+    return times, spent, before.restore if changing else lambda: None
 
 
 def _why_no_batch(f: Any, columns: Sequence[Any]) -> str:
