@@ -28,7 +28,8 @@ def test_the_demo_runs_on_another_folder():
     run = run_demo(str(SOURCES), "--quick")
     assert run.returncode == 0, run.stderr[-3000:]
     for model in ("bag of words", "bidirectional GRU", "Tree-LSTM"):
-        assert f"\n{model[0].upper()}{model[1:]}\n  proof     values and gradients of 6 functions" in run.stdout
+        assert f"\n{model[0].upper()}{model[1:]}\n  training  " in run.stdout
+    assert run.stdout.count("  proof     values and gradients of 6 functions equal") == 3
     assert "held-out" in run.stdout
     assert max(map(len, run.stdout.splitlines())) <= 80
 
