@@ -83,7 +83,7 @@ def run(model: Model, task: Task, seed: int, timing: float) -> Outcome:
     start = time.perf_counter()
     print(f"{model.name[0].upper()}{model.name[1:]}", flush=True)
     params = fit(model, task, seed=seed)
-    print(f"  training  {model.epochs} epochs in {time.perf_counter() - start:.0f} s")
+    print(f"  training  {model.epochs} epoch{'s' * (model.epochs > 1)} in {time.perf_counter() - start:.0f} s")
     right = accuracy(model, task.held_out, params)
     print(f"  accuracy  {right:.1%} of the held-out functions", flush=True)
     few = sorted(task.train, key=lambda example: len(example.tokens))[:: max(1, len(task.train) // 6)][:6]
