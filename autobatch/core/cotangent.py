@@ -176,7 +176,7 @@ def is_finite(ct: Any) -> bool:
     if not isinstance(ct, np.ndarray | np.floating) or ct.dtype.kind not in "fc":
         return True
     # A product takes one pass, and warns of nothing; if it is infinite, it may have overflowed.
-    return cmath.isfinite(np.vdot(ct, ct)) or bool(np.isfinite(ct).all())
+    return (not is_boxed(ct) and cmath.isfinite(np.vdot(ct, ct))) or bool(np.isfinite(ct).all())
 
 
 def total(parts: Sequence[Any]) -> Any:

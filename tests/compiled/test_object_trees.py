@@ -1,7 +1,7 @@
 """Objects that hold objects of their own classes are one type at any depth: a recursion is compiled once."""
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -122,10 +122,55 @@ def twice(node):
     return node.word
 
 
+class Branch(NamedTuple):
+    weight: float
+    left: Any
+    right: Any
+
+
+BRANCHES = [
+    Branch(1.0, Branch(2.0, None, None), None), Branch(0.5, None, None), Branch(3.0, None, Branch(-1.0, None, None)),
+]  # fmt: skip
+
+
+def weight_of(branch):
+    own = branch.weight
+    for each in (branch.left, branch.right):
+        if each is not None:
+            own += weight_of(each)
+    return own
+
+
+PARSED = [
+    {"word": "no", "score": 1.5},
+    {"word": "ab", "parts": [{"word": "a", "score": 2.0}, {"word": "b", "parts": [{"word": "ä", "score": 0.25}]}]},
+    {"word": "", "parts": []},
+]
+
+
+def score(parsed):
+    if "parts" not in parsed:
+        return parsed["score"] if parsed["word"] != "no" else -parsed["score"]
+    return sum([score(part) for part in parsed["parts"]]) + len(parsed["word"])
+
+
+def score_or_nothing(parsed):
+    return parsed.get("score", 0.0) + parsed.get("length", 1)
+
+
+def always_scored(parsed):
+    return parsed["score"]  # of an inner node Python raises
+
+
+def has_parts(tree):
+    return hasattr(tree, "one"), hasattr(tree, "three"), isinstance(tree, (Leaf, Node))
+
+
 CASES = [
     (total, WORDS), (depth, WORDS), (first_word, WORDS), (last_of_three, WORDS), (beyond, WORDS),
     (weigh, PAIRS), (leftmost, PAIRS), (longest, LEAVES), (scale_of_any, LEAVES), (known_words, NUMBERS),
-    (areas, MATRICES),
+    (areas, MATRICES), (weight_of, BRANCHES), (score, PARSED), (score_or_nothing, PARSED), (always_scored, PARSED),
+    (has_parts, LEAVES),
 ]  # fmt: skip
 
 
@@ -177,6 +222,7 @@ def test_what_was_changed_between_two_calls_is_read_again(text_or_compiled):
         (total, [Node(1, [Node("a")])], "several types"),
         (total, [Node(1, [Node(2)]), Node(1, [Node(2), 3])], "something else than nodes"),
         (total, [Node({}, [Node({})])], "a dict in a node"),
+        (total, [Node({f"k{i}": 1}, [Node({"k": 1})]) for i in range(20)], "22 sets of attributes"),
     ],
 )
 def test_what_nodes_cannot_hold_has_no_form(f, values, why):

@@ -144,10 +144,9 @@ def isinstance_(reader: Reader, node: nf.Node, value: Value, classes: Value) -> 
 
     def one(x: Value) -> Value:
         own = types.class_of(x.kind)
-        if isinstance(x.kind, types.ObjectTree) and own is None:
-            number = user_objects.class_of_node(reader, x)
-            suit = [f"{number} == {k}" for k, cls in enumerate(x.kind.classes) if issubclass(cls, wanted)]
-            return reader.temp(" or ".join(suit) or "False", BOOL)
+        if isinstance(x.kind, types.ObjectTree):
+            suit = [k for k, cls in enumerate(x.kind.classes) if issubclass(cls, wanted)]
+            return iteration.has_form(reader, x, suit, node)
         if own is None:
             raise reader.refuse(f"isinstance of a {x.kind}", node)
         return reader.constant(issubclass(own, wanted), node)
@@ -159,6 +158,8 @@ def isinstance_(reader: Reader, node: nf.Node, value: Value, classes: Value) -> 
 def hasattr_(reader: Reader, node: nf.Call, value: Value, name: Value) -> Value:
     """`hasattr` of a value whose class is known while compiling."""
     own, word = types.class_of(value.kind), name.constant
+    if isinstance(value.kind, types.ObjectTree) and not any(hasattr(cls, str(word)) for cls in value.kind.classes):
+        return iteration.has_attribute_of_node(reader, value, word, node)
     if own is None or not isinstance(word, str):
         raise reader.refuse(f"hasattr of a {value.kind}", node)
     if isinstance(value.kind, types.Object):

@@ -220,6 +220,11 @@ def item(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> Value
                 reader.emit(assigned(out.text, converted_list(reader, source.text, kind.elem, out.kind.elem)))
             return out
         raise reader.refuse(f"a slice of a {kind}", node)
+    if types.class_of(kind) is dict and isinstance(kind, types.ObjectTree):
+        key = reader.expr(index)
+        if not isinstance(key.constant, str):
+            raise reader.refuse("a key that is not written as a constant", node)
+        return iteration.node_attribute(reader, holder, key.constant, node)
     if isinstance(kind, types.Struct) and kind.cls is dict:
         key = reader.once(reader.expr(index))
         if key.constant is NO_CONSTANT and isinstance(key.kind, types.Text):
@@ -519,6 +524,8 @@ def contains(reader: Reader, value: Value, holder: Value, node: nf.Node) -> Valu
     kind = holder.kind
     if isinstance(kind, types.Struct) and kind.cls is dict and isinstance(value.constant, str):
         return reader.constant(value.constant in kind.names, node)
+    if isinstance(kind, types.ObjectTree) and types.class_of(kind) is dict and isinstance(value.constant, str):
+        return iteration.has_attribute_of_node(reader, holder, value.constant, node)
     if isinstance(kind, types.Set | types.Dict):
         text = _key(reader, holder, value, node)
         return reader.constant(False, node) if text is None else reader.temp(f"{text} in {holder.text}", BOOL)
@@ -665,6 +672,19 @@ def setdefault(reader: Reader, node: nf.Node, holder: Value, key: Value, default
     text, value = widened(reader, holder, key, node), widened(reader, holder, default, node, 1)
     reader.emit(f"if {text} not in {holder.text}:", [assigned(item_text(holder.text, text), value)])
     return reader.temp(item_text(holder.text, text), content(reader, holder.kind, 1))
+
+
+@methods(types.ObjectTree, "get")
+def get_of_node(reader: Reader, node: nf.Node, holder: Value, key: Value, default: Value | None = None) -> Value:
+    """`dict.get` of a node of a tree."""
+    if types.class_of(holder.kind) is not dict or not isinstance(key.constant, str):
+        raise reader.refuse("a key that is not written as a constant", node)
+    found = iteration.has_attribute_of_node(reader, holder, key.constant, node)
+    other = default or Value(NONE, "0", None)
+    if found.constant is not NO_CONSTANT:
+        return iteration.node_attribute(reader, holder, key.constant, node) if found.constant else other
+    read = functools.partial(iteration.node_attribute, reader, holder, key.constant, node)
+    return reader.choice(found.text, read, lambda: other, node)
 
 
 @methods(types.Struct, "get")

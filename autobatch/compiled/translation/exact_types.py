@@ -155,13 +155,13 @@ class TreeField:
 
     Attributes:
         kind: its type, or `NODE`, `NODE_OR_NONE` or `NODES`.
-        classes: the places in `ObjectTree.classes` of those that have it.
+        forms: the places in `ObjectTree.forms` of those that have it.
         word, real, array: the first of its whole and of its real numbers in a node's rows; the array of its elements.
     """
 
     name: str
     kind: Any
-    classes: tuple[int, ...]
+    forms: tuple[int, ...]
     word: int
     real: int
     array: int
@@ -169,21 +169,27 @@ class TreeField:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectTree:
-    """An object of one of the user's classes that holds others of them, at any depth.
+    """An object or dict that holds others of its form, at any depth.
 
     It is held as the arrays of `object_trees.dtypes_of`, and its place among the nodes.
 
     Attributes:
-        words, reals: how many whole and real numbers a node's rows have; the first word is the place of its class.
+        forms: the classes of the nodes, each with names of attributes or keys.
+        words, reals: how many whole and real numbers a node's rows have; the first word is the place of its form.
     """
 
-    classes: tuple[type, ...]
+    forms: tuple[tuple[type, tuple[str, ...]], ...]
     fields: tuple[TreeField, ...]
     words: int
     reals: int
 
     def __str__(self) -> str:
-        return f"tree of {' or '.join(cls.__qualname__ for cls in self.classes)}"
+        return f"tree of {' or '.join(sorted({cls.__qualname__ for cls in self.classes}))}"
+
+    @property
+    def classes(self) -> list[type]:
+        """The class of each form."""
+        return [cls for cls, _ in self.forms]
 
     @property
     def names(self) -> list[str]:
@@ -381,7 +387,7 @@ def class_of(kind: Type) -> Any:
     if isinstance(kind, Object):
         return kind.site.find().cls
     if isinstance(kind, ObjectTree):
-        return kind.classes[0] if len(kind.classes) == 1 else None
+        return kind.classes[0] if len(set(kind.classes)) == 1 else None
     return kind.cls if isinstance(kind, Struct) else _OF_KIND.get(type(kind))
 
 

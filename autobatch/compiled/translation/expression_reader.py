@@ -352,8 +352,8 @@ class ExpressionReader(Reader):
             return self.known_object(found, functools.partial(getattr, holder, name), name, node)
         if isinstance(kind, types.Object):
             return user_objects.attribute(self, self.once(value), name, node)
-        if isinstance(kind, types.ObjectTree):
-            return user_objects.node_attribute(self, value, name, node)
+        if isinstance(kind, types.ObjectTree) and dict not in kind.classes:
+            return iteration.node_attribute(self, value, name, node)
         if isinstance(kind, types.Struct) and kind.cls is not dict and name in kind.names:
             place = kind.names.index(name)
             return Value(kind.items[place], item_text(value.text, place))

@@ -8,7 +8,7 @@ from typing import Any
 from autobatch.compiled.translation import arrays
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import ITERATORS, call_values
-from autobatch.compiled.translation.exact_types import INT, STR
+from autobatch.compiled.translation.exact_types import BOOL, INT, STR
 from autobatch.compiled.translation.object_trees import dtypes_of
 from autobatch.compiled.translation.source_program import Inline
 from autobatch.compiled.translation.statement_reader import Reader
@@ -21,6 +21,7 @@ from autobatch.compiled.translation.typed_text import (
     code,
     convert,
     item_text,
+    numba_type,
     parts_of,
 )
 from autobatch.errors import MAKE_A_LIST
@@ -227,6 +228,60 @@ def items_of_value(reader: Reader, value: Value, node: nf.Node, any_order: bool 
     raise reader.refuse(
         f"a loop over a {kind}: its order is Python's own" if "set" in str(kind) else f"a loop over a {kind}", node
     )
+
+
+def node_attribute(reader: Any, value: Value, name: str, node: nf.Node) -> Value:
+    """An attribute of a node of a tree."""
+    tree, held = value.kind, reader.once(value).text
+    field = next((each for each in tree.fields if each.name == name), None)
+    if field is None:
+        raise reader.refuse(f"the attribute {name} of a {tree}", node)
+    arrays = [item_text(held, k) for k in range(len(dtypes_of(tree)))]
+    row, kind = item_text(held, len(arrays)), field.kind
+    words = [item_text(arrays[0], f"{row} * {tree.words} + {k}") for k in range(tree.words)]
+    real = item_text(arrays[2], f"{row} * {tree.reals} + {field.real}")
+    if len(field.forms) < len(tree.forms):
+        reader.fail_if(f"not ({_is_one_of(words[0], field.forms)})")
+    first = words[field.word] if field.word < tree.words else ""
+    match kind:
+        case types.NODE:
+            return reader.temp(code("()", *arrays, first), tree)
+        case types.NODE_OR_NONE:
+            place = reader.temp(first, INT).text
+            inner = code("()", *arrays, code("max", place, "0"))
+            return reader.temp(code("()", f"{place} >= 0", inner), types.Maybe(tree))
+        case types.NODES:
+            return reader.temp(code("()", *arrays, first, words[field.word + 1]), types.TreeNodes(tree))
+        case types.Text() | types.Array():
+            shape = words[field.word + 1 : field.word + 1 + getattr(kind, "ndim", 1)]
+            view = item_text(arrays[field.array], f"{first}:{first} + {' * '.join(shape)}")
+            return reader.temp(code(".reshape", view, code("()", *shape)) if len(shape) > 1 else view, kind)
+        case types.Union():
+            return reader.temp(code("()", first, words[field.word + 1], real), kind)
+        case types.Scalar(name="none"):
+            return reader.constant(None, node)
+    return reader.temp(
+        f"{first} != 0" if kind.kind == "b" else code(numba_type(kind), first if kind.kind != "f" else real), kind
+    )
+
+
+def has_attribute_of_node(reader: Any, value: Value, name: Any, node: nf.Node) -> Value:
+    """Whether a node of a tree has an attribute, or a key."""
+    return has_form(reader, value, [k for k, (_, names) in enumerate(value.kind.forms) if name in names], node)
+
+
+def has_form(reader: Any, value: Value, forms: Sequence[int], node: nf.Node) -> Value:
+    """Whether a node of a tree is of one of these forms."""
+    tree = value.kind
+    if len(forms) in (0, len(tree.forms)):
+        return reader.constant(bool(forms), node)
+    held = reader.once(value).text
+    own = item_text(item_text(held, 0), f"{item_text(held, len(dtypes_of(tree)))} * {tree.words}")
+    return reader.temp(_is_one_of(own, forms), BOOL)
+
+
+def _is_one_of(number: str, others: Sequence[int]) -> str:
+    return " or ".join(f"{number} == {k}" for k in others)
 
 
 def dict_items(reader: Reader, value: Value, view: str) -> Iterated:

@@ -21,6 +21,7 @@ from autobatch.facts.types import is_stored
 
 _walked: tuple[list[Any], tuple[list[Any], list[dict[str, Any]]]] = [], ([], [])
 """The trees that were typed last, and what is below them: they are packed next."""
+_MOST_FORMS = 16  # sets of attributes: more are a dict's keys that mean nothing
 _NO_ITEMS = object()
 """The type of a list without items, which may be one of nodes."""
 
@@ -31,35 +32,36 @@ def type_of_trees(values: Sequence[Any]) -> ObjectTree | None:
     Raises:
         Unsupported: an attribute is of several types, or of one that nodes cannot hold.
     """
-    if not values or not all(map(_may_be_node, set(map(type, values)))):
+    if not values or not _are_nodes(values):
         return None
     global _walked
-    by_class: dict[Any, list[dict[str, Any]]] = {}
+    by_form: dict[Any, list[dict[str, Any]]] = {}
+    inside: dict[Any, set[Any]] = {}  # the forms of the nodes that nodes of a form hold
     found = _nodes_below(values)
     _walked = list(values), found
     for node, parts in zip(*found, strict=True):
-        by_class.setdefault(type(node), []).append(parts)
-    inside = {cls: {type(each) for parts in own for each in _inside(parts)} for cls, own in by_class.items()}
+        form = type(node), tuple(parts)
+        by_form.setdefault(form, []).append(parts)
+        inside.setdefault(form, set()).update((type(each), tuple(_parts_of(each))) for each in _inside(parts))
     if not any(_reaches(inside, each) for each in inside):
         return None
-    classes = tuple(sorted(by_class, key=lambda cls: (cls.__module__, cls.__qualname__)))
+    if len(by_form) > _MOST_FORMS:
+        raise Unsupported(f"nodes of a tree with {len(by_form)} sets of attributes")
+    forms = tuple(sorted(by_form, key=lambda form: (form[0].__module__, form[0].__qualname__, form[1])))
     kinds: dict[str, Any] = {}
-    for cls, own in by_class.items():
-        names = own[0].keys()
-        if any(parts.keys() != names for parts in own):
-            raise Unsupported(f"objects of {cls.__qualname__} with several sets of attributes")
+    for (cls, names), own in by_form.items():
         for name in names:
-            if not is_stored(cls, name):
+            if cls is not dict and not is_stored(cls, name):
                 raise Unsupported(f"{cls.__qualname__}.{name}, which is computed")
             for kind in _kinds_of([parts[name] for parts in own]):
                 kinds[name] = _joined(kinds.get(name), kind, name)
     fields, first = [], [1, 0, 3]
     for name, kind in kinds.items():
         kind = NODES if kind is _NO_ITEMS else kind
-        have = tuple(k for k, cls in enumerate(classes) if name in by_class[cls][0])
+        have = tuple(k for k, (_, names) in enumerate(forms) if name in names)
         fields.append(TreeField(name, kind, have, *first))
         first = [at + width for at, width in zip(first, _widths(kind), strict=True)]
-    return ObjectTree(classes, tuple(fields), *first[:2])
+    return ObjectTree(forms, tuple(fields), *first[:2])
 
 
 def pack_trees(kind: ObjectTree, values: Sequence[Any]) -> list[np.ndarray]:
@@ -69,11 +71,12 @@ def pack_trees(kind: ObjectTree, values: Sequence[Any]) -> list[np.ndarray]:
     nodes, parts = below if same else _nodes_below(values)
     place = dict(zip(map(id, nodes), itertools.count()))
     words, reals = np.zeros((len(nodes), kind.words), np.int64), np.zeros((len(nodes), kind.reals))
-    words[:, 0] = list(map(kind.classes.index, map(type, nodes)))
+    number = dict(zip(kind.forms, itertools.count()))
+    words[:, 0] = [number[form] for form in zip(map(type, nodes), map(tuple, parts), strict=True)]
     children: list[int] = []
     arrays: list[np.ndarray] = []
     for field in kind.fields:
-        everywhere = len(field.classes) == len(kind.classes)
+        everywhere = len(field.forms) == len(kind.forms)
         rows: Any = slice(None) if everywhere else [k for k, own in enumerate(parts) if field.name in own]
         found: list[Any] = [own[field.name] for own in parts if everywhere or field.name in own]
         at = field.word
@@ -114,16 +117,34 @@ def dtypes_of(kind: ObjectTree) -> list[str]:
 @functools.lru_cache(maxsize=256)
 def _may_be_node(cls: Any) -> bool:
     """True if objects of a class are the user's, and no more than attributes: neither containers nor numbers."""
+    if cls is dict or (issubclass(cls, tuple) and hasattr(cls, "_fields")):
+        return True
     has_parts = cls.__dictoffset__ != 0 or dataclasses.is_dataclass(cls)
     own = ("_ab_rank", "__len__", "__bool__", "__array__", "__getattr__", "__float__")
     return has_parts and type(cls) is type and not is_container(cls) and not any(hasattr(cls, name) for name in own)
 
 
+def _are_nodes(values: Sequence[Any]) -> bool:
+    """True if these may be nodes of trees: objects, or dicts of string keys."""
+    classes = set(map(type, values))
+    if not all(map(_may_be_node, classes)):
+        return False
+    keys = itertools.chain.from_iterable(value for value in values if type(value) is dict) if dict in classes else ()
+    return set(map(type, keys)) <= {str} and (dict not in classes or all(values))
+
+
 def _parts_of(node: Any) -> dict[str, Any]:
-    """The attributes of a node."""
-    if type(node).__dictoffset__:
-        return vars(node)
-    return {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
+    """The attributes of a node, or the items of a dict."""
+    cls: Any = type(node)
+    if cls is dict:
+        return node
+    if issubclass(cls, tuple):
+        return dict(zip(cls._fields, node, strict=True))
+    return (
+        vars(node)
+        if cls.__dictoffset__
+        else {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
+    )
 
 
 def _inside(parts: dict[str, Any]) -> list[Any]:
@@ -134,9 +155,9 @@ def _inside(parts: dict[str, Any]) -> list[Any]:
         if cls in PLAIN or cls is np.ndarray:
             continue
         if cls is list or cls is tuple:
-            if value and all(map(_may_be_node, set(map(type, value)))):
+            if value and _are_nodes(value):
                 out += value
-        elif _may_be_node(cls):
+        elif _may_be_node(cls) and _are_nodes((value,)):
             out.append(value)
     return out
 
@@ -155,8 +176,8 @@ def _nodes_below(values: Sequence[Any]) -> tuple[list[Any], list[dict[str, Any]]
     return nodes, parts
 
 
-def _reaches(inside: dict[type, set[type]], cls: type) -> bool:
-    """True if nodes of a class hold, at any depth, nodes of the same class."""
+def _reaches(inside: dict[Any, set[Any]], cls: Any) -> bool:
+    """True if nodes of a form hold, at any depth, nodes of the same."""
     reached = list(inside[cls])
     for each in reached:  # grows
         reached += [inner for inner in inside[each] if inner not in reached]
@@ -172,7 +193,7 @@ def _kinds_of(values: Sequence[Any]) -> set[Any]:
             out.add(types.PYTHON[cls])
         elif cls is list or cls is tuple:
             own = [value for value in values if type(value) is cls]
-            if not all(map(_may_be_node, set(map(type, itertools.chain.from_iterable(own))))):
+            if not _are_nodes([*itertools.chain.from_iterable(own)]):
                 raise Unsupported(f"a {cls.__name__} of something else than nodes in a node of a tree")
             out |= {NODES if value else _NO_ITEMS for value in own}
         elif issubclass(cls, np.generic):
@@ -180,7 +201,7 @@ def _kinds_of(values: Sequence[Any]) -> set[Any]:
         elif cls is np.ndarray:
             forms = {(value.dtype, value.ndim) for value in values if type(value) is cls}
             out |= {types.Array(types.of_dtype(dtype).name, ndim, types.FIXED) for dtype, ndim in forms}
-        elif _may_be_node(cls):
+        elif _may_be_node(cls) and _are_nodes([value for value in values if type(value) is cls]):
             out.add(NODE)
         else:
             raise Unsupported(f"a {cls.__qualname__} in a node of a tree")

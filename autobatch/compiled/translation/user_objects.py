@@ -14,9 +14,8 @@ from typing import Any
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import call_values, fields_of, user_function
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT
-from autobatch.compiled.translation.object_trees import dtypes_of
 from autobatch.compiled.translation.statement_reader import Reader
-from autobatch.compiled.translation.typed_text import Value, code, convert, item_text, numba_type, rep
+from autobatch.compiled.translation.typed_text import Value, code, convert, item_text, rep
 from autobatch.core.diagnostics import is_library
 from autobatch.program import normal_form as nf
 
@@ -48,47 +47,6 @@ def _member(reader: Reader, cls: type, name: str, node: nf.Node) -> Any:
     if is_library(own.__code__.co_filename) if isinstance(own, python_types.FunctionType) else own is not found:
         raise reader.refuse(f"{name} of {cls.__qualname__} is not compiled", node)
     return found
-
-
-def node_attribute(reader: Reader, value: Value, name: str, node: nf.Node) -> Value:
-    """An attribute of a node of a tree."""
-    tree, held = value.kind, reader.once(value).text
-    field = next((each for each in tree.fields if each.name == name), None)
-    if field is None:
-        raise reader.refuse(f"the attribute {name} of a {tree}", node)
-    arrays = [item_text(held, k) for k in range(len(dtypes_of(tree)))]
-    row, kind = item_text(held, len(arrays)), field.kind
-    words = [item_text(arrays[0], f"{row} * {tree.words} + {k}") for k in range(tree.words)]
-    real = item_text(arrays[2], f"{row} * {tree.reals} + {field.real}")
-    if len(field.classes) < len(tree.classes):
-        reader.fail_if(" and ".join(f"{words[0]} != {k}" for k in field.classes))
-    first = words[field.word] if field.word < tree.words else ""
-    match kind:
-        case types.NODE:
-            return reader.temp(code("()", *arrays, first), tree)
-        case types.NODE_OR_NONE:
-            place = reader.temp(first, INT).text
-            inner = code("()", *arrays, code("max", place, "0"))
-            return reader.temp(code("()", f"{place} >= 0", inner), types.Maybe(tree))
-        case types.NODES:
-            return reader.temp(code("()", *arrays, first, words[field.word + 1]), types.TreeNodes(tree))
-        case types.Text() | types.Array():
-            shape = words[field.word + 1 : field.word + 1 + getattr(kind, "ndim", 1)]
-            view = item_text(arrays[field.array], f"{first}:{first} + {' * '.join(shape)}")
-            return reader.temp(code(".reshape", view, code("()", *shape)) if len(shape) > 1 else view, kind)
-        case types.Union():
-            return reader.temp(code("()", first, words[field.word + 1], real), kind)
-        case types.Scalar(name="none"):
-            return reader.constant(None, node)
-    return reader.temp(
-        f"{first} != 0" if kind.kind == "b" else code(numba_type(kind), first if kind.kind != "f" else real), kind
-    )
-
-
-def class_of_node(reader: Reader, value: Value) -> str:
-    """The text of the place of a node's class among those of its tree."""
-    tree, held = value.kind, reader.once(value).text
-    return item_text(item_text(held, 0), f"{item_text(held, len(dtypes_of(tree)))} * {tree.words}")
 
 
 def new_object(reader: Reader, node: nf.Node, cls: type, args: Sequence[Value], named: dict[str, Value]) -> Value:
