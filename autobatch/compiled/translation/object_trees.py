@@ -19,7 +19,8 @@ from autobatch.core.pytree import PLAIN, is_container
 from autobatch.errors import Unsupported
 from autobatch.facts.types import is_stored
 
-_walked: tuple[list[Any], tuple[list[Any], list[dict[str, Any]]]] = [], ([], [])
+_Walked = tuple[list[Any], list[dict[str, Any]], list[tuple[int, int]]]
+_walked: tuple[list[Any], _Walked] = [], ([], [], [])
 """The trees that were typed last, and what is below them: they are packed next."""
 _MOST_FORMS = 16  # sets of attributes: more are a dict's keys that mean nothing
 _NO_ITEMS = object()
@@ -32,28 +33,29 @@ def type_of_trees(values: Sequence[Any]) -> ObjectTree | None:
     Raises:
         Unsupported: an attribute is of several types, or of one that nodes cannot hold.
     """
-    if not values or not _are_nodes(values):
+    if not values or not all(map(_is_node, values)) or not _hold_nodes(values):
         return None
     global _walked
-    by_form: dict[Any, list[dict[str, Any]]] = {}
-    inside: dict[Any, set[Any]] = {}  # the forms of the nodes that nodes of a form hold
-    found = _nodes_below(values)
-    _walked = list(values), found
-    for node, parts in zip(*found, strict=True):
-        form = type(node), tuple(parts)
-        by_form.setdefault(form, []).append(parts)
-        inside.setdefault(form, set()).update((type(each), tuple(_parts_of(each))) for each in _inside(parts))
+    _walked = list(values), _nodes_below(values)
+    nodes, parts, edges = _walked[1]
+    forms_of = list(zip(map(type, nodes), map(tuple, parts), strict=True))
+    inside: dict[Any, set[Any]] = {form: set() for form in forms_of}  # the forms of nodes that nodes of a form hold
+    for holder, held in edges:
+        inside[forms_of[holder]].add(forms_of[held])
     if not any(_reaches(inside, each) for each in inside):
         return None
+    by_form: dict[Any, list[dict[str, Any]]] = {form: [] for form in inside}
+    for form, own in zip(forms_of, parts, strict=True):
+        by_form[form].append(own)
     if len(by_form) > _MOST_FORMS:
         raise Unsupported(f"nodes of a tree with {len(by_form)} sets of attributes")
     forms = tuple(sorted(by_form, key=lambda form: (form[0].__module__, form[0].__qualname__, form[1])))
     kinds: dict[str, Any] = {}
-    for (cls, names), own in by_form.items():
+    for (cls, names), alike in by_form.items():
         for name in names:
             if cls is not dict and not is_stored(cls, name):
                 raise Unsupported(f"{cls.__qualname__}.{name}, which is computed")
-            for kind in _kinds_of([parts[name] for parts in own]):
+            for kind in _kinds_of([own[name] for own in alike]):
                 kinds[name] = _joined(kinds.get(name), kind, name)
     fields, first = [], [1, 0, 3]
     for name, kind in kinds.items():
@@ -68,7 +70,7 @@ def pack_trees(kind: ObjectTree, values: Sequence[Any]) -> list[np.ndarray]:
     """All nodes of these trees as arrays: those of `dtypes_of`, and the place of each value among the nodes."""
     known, below = _walked  # typed just now
     same = len(known) == len(values) and all(map(operator.is_, known, values))
-    nodes, parts = below if same else _nodes_below(values)
+    nodes, parts, _ = below if same else _nodes_below(values)
     place = dict(zip(map(id, nodes), itertools.count()))
     words, reals = np.zeros((len(nodes), kind.words), np.int64), np.zeros((len(nodes), kind.reals))
     number = dict(zip(kind.forms, itertools.count()))
@@ -124,13 +126,19 @@ def _may_be_node(cls: Any) -> bool:
     return has_parts and type(cls) is type and not is_container(cls) and not any(hasattr(cls, name) for name in own)
 
 
-def _are_nodes(values: Sequence[Any]) -> bool:
-    """True if these may be nodes of trees: objects, or dicts of string keys."""
-    classes = set(map(type, values))
-    if not all(map(_may_be_node, classes)):
-        return False
-    keys = itertools.chain.from_iterable(value for value in values if type(value) is dict) if dict in classes else ()
-    return set(map(type, keys)) <= {str} and (dict not in classes or all(values))
+def _is_node(value: Any) -> bool:
+    """True if this may be a node of a tree: an object, or a dict of string keys."""
+    cls: Any = type(value)
+    return _may_be_node(cls) and (cls is not dict or (value and set(map(type, value)) == {str}))
+
+
+def _hold_nodes(values: Sequence[Any]) -> bool:
+    """True if one of these nodes holds another: records, which hold none, are many, and are seen in C."""
+    held = list(itertools.chain.from_iterable(_parts_of(value).values() for value in values))
+    kinds: set[Any] = set(map(type, held))
+    if list in kinds or tuple in kinds:
+        kinds |= {type(value[0]) for value in held if type(value) in (list, tuple) and value}
+    return any(cls not in types.PYTHON and _may_be_node(cls) for cls in kinds)
 
 
 def _parts_of(node: Any) -> dict[str, Any]:
@@ -147,33 +155,30 @@ def _parts_of(node: Any) -> dict[str, Any]:
     )
 
 
-def _inside(parts: dict[str, Any]) -> list[Any]:
-    """The nodes that a node with these attributes holds."""
-    out: list[Any] = []
-    for value in parts.values():
-        cls: Any = type(value)
-        if cls in PLAIN or cls is np.ndarray:
-            continue
-        if cls is list or cls is tuple:
-            if value and _are_nodes(value):
-                out += value
-        elif _may_be_node(cls) and _are_nodes((value,)):
-            out.append(value)
-    return out
-
-
-def _nodes_below(values: Sequence[Any]) -> tuple[list[Any], list[dict[str, Any]]]:
-    """These nodes and all that they hold, each once; and the attributes of each."""
-    known = {id(value): value for value in values}
-    nodes, parts = list(known.values()), []
-    for node in nodes:  # grows
+def _nodes_below(values: Sequence[Any]) -> _Walked:
+    """These nodes and all that they hold, each once; the attributes of each; and which (place) holds which."""
+    places: dict[int, int] = {}
+    nodes: list[Any] = []
+    for value in values:
+        if places.setdefault(id(value), len(nodes)) == len(nodes):
+            nodes.append(value)
+    parts: list[dict[str, Any]] = []
+    edges: list[tuple[int, int]] = []
+    for holder, node in enumerate(nodes):  # grows
         own = _parts_of(node)
         parts.append(own)
-        for each in _inside(own):
-            if known.setdefault(id(each), node) is node:
-                known[id(each)] = each
-                nodes.append(each)
-    return nodes, parts
+        for value in own.values():
+            cls: Any = type(value)
+            if cls in PLAIN or cls is np.ndarray:
+                continue
+            for each in value if cls is list or cls is tuple else (value,):
+                if not _is_node(each):
+                    break
+                place = places.setdefault(id(each), len(nodes))
+                if place == len(nodes):
+                    nodes.append(each)
+                edges.append((holder, place))
+    return nodes, parts, edges
 
 
 def _reaches(inside: dict[Any, set[Any]], cls: Any) -> bool:
@@ -193,7 +198,7 @@ def _kinds_of(values: Sequence[Any]) -> set[Any]:
             out.add(types.PYTHON[cls])
         elif cls is list or cls is tuple:
             own = [value for value in values if type(value) is cls]
-            if not _are_nodes([*itertools.chain.from_iterable(own)]):
+            if not all(map(_is_node, itertools.chain.from_iterable(own))):
                 raise Unsupported(f"a {cls.__name__} of something else than nodes in a node of a tree")
             out |= {NODES if value else _NO_ITEMS for value in own}
         elif issubclass(cls, np.generic):
@@ -201,7 +206,7 @@ def _kinds_of(values: Sequence[Any]) -> set[Any]:
         elif cls is np.ndarray:
             forms = {(value.dtype, value.ndim) for value in values if type(value) is cls}
             out |= {types.Array(types.of_dtype(dtype).name, ndim, types.FIXED) for dtype, ndim in forms}
-        elif _may_be_node(cls) and _are_nodes([value for value in values if type(value) is cls]):
+        elif all(_is_node(value) for value in values if type(value) is cls):
             out.add(NODE)
         else:
             raise Unsupported(f"a {cls.__qualname__} in a node of a tree")
