@@ -24,13 +24,12 @@ import pytest
 from autobatch.compiled import compiled_map, random_streams
 from autobatch.compiled.module import HEAD
 from autobatch.compiled.taping import backward
-from autobatch.kernels.compiled_code import gradient_tape
 
 _IMPORTED = [
     importlib.import_module(str(node.module))
-    for node in ast.parse(HEAD).body
+    for node in ast.parse(HEAD + vars(inspect.getmodule(backward.write_taped))["TAPE"]).body
     if isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-] + [inspect.getmodule(gradient_tape.head_of.py_func), gradient_tape]  # what compiled text calls
+]  # what compiled text calls
 _FLAGS: int = next(vars(module)["FLAGS"] for module in _IMPORTED if hasattr(module, "FLAGS"))
 _WORD = 2**64
 _LOOP = ctypes.CFUNCTYPE(

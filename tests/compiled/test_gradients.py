@@ -436,3 +436,22 @@ def test_what_a_tape_has_no_room_for_is_left_to_python(function, size, budget, i
     _close(got, [gradient(*row) for row in zip(*columns, strict=True)])
     assert taped is not None
     assert taped.checked == is_enough  # what Python ran is not compared with it
+
+
+def _read_in_parts(x, w):
+    h = np.zeros(8)
+    for row in x:
+        h = np.tanh(row @ w + h @ w[1:])
+    return (h * h).sum()
+
+
+def test_a_matrix_and_a_part_of_it_are_often_read(text_or_compiled):
+    rng = np.random.default_rng(3)
+    xs, w = [rng.normal(size=(count, 9)) for count in (80, 3)], rng.normal(size=(9, 8))
+    gradient = ab.value_and_grad(_read_in_parts, argnums=(0, 1))
+    with ab.options(way="loop"):
+        expected = ab.map(gradient, xs, [w, w])
+    with ab.options(way="compiled", warn=False), ran_ways() as ran:
+        got = ab.map(gradient, xs, [w, w])
+    assert ran[-1].way == "compiled"
+    _close(got, expected)

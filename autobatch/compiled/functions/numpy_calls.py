@@ -328,13 +328,13 @@ def _axis(reader: Reader, axis: Value | None, value: Value, node: nf.Node) -> tu
 
 
 def _along(
-    reader: Any, value: Value, axes: tuple[int, int] | None, keep: bool, dtype: types.Scalar, reduce: Any,
-    adds: bool = False,
+    reader: Any, node: nf.Node, value: Value, axes: tuple[int, int] | None, keep: bool, dtype: types.Scalar,
+    reduce: Any, ufunc: Any,
 ) -> Value:  # fmt: skip
     """`reduce` of all elements, or of each 1-d part along the reduced axes.
 
     Args:
-        keep: NumPy's `keepdims`; adds: `reduce` is the sum of floats of this dtype.
+        keep: NumPy's `keepdims`; ufunc: what `reduce` repeats, without a change of dtype.
     """
     rank = value.kind.ndim
     first, last = axes or (0, rank)
@@ -347,8 +347,16 @@ def _along(
     whole = code(".reshape", code("np.ascontiguousarray", value.text), f"({before}, {many}, {after})")
     source = reader.temp(whole, types.Array(value.kind.dtype, 3))
     sizes[first:last] = ["1"] * (last - first) if keep else []
-    if adds and last < rank:
-        out = reader.temp(code("sum_rows", source.text), types.Array(dtype.name, 2))
+    starts = ufunc in (np.maximum, np.minimum)
+    if (starts or ufunc is np.add) and np.dtype(value.kind.dtype).kind in ("fiu" if starts else "f"):
+        place, _ = arrays.loop_of(reader, ufunc, [source.kind, source.kind], node)
+        text = code("reduced_rows", f"table[{2 * place}]", f"table[{2 * place + 1}]", source.text, str(int(starts)))
+        if starts:
+            reader.fail_if(f"{many} == 0")
+        if last < rank:
+            by = ["extreme_rows", source.text, str(ufunc is np.maximum)] if starts else ["sum_rows", source.text]
+            text = code(*by)
+        out = reader.temp(text, types.Array(dtype.name, 2))
         return reader.temp(code(".reshape", out.text, code("()", *sizes)), types.Array(dtype.name, len(sizes)))
     out = reader.temp(f"np.empty(({before}, {after}), {arrays.np_name(dtype.name)})", types.Array(dtype.name, 2))
     i, j = reader.fresh("i"), reader.fresh("j")
@@ -391,8 +399,9 @@ def _reduction(function: Any, op: Op) -> None:
             return reader.temp(code("reduced", f"table[{2 * place}]", f"table[{2 * place + 1}]", rest, first), dtype)
 
         keeps = bool(constant_of(reader, keepdims, False, node, "keepdims"))
-        adds = ufunc is np.add and dtype.kind == "f" and value.kind.dtype == dtype.name
-        return _along(reader, value, axes, keeps, dtype, reduce, adds)
+        return _along(
+            reader, node, value, axes, keeps, dtype, reduce, ufunc if value.kind.dtype == dtype.name else None
+        )
 
 
 for _function, _op in REDUCTIONS.items():

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from autobatch.core.config import config
 from autobatch.core.cotangent import is_finite
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import Unsupported, reason_of
-from autobatch.kernels.compiled_code import tape_layout as tape
+from autobatch.kernels.compiled_code import gradient_tape as tape
 from autobatch.tables.sparse import SparseRows
 
 _ROWS = 1 << 10  # rows looked up in differentiated tables, for a form that has not run
@@ -189,7 +189,7 @@ class TapeMemory:
     """The memory of tapes, for one after the other of the same form: `adjoints` and `seen` are zero between them.
 
     Attributes:
-        head: as `kernels.compiled_code.tape_layout` describes it; `found` and `found_rows` are for table look-ups.
+        head: as `kernels.compiled_code.gradient_tape` describes it; `found` and `found_rows` are for table look-ups.
     """
 
     def __init__(self, taped: TapedCode) -> None:
@@ -198,7 +198,8 @@ class TapeMemory:
         self.head = np.zeros(tape.HEAD_SIZE, np.int64)
         self.head[tape.WRITES_PLACES] = taped.module.writes_places
         self.address = self.head.ctypes.data
-        self.adjoints, self.places = np.zeros(0, self.real), np.zeros(0, np.int64)
+        self.adjoints = self.turned = np.zeros(0, self.real)
+        self.places = np.zeros(0, np.int64)
 
     def hold(self, numbers: np.ndarray, width: int) -> None:
         """Make room for the lengths that the form has learned.
@@ -210,7 +211,7 @@ class TapeMemory:
         if head[tape.NUM_NODES] != taped.nodes or self.adjoints.size < leaves + taped.nodes:
             many = head[tape.NUM_NODES] = head[tape.NUM_VALUES] = taped.nodes
             head[tape.NUM_RECORDS] = 2 * many
-            self.adjoints, self.seen = np.zeros(leaves + many, self.real), np.zeros(leaves + many, np.uint8)
+            self.adjoints, self.seen = _aligned(np.zeros, leaves + many, self.real), np.zeros(leaves + many, np.uint8)
             self.parents, self.records = np.empty((2, 2 * many), np.int64)
             self.partials, self.values = np.empty(2 * many, self.real), np.empty(many, self.real)
             for place, array in (
@@ -227,6 +228,10 @@ class TapeMemory:
         if self.places.size != self.adjoints.size:
             self.places = _numbers_up_to(self.adjoints.size)
             head[tape.PLACES], head[tape.NUM_PLACES] = self.places.ctypes.data, self.places.size
+        if self.turned.size != leaves:
+            self.turned, self.turns = _aligned(np.empty, leaves, self.real), np.zeros((64, 4), np.int64)
+            head[tape.TURNED], head[tape.TURNS] = self.turned.ctypes.data, self.turns.ctypes.data
+        self.turns[:] = head[tape.TURNED_USED] = 0
         head[tape.FIRST], head[tape.ROWS_FOUND], head[tape.SKIPPED] = leaves, 0, 0
         self.numbers, head[tape.LEAVES] = numbers, numbers.ctypes.data
 
@@ -250,9 +255,11 @@ def _part(
     sizes = [arrays[leaf].size for leaf in module.leaves]
     ends = list(itertools.accumulate(sizes, initial=0))
     shared = ends[module.shared]
-    numbers = np.concatenate(
-        [np.zeros(1, real), *(arrays[leaf].ravel() for leaf in module.leaves)], dtype=real
-    )  # by place
+    numbers = _aligned(np.empty, ends[-1] + 1, real)  # by place
+    np.concatenate([np.zeros(1, real), *(arrays[leaf] for leaf in module.leaves)], out=numbers)
+    for leaf, (a, b) in zip(module.leaves, itertools.pairwise(ends), strict=True):
+        if arrays[leaf].dtype == real:  # the same memory forward and back
+            arrays[leaf] = numbers[a + 1 : b + 1]
     each_shared = np.zeros((count, shared if rows else 0), real)
     own = slice(first - start_of_all, last - start_of_all)
     seeds = [array for k in module.seeded for array in (cotangents.flat[k], cotangents.starts[k][own])]
@@ -285,6 +292,14 @@ def _part(
     out = Backward(outs, (first + status[:count].nonzero()[0]).tolist(), leaves, summed, looked_up)
     out.inexact = range(first, last) if memory.head[tape.SKIPPED] or not out.is_finite() else ()
     return out
+
+
+def _aligned(make: Callable[..., np.ndarray], count: int, dtype: np.dtype) -> np.ndarray:
+    """An array for numbers by place, the first leaf's at the start of a cache line: a matrix is read by whole lines."""
+    line = 64 // dtype.itemsize
+    made = make(count + line, dtype)
+    start = -(made.ctypes.data // dtype.itemsize + 1) % line
+    return made[start : start + count]
 
 
 def _numbers_up_to(count: int) -> np.ndarray:

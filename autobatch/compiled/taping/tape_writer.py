@@ -13,6 +13,8 @@ Which variables have places is found first: whatever is computed from the inputs
 may share memory with it. What has no derivative, or may be changed unseen by this pass, raises `Unsupported`.
 """
 
+import collections
+import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,6 +27,7 @@ from autobatch.compiled.translation.exact_types import FLOAT, INT, NONE
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, flat
 from autobatch.compiled.translation.typed_text import Applied, assigned, code, item_text, rep
 from autobatch.errors import Unsupported
+from autobatch.ops.rules.dispatch import CONSTANT_SOURCES
 
 _ZERO = "int64(0)"
 _NOWHERE = "places_from(tape, int64(0), int64(0))"
@@ -37,6 +40,11 @@ _CASTS = frozenset({"float64", "float32", "np.float64", "np.float32", "opaque"})
 _MADE = frozenset({"np.zeros", "np.ones", "np.empty"})
 _FORM = frozenset({".shape!", ".size!"})
 SEED = "SEED"
+_ENDS = "ENDS"
+_MADE_PLACES = re.compile(r"(\w+_p) = (?:tape_\w+|taped_where)\(")
+_VIEW = re.compile(
+    r"(\w+_p) = (?:np\.ascontiguousarray\(|broadcast_places\()?(\w+_p)(?:, \w+)?\)?(?:\.(?:reshape|ravel)\(.*\))?"
+)
 _HEADERS = ("if ", "elif ", "while ", "return ")
 
 
@@ -173,6 +181,7 @@ class _ShadowedFunction:
         self.result = False
         self.count = 0
         self.seeding: Lines = []
+        self.ends: list[dict[str, str]] = []  # for each element-wise operation, the places of its operands
         self.filled: set[int] = set()  # the lines that make an array, and the array loops after them that fill it
         self.fills: set[int] = set()
         self._find_fills(instance.body)
@@ -193,8 +202,10 @@ class _ShadowedFunction:
                     assigned_to.setdefault(name, []).append("")
                 case "=" | "+=", (Applied() as target, _):
                     written.append(target)
-                case "fill_rows" | "reorder", (holder, *_):
+                case "reorder", (holder, *_):
                     written.append(holder)
+                case "fill_rows", (holder, *_):
+                    assigned_to.setdefault(holder, []).append("")
                 case head, (*_, out) if self._array_loop(head, line.operands) and id(line) not in self.fills:
                     written.append(out)
 
@@ -267,7 +278,7 @@ class _ShadowedFunction:
                     self._reach(value)
             case "=" | "+=", (Applied() as target, value):
                 self._put(target.operands[0], value)
-            case "call", (_, name, called, *given):
+            case "call", (_, name, called, *given) if not self._is_constant(called):
                 callee = self.shadows.functions[called]
                 callee.take(self, given)
                 if callee.result:
@@ -335,6 +346,10 @@ class _ShadowedFunction:
             return self.carries(operands[0]) and (head != "[]" or carries(self.kind_of(text)))
         return any(map(self.carries, operands[1:] if head == "select" else operands))
 
+    def _is_constant(self, called: str) -> bool:
+        """True if no gradient goes through the result of one of the functions."""
+        return self.shadows.functions[called].instance.function in CONSTANT_SOURCES
+
     def _array_loop(self, head: str, operands: Sequence[str]) -> list[Any] | None:
         """For a call that runs a ufunc over arrays, into its last argument: the ufunc, and the operands."""
         if head in ("apply_1", "apply_2"):
@@ -364,7 +379,29 @@ class _ShadowedFunction:
 
     def body(self) -> Lines:
         """The lines of the function."""
-        return self._block(self.instance.body)
+        body = self._block(self.instance.body)
+        return self._with_ends(body, collections.Counter(re.findall(r"\w+_p\b", "\n".join(flat(body)))))
+
+    def _with_ends(self, body: Lines, counts: Mapping[str, int]) -> Lines:
+        """Say of each element-wise operation which of its operands' places were made for it alone."""
+        out: Lines = []
+        own: set[str] = set()
+        for line in body:
+            if isinstance(line, list):
+                out.append(self._with_ends(line, counts))
+                continue
+            if made := _MADE_PLACES.match(line):
+                own.add(made[1])
+            elif (view := _VIEW.fullmatch(line)) and view[2] in own and counts[view[2]] == 2:
+                own.add(view[1])
+            head, mark, rest = line.partition(_ENDS)
+            if mark:
+                number, close, rest = rest.partition(")")
+                places = self.ends[int(number)].items()
+                ends = sum(1 + (x == "y") for x, each in places if each in own and counts[each] == 2)
+                line = f"{head}{ends}{close}{rest}"
+            out.append(line)
+        return out
 
     def _block(self, body: Lines) -> Lines:
         out: Lines = []
@@ -478,7 +515,9 @@ class _ShadowedFunction:
             if head == "list_put":
                 return [line, f"list_put({self.place(holder)}, {given[0]}, {self._into(holder, given[1])})"]
             if head == "fill_rows":
-                return [line, f"fill_rows({self.place(holder)}, {self.place(given[0])})"]
+                places = self.place(holder)
+                filled = f"fill_rows({places}, {self.place(given[0])})"
+                return [line, filled, f"{places} = packed_places(tape, {places})"]
             if head == "reorder":
                 return [line, f"reorder({self.place(holder)}, {given[0]})"]
             if isinstance(self.kind_of(holder), types.List):
@@ -526,16 +565,25 @@ class _ShadowedFunction:
         body: Lines = [
             "out = made.ravel()",
             *(f"{x} = stretched({x}, out.size)" for x in read if x not in numbers),
-            f"places, to_x, to_y = push_elements(tape, out.size, {', '.join(sides)}, {found[1]})",
+            f"places, to_x, to_y, of_x, of_y = push_elements(tape, out.size, {', '.join(sides)}, {found[1]}, ends)",
         ]
         for x, partial in partials.items():
-            body += [f"for k in range(to_{x}.size):", [f"to_{x}[k] = {partial}"]]
+            power = _power_of(partial)
+            loop: Lines = [f"to_{x}[k] = {power or partial}"]
+            body += [f"for k in range(to_{x}.size):", loop]
+            if power:  # NumPy's loop finds several at once; of less than `least` it is zero, but it would set a flag
+                types_of_exp, least = ("f->f", -104.0) if self.shadows.real == "float32" else ("d->d", -746.0)
+                exp = 2 * self.shadows.program.ufunc(np.exp, types_of_exp)
+                loop.append(f"to_{x}[k] = real(-INF) if to_{x}[k] < real({least}) else to_{x}[k]")
+                body.append(f"apply_1(table[{exp}], table[{exp + 1}], to_{x}, to_{x})")
+            body.append(f"join(tape, of_{x}, to_{x})")
         body.append("return places.reshape(made.shape)")
-        head = f"def {name}({', '.join(['tape', 'made', *(f'{x}_p' for x in active), *read])}):"
+        head = f"def {name}({', '.join(['tape', 'table', 'made', *(f'{x}_p' for x in active), *read, 'ends'])}):"
         self.shadows.makers[name] = "\n".join(flat(["@jit", head, body, ""]))
         whole = _root(out) if fills else out
         texts = [whole, *(self.place(given[x]) for x in active), *(given[x] for x in read)]
-        call = f"{name}(tape, {', '.join(texts)})"
+        self.ends.append({x: self.place(given[x]) for x in active if x not in numbers})
+        call = f"{name}(tape, table, {', '.join(texts)}, {_ENDS}{len(self.ends) - 1})"
         return f"{whole}_p = {call}" if fills else f"put_places({self.place(out)}, {call}.ravel())"
 
     def _reduced(self, ufunc: Any, values: str, start: str) -> str:
@@ -607,10 +655,14 @@ class _ShadowedFunction:
                 return f"taped_rows(tape, {self.place(table)}, np.full(1, {k}), {table}.shape[1])[0]"
             case "sum_rows", (rows,):
                 return f"taped_sum_rows(tape, {self.place(rows)})"
+            case "reduced_rows", (address, _, rows, "0") if self._ufunc(address) is np.add:
+                return f"taped_sum_rows(tape, {self.place(rows)})"
+            case ("extreme_rows", (rows, _)) | ("reduced_rows", (_, _, rows, "1")):
+                return f"taped_extreme_rows({self.place(rows)}, {rows}, {out or text})"
             case "array_of", (items, _):
                 return f"array_of({self.place(items)}, {_ZERO})"
             case "np.concatenate", (Applied() as joined,):
-                return f"np.concatenate(({''.join(self._of_array(each) + ', ' for each in joined.operands)}))"
+                return f"packed_places(tape, np.concatenate({code('()', *map(self._of_array, joined.operands))}))"
             case "where_aligned", (condition, *choices):
                 return f"taped_where(tape, {condition}, {', '.join(map(self._of_array, choices))})"
             case _, (one, other, _) if head.startswith("product_"):
@@ -655,6 +707,13 @@ class _ShadowedFunction:
             case types.Set() | types.Dict() | types.Object() if carries(kind):
                 raise self.refuse(text, f"a {type(kind).__name__.lower()} of numbers that carry it")
         return zero_places(kind)
+
+
+def _power_of(text: str) -> str:
+    """The argument, if a text is a call of `math.exp`."""
+    depth = list(itertools.accumulate((each == "(") - (each == ")") for each in text))
+    is_call = text.startswith("math.exp(") and depth.index(0, 8) == len(text) - 1
+    return text[9:-1] if is_call else ""
 
 
 def _is_list_of_numbers(kind: Any) -> bool:

@@ -16,9 +16,9 @@ from autobatch.compiled.translation.source_program import Instance, Lines
 from autobatch.compiled.value_layout import leaves as packed_leaves
 from autobatch.errors import Unsupported
 
-_TAPE = """\
+TAPE = """\
 from autobatch.kernels.compiled_code.gradient_tape import *
-from autobatch.kernels.compiled_code.tape_layout import *
+from autobatch.kernels.compiled_code.tape_walk import *
 """
 
 
@@ -81,7 +81,9 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     parameters = [*FIRST_PARAMETERS, *kernel.parameters(program)]
     lines = Instance("kernel", root.function, (), body=body, variables=kinds)
     shadows = Shadows(program, lines, [name for name, _ in parameters], names, [tables[leaf] for leaf in looked_up])
-    real = shadows.real if all(kernel.loader.dtypes[leaf] == "float32" for leaf in own) else "float64"
+    if any(kernel.loader.dtypes[leaf] != "float32" for leaf in own):
+        shadows.real = "float64"
+    real = shadows.real
     seeded = tuple(int(name[3:]) for name in shadows.seeds())
     if not seeded:
         raise root.refusal(f"the result of {root.function.__qualname__} does not depend on what is differentiated")
@@ -98,7 +100,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     for name in names:
         start += [f"{name}_p = places_from(tape, leaf, {name}.size)", f"leaf += {name}.size"]
     written = kernel.text(program, parameters, [*start, *shadows.kernel.body()])  # first: it finds containers to make
-    text = f"{HEAD}{_TAPE}\nreal = {real}\n\n{program.makers()}{shadows.text()}"
+    text = f"{HEAD}{TAPE}\nreal = {real}\n\n{program.makers()}{shadows.text()}"
     dtypes = tuple(kernel.writer.dtypes)
     return TapedModule(
         text + written, own, len(leaves[0]), tuple(looked_up), shadows.writes_places, real, seeded, dtypes

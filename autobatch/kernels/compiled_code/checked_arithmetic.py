@@ -215,6 +215,16 @@ def reduced(address, data, x, start):
 
 
 @jit
+def reduced_rows(address, data, x, starts):
+    """`reduced` of each row of an array (rows, numbers, 1), from zero, or from its first number if `starts` is 1."""
+    out = np.zeros((x.shape[0], 1), x.dtype)
+    for i in range(x.shape[0]):
+        row = x[i].ravel()
+        out[i, 0] = reduced(address, data, row[starts:], row[0] if starts else out[i, 0])
+    return out
+
+
+@jit
 def clamp_slice_bound(end, length):
     """The start or end of a slice, with a negative one counted from the end, limited to [0, length]."""
     return max(0, end + length) if end < 0 else min(end, length)
@@ -453,7 +463,20 @@ def broadcast_aligned(x, shape):
     """x broadcast to a shape, as a C-contiguous array: x itself if it is contiguous and has that shape."""
     if x.ndim == len(shape) and x.shape == shape:
         return np.ascontiguousarray(x)
-    return np.ascontiguousarray(np.broadcast_to(x, shape))
+    whole = np.broadcast_to(x, shape)
+    if len(shape) != 2 or whole.size == 0:
+        return np.ascontiguousarray(whole)
+    out = np.empty(shape, x.dtype)
+    for i in range(shape[0]):
+        row = whole[i]
+        if whole.strides[1] == 0:
+            number = row[0]
+            for j in range(shape[1]):
+                out[i, j] = number
+        else:
+            for j in range(shape[1]):
+                out[i, j] = row[j]
+    return out
 
 
 @jit

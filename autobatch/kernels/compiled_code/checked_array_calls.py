@@ -54,6 +54,19 @@ def sum_rows(x):
 
 
 @jit
+def extreme_rows(x, largest):
+    """The largest (or least) numbers of an array of three axes over the second, which is not empty; a NaN wins."""
+    out = x[:, 0].copy()
+    for i in range(x.shape[0]):
+        for k in range(1, x.shape[1]):
+            for j in range(x.shape[2]):
+                value, most = x[i, k, j], out[i, j]
+                wins = value > most if largest else value < most
+                out[i, j] = value if wins | (value != value) else most
+    return out
+
+
+@jit
 def fill_rows(out, rows):
     """out[i] = rows[i], where `rows` are lists or vectors of equal length."""
     for i in range(out.shape[0]):

@@ -15,11 +15,12 @@ from autobatch.kernels.simd_rows import splat
 _BYTES = 64  # of a vector; wider than the machine's is split by the compiler
 
 
-def _patch(rows, vectors, chains, size=_BYTES):
+def _patch(rows, vectors, chains, part=1):
     """An intrinsic: `out[r] += sum(a[r, k] * b[k] for k in range(count))` for a patch of so many rows and vectors.
 
-    Matrices are given by addresses and by the bytes between their rows and between their terms; `count` is a multiple
-    of `chains`, the number of sums that are added up side by side, so that none waits for the one before.
+    A vector fills `_BYTES`, or that part of them. Matrices are given by addresses and by the bytes between their rows
+    and between their terms; `count` is a multiple of `chains`, the number of sums that are added up side by side, so
+    that none waits for the one before.
     """
 
     @intrinsic
@@ -30,7 +31,9 @@ def _patch(rows, vectors, chains, size=_BYTES):
             number = context.get_data_type(dtype)
             if dtype not in (types.float32, types.float64):  # nobody calls it
                 return context.get_dummy_value()
-            vector = ir.VectorType(number, size // context.get_abi_sizeof(number))
+            item = context.get_abi_sizeof(number)
+            vector = ir.VectorType(number, max(_BYTES // item // part, 1))
+            size = item * vector.count
             takes = ir.FunctionType(vector, [vector] * 3)
             name = f"llvm.fmuladd.v{vector.count}{number.intrinsic_name}"
             fused = cgutils.get_or_insert_function(builder.module, takes, name)
@@ -68,11 +71,13 @@ def _patch(rows, vectors, chains, size=_BYTES):
     return add_patch
 
 
-_add_rows, _add_row, _add_part, _add_few = (
+_add_rows, _add_wide, _add_row, _add_part, _add_few, _add_one = (
     _patch(4, 4, 1),
+    _patch(1, 16, 1),
     _patch(1, 4, 2),
     _patch(1, 1, 4),
-    _patch(1, 1, 4, _BYTES // 4),
+    _patch(1, 1, 4, 4),
+    _patch(1, 1, 4, 16),
 )
 
 
@@ -94,9 +99,10 @@ def add_product(a, b, out):
     rows, count, columns, size, zero = a.shape[0], a.shape[1], out.shape[1], out.itemsize, out.dtype.type(0)
     lanes = lanes_of(a, b, out)  # a constant, so nothing is divided below
     patch, few = max(4 * lanes, 1), max(lanes // 4, 1)
-    wide, done, near = columns - columns % patch, columns - columns % max(lanes, 1), columns - columns % few
+    wide, done = columns - columns % patch, columns - columns % max(lanes, 1)
+    near, last = columns - columns % few, columns
     if lanes == 0 or b.strides[1] != size:
-        wide = done = near = 0
+        wide = done = near = last = 0
     a_row, a_term, b_term, out_row = a.strides[0], a.strides[1], b.strides[0], out.strides[0]
     four, most = rows - rows % 4, count - count % 4
     for i in range(rows):
@@ -104,16 +110,21 @@ def add_product(a, b, out):
         for j in range(0, wide * size if i < four and i % 4 == 0 else 0, patch * size):
             _add_rows(left, a_row, a_term, right + j, b_term, count, into + j, out_row, zero)
         alone = wide if i < four else 0  # first of the columns that are added for this row only
-        for j in range(alone * size, wide * size, patch * size):
+        whole = wide - wide % (4 * patch)  # of a large matrix, whose rows are read whole, since it is not in the cache
+        for j in range(alone * size, whole * size, 4 * patch * size):
+            _add_wide(left, a_row, a_term, right + j, b_term, count, into + j, out_row, zero)
+        for j in range(max(alone, whole) * size, wide * size, patch * size):
             _add_row(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
         for j in range(wide * size, done * size, _BYTES):
             _add_part(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
         for j in range(done * size, near * size, _BYTES // 4):
             _add_few(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
-        for k in range(most, count if alone < near else 0):
-            for j in range(alone, near):
+        for j in range(near * size, last * size, size):
+            _add_one(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
+        for k in range(most, count):
+            for j in range(max(alone, whole), last):
                 out[i, j] += a[i, k] * b[k, j]
-        for j in range(near, columns):
+        for j in range(last, columns):
             for k in range(count):
                 out[i, j] += a[i, k] * b[k, j]
 

@@ -320,14 +320,18 @@ def log_softmax(x: ArrayLike, axis: int = -1) -> NDArray[Any]:
     return log_softmax_p(x, axis=normalise_axis(axis, ndim_of(x)))
 
 
+@source(constant=True)
+def _peaks(x, axis=-1):
+    """The largest numbers along an axis, which is kept."""
+    return x.max(axis=axis, keepdims=True)
+
+
 @source()
 def _below_peak(x, axis=-1):
     """The numbers minus the largest of them along an axis, as floats."""
     y = np.asarray(x)
     y = y if y.dtype.kind == "f" else y * 1.0
-    if y.ndim == 2:
-        return y - y.max(axis=axis, keepdims=True)
-    return y - np.max(y, axis=axis) if len(y) else y * 1.0
+    return y - _peaks(y, axis) if y.ndim == 2 or len(y) else y * 1.0
 
 
 @source(softmax, of=(1, 2), sums=True)
@@ -370,7 +374,7 @@ def logsumexp(x: ArrayLike, axis: int | tuple[int, ...] | None = -1, keepdims: b
 def _logsumexp_of_one(x, axis=-1, keepdims=False):
     y = np.asarray(x)
     y = y if y.dtype.kind == "f" else y * 1.0
-    peak = y.max(axis=axis, keepdims=True)
+    peak = _peaks(y, axis)
     total = np.exp(y - peak).sum(axis=axis, keepdims=keepdims)
     return np.log(total) + (peak if keepdims else peak.ravel() if np.ndim(total) else peak.ravel()[0])
 

@@ -39,13 +39,20 @@ CONSTANT: set[Callable[..., Any]] = {
 """Functions without an op that are piecewise constant: their gradient is zero, so a tape may call NumPy's own."""
 
 
-def source(*functions: Any, of: tuple[int, ...] = (), sums: bool = False) -> Callable[[Any], Any]:
+CONSTANT_SOURCES: set[Any] = set()
+
+
+def source(
+    *functions: Any, of: tuple[int, ...] = (), sums: bool = False, constant: bool = False
+) -> Callable[[Any], Any]:
     """Register the decorated function as what NumPy functions do, in plain Python, which compiled code reads like a
     helper of the user's: for numbers and arrays of one example. Other sources may call it, too.
 
     Args:
         of: the ranks that the first argument may have, a list counting as a vector; () for any.
         sums: NumPy or LAPACK may add in another order, so results are compared approximately.
+        constant: compiled code finds no gradient through the result, because in all sources that call it the result's
+            cotangents cancel out.
 
     Returns:
         A decorator that returns the function.
@@ -58,6 +65,7 @@ def source(*functions: Any, of: tuple[int, ...] = (), sums: bool = False) -> Cal
 
     def register(written: Any) -> Any:
         SOURCES.update(dict.fromkeys((*functions, written), (written, of, sums)))
+        CONSTANT_SOURCES.update([written] if constant else [])
         return written
 
     return register
