@@ -191,6 +191,25 @@ MISTAKES = {
     "lengths that do not add up": (
         lambda: ab.PackedBatch.from_lengths(np.ones(3), [1, 1]), ValueError, "add up to 2; expected the number of"
     ),
+    "an example too far": (lambda: masked.example(7), IndexError, "no example 7: there are 2, counted from 0"),
+    "records in a batch of arrays": (
+        lambda: ab.MaskedBatch.from_examples([{"a": 1}]), TypeError, r"is a dict; .*ab\.collate\(examples\) takes rec"
+    ),
+    "a table of two sizes": (lambda: ab.EmbeddingTable(100, 16), ValueError, r"ab\.nn\.Embedding\(num_rows, dim\)"),
+    "a word to a table": (lambda: table["cat"], IndexError, "integer ids, .* got words, of which ab.Vocabulary"),
+    "lists of ids that differ": (lambda: table[[[1, 2], [3]]], ValueError, "arrays or lists of one length; got a list"),
+    "no auxiliary output": (
+        lambda: ab.grad(lambda w: w.sum(), has_aux=True)(np.ones(2)), TypeError, "auxiliary.; it returned one value"
+    ),
+    "gradients that are a batch": (
+        lambda: opt.update(params, {"w": masked}, opt.init(params)), TypeError, r"is a batch; .* ab\.mean\(losses\)"
+    ),
+    "two batches to concat": (lambda: ab.concat(masked, masked), TypeError, r"all in one: concat\(\[\.\.\.\]\)"),
+    "a folder that is missing": (lambda: ab.save("none/x", params), FileNotFoundError, r"os\.makedirs\('none'\) makes"),
+    "a text for a checkpoint": (lambda: ab.load(__file__), OSError, "no safetensors file, as ab.save writes"),
+    "a list of one each by keyword": (
+        lambda: ab.map(lambda x, y: x + y, [np.ones(2), np.ones(3)], y=[1.0, 2.0]), ValueError, "y, a list given by key"
+    ),
     "ab.vmap": (lambda: ab.vmap, AttributeError, "@ab.batch, or call ab.map"),
     "ab.jit": (lambda: ab.jit, AttributeError, "leave it out: .* compile where"),
     "a whole loss to explain": (lambda: ab.explain(abs, params), TypeError, r"ab\.explain\(ab\.value_and_grad\(loss\)"),

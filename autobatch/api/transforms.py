@@ -139,7 +139,13 @@ def _refuse_own_names(f: Any, given: dict[str, Any]) -> None:
 
 
 def _note_arguments(error: Exception, f: Any, sequences: Sequence[Any], shared: dict[str, Any]) -> None:
-    """Add a note to the error of a map whose arguments are not those of its function."""
+    """Add a note to the error of a map whose arguments are not those of its function, or not as they may be meant."""
+    count = next((len(each) for each in sequences if hasattr(each, "__len__")), -1)
+    for name in [name for name, value in shared.items() if type(value) is list and len(value) == count]:
+        error.add_note(
+            f"{name}, a list given by keyword, is the same for all examples; for one element each, give it by "
+            "position: ab.map(f, examples, values)"
+        )
     if type(error) is not TypeError:
         return
     try:

@@ -310,7 +310,7 @@ def _argument(f: Callable[..., Any], position: int) -> str:
 
 def _split_aux(result: object) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
-        given = type(result).__name__
+        given = type(result).__name__ if not is_boxed(result) else "one value"
         raise UnsupportedError(f"with has_aux=True the function returns (scalar, auxiliary); it returned {given}")
     return result
 

@@ -104,7 +104,7 @@ class Batch(Exports):
         count = self.batch_size
         at = operator.index(index)
         if not -count <= at < count:
-            raise IndexError(f"example {at} of {count}")
+            raise IndexError(f"there is no example {at}: there are {count}, counted from 0")
         return self._lane(at + count if at < 0 else at)
 
     def _repr_html_(self) -> str:

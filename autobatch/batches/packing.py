@@ -72,17 +72,19 @@ _WORDS = "a batch of arrays holds numbers: ab.Vocabulary or ab.hash_keys makes t
 _INSTEAD = {"U": _WORDS, "S": _WORDS, "T": _WORDS}
 
 
-def check_numbers(dtype: np.dtype, what: str) -> None:
+def check_numbers(dtype: np.dtype, what: str, given: Any = None) -> None:
     """Raise DTypeError if this is not a dtype of numbers or dates; `what` names the array in the message."""
     if dtype.kind not in KINDS:
-        raise DTypeError(f"{what} is {dtype}; {_INSTEAD.get(dtype.kind, _OBJECTS)}")
+        one = given.item() if isinstance(given, np.ndarray) and given.size == 1 else given  # a record, a date
+        kind = dtype if one is None or dtype.kind != "O" else f"a {type(one).__name__}"
+        raise DTypeError(f"{what} is {kind}; {_INSTEAD.get(dtype.kind, _OBJECTS)}")
 
 
 def _raise_mismatch(arrays: Sequence[Any], path: str) -> None:
     """Raise for the first array that is not numeric or differs from array 0 in rank or dtype."""
     first = arrays[0]
     for i, x in enumerate(arrays):
-        check_numbers(x.dtype, label(i, path))
+        check_numbers(x.dtype, label(i, path), x)
         if x.ndim != first.ndim:
             raise ShapeError(
                 f"{label(i, path)} has {x.ndim} dimensions (shape {x.shape}), example 0 has {first.ndim} "

@@ -325,6 +325,7 @@ def _what_would_fit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         inspect.signature(function).bind(*args, **kwargs)
     except TypeError:
         says = [f"{function.__name__} takes {', '.join(name for name in names if name != 'self')}"]
+        says += [f"all in one: {function.__name__}([...])"] if len(names) == 1 < len(args) else []
         for name, hint in [(each, KEYWORDS[each]) for each in kwargs if each not in names and each in KEYWORDS]:
             hint = f"write {hint}" if hint in names else KEYWORDS.get(hint, hint)
             says += [f"for {name}: {hint}"] if " " in hint else []

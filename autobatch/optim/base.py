@@ -17,7 +17,7 @@ from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of,
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import DTypeLike, few_rows
 from autobatch.core.memory import overlap
-from autobatch.core.op import is_boxed
+from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.threads import thread_count, with_locks
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.facts.other_libraries import OPTIMIZER, Spelled, missing
@@ -104,6 +104,8 @@ def paired(params: Any, grads: Any, slots: Sequence[Any], by_row: bool = False) 
 
 def _check(leaf: Leaf, by_row: bool) -> None:
     value, grad, path = leaf.value, leaf.grad, leaf.path
+    if is_boxed(grad) and rank_of(grad) == BATCH_RANK:
+        raise UnsupportedError(f"the gradient of params{path} is a batch; take that of one number: ab.mean(losses)")
     if is_boxed(value) or is_boxed(grad) or (isinstance(grad, SparseRows) and grad.boxed):
         raise UnsupportedError(f"params{path} or its gradient is recorded; call update outside of ab.grad and ab.lazy")
     if isinstance(value, SparseRows):

@@ -42,11 +42,18 @@ from autobatch.tables.sparse import SparseRows
 
 def index_table(table: object, index: object, otherwise: Callable[[Any], Any]) -> Any:
     """`table[index]` for a plain or boxed table: a look-up if `index` is integers, else `otherwise(index)`."""
-    if not is_integer_index(index):
-        if id_bound(table) is not None:
+    rows = id_bound(table)
+    try:
+        is_integer = is_integer_index(index)
+        if not is_integer and rows is not None:
             return otherwise(index)
-        if not isinstance(index, list):
-            raise DTypeError(f"a table of keys is indexed by keys, integers of any rank; got {index!r}")
+    except (IndexError, ValueError) as error:  # NumPy's, which does not know of tables
+        words = isinstance(index, str) or (isinstance(index, list) and any(isinstance(x, str) for x in index))
+        got = "words, of which ab.Vocabulary makes ids" if words else f"a {type(index).__name__}"
+        error.add_note(f"a table is indexed by integer ids, arrays or lists of one length; got {got}")
+        raise
+    if not is_integer and not isinstance(index, list):
+        raise DTypeError(f"a table of keys is indexed by keys, integers of any rank; got {index!r}")
     return lookup_p(table, index if is_boxed(index) else table_ids(table, index))
 
 

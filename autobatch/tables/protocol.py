@@ -295,7 +295,8 @@ def checked_matrix(weights: object, what: str) -> np.ndarray:
     check_plain(weights, "the weights of a table")
     weights = np.asarray(weights)
     if weights.ndim != 2:
-        raise ShapeError(f"an {what} of weights of shape {weights.shape}; expected an array (num_rows, dim)")
+        new = "; new weights of two sizes are ab.nn.Embedding(num_rows, dim)" if not weights.ndim else ""
+        raise ShapeError(f"an {what} of weights of shape {weights.shape}; expected an array (num_rows, dim){new}")
     if weights.dtype.hasobject:
         raise DTypeError(f"an {what} of Python objects (dtype {weights.dtype}); expected numbers")
     return weights

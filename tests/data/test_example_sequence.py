@@ -50,7 +50,7 @@ def test_a_sequence_of_examples(form):
 
 @pytest.mark.parametrize("index", [5, -6, [0, 5], [-6]])
 def test_an_example_that_is_not_there(index):
-    with pytest.raises(IndexError, match=r"example -?\d of 5"):
+    with pytest.raises(IndexError, match=r"no example -?\d: there are 5"):
         ab.Examples(FORMS["packed"]())[index]
 
 
@@ -100,7 +100,7 @@ def test_copies_and_pickles():
 def test_one_example(form):
     batch = FORMS[form]()
     assert_same([batch.example(i) for i in range(-5, 5)], batch.examples() * 2)
-    with pytest.raises(IndexError, match="example 5 of 5"):
+    with pytest.raises(IndexError, match="no example 5: there are 5"):
         batch.example(5)
 
 

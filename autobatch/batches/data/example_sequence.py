@@ -94,7 +94,7 @@ def read_index(index: object, count: int) -> Any:
             pass
         else:
             if not -count <= at < count:
-                raise IndexError(f"example {at} of {count}")
+                raise IndexError(f"there is no example {at}: there are {count}, counted from 0")
             return at + count if at < 0 else at
     found = np.asarray(index)
     if found.dtype == np.bool_ and found.ndim == 1:
@@ -109,6 +109,6 @@ def read_index(index: object, count: int) -> Any:
         )
     if int(found.max()) >= count or int(found.min()) < -count:
         wrong = int(found[np.argmax((found >= count) | (found < -count))])
-        raise IndexError(f"example {wrong} of {count}")
+        raise IndexError(f"there is no example {wrong}: there are {count}, counted from 0")
     found = found.astype(np.int64, copy=False)
     return np.where(found < 0, found + count, found) if (found < 0).any() else found
