@@ -119,7 +119,7 @@ def predictions(outcomes: Sequence[Outcome], task: Task, count: int = 8) -> str:
     names = [outcome.model.name for outcome in outcomes]
     rows = [f"{'a held-out function':<30} {'begins':<9}" + "".join(f" {name.split()[-1]:<12}" for name in names)]
     for place, (example, truth) in enumerate(zip(chosen, labels_of(chosen), strict=True)):
-        where = example.function.signature.partition("(")[0]
+        where = example.function.name
         where = where if len(where) <= 30 else f"...{where[-27:]}"
         answers = (int(guess[place]) for guess in guesses)
         marked = (f"{task.labels[answer]}{' *' if answer == truth else ''}" for answer in answers)

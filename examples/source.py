@@ -40,7 +40,7 @@ class SourceFunction:
         word: the first word of its name, lower case.
         file: its path inside the folder, with forward slashes.
         line: the line of its `def`.
-        signature: its name, inside its classes, and its parameters: for people.
+        name: with those of the classes and functions around it: for people.
         tokens: its body as text. A name is the tuple of its words; anything else is a string `<…>`.
         tree: its body as a syntax tree. A name is the tuple of its words, any other symbol a string `<…>`.
     """
@@ -48,7 +48,7 @@ class SourceFunction:
     word: str
     file: str
     line: int
-    signature: str
+    name: str
     tokens: tuple[Symbol, ...]
     tree: Tree
 
@@ -116,14 +116,13 @@ def read_function(node: Definition, file: str, around: str = "") -> SourceFuncti
     if not words:
         return None
     try:
-        signature = f"{around}{node.name}({ast.unparse(node.args)})"
         body = _Cut().statements(node.body)
         text = "\n".join(ast.unparse(statement) for statement in body)
         tokens = tuple(_token(match) for match in _TOKEN.findall(text))
         tree = ("<body>", tuple(_tree(statement) for statement in body))
     except RecursionError:
         return None
-    return SourceFunction(words[0], file, node.lineno, signature, tokens, tree)
+    return SourceFunction(words[0], file, node.lineno, around + node.name, tokens, tree)
 
 
 class _Cut(ast.NodeTransformer):

@@ -197,7 +197,7 @@ def hide_answer(function: SourceFunction) -> SourceFunction:
 
     tokens = tuple(hidden(token) for token in function.tokens)
     return SourceFunction(
-        function.word, function.file, function.line, function.signature, tokens, hidden_tree(function.tree)
+        function.word, function.file, function.line, function.name, tokens, hidden_tree(function.tree)
     )
 
 

@@ -364,7 +364,7 @@ def test_no_file(path):
 
 def test_a_header_that_asks_for_too_much(path):
     path.write_bytes(struct.pack("<Q", 1 << 60) + b"{}")
-    with pytest.raises(CheckpointError, match="damaged, .*: a header of"):
+    with pytest.raises(CheckpointError, match=r"damaged, .*: a header of"):
         ab.load(path)
 
 
