@@ -82,6 +82,7 @@ LATE_IMPORTS = {
             ("file_map", "tqdm"),
         ]
     },
+    ("autobatch.batches.data.arrow", "pyarrow"): "an optional extra, for who gives data of Arrow's",
     ("autobatch.tables.keyed.arrow_exchange", "pyarrow"): "only where a table goes to Arrow or comes from it",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
     ("autobatch.testing.own_batch_proof", "hypothesis"): "only where a difference was found",
