@@ -1,42 +1,33 @@
 """`embedding_bag`: many bags over one table, with torch's argument names, order and results.
 
-Each call is converted to flat bags (`_FlatBags`); in batched code, the bags of all examples one after the other. Ids
-that are padding or to be skipped are dropped, and the rest is reduced by `bag_and_segment_op.bags`. The formula of each
-mode's gradient is in `reduction_modes`; the op's vjp is in `bag_and_segment_op`.
+Each call is converted to flat bags (`_FlatBags`). Ids that are padding or to be skipped are dropped, and the rest is
+reduced by `bag_and_segment_op.bags`. A batch of calls is one call of that op, unless an option needs the ids of each
+example. The formula of each mode's gradient is in `reduction_modes`; the op's vjp is in `bag_and_segment_op`.
 """
 
 import dataclasses
 import math
 import numbers
-from collections.abc import Sequence
 from typing import Any, Literal, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike
-from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.errors import BadIdError, DTypeError, NeedsLoop, OptionError, ShapeError, UnsupportedError, note_example
-from autobatch.ops.rules.padding import fill, mask_padding
+from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.errors import BadIdError, DTypeError, OptionError, ShapeError, UnsupportedError
+from autobatch.ops.rules.dispatch import cast, refuse
 from autobatch.ops.rules.ragged_checks import (
-    check_lane_ids,
     check_offsets,
-    flattened,
-    flattened_lists,
     id_bound,
-    offsets_from,
     own_ids,
-    segments_in,
     segments_of,
-    segments_of_all,
     table_ids,
 )
-from autobatch.ops.rules.row_gather import pad_by_lane
-from autobatch.tables.bag_and_segment_op import bags, check_bag_table, empty_value
+from autobatch.tables.bag_and_segment_op import bags, check_bag_table, empty_value, segment_p
 from autobatch.tables.fast_paths import direct_bags
 from autobatch.tables.protocol import Table
 from autobatch.tables.reduction_modes import BAG_MODES, MODES, BagMode
@@ -65,16 +56,12 @@ class _FlatBags:
     """Bag b is ids[bounds[b]:bounds[b + 1]]; `weights` has a weight for each id, or is None.
 
     Attributes:
-        lane_of_id: the example of each id, if these are the bags of several examples; else None.
-        shift: (examples,) the first row of each example's table in the stacked tables; None if all share one table.
         skipped: (bags,) output, how many ids of each bag were dropped because they are outside the table; or None.
     """
 
     ids: np.ndarray
     bounds: np.ndarray
     weights: Any
-    lane_of_id: np.ndarray | None = None
-    shift: np.ndarray | None = None
     skipped: np.ndarray | None = None
 
     def where(self, keep: np.ndarray) -> "_FlatBags":
@@ -82,8 +69,7 @@ class _FlatBags:
         dropped = np.flatnonzero(~keep)  # few ids are dropped, so this takes little memory
         bounds = self.bounds - np.searchsorted(dropped, self.bounds)
         weights = None if self.weights is None else self.weights[np.flatnonzero(keep)]
-        lanes = None if self.lane_of_id is None else self.lane_of_id[keep]
-        return _FlatBags(self.ids[keep], bounds, weights, lanes, self.shift)
+        return _FlatBags(self.ids[keep], bounds, weights)
 
 
 @overload
@@ -211,9 +197,14 @@ def embedding_bag(
     elif any(rank_of(x) == BATCH_RANK for x in (input, weight, offsets, weights)):
         if skipped is not None:
             raise UnsupportedError("skipped= counts the bags of one call; leave it out in batched code")
-        out = embedding_bag_p(
-            weight, input, *(x for x in (offsets, weights) if x is not None), **dataclasses.asdict(options)
-        )
+        out = _of_batch(input, weight, offsets, weights, options)
+        if out is None:
+            args: Any = (
+                input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights,
+                include_last_offset, padding_idx,
+            )  # fmt: skip
+            named = {"positional_weights": positional_weights, "empty": empty, "bad_ids": bad_ids}
+            return refuse(embedding_bag, args, named, "these options are for each example's ids")
         return out if isinstance(mode, str) else tuple(out[:, i] for i in range(len(modes)))
     else:
         call = _flat_call(input, weight, offsets, weights, options)
@@ -369,15 +360,15 @@ def _reduced(table: object, call: _FlatBags, options: _Options, num_rows: object
     """Check the ids and reduce the bags to (bags, dim), or (bags, modes, dim) for several modes.
 
     Args:
-        num_rows: the number of rows of the table, or of each example's table; None for a table of keys.
+        num_rows: the number of rows of the table; None for a table of keys.
     """
     keep = _keep_mask(table, call, options, num_rows)
     call = call if keep is None else call.where(keep)
-    ids = call.ids
-    if call.shift is not None:
-        ids = ids + call.shift[call.lane_of_id]
-    counts = _frequencies(ids, call.lane_of_id) if options.by_freq and is_boxed(table) else None
-    out = bags(table, ids, call.bounds, call.weights, mode=options.mode, frequencies=counts)
+    counts = None
+    if options.by_freq and is_boxed(table):  # for each id, how often it occurs
+        _, inverse = first_seen(call.ids)
+        counts = np.bincount(inverse)[inverse] if len(inverse) else inverse
+    out = bags(table, call.ids, call.bounds, call.weights, mode=options.mode, frequencies=counts)
     if dtype_of(out) != dtype_of(table):
         out = out.astype(dtype_of(table))
     if options.empty is None:
@@ -387,21 +378,20 @@ def _reduced(table: object, call: _FlatBags, options: _Options, num_rows: object
 
 
 def _keep_mask(table: object, call: _FlatBags, options: _Options, num_rows: Any) -> np.ndarray | None:
-    """A mask of the ids that are neither padding nor skipped, or None if all are kept; also checks ids (unless the
-    batching rule has), applies `max_norm` and fills `call.skipped`.
+    """A mask of the ids that are neither padding nor skipped, or None if all are kept; also checks ids, applies
+    `max_norm` and fills `call.skipped`.
 
     In a table of keys (`num_rows` None) every id is valid, and a negative `padding_idx` is itself a key."""
     keep: np.ndarray | None = None
-    own = num_rows if call.lane_of_id is None or np.ndim(num_rows) == 0 else num_rows[call.lane_of_id]
-    padding = None if options.padding_idx is None else _padding_id(options.padding_idx, num_rows, own)
-    if options.max_norm is not None and call.shift is not None:
-        raise NeedsLoop("max_norm= with a table of each example")
-    if call.lane_of_id is None:
-        skips = options.bad_ids == "skip"
-        call.ids = np.array(call.ids) if skips else own_ids(call.ids, num_rows, call.bounds)
-    ids = call.ids
-    if options.bad_ids == "skip":
-        keep = np.ones(len(ids), np.bool_) if num_rows is None else (ids >= 0) & (ids < own)
+    padding = options.padding_idx
+    if padding is not None and num_rows is not None:
+        if not -num_rows <= padding < num_rows:
+            raise BadIdError(f"padding_idx={padding} is outside a table of {num_rows} rows")
+        padding %= num_rows
+    skips = options.bad_ids == "skip"
+    call.ids = ids = np.array(call.ids) if skips else own_ids(call.ids, num_rows, call.bounds)
+    if skips:
+        keep = np.ones(len(ids), np.bool_) if num_rows is None else (ids >= 0) & (ids < num_rows)
         keep = None if keep.all() else keep
     if options.max_norm is not None:
         _renormalise(table, ids if keep is None else ids[keep], options.max_norm, options.norm_type)
@@ -413,25 +403,6 @@ def _keep_mask(table: object, call: _FlatBags, options: _Options, num_rows: Any)
     if padding is not None:
         keep = ids != padding if keep is None else keep & (ids != padding)
     return None if keep is None or keep.all() else keep
-
-
-def _padding_id(index: int, num_rows: Any, own: Any) -> Any:
-    """The padding id as a nonnegative id; for tables per example, an array with one for each id."""
-    if num_rows is None:
-        return index
-    sizes = np.atleast_1d(num_rows)
-    wrong = sizes[(index < -sizes) | (index >= sizes)]
-    if wrong.size:
-        raise BadIdError(f"padding_idx={index} is outside a table of {wrong[0]} rows")
-    return index if index >= 0 else index + own
-
-
-def _frequencies(ids: np.ndarray, lane_of_id: np.ndarray | None) -> np.ndarray:
-    """For each id, how often it occurs in its example."""
-    unique, inverse = first_seen(ids)
-    if lane_of_id is not None:
-        _, inverse = first_seen(inverse + lane_of_id * len(unique))
-    return np.bincount(inverse)[inverse] if len(inverse) else inverse
 
 
 def _unboxed_table(weight: object) -> Any:
@@ -462,114 +433,18 @@ def _renormalise(weight: Any, ids: np.ndarray, max_norm: float, norm_type: float
         table[unique[over]] = scaled
 
 
-# Batches.
-
-
-def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    options = _Options(**params)
-    table, ids, *rest = operands
-    offsets = rest.pop(0) if options.offsets else None
-    weights = rest.pop(0) if options.weights else None
-    lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
-    ids, described, form = _flatten_bags(ids, offsets, lanes, options)
-    values = np.array(_ids(ids.values, table, options))
-    bounds, counts, _ = segments_of_all(described, ids.lengths, form)
-    lane_of_id = segments_in(ids.offsets)
-    if weights is not None:
-        weights = _weights(weights, lanes, ids.lengths, options, bounds, lane_of_id)
-    table, rows, shift, dims = _table(table, lanes)
-    if dims is not None and isinstance(options.empty, tuple):
-        raise NeedsLoop("empty= as a row for tables of different dims")
-    if options.bad_ids != "skip":
-        first = offsets_from(counts)
-        check_lane_ids(
-            Packed(values, ids.offsets),
-            rows,
-            lambda lane: bounds[first[lane] : first[lane + 1] + 1] - ids.offsets[lane],
-        )
-    out = _reduced(table, _FlatBags(values, bounds, weights, lane_of_id, shift), options, rows)
-    placed = pad_by_lane(out, counts)
-    trailing = shape_of(out)[1:] if dims is None else (*shape_of(out)[1:-1], dims)
-    sizes = (placed.sizes[0], *trailing)
-    return Batched(placed.data if dims is None else mask_padding(placed.data, sizes), sizes)
-
-
-def _flatten_bags(ids: object, offsets: object, lanes: int, options: _Options) -> tuple[Packed, Packed, str]:
-    """The ids of all examples, their bags' description, and its form: "lengths", "offsets" or "starts"."""
-    rank = _rank(ids)
-    if rank not in (1, 2):
-        raise ShapeError(f"input has {rank} dimensions; expected (N,) with offsets, or (B, n)")
-    if rank == 2:
-        _refuse_offsets(offsets, "ids of two dimensions, of which each row is a bag")
-        found, described = flattened_lists(ids, lanes)
-        form = "lengths"
+def _of_batch(input: Any, table: object, offsets: object, weights: object, options: _Options) -> Any:
+    """The bags of a batch of calls, in one launch; None if an option, or the arguments' form, is for each example."""
+    own = options.padding_idx is options.max_norm is None and options.bad_ids == "raise" and not options.by_freq
+    if not own or options.positional or isinstance(options.empty, tuple):
+        return None
+    params = {} if options.empty is None else {"empty": options.empty}
+    if ndim_of(input) == 2 and offsets is weights is options.empty is None:
+        out = segment_p(table, input, mode=options.mode, form="rows")
+    elif ndim_of(input) == 1 and offsets is not None:
+        form, more = "offsets" if options.include_last_offset else "starts", () if weights is None else (weights,)
+        params |= {"mode": options.mode, "form": form, "fused": True} | ({"weighted": True} if more else {})
+        out = segment_p(table, offsets, input, *more, **params)
     else:
-        if offsets is None:
-            raise ShapeError("offsets are needed with ids of one dimension; offsets=[0] makes them one bag")
-        found, _ = flattened(ids, lanes, "input")
-        described, _ = flattened(offsets, lanes, "offsets")
-        form = "offsets" if options.include_last_offset else "starts"
-    if is_boxed(found.values) or is_boxed(described.values):
-        raise NeedsLoop("ids or offsets of an interpreter below")
-    return found, described, form
-
-
-def _rank(x: object) -> int:
-    return x.rank if isinstance(x, Batched) else ndim_of(x.values if isinstance(x, Packed) else x)
-
-
-def _weights(
-    weights: object, lanes: int, lengths: np.ndarray, options: _Options, bounds: np.ndarray, lane_of_id: np.ndarray
-) -> Any:
-    """The weights of all examples as one for each id."""
-    if options.positional and not isinstance(weights, Batched | Packed):
-        return _per_id(weights, bounds)
-    packed = (flattened_lists(weights, lanes) if _rank(weights) == 2 else flattened(weights, lanes, "weights"))[0]
-    values, found = packed.values, packed.lengths
-    if options.positional:
-        return _position_weights(values, found, bounds, lane_of_id)
-    wrong = np.flatnonzero(found != lengths)
-    if wrong.size:
-        lane = int(wrong[0])
-        raise note_example(ShapeError(f"{found[lane]} per_sample_weights for {lengths[lane]} ids"), lane)
-    return values
-
-
-def _position_weights(values: Any, found: np.ndarray, bounds: np.ndarray, lane_of_id: np.ndarray) -> Any:
-    """Positional weights that differ by example, as a weight for each id."""
-    sizes = np.diff(bounds)
-    position = np.arange(len(lane_of_id)) - np.repeat(bounds[:-1], sizes)
-    wrong = np.flatnonzero(position >= found[lane_of_id])
-    if wrong.size:
-        lane = int(lane_of_id[wrong[0]])
-        most = int(position[lane_of_id == lane].max()) + 1
-        message = f"positional_weights have shape ({found[lane]},); expected one for each position, ({most},) or more"
-        raise note_example(ShapeError(message), lane)
-    return np.take(values, (np.cumsum(found) - found)[lane_of_id] + position, axis=0)
-
-
-def _table(table: object, lanes: int) -> tuple[Any, Any, np.ndarray | None, Lengths | None]:
-    """(table, num_rows, shift, dims): if each example has its own table, these are stacked into one, `num_rows` and
-    `shift` (first row in the stack) have one entry for each example, and `dims` is not None if the dims differ."""
-    if not isinstance(table, Batched):
-        return table, id_bound(table), None, None
-    dims = table.sizes[1] if isinstance(table.sizes[1], Lengths) else None
-    data = table.data if dims is None else fill(table, 0)
-    _, padded, dim = shape_of(data)
-    rows = table.sizes[0].values if isinstance(table.sizes[0], Lengths) else np.full(lanes, table.sizes[0])
-    return np.reshape(data, (lanes * padded, dim)), rows, np.arange(lanes) * padded, dims
-
-
-def _impl(table: object, ids: object, *rest: Any, **params: Any) -> np.ndarray:
-    """Run one example as a batch of size 1."""
-    operands = [table, *(Batched(np.asarray(x)[None], shape_of(x)) for x in (ids, *rest))]
-    if params["positional"]:
-        operands[-1] = rest[-1]
-    return _rule(embedding_bag_p, operands, params).data[0]
-
-
-def _vjp(position: int, ct: object, out: object, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    raise UnsupportedError("no gradient of bags of examples that differ in kind; call embedding_bag example by example")
-
-
-embedding_bag_p = Op("embedding_bag", _impl, rule=_rule, vjp=_vjp, ragged=(1, 2, 3), kind="bag")
+        return None
+    return cast(out, dtype_of(table))

@@ -411,14 +411,18 @@ def test_the_law_with_offsets_of_each_example():
     ab.testing.assert_equivalent(own_offsets, examples, t=ab.EmbeddingTable(make((6, 3))))
 
 
-@pytest.mark.parametrize("strict", [True])
-def test_a_batch_of_calls_is_one_launch(strict):
+def test_a_batch_of_calls_is_one_launch():
+    """What needs the ids of each example is traced, and launched together then."""
     table = ab.EmbeddingTable(make((6, 3)))
-    for run in (
-        lambda f: ab.batch(f, strict=strict)(ab.MaskedBatch.from_examples(SENTENCES), table, np.ones(3)),
-        lambda f: ab.map(f, SENTENCES, t=table, v=np.ones(3)),
-    ):
-        for name in ("one bag", "padding", "skip"):
+    runs = {
+        lambda f: ab.batch(f, strict=True)(ab.PackedBatch.from_examples(SENTENCES), table, np.ones(3)): (
+            "one bag",
+            "weights",
+        ),
+        lambda f: ab.map(f, SENTENCES, t=table, v=np.ones(3)): ("one bag", "padding", "skip"),
+    }
+    for run, names in runs.items():
+        for name in names:
             with inspect.watched(bag_and_segment_op, "pool") as launched:
                 run(CALLS[name])
             assert len(launched) <= 2, name  # one, and what foresees the shape of the result

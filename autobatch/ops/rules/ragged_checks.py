@@ -415,12 +415,11 @@ def flattened_lists(x: Any, lanes: int) -> tuple[Packed, Packed]:
     return Packed(flat, offsets_from(rows * widths)), Packed(np.repeat(widths, rows), offsets_from(rows))
 
 
-def check_lane_ids(ids: Packed, num_rows: Any, bags: Callable[[int], np.ndarray] | None = None) -> None:
+def check_lane_ids(ids: Packed, num_rows: Any) -> None:
     """`check_ids` for the ids of each example; the error is that of the first failing example and names it.
 
     Args:
         num_rows: the number of rows of the shared table, or (B,) of each example's own table; None for keys.
-        bags: returns the bag offsets of a lane, for the message.
     """
     values = ids.values
     if num_rows is None:
@@ -434,7 +433,7 @@ def check_lane_ids(ids: Packed, num_rows: Any, bags: Callable[[int], np.ndarray]
         lane = int(np.searchsorted(ids.offsets, at, side="right")) - 1
         own = values[ids.offsets[lane] : ids.offsets[lane + 1]]
         rows = int(num_rows if np.ndim(num_rows) == 0 else num_rows[lane])
-        noting_lane(lane, lambda: check_ids(own, rows, None if bags is None else bags(lane)))
+        noting_lane(lane, lambda: check_ids(own, rows))
 
 
 def concatenated_tables(table: Any, ids: Packed) -> tuple[Any, np.ndarray]:
