@@ -4,27 +4,24 @@ They are ops: in batched code, a call on one example's data runs once for all ex
 0 <= id < number of rows, and may repeat.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
-from autobatch.core.batched import Batched, Packed
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike
-from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
-from autobatch.errors import DTypeError, ShapeError, UnsupportedError, note_example
+from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.errors import DTypeError, ShapeError, UnsupportedError
+from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.ragged_checks import (
     as_ids,
     as_integers,
     check_ids,
-    concatenated_tables,
-    flattened,
 )
-from autobatch.ops.rules.row_gather import pad_by_lane
 from autobatch.tables.bag_and_segment_op import segment_p
 from autobatch.tables.lookup import check_out, lookup_p
+from autobatch.tables.segments import segment_count, segment_last, segment_sum
 from autobatch.tables.table import EmbeddingTable
 
 
@@ -159,12 +156,16 @@ def _scatter(mode: str, data: Any, ids: Any, rows: Any, out: Any) -> Any:
     if any(rank_of(x) == BATCH_RANK for x in operands):
         if out is not None:
             raise UnsupportedError("out= with batched operands; use the result")
-        return scatter_p(*operands, mode=mode)
+        return _composed(mode, *operands)
     ids = np.asarray(ids)
     _check(data, ids)
     _check_rows(data, ids, rows)
+    if out is None and any(is_boxed(x) for x in operands):
+        return _composed(mode, data, ids, rows)
     if out is None:
-        return scatter_p(data, ids, rows, mode=mode)
+        out = np.array(data)
+        _apply(mode, out, ids, rows)
+        return out
     target = out.weights if isinstance(out, EmbeddingTable) else out
     if is_boxed(target) or any(is_boxed(x) for x in operands):
         raise UnsupportedError("out= with values that carry a gradient or are recorded; use the result")
@@ -172,8 +173,17 @@ def _scatter(mode: str, data: Any, ids: Any, rows: Any, out: Any) -> Any:
     if target is data:
         _apply(mode, target, ids, rows)
     else:  # in one write
-        target[...] = _impl(data, ids, rows, mode=mode)
+        target[...] = _scatter(mode, data, ids, rows, None)
     return out
+
+
+def _composed(mode: str, data: Any, ids: Any, rows: Any) -> Any:
+    """The result by reductions of the rows of each id, which have rules and gradients."""
+    count, more = shape_of(data)[0], (None,) * (ndim_of(data) - 1)
+    if mode == "add":
+        return data + cast(segment_sum(rows, ids, num_segments=count), dtype_of(data))
+    last = cast(segment_last(rows, ids, num_segments=count), dtype_of(data))
+    return np.where((segment_count(rows, ids, num_segments=count) > 0)[(slice(None), *more)], last, data)
 
 
 def _apply(mode: str, target: np.ndarray, ids: np.ndarray, rows: object) -> None:
@@ -186,53 +196,3 @@ def _apply(mode: str, target: np.ndarray, ids: np.ndarray, rows: object) -> None
         target[ids] += rows
         return
     target[unique] += segment_p(rows, inverse, mode="sum", count=len(unique)).astype(target.dtype, copy=False)
-
-
-def _impl(data: ArrayLike, ids: ArrayLike, rows: ArrayLike, *, mode: str) -> np.ndarray:
-    out = np.array(data)
-    _apply(mode, out, np.asarray(ids), rows)
-    return out
-
-
-def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    data, ids, rows = args[0], np.asarray(args[1]), args[2]
-    if position == 2:
-        found = np.take(ct, ids, axis=0)
-        if params["mode"] == "assign":
-            last = np.full(shape_of(data)[0], -1)
-            last[ids] = np.arange(ids.size)
-            kept = (last[ids] == np.arange(ids.size)).reshape(-1, *(1,) * (ndim_of(ct) - 1))
-            found = np.where(kept, found, dtype_of(ct).type(0))
-        return found if dtype_of(found) == dtype_of(rows) else found.astype(dtype_of(rows))
-    if position != 0:
-        return None
-    if params["mode"] == "add":
-        return ct
-    named = np.zeros((shape_of(data)[0], *(1,) * (ndim_of(ct) - 1)), np.bool_)
-    named[ids] = True
-    return np.where(named, dtype_of(ct).type(0), ct)
-
-
-def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    """Batching rule: concatenate the data of all examples, and shift the ids of each to its rows."""
-    data, ids, rows = operands
-    lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
-    own, trailing = flattened(data, lanes, "data")
-    packed, _ = flattened(ids, lanes, "ids")
-    values, _ = flattened(rows, lanes, "rows")
-    wrong = np.flatnonzero(values.lengths != packed.lengths)
-    if wrong.size:
-        lane = int(wrong[0])
-        message = f"{values.lengths[lane]} rows for {packed.lengths[lane]} ids; expected one for each id"
-        raise note_example(ShapeError(message), lane)
-    if not np.can_cast(dtype_of(values.values), dtype_of(own.values), "same_kind"):
-        _check_rows(own.values, packed.values, values.values)
-    if shape_of(values.values)[1:] != shape_of(own.values)[1:]:
-        raise ShapeError(f"rows of shape {shape_of(values.values)[1:]} into rows of shape {shape_of(own.values)[1:]}")
-    _, moved = concatenated_tables(own, packed)
-    out = op(own.values, moved, values.values, **params)
-    found = pad_by_lane(out, own.lengths, data if isinstance(data, Batched) else None)
-    return Batched(found.data, (found.sizes[0], *trailing))
-
-
-scatter_p = Op("scatter", _impl, rule=_rule, vjp=_vjp, ragged=(1, 2), kind="segment")
