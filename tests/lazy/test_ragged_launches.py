@@ -127,7 +127,7 @@ def transposed(x, p):
     return (x @ p["w"]).T
 
 
-@program(2)
+@program(4)
 def normalised(x, p):
     return ab.nn.layer_norm(x, p["v"], p["v"]).sum(0)
 

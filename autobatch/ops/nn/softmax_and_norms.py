@@ -22,12 +22,11 @@ from autobatch.core.threads import run_together, split_work
 from autobatch.errors import DTypeError
 from autobatch.kernels.simd_rows import VectorLayout
 from autobatch.kernels.softmax_layer_norm import layer_norm_gradient, layer_norm_rows, softmax_gradient, softmax_rows
-from autobatch.ops.numpy.elementwise import add_p, mul_p
 from autobatch.ops.numpy.reductions import expand, reduced_sizes, shifted
 from autobatch.ops.rules.dispatch import as_array, source
 from autobatch.ops.rules.op_kinds import run_by_length, vjp_columns
 from autobatch.ops.rules.padding import fill, fill_p, speculate, where_or_zero
-from autobatch.ops.rules.sizes import as_batched, has_lengths, lane_count, normal_axes, normalise_axis, spread_out
+from autobatch.ops.rules.sizes import has_lengths, normal_axes, normalise_axis, spread_out
 
 _LEAST_ELEMENTS = 1 << 14
 _SOFTMAX_COST, _NORM_COST = 8, 4  # cost per element, in bytes that a thread reads from its cache in that time
@@ -225,57 +224,37 @@ def _standardise(x: Any, axis: tuple[int, ...], eps: float) -> tuple[Any, Any]:
     return centered * inverse, inverse
 
 
-def _layer_norm(x: Any, *affine: Any, axis: tuple[int, ...], eps: float, weight: bool, bias: bool) -> Any:
+def _layer_norm(x: Any, *, axis: tuple[int, ...], eps: float) -> Any:
     x = as_floating(x)
     out = _normalised_by(layer_norm_rows, axis, eps, x) if underflow_is_ignored() else None
     out = _standardise(x, axis, eps)[0] if out is None else out
-    out = out if out.dtype == x.dtype else out.astype(x.dtype)
-    if weight:
-        out = out * affine[0]
-    return out + affine[-1] if bias else out
+    return out if out.dtype == x.dtype else out.astype(x.dtype)
 
 
-def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    x, axis = args[0], params["axis"]
-    if position and (position == 2 or not params["weight"]):
-        return unbroadcast(ct, args[position])
-    g = _wide(ct * args[1] if params["weight"] and not position else ct)
-    found = None if position else _normalised_by(layer_norm_gradient, axis, params["eps"], x, g)
+def _layer_norm_vjp(ct: Any, out: Any, x: Any, *, axis: tuple[int, ...], eps: float) -> Any:
+    ct = _wide(ct)
+    found = _normalised_by(layer_norm_gradient, axis, eps, x, ct)
     if found is not None:
         return found
-    standard, inverse = _standardise(x, axis, params["eps"])
-    if position == 1:
-        return unbroadcast(ct * standard, args[1])
+    standard, inverse = _standardise(x, axis, eps)
     n = max(math.prod([shape_of(x)[a] for a in axis]), 1)
-    mean = np.sum(g, axis=axis, keepdims=True) / n
-    along = np.sum(g * standard, axis=axis, keepdims=True) / n
-    return unbroadcast(inverse * (g - mean - standard * along), x)
+    mean = np.sum(ct, axis=axis, keepdims=True) / n
+    along = np.sum(ct * standard, axis=axis, keepdims=True) / n
+    return unbroadcast(inverse * (ct - mean - standard * along), x)
 
 
-def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    x, *affine = operands
-    if not isinstance(x, Batched):
-        x = as_batched(x, lane_count(affine))
-    down = {**params, "axis": shifted(params["axis"])}
-    shared = not any(isinstance(a, Batched) or ndim_of(a) > x.rank for a in affine)
-    if shared and not has_lengths(x.sizes):
-        return Batched(op(x.data, *affine, **down), x.sizes)
-    out = _normalised(op, x, params["axis"], {**down, "weight": False, "bias": False})
-    if params["weight"]:
-        out = mul_p.rule(mul_p, [out, affine[0]], {})  # type: ignore[misc]
-    return add_p.rule(add_p, [out, affine[-1]], {}) if params["bias"] else out  # type: ignore[misc]
-
-
-def _normalised(op: Op, x: Batched, axes: tuple[int, ...], params: dict[str, Any]) -> Batched:
-    if any(isinstance(x.sizes[axis], Lengths) for axis in axes):
-        return run_by_length(op, [x], {**params, "axis": axes}, axes)
+def _layer_norm_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
+    (x,), down = operands, {**params, "axis": shifted(params["axis"])}
+    if any(isinstance(x.sizes[axis], Lengths) for axis in params["axis"]):
+        return run_by_length(op, [x], params, params["axis"])
     if not has_lengths(x.sizes):
-        return Batched(op(x.data, **params), x.sizes)
-    return Batched(speculate(lambda: op(x.data, **params), lambda: op(fill(x, 0), **params)), x.sizes)
+        return Batched(op(x.data, **down), x.sizes)
+    return Batched(speculate(lambda: op(x.data, **down), lambda: op(fill(x, 0), **down)), x.sizes)
 
 
-# Operands: x, then weight and bias if given. Params: axis, eps, and whether weight and bias are given.
-layer_norm_p = Op("layer_norm", _layer_norm, rule=_rule, vjp=_vjp, kind="normalisation")
+# Params: axis (sorted, non-negative), eps.
+layer_norm_p = Op("layer_norm", _layer_norm, rule=_layer_norm_rule, vjp=vjp_columns([_layer_norm_vjp]),
+                  kind="normalisation")  # fmt: skip
 
 
 @hiding_frames
@@ -405,9 +384,9 @@ def layer_norm(
     [-1.0, 1.0]
     """
     x = as_numbers(x)
-    affine = [as_numbers(a) for a in (weight, bias) if a is not None]
-    axes = normal_axes(axis, ndim_of(x))
-    return layer_norm_p(x, *affine, axis=axes, eps=float(eps), weight=weight is not None, bias=bias is not None)
+    out = layer_norm_p(x, axis=normal_axes(axis, ndim_of(x)), eps=float(eps))
+    out = out if weight is None else out * as_numbers(weight)
+    return out if bias is None else out + as_numbers(bias)
 
 
 @source(layer_norm, of=(1, 2), sums=True)
