@@ -26,22 +26,34 @@ def read_arrow(data: Any, columns: Columns) -> Column:
     except ImportError:
         raise UnsupportedError(f"data of {type(data).__module__} is read through Arrow: pip install pyarrow") from None
     try:
-        if type(data).__module__.startswith("pyarrow"):  # here the sizes of buffers are known, not in the interface
-            data.validate()
-        is_array = hasattr(data, "__arrow_c_array__")
-        given = pa.chunked_array([pa.array(data)]) if is_array else pa.chunked_array(data)
-        given.validate(full=True)
+        if isinstance(data, pa.Table | pa.RecordBatch):
+            data = data.to_struct_array()
+        elif hasattr(data, "__arrow_c_array__") and not isinstance(data, pa.Array):
+            data = pa.array(data)
+        given = pa.chunked_array([data] if isinstance(data, pa.Array) else data)
+        given.validate(full=_has_text(pa, given.type))  # offsets of lists are checked with the lists
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedError(f"data of {type(data).__name__} that Arrow does not read: {error}") from None
     except (pa.ArrowException, ValueError, IndexError) as error:  # pyarrow raises ValueError for a capsule read before
         raise ShapeError(f"Arrow data with wrong structures: {error}") from None
-    chunks = [chunk for chunk in given.chunks if len(chunk)] or [pa.array([], given.type)]
+    chunks = [chunk for chunk in given.chunks if len(chunk)] or [pa.nulls(0, given.type)]
     found, before = [], 0
     for chunk in chunks:
         place = DataPlace("", lambda i, before=before: i + before)  # type: ignore[misc]
         found.append(_read(pa, chunk, columns, place))
         before += len(chunk)
     return found[0] if len(found) == 1 else _joined(found)
+
+
+def _has_text(pa: ModuleType, arrow_type: Any) -> bool:
+    """True if a type holds strings, at any depth."""
+    children = [arrow_type.field(i).type for i in range(arrow_type.num_fields)]
+    is_coded = pa.types.is_dictionary(arrow_type)
+    return is_coded or _is_text(arrow_type) or any(_has_text(pa, each) for each in children)
+
+
+def _is_text(arrow_type: Any) -> bool:
+    return str(arrow_type).removeprefix("large_").removesuffix("_view") in ("string", "binary")
 
 
 def _joined(chunks: list[Column]) -> Column:
@@ -67,8 +79,7 @@ def _read(pa: ModuleType, array: Any, columns: Columns, place: DataPlace) -> Col
     if (stands_for := _time_dtype(pa, arrow_type)) is not None:
         stored = _numbers(array.view(pa.int32() if arrow_type.bit_width == 32 else pa.int64()))
         return columns.numbers(stored.astype(np.int64, copy=False).view(stands_for), valid, place)
-    name = str(arrow_type).removeprefix("large_").removesuffix("_view")
-    if name in ("string", "binary"):
+    if _is_text(arrow_type):
         return columns.objects(array.to_pylist(), valid, place)
     if pa.types.is_struct(arrow_type):
         return _records(pa, array, columns, valid, place)
@@ -79,7 +90,7 @@ def _read(pa: ModuleType, array: Any, columns: Columns, place: DataPlace) -> Col
         return columns.fixed(items, width, count, valid, place)
     if pa.types.is_list(arrow_type) or pa.types.is_large_list(arrow_type) or pa.types.is_map(arrow_type):
         return _lists(pa, array, columns, valid, place)
-    if name.startswith("list_view"):
+    if str(arrow_type).removeprefix("large_").startswith("list_view"):
         starts, lengths = (x.to_numpy(zero_copy_only=False).astype(np.int64) for x in (array.offsets, array.sizes))
         items = _read(pa, array.values, columns, place.runs(starts, lengths))
         return columns.runs(items, starts, lengths, valid, place)
