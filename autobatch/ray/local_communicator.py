@@ -1,13 +1,12 @@
-"""`LocalCommunicator`: workers and shards in one process, over a simulated network that loses and repeats messages.
+"""`LocalCommunicator`: workers and shards in one process; every message arrives, at once and in order.
 
-Workers are threads of which one runs at a time, so a run repeats from its seed: the seed decides which worker runs,
-which message arrives next, which is lost and which arrives twice.
+Workers are threads of which one runs at a time. Which one, and what happens to messages, is decided in `_step` alone:
+tests have a network that loses, repeats and reorders them, benchmarks one with a clock.
 """
 
 import asyncio
 import contextvars
 import dataclasses
-import random
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -55,16 +54,14 @@ class LocalCommunicator:
         n: the number of workers. shards: the number of shards, the owners of variables; None: as many as workers.
         tables: the variables that workers pull from and push to, by name; each is partitioned into shards here.
         optimizer: the `ab.optim` optimiser that updates them.
-        seed: None: messages arrive at once and in order. A number: what runs and arrives next is random.
-        drop, repeat: the fraction of messages that are lost, and that arrive again later; only with a seed.
 
     Attributes:
         shard_objects: the `Shard`s.
 
     Raises:
-        OptionError: no worker, no shard, or a fraction outside [0, 1).
+        OptionError: no worker, or no shard.
 
-    >>> group = LocalCommunicator(3, seed=1, drop=0.3, repeat=0.3)
+    >>> group = LocalCommunicator(3)
     >>> group.run(lambda worker: worker.all_reduce(10.0**worker.rank))
     [np.float64(111.0), np.float64(111.0), np.float64(111.0)]
     """
@@ -76,17 +73,10 @@ class LocalCommunicator:
         shards: int | None = None,
         tables: dict[str, Any] | None = None,
         optimizer: object = None,
-        seed: int | None = None,
-        drop: float = 0.0,
-        repeat: float = 0.0,
     ) -> None:
         self.workers, self.shards = n, n if shards is None else shards
         if self.workers < 1 or self.shards < 1:
             raise OptionError(f"{n} workers and {self.shards} shards; expected at least one of each")
-        if not (0 <= drop < 1 and 0 <= repeat < 1):
-            raise OptionError(f"drop={drop}, repeat={repeat}; expected shares, at least 0 and below 1")
-        self._random = None if seed is None else random.Random(seed)
-        self._drop, self._repeat = drop, repeat
         parts = {name: table.partition(self.shards).parts for name, table in (tables or {}).items()}
         self._turn = threading.Semaphore(0)
         own = [{name: shares[i] for name, shares in parts.items()} for i in range(self.shards)]
@@ -157,27 +147,11 @@ class LocalCommunicator:
             raise asyncio.CancelledError
 
     def _step(self, threads: Sequence[_Thread]) -> None:
-        """Do one thing: deliver a message, or let a worker continue; if neither is possible, send messages again."""
-        ready = [each for each in threads if not each.ended and not each.member.is_waiting]
-        if self._random is None:
-            if self.in_flight:
-                self._deliver(self.in_flight.pop(0))
-            else:
-                self._resume(ready[0])
-            return
-        choice = self._random.randrange(len(ready) + len(self.in_flight) + 1)
-        if choice < len(ready):
-            self._resume(ready[choice])
-        elif choice < len(ready) + len(self.in_flight):
-            at = choice - len(ready)
-            message = self.in_flight[at]
-            if self._random.random() >= self._repeat:
-                del self.in_flight[at]
-            if self._random.random() >= self._drop:
-                self._deliver(message)
-        elif not ready and (not self.in_flight or self._random.random() < 0.1):  # as after a timeout
-            for each in threads:
-                each.member.send_again()
+        """Do one thing: deliver a message, or let a worker continue."""
+        if self.in_flight:
+            self._deliver(self.in_flight.pop(0))
+        else:
+            self._resume(next(each for each in threads if not each.ended and not each.member.is_waiting))
 
     def _resume(self, own: _Thread) -> None:
         own.member.resume.release()

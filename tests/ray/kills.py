@@ -27,6 +27,7 @@ import time
 
 import autobatch as ab
 from tests.ray import clicks
+from tests.ray.lossy import Lossy
 
 STEPS = 120
 LONGEST = 1.0  # seconds from a checkpoint, or from when all processes are there, to a kill
@@ -235,7 +236,7 @@ def kill_processes(count: int, seed: int) -> int:
                 child = os.fork()
                 if not child:
                     try:
-                        group = ab.ray.LocalCommunicator(sizes[0], shards=sizes[1], **more)
+                        group = Lossy(sizes[0], shards=sizes[1], **more)
                         _train_and_say(folder, group)
                     finally:
                         os._exit(0)

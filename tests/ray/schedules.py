@@ -10,13 +10,17 @@ import time
 
 import autobatch as ab
 from tests.ray import clicks
+from tests.ray.lossy import Lossy
 
 STEPS = 4
 
 
 def train(seed: int | None, workers: int, shards: int, staleness: int, drop: float = 0.0, repeat: float = 0.0):
     """What a training ends with."""
-    group = ab.ray.LocalCommunicator(workers, shards=shards, seed=seed, drop=drop, repeat=repeat)
+    if seed is None:
+        group = ab.ray.LocalCommunicator(workers, shards=shards)
+    else:
+        group = Lossy(workers, shards=shards, seed=seed, drop=drop, repeat=repeat)
     data = clicks.batches(count=3, size=6)
     with ab.options(way="lockstep"):
         trained = ab.ray.train(

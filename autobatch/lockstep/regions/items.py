@@ -13,24 +13,21 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import broadcast, stack_results
 from autobatch.core.batched import Batched
-from autobatch.core.current_region import current_region, set_region
+from autobatch.core.current_region import current_region
 from autobatch.core.op import is_boxed
 from autobatch.errors import BUILD_ARRAYS, COPY_FIRST, OWN_LENGTHS, RETURN_ARRAYS, RETURN_VALUES, BadIdError, NeedsLoop
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.types import VALUES
 from autobatch.lockstep.lanes.region import (
     UNBOUND,
-    Subset,
     current_root,
     freeze_all,
     freeze_part,
     is_made,
-    lanes_within,
     register_made,
     require_made_here,
     require_unaliased,
 )
-from autobatch.lockstep.regions.joins import join_pieces
 from autobatch.lockstep.regions.loops import for_each
 from autobatch.lockstep.values.lane_operators import BINARY, refuse_hooks
 from autobatch.lockstep.values.lists import LaneList, is_lane_dependent
@@ -125,12 +122,7 @@ def setitem(value: Any, x: Any, index: Any) -> None:
             value = _as_floats(value, x.dtype)
         x[index] = value
     elif isinstance(x, LaneList):
-        if x.owners is None and isinstance(index, int) and not x.is_whole:
-            value = _merge_lanes(value, x.items[index], current_region(), x.region)
-            x.version = object()
-            x.items[index] = value
-        else:
-            x.set(index, value)
+        x.set(index, value)
     elif isinstance(x, ObjectBatch):
         raise NeedsLoop("a write into objects that differ by example", instead=COPY_FIRST)
     elif current_region() is None:
@@ -155,19 +147,6 @@ def setattribute(value: Any, x: Any, name: str) -> None:
     if current_region() is not None:
         raise NeedsLoop(f"setting an attribute of a {type(x).__name__}", instead=RETURN_VALUES)
     setattr(x, name, value)
-
-
-def _merge_lanes(value: Any, old: Any, region: Any, home: Any) -> Any:
-    """A list item for all lanes of `home`: `value` for the lanes of `region`, `old` for the others."""
-    lanes = lanes_within(region, home)
-    if lanes is None:
-        raise NeedsLoop("a list of other examples is changed", instead=BUILD_ARRAYS)
-    others = Subset(home, np.delete(home.lanes(), lanes))
-    pieces = [(region, (value,)), (others, (old if others.count else value,))]
-    try:
-        return join_pieces(pieces, home)[1][0]
-    finally:
-        set_region(region)
 
 
 def inplace_update(symbol: str, x: Any, value: Any) -> Any:

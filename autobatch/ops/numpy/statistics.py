@@ -15,7 +15,7 @@ from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, reduces_nothing, shifted, sum_p
 from autobatch.ops.rules import dispatch
-from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, implements
+from autobatch.ops.rules.dispatch import any_shorter, any_true, cast, check_cast, implements
 from autobatch.ops.rules.index_rule import on_axis
 from autobatch.ops.rules.op_kinds import looped_op, vjp_columns
 from autobatch.ops.rules.padding import fill_p
@@ -230,25 +230,15 @@ _count_p = looped_op("bincount", lambda x, *, least: np.bincount(x, minlength=le
 def histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None) -> Any:
     if is_boxed(bins) or isinstance(bins, str):
         raise Unsupported("np.histogram with bins that are estimated, or that differ by example")
-    if ndim_of(bins) == 0 and range is None:  # the edges depend on the data
-        if not isinstance(bins, int):
-            raise Unsupported("np.histogram of a number of bins that is not an int")
-        counts = _own_histogram_p(a, bins=bins)  # raises what NumPy raises
-        x = as_array(a).astype(dtype_of(a) if dtype_of(a).kind == "f" else np.float64)
-        low, high = np.min(x, initial=np.inf), np.max(x, initial=-np.inf)
-        half = np.where(low == high, 0.5, 0.0).astype(dtype_of(x))
-        edges = np.linspace(np.where(low > high, 0.0, low - half), np.where(low > high, 1.0, high + half), bins + 1)
-    else:
-        one = ndim_of(bins) == 0
-        edges = np.histogram_bin_edges(np.empty(0, dtype_of(a)), bins, range) if one else np.asarray(bins)
-        counts = _histogram_p(a, edges=tuple(edges.tolist()))
-    return counts / np.diff(edges).astype(float) / counts.sum() if density else counts, edges
+    if ndim_of(bins):
+        edges = np.asarray(bins)
+        return _histogram_p(a, bins=tuple(edges.tolist()), density=bool(density)), edges
+    how = {"bins": bins, "range": range}
+    return _histogram_p(a, density=bool(density), **how), _bin_edges_p(a, **how)
 
 
-_histogram_p = looped_op("histogram", lambda a, *, edges: np.histogram(a, np.array(edges))[0], dynamic=False)
-
-
-_own_histogram_p = looped_op("own_histogram", lambda a, *, bins: np.histogram(a, bins)[0], dynamic=False)
+_histogram_p = looped_op("histogram", lambda a, **how: np.histogram(a, **how)[0], dynamic=False)
+_bin_edges_p = looped_op("bin_edges", np.histogram_bin_edges, dynamic=False)
 
 
 def _order_statistic(a: Any, axis: Any, keepdims: bool, pick: Callable[..., Any]) -> Any:
