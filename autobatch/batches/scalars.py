@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import BINARY_OPERATORS, FORMS, Batch, common_size, narrowed
+from autobatch.batches.any_batch import BINARY_OPERATORS, Batch, common_size, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import map_lanes, weak_lanes
-from autobatch.core.batched import Batched, Lengths
+from autobatch.core.batched import Lengths
 from autobatch.core.op import is_boxed
 from autobatch.facts.operators import COMPARISONS, overflowed
 from autobatch.ops.numpy.python_math import OF_NUMBERS, of_number
@@ -233,24 +233,6 @@ def lane_float(x: Any = 0.0) -> Any:
     return _differentiable(float)(x)
 
 
-def lane_bool(x: Any = False) -> Any:
-    """`bool(x)` per lane."""
-    x = narrowed(x)
-    if _is_plain_scalar(x):
-        return weak_lanes(x.data != 0, bool)
-    return map_lanes(bool, x)
-
-
-def lane_round(x: Any, *digits: Any) -> Any:
-    """`round(x, digits)` per lane: an int per lane without `digits`."""
-    x = narrowed(x)
-    if not digits and getattr(x, "scalar", None) in (int, bool):
-        return weak_lanes(x.data.astype(np.int64), int)
-    if not digits and getattr(x, "scalar", None) is float and (np.abs(x.data) < _SAFE).all():
-        return weak_lanes(np.rint(x.data).astype(np.int64), int)  # both round half to even
-    return map_lanes(round, x, *digits)
-
-
 def lane_pow(base: Any, exponent: Any, *modulus: Any) -> Any:
     """`pow(...)` per lane."""
     return map_lanes(pow, base, exponent, *modulus) if modulus else base**exponent
@@ -278,30 +260,7 @@ def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], ar
             wins = better(arg, best)
             best = _choose(wins, arg, best)
         return best
-    if len(args) > 1 and not kwargs and all(_scalar_kind(arg) in (float, np.float64) for arg in args):
-        return _extreme_of_both(better, args)
     return map_lanes(function, *args, **kwargs)
-
-
-def _extreme_of_both(better: Callable[[Any, Any], Any], args: Any) -> Any:
-    """min or max of Python floats mixed with np.float64: each lane has the type of its extreme value."""
-    datas: list[Any] = [getattr(arg, "data", arg) if isinstance(arg, Batch) else float(arg) for arg in args]
-    if any(map(is_boxed, datas)):
-        return map_lanes(min if better is operator.lt else max, *args)
-    best, kinds = datas[0], [_scalar_kind(arg) is float for arg in args]
-    python: Any = kinds[0]
-    for is_python, data in zip(kinds[1:], datas[1:], strict=True):
-        wins: Any = better(data, best)
-        best, python = np.where(wins, data, best), np.where(wins, is_python, python)
-    size = common_size(arg for arg in args if isinstance(arg, Batch))
-    best, python = np.broadcast_to(best, size).copy(), np.broadcast_to(python, size)
-    if python.all():
-        return weak_lanes(best, float)
-    if not python.any():
-        return FORMS["masked"].of(Batched(best, ()))
-    return ObjectBatch(
-        [one if is_python else other for one, other, is_python in zip(best.tolist(), best, python, strict=True)]
-    )
 
 
 def _same_kind(args: tuple[Any, ...]) -> bool:
@@ -367,7 +326,7 @@ def _differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_PER_LANE: list[Callable[..., Any]] = [complex, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
+_PER_LANE: list[Callable[..., Any]] = [bool, complex, round, str, repr, chr, ord, bin, hex, oct, hash, format, ascii]
 _PER_LANE += [function for name, function in vars(math).items() if callable(function) and not name.startswith("_")]
 _NUMBERS = [function for function in _PER_LANE if function in OF_NUMBERS]
 
@@ -377,10 +336,8 @@ LANE_FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     len: lane_len,
     int: lane_int,
     float: lane_float,
-    bool: lane_bool,
     abs: abs,  # a batch has the method that it calls
     divmod: divmod,
-    round: lane_round,
     pow: lane_pow,
     min: lane_min,
     max: lane_max,
