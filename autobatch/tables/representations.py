@@ -4,33 +4,30 @@ The first three describe concatenated values (segment ids may be unsorted). Padd
 segment's values. A sparse matrix has a row for each segment, and an entry in the column of each value.
 """
 
-import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.core.batched import Batched, Lengths
+from autobatch.core.abstract_eval import shape_of
+from autobatch.core.batched import Lengths
 from autobatch.core.formatting import ArrayLike
-from autobatch.core.op import Op, is_boxed
+from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.kernels.segment_reductions import segment_count
+from autobatch.ops.numpy.creation import arange
 from autobatch.ops.rules.ragged_checks import (
-    as_ids,
     as_integers,
     check_offsets,
     check_sorted,
     check_total,
     columns_of,
     filler_lengths,
-    flattened,
     lengths_of,
-    noting_lane,
     offsets_from,
     own_segments,
     read_csr,
 )
-from autobatch.ops.rules.row_gather import pad_by_lane, pad_rows
+from autobatch.ops.rules.row_gather import pad_rows
 
 __all__ = [
     "lengths_to_offsets",
@@ -64,7 +61,8 @@ def lengths_to_segment_ids(lengths: ArrayLike) -> np.ndarray:
     >>> lengths_to_segment_ids([1, 3, 0, 2])
     array([0, 1, 1, 1, 3, 3])
     """
-    return number_p(lengths if is_boxed(lengths) else lengths_of(lengths))
+    lengths = lengths if is_boxed(lengths) else lengths_of(lengths)
+    return np.repeat(arange(shape_of(lengths)[0]), lengths)
 
 
 def lengths_to_offsets(lengths: ArrayLike) -> np.ndarray:
@@ -288,22 +286,3 @@ def sparse_to_lengths(matrix: object) -> tuple[np.ndarray, np.ndarray, np.ndarra
     """
     data, ids, offsets = read_csr(matrix)
     return ids, np.diff(offsets), data
-
-
-def _number(lengths: object) -> np.ndarray:
-    lengths = lengths_of(lengths)
-    return np.repeat(np.arange(lengths.shape[0]), lengths)
-
-
-def _number_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    lengths, _ = flattened(operands[0], operands[0].batch_size, "lengths")
-    for lane, (start, stop) in enumerate(itertools.pairwise(lengths.offsets.tolist())):
-        noting_lane(lane, lambda own=lengths.values[start:stop]: lengths_of(own))  # type: ignore[misc]
-    values = as_ids(lengths.values, "lengths")
-    own = np.arange(len(values)) - np.repeat(lengths.offsets[:-1], lengths.lengths)
-    totals = np.diff(offsets_from(values)[lengths.offsets])
-    return pad_by_lane(np.repeat(own, values), totals)
-
-
-# The op behind `lengths_to_segment_ids`.
-number_p = Op("lengths_to_segment_ids", _number, rule=_number_rule, data_dependent=True, kind="segment")
