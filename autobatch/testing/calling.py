@@ -15,12 +15,12 @@ import numpy as np
 from autobatch.batches.any_batch import Batch, batch_size_of
 from autobatch.batches.data.collate import collate as collated
 from autobatch.batches.stacking import lanes_of
-from autobatch.bridges.frameworks import Framework, imported
+from autobatch.bridges.frameworks import Framework
 from autobatch.core.pytree import children_of, flatten, is_node, leaves, paths, unflatten
 from autobatch.errors import OptionError, ShapeError, UnsupportedError
 from autobatch.testing.compared_ways import PackedArguments, corner, is_float
 
-LAYOUTS = ("padded", "list", "packed", "jagged", "batch")
+LAYOUTS = ("padded", "list", "packed", "batch")
 
 _WORDS = {  # the meaning of a parameter with this name, or whose name ends with it
     **dict.fromkeys(("lengths", "length", "lens", "sizes"), "lengths"),
@@ -284,7 +284,7 @@ class Convention:
             return self._pack_each(examples)
         if self.layout == "packed":
             return self._pack_end_to_end(examples)
-        return self._pack_jagged(examples) if self.layout == "jagged" else self._pack_padded(examples, padding)
+        return self._pack_padded(examples, padding)
 
     def _columns(self, examples: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
         rows = [[self.source.numpy(x) for x in leaves(example)] for example in examples]
@@ -433,26 +433,6 @@ class Convention:
             return out
 
         return self._packed(examples, data, split)
-
-    def _pack_jagged(self, examples: Sequence[tuple[Any, ...]]) -> PackedArguments:
-        torch = imported("torch")
-        packed = self._pack_end_to_end(examples)
-        offsets = [
-            torch.from_numpy(np.cumsum([0, *(len(self.source.numpy(leaves(x)[i])) for x in examples)]))
-            if leaf.sizes
-            else None
-            for i, leaf in enumerate(self._leaves)
-        ]
-
-        def rebuild(floats: list[Any]) -> Any:
-            values, more = packed.rebuild(floats)
-            boxed = [
-                x if at is None else torch.nested.nested_tensor_from_jagged(x, at)
-                for x, at in zip(leaves(values), offsets, strict=True)
-            ]
-            return unflatten(self._structure, boxed), more
-
-        return dataclasses.replace(packed, rebuild=rebuild)
 
 
 def _parameters(f: Any) -> list[inspect.Parameter]:

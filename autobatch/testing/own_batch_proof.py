@@ -24,7 +24,7 @@ def assert_same(
     examples: object,
     *,
     grad: bool = True,
-    layout: Literal["padded", "list", "packed", "jagged", "batch"] | None = None,
+    layout: Literal["padded", "list", "packed", "batch"] | None = None,
     framework: Literal["numpy", "torch", "jax"] | None = None,
     padding: object = 0,
     poison: Literal["finite", "nan"] = "finite",
@@ -58,7 +58,7 @@ def assert_same(
         examples: a sequence of examples. A tuple is several arguments; anything else, arrays in a dict too, is one.
         grad: compare gradients.
         layout: "padded"; "list" (each argument a list of arrays, also chosen by an annotation); "packed" (end to end);
-            "jagged" (torch's nested tensors); "batch" (what `ab.collate` gives). By default as the parameters say.
+            "batch" (what `ab.collate` gives). By default as the parameters say. `collate` makes any other.
         framework: whose arrays `batched` takes, where its code does not show it.
         padding: what you pad with, as an id for padding. A function that is told no lengths and no mask may rely on it.
         poison: "finite" fills padding with values ten times larger than the largest; "nan" with NaN, after which
