@@ -15,20 +15,19 @@ import numpy as np
 
 from autobatch.core.abstract_eval import check_own_dtype, dtype_of, is_bfloat16, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Packed
-from autobatch.core.op import Op, is_boxed
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, note_example
 from autobatch.kernels.bags import SUM
 from autobatch.kernels.segment_reductions import run_bounds, sum_runs
 from autobatch.kernels.simd_rows import computed_dtype
+from autobatch.ops.numpy.creation import arange
 from autobatch.ops.rules.dispatch import cast
 from autobatch.ops.rules.padding import mask_padding
 from autobatch.ops.rules.ragged_checks import (
     check_lane_ids,
     concatenated_tables,
     flattened,
-    flattened_lists,
     id_bound,
-    offsets_from,
     own_ids,
     segments_in,
     segments_of_all,
@@ -64,6 +63,16 @@ def bags(
     params |= {"weighted": True} if weights is not None else {}
     params |= {"by_frequency": True} if frequencies is not None else {}
     return segment_p(table, bounds, ids, *more, **params)
+
+
+def bags_of_rows(table: object, ids: Any, mode: object) -> Any:
+    """Reduce the rows of a table that each row of ids (n, k) names; the operands may be batches."""
+    if not any(rank_of(x) == BATCH_RANK for x in (table, ids)):
+        ids = own_ids(table_ids(table, np.asarray(ids)), id_bound(table))
+        return bags(table, ids.reshape(-1), np.arange(len(ids) + 1) * ids.shape[1], mode=mode)
+    count, width = shape_of(ids)
+    bounds, flat = arange(count + 1) * width, np.reshape(ids, (-1,))
+    return segment_p(table, bounds, flat, mode=mode, form="offsets", fused=True)
 
 
 def check_bag_table(dtype: np.dtype, modes: Sequence[str], weighted: bool = False) -> None:
@@ -104,13 +113,13 @@ def _segment(
 
     Args:
         operands: the segment id of each row, or if `runs` the bounds of contiguous segments, (count + 1,); then ids if
-            `fused`, and weights if `weighted`. With form "one" all ids are one bag, with form "rows" each row of ids is
-            a bag; these two forms have no description operand, and their ids are checked here.
+            `fused`, and weights if `weighted`. With form "one" all ids are one bag: it has no description operand,
+            and its ids are checked here.
         by_frequency: the last operand is the frequency of each id, by which the gradient is divided.
         empty: the value of a segment without rows; "numpy" means what NumPy gives or raises for no rows.
     """
-    if form in ("one", "rows"):
-        return _reduce_ids(data, *operands, mode=mode, form=form, empty=empty)
+    if form == "one":
+        return _reduce_ids(data, *operands, mode=mode, empty=empty)
     if not isinstance(mode, str):
         parts = [
             _segment(data, *operands, mode=one, count=count, fused=fused, weighted=weighted, runs=runs, empty=empty)
@@ -303,13 +312,11 @@ def _scales(bounds: Any, norm: Norm) -> np.ndarray:
     return 1 / norm.of(np.maximum(np.diff(bounds), 1).astype(np.float64))
 
 
-def _reduce_ids(data: Any, ids: object, weights: object = None, *, mode: Any, form: str, empty: object) -> np.ndarray:
-    """Check ids and reduce them: all as one bag (form "one"), or each row of them as a bag (form "rows")."""
+def _reduce_ids(data: Any, ids: object, weights: object = None, *, mode: Any, empty: object) -> np.ndarray:
+    """Check ids and reduce them as one bag."""
     ids = own_ids(table_ids(data, ids), id_bound(data))
     if weights is not None and shape_of(weights) != ids.shape:
         raise ShapeError(f"weights have shape {shape_of(weights)}; expected one for each id, {ids.shape}")
-    if form == "rows":
-        return bags(data, ids.reshape(-1), np.arange(len(ids) + 1) * ids.shape[1], mode=mode)
     if empty == "numpy" and not ids.size:
         return _numpy_empty(data, mode)
     return bags(data, ids, np.array([0, ids.shape[0]]), weights, mode=mode)[0]
@@ -330,8 +337,8 @@ def _rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     form = "offsets" if given.pop("runs", False) else form
     counted, count = given.pop("counted", False), given.pop("count", None)
     lanes = next(x.batch_size for x in operands if isinstance(x, Batched | Packed))
-    if form in ("one", "rows"):
-        return _ids_rule(op, operands, given, lanes, form)
+    if form == "one":
+        return _ids_rule(operands, given, lanes)
     data, described, *rest = operands
     if counted:
         count = rest.pop()
@@ -382,16 +389,11 @@ def _flat_weights(x: object, lanes: int, lengths: np.ndarray, of: str) -> Any:
     return weights.values
 
 
-def _ids_rule(op: Op, operands: Sequence[Any], params: dict[str, Any], lanes: int, form: str) -> Batched:
-    """Batching rule of forms "one" and "rows": one launch for all bags; padding is dropped before ids are checked."""
+def _ids_rule(operands: Sequence[Any], params: dict[str, Any], lanes: int) -> Batched:
+    """Batching rule of form "one": one launch for all bags; padding is dropped before ids are checked."""
     table, mode, empty = operands[0], params["mode"], params.get("empty")
     if isinstance(table, Batched):
         raise NeedsLoop("a bag over a table of each example")
-    if form == "rows":
-        ids, widths = flattened_lists(operands[1], lanes)
-        _, found = concatenated_tables(table, ids)
-        placed = pad_by_lane(bags(table, found, offsets_from(widths.values), mode=mode), widths.lengths)
-        return Batched(placed.data, (placed.sizes[0], shape_of(table)[1]))
     ids, _ = flattened(operands[1], lanes, "ids")
     values, offsets = ids.values, ids.offsets
     weights = [_flat_weights(x, lanes, ids.lengths, "id") for x in operands[2:]]
@@ -417,7 +419,7 @@ def _numpy_empty_row(table: object, lengths: np.ndarray, mode: str) -> np.ndarra
 
 def _vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """The cotangent of the data (position 0; `SparseRows` if there are ids) or of the weights; else None."""
-    if params.get("form") in ("one", "rows"):
+    if params.get("form") == "one":
         return _ids_vjp(position, ct, out, args, params)
     mode, fused, weighted = params["mode"], params.get("fused", False), params.get("weighted", False)
     by_weights = weighted and position == 2 + fused
@@ -455,17 +457,13 @@ def _mode_cotangent(call: SegmentCall, how: Mode, by_weights: bool) -> Any:
 
 
 def _ids_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
-    """The vjp of forms "one" and "rows": describe the same bags by bounds, and use `_vjp`."""
+    """The vjp of form "one": describe the same bag by bounds, and use `_vjp`."""
     table, ids, *weights = args
     if position == 1:
         return None
-    shape = shape_of(ids)
-    if params["form"] == "one":
-        bounds, ct, out = np.array([0, shape[0]]), ct[None], out[None]
-    else:
-        bounds, ids = np.arange(shape[0] + 1) * shape[1], np.reshape(ids, (shape[0] * shape[1],))
-    given = {"mode": params["mode"], "count": len(bounds) - 1, "runs": True, "fused": True, "weighted": bool(weights)}
-    return _vjp(position and 3, ct, out, (table, bounds, ids, *weights), given)
+    bounds = np.array([0, shape_of(ids)[0]])
+    given = {"mode": params["mode"], "count": 1, "runs": True, "fused": True, "weighted": bool(weights)}
+    return _vjp(position and 3, ct[None], out[None], (table, bounds, ids, *weights), given)
 
 
 # Params: mode, count (number of segments), form, in_order, empty, k; and which operands are given: fused (ids),

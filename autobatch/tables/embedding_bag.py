@@ -27,7 +27,7 @@ from autobatch.ops.rules.ragged_checks import (
     segments_of,
     table_ids,
 )
-from autobatch.tables.bag_and_segment_op import bags, check_bag_table, empty_value, segment_p
+from autobatch.tables.bag_and_segment_op import bags, bags_of_rows, check_bag_table, empty_value, segment_p
 from autobatch.tables.fast_paths import direct_bags
 from autobatch.tables.protocol import Table
 from autobatch.tables.reduction_modes import BAG_MODES, MODES, BagMode
@@ -440,7 +440,7 @@ def _of_batch(input: Any, table: object, offsets: object, weights: object, optio
         return None
     params: dict[str, Any] = {} if options.empty is None else {"empty": options.empty}
     if ndim_of(input) == 2 and offsets is weights is options.empty is None:
-        out = segment_p(table, input, mode=options.mode, form="rows")
+        out = bags_of_rows(table, input, options.mode)
     elif ndim_of(input) == 1 and offsets is not None:
         form, more = "offsets" if options.include_last_offset else "starts", () if weights is None else (weights,)
         params |= {"mode": options.mode, "form": form, "fused": True} | ({"weighted": True} if more else {})

@@ -34,7 +34,7 @@ from autobatch.ops.rules.ragged_checks import (
     own_ids,
     table_ids,
 )
-from autobatch.tables.bag_and_segment_op import bags, check_bag_table, pooled, segment_rows_p
+from autobatch.tables.bag_and_segment_op import bags, bags_of_rows, check_bag_table, pooled
 from autobatch.tables.maplookup_strategies import Default, Preallocation, SimpleParallel, Strategy
 from autobatch.tables.row_access import gather
 from autobatch.tables.sparse import SparseRows
@@ -280,7 +280,7 @@ def _fill(out: np.ndarray, table: Any, ids: np.ndarray) -> None:
 
 def _sums(table: object, ids: object) -> Any:
     """The sum of each list of rows, in the dtype of the table."""
-    out = segment_rows_p(table, ids, mode="sum", form="rows")
+    out = bags_of_rows(table, ids, "sum")
     return out if dtype_of(out) == dtype_of(table) else out.astype(dtype_of(table))
 
 

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import check_plain, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, Packed, Size, padding_mask
+from autobatch.core.batched import Batched, Lengths, Packed, Size
 from autobatch.core.op import is_boxed
 from autobatch.errors import BadIdError, DTypeError, OffsetsError, OptionError, ShapeError, note_example
 from autobatch.kernels.rows import copy_ids, first_bad_id, first_bad_offset
 from autobatch.ops.rules.padding import fill
-from autobatch.ops.rules.sizes import as_batched, lane_lengths
 
 _BEYOND = 1 << 62
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
@@ -398,21 +397,6 @@ def flattened(x: Any, lanes: int, what: str) -> tuple[Packed, tuple[Size, ...]]:
     if not isinstance(size, Lengths):
         return Packed(flat, np.arange(shape[0] + 1) * shape[1]), x.sizes[1:]
     return Packed(flat[np.flatnonzero(size.mask(shape[1]))], offsets_from(size.values)), x.sizes[1:]
-
-
-def flattened_lists(x: Any, lanes: int) -> tuple[Packed, Packed]:
-    """All elements of the examples' (n, k) matrices, concatenated without padding, and each matrix's row lengths."""
-    if isinstance(x, Packed):
-        width = shape_of(x.values)[1]
-        widths = np.full(shape_of(x.values)[0], width)
-        return Packed(np.reshape(x.values, (len(widths) * width,)), x.offsets * width), Packed(widths, x.offsets)
-    x = as_batched(x, lanes)
-    rows, widths = (lane_lengths(size, lanes) for size in x.sizes)
-    flat = np.reshape(x.data, (x.data.size,))
-    mask = padding_mask(x.sizes, x.data.shape[1:])
-    if mask is not None:
-        flat = flat[np.flatnonzero(np.broadcast_to(mask, x.data.shape))]
-    return Packed(flat, offsets_from(rows * widths)), Packed(np.repeat(widths, rows), offsets_from(rows))
 
 
 def check_lane_ids(ids: Packed, num_rows: Any) -> None:
