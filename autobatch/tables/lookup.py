@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
-from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.batched import Batched, padding_mask
 from autobatch.core.config import with_options
 from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike
@@ -25,15 +25,17 @@ from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError, note_example
 from autobatch.kernels.rows import first_bad_id
 from autobatch.ops.rules.ragged_checks import (
-    as_ids,
     bad_id,
     check_ids,
+    concatenated_tables,
+    flattened,
     id_bound,
     integer_ids,
     is_integer_index,
     own_ids,
     table_ids,
 )
+from autobatch.ops.rules.row_gather import pad_by_lane
 from autobatch.tables.bag_and_segment_op import bags, bags_of_rows, check_bag_table, pooled
 from autobatch.tables.maplookup_strategies import Default, Preallocation, SimpleParallel, Strategy
 from autobatch.tables.row_access import gather
@@ -104,7 +106,10 @@ def _lookup_vjp(position: int, ct: Any, out: object, args: Sequence[Any], params
 def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     table, ids = operands
     if isinstance(table, Batched):
-        return _lookup_per_example(table, ids)
+        own, _ = flattened(ids, table.batch_size, "ids")
+        flat, moved = concatenated_tables(table, own)
+        placed = pad_by_lane(lookup_p(flat, moved), own.lengths)
+        return Batched(placed.data, (placed.sizes[0], *table.sizes[1:]))
     mask = padding_mask(ids.sizes, ids.data.shape[1:])
     sizes = (*ids.sizes, *shape_of(table)[1:])
     if mask is not None:
@@ -114,26 +119,6 @@ def _lookup_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
         return Batched(lookup_p(table, ids.data), sizes)
     except BadIdError:  # with a mask, the error names the example
         return Batched(lookup_p(table, ids.data, np.ones(ids.data.shape, np.bool_)), sizes)
-
-
-def _lookup_per_example(table: Batched, ids: Any) -> Batched:
-    """Batching rule if each example has its own table: stack the tables, and add each table's first row to its ids."""
-    lanes, padded = table.data.shape[:2]
-    shared = not isinstance(ids, Batched)
-    sizes = shape_of(ids) if shared else ids.sizes
-    data = np.broadcast_to(as_ids(ids), (lanes, *shape_of(ids))) if shared else as_ids(ids.data)
-    mask = None if shared else padding_mask(sizes, data.shape[1:])
-    mask = np.broadcast_to(True if mask is None else mask, data.shape)
-    rows = table.sizes[0]
-    counts = rows.values if isinstance(rows, Lengths) else np.full(lanes, rows)
-    column = (lanes,) + (1,) * (data.ndim - 1)
-    bad = mask & ((data < 0) | (data >= counts.reshape(column)))
-    if bad.any():
-        lane = int(np.nonzero(bad)[0][0])
-        _check_lanes(data[mask & bad], int(counts[lane]), np.flatnonzero(bad), data.shape)
-    moved = np.where(mask, data, 0) + np.arange(lanes).reshape(column) * padded
-    flat = table.data.reshape((lanes * padded, *table.data.shape[2:]))
-    return Batched(lookup_p(flat, moved, mask), (*sizes, *table.sizes[1:]))
 
 
 lookup_p = Op("lookup", _lookup, rule=_lookup_rule, vjp=_lookup_vjp, kind="lookup")

@@ -47,7 +47,10 @@ def gather(data: Any, ids: ArrayLike) -> np.ndarray:
     data = data if hasattr(data, "dtype") else np.asarray(data)
     if rank_of(data) != BATCH_RANK and not ndim_of(data):
         raise ShapeError("data is a single number; expected rows, (n, ...)")
-    return lookup_p(data, ids if is_boxed(ids) else as_integers(ids))
+    ids = ids if is_boxed(ids) else as_integers(ids)
+    if rank_of(data) == BATCH_RANK and ndim_of(ids) != 1:
+        return np.reshape(lookup_p(data, np.reshape(ids, (-1,))), (*shape_of(ids), *shape_of(data)[1:]))
+    return lookup_p(data, ids)
 
 
 @hiding_frames
