@@ -61,8 +61,8 @@ def lengths_to_segment_ids(lengths: ArrayLike) -> np.ndarray:
     >>> lengths_to_segment_ids([1, 3, 0, 2])
     array([0, 1, 1, 1, 3, 3])
     """
-    lengths = lengths if is_boxed(lengths) else lengths_of(lengths)
-    return np.repeat(arange(shape_of(lengths)[0]), lengths)
+    own: Any = lengths if is_boxed(lengths) else lengths_of(lengths)
+    return np.repeat(arange(shape_of(own)[0]), own)
 
 
 def lengths_to_offsets(lengths: ArrayLike) -> np.ndarray:
