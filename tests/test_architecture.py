@@ -99,7 +99,7 @@ MOST_LINES = {
     "batches": 5_016,
     "blocks": 3_894,
     "bridges": 992,
-    "checkpoint": 2_684,
+    "checkpoint": 2_674,
     "cli": 842,
     "compiled": 11_636,
     "core": 3_927,

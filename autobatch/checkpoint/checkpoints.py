@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from autobatch.checkpoint.entry_reader import Entries
-from autobatch.checkpoint.files import Files, Lock
+from autobatch.checkpoint.files import Files, Lock, making
 from autobatch.checkpoint.increments import Digester, changes_stream, is_tracked
-from autobatch.checkpoint.json_forms import making
 from autobatch.checkpoint.manifests import Folder, Manifest
 from autobatch.checkpoint.streams import ROWS_AT_ONCE, Stream, array_stream, table_stream, whole_table, write, writer_of
 from autobatch.checkpoint.tensor_files import TensorWriter

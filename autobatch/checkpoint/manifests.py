@@ -14,8 +14,7 @@ import zlib
 from collections.abc import Container, Iterator
 from typing import Any
 
-from autobatch.checkpoint.files import Files, open_file, read_all, write_all
-from autobatch.checkpoint.json_forms import count, making, parse
+from autobatch.checkpoint.files import Files, count, making, open_file, parse, read_all, write_all
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.errors import CheckpointError
 

@@ -6,8 +6,7 @@ import os
 from typing import Any
 
 from autobatch.checkpoint.entry_reader import Entries
-from autobatch.checkpoint.files import Files
-from autobatch.checkpoint.json_forms import making, parse
+from autobatch.checkpoint.files import Files, making, parse
 from autobatch.checkpoint.streams import array_stream, whole_table, write, writer_of
 from autobatch.checkpoint.tensor_files import TensorReader
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild

@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.checkpoint.files import Files, open_file, read_all, write_all
-from autobatch.checkpoint.json_forms import count, parse
+from autobatch.checkpoint.files import Files, count, open_file, parse, read_all, write_all
 from autobatch.core.threads import run_parts, run_together, split_work
 from autobatch.errors import CheckpointError
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autobatch.checkpoint import json_values
-from autobatch.checkpoint.json_forms import making
+from autobatch.checkpoint.files import making
 from autobatch.checkpoint.stored_kinds import KINDS, kind_of
 from autobatch.checkpoint.tensor_files import stored_dtype
 from autobatch.core import parameter_trees, pytree
