@@ -237,5 +237,19 @@ def chosen(seed, x):
     return rng.choice(5), rng.choice([1.5, 2.5], 4), rng.choice(x), rng.choice(7, size=(2, 2)), rng.permutation(4)
 
 
+@program(
+    lambda rng: (rng.choice([0.0, -0.0, 1.5, -2.25]), np.float32(rng.normal()), rng.integers(-3, 4), rng.random() < 0.5)
+)
+def methods_of_numbers(x, y, n, flag):
+    each = [x.sum(), x.mean(), x.prod(), x.max(), x.any(), x.astype(np.float32), x.copy(), x.squeeze(), x.item()]
+    single = y.sum(), y.mean(), y.min(), y.astype("float64"), y.astype(np.int64), y.item(), y.argmin()
+    whole = n.sum(), n.mean(), n.astype(np.int8).sum(), n.astype(np.int8).prod(), n.tolist(), n.all(), n.argmax()
+    mixed = (x if n > 0 else y).mean(), (n if flag else x).sum(), np.sum(float(x)), np.max(int(n)), np.mean(flag)
+    try:
+        float(x).mean()
+    except AttributeError:
+        return each[:4], each[4:], single, whole, mixed, (x > 0).any(), (x > 0).mean()
+
+
 FUNCTIONS = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""

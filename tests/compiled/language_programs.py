@@ -764,5 +764,28 @@ def draws(seed, n):
     )
 
 
+@program(lambda rng: (floats(rng, 1, 6), int(rng.integers(-2, 4))))
+def functions_beside_each_other(x, n):
+    count, low = 0, 0.5
+
+    def is_low(v, limit="none"):
+        nonlocal count
+        count += 1
+        return v < low * n if limit == "none" else v < 0
+
+    def shifted(v):
+        return v + count if is_low(v) and is_low(v, "zero") else v - low
+
+    def total(values):
+        out = 0.0
+        for v in values:
+            out += shifted(v)
+        return out + (is_low(out) and count)
+
+    first = total(x)
+    low = 2.0
+    return first, count, total(x[::2]), count
+
+
 LANGUAGE = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""

@@ -19,6 +19,7 @@ from autobatch.errors import Unsupported
 from autobatch.kernels.compiled_code.gradient_tape import sign_of
 from tests.compiled.gradient_programs import GRADIENTS
 from tests.compiled.interpreted import each_as_text, interpreted
+from tests.compiled.model_programs import MODELS
 from tests.inspect import ran_ways
 
 FEW = {"scan_with_if", "recursion", "number_of_several_types"}
@@ -388,6 +389,9 @@ def test_text_of_a_gradient(name):
         expected = ab.map(gradient, *columns)
     with interpreted():
         _close(compiled_gradient_map(wrapper._ab_differentiated, wrapper, columns, {}), expected)
+        if name in MODELS:  # the second time without Python's help
+            alone: Any = lambda *row: pytest.fail("an example is left to Python")
+            _close(compiled_gradient_map(wrapper._ab_differentiated, alone, columns, {}), expected)
 
 
 def _attended(ids, p):

@@ -9,7 +9,7 @@ import numpy as np
 from autobatch.compiled.functions.builtin_calls import takes_nodes
 from autobatch.compiled.translation import arrays, containers
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation.calls import CALLS, calls, constant_of, methods, user_function
+from autobatch.compiled.translation.calls import CALLS, calls, constant_of, methods, read_source, user_function
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.number_operators import cast, lift
 from autobatch.compiled.translation.statement_reader import Reader
@@ -29,6 +29,7 @@ from autobatch.ops.numpy.creation import arange as arange_of_sizes
 from autobatch.ops.numpy.cumulative_and_sorting import SCANS, accumulate_one, scattered_one
 from autobatch.ops.numpy.joining import beside_of_one, joined_of_one
 from autobatch.ops.numpy.reductions import REDUCTIONS, argmax_p
+from autobatch.ops.rules.dispatch import SOURCES
 from autobatch.program import normal_form as nf
 
 # --- dtypes, shapes, new arrays
@@ -370,6 +371,30 @@ def _along(
     return reader.temp(code(".reshape", out.text, code("()", *sizes)), types.Array(dtype.name, len(sizes)))
 
 
+def _of_one(reader: Reader, function: Any, value: Value) -> Value:
+    """A reduction of one number: the number, as one of the result's dtype."""
+
+    def one(x: Value) -> Value:
+        if x.kind == NONE:
+            reader.stop()
+        if function in (np.argmax, np.argmin):
+            return reader.constant(np.int64(0), None)
+        kind = types.of_dtype(function(np.ones((), x.kind.name)).dtype)
+        if function in (np.sum, np.mean) and kind.kind == "f":  # of -0.0 it is 0.0
+            return reader.temp(code("+", cast(x, kind), f"{kind.name}(0)"), kind)
+        return Value(kind, cast(x, kind))
+
+    return lift(reader, one, value)
+
+
+@calls(np.mean)
+def mean(reader: Reader, node: nf.Node, value: Value, *args: Value, **named: Value) -> Value:
+    """`np.mean`."""
+    if isinstance(value.kind, types.Scalar | types.Union) and not (args or named):
+        return _of_one(reader, np.mean, value)
+    return read_source(SOURCES[np.mean], reader, node, value, *args, **named)
+
+
 def _reduction(function: Any, op: Op) -> None:
     """Register a function: the op's ufunc of all; without a ufunc, a place."""
     ufunc = op.ufunc
@@ -379,6 +404,8 @@ def _reduction(function: Any, op: Op) -> None:
     def call(
         reader: Reader, node: nf.Node, value: Value, axis: Value | None = None, keepdims: Value | None = None
     ) -> Value:
+        if isinstance(value.kind, types.Scalar | types.Union) and axis is None and keepdims is None:
+            return _of_one(reader, function, value)
         value = reader.once(arrays.as_array(reader, value, node))
         axes = _axis(reader, axis, value, node)
         dtype = types.of_dtype(function(np.ones(1, value.kind.dtype)).dtype)
@@ -509,13 +536,24 @@ def reshape(reader: Reader, node: nf.Node, value: Value, *shape: Value) -> Value
     return reader.temp(code(".reshape", contiguous, shape_text), value.kind.view(len(parts)))
 
 
-@methods(types.Scalar, "item")
+@methods(types.Scalar, "copy", "squeeze", "conj", "conjugate")
+def itself(reader: Reader, node: nf.Node, value: Value) -> Value:
+    """Methods of NumPy's numbers that return the number."""
+    return value
+
+
+@methods(types.Scalar, "astype")
+def number_astype(reader: Reader, node: nf.Node, value: Value, dtype: Value) -> Value:
+    """`number.astype`."""
+    name = dtype_of(reader, dtype, "", node)
+    return reader.temp(arrays.converted(reader, value, name, node), types.Scalar(name, False))
+
+
+@methods(types.Scalar, "item", "tolist")
 def scalar_item(reader: Reader, node: nf.Node, value: Value) -> Value:
-    """`scalar.item`."""
+    """`number.item`."""
 
     def one(x: Value) -> Value:
-        if x.kind.python:
-            reader.stop()
         kind = {"f": FLOAT, "b": BOOL}.get(x.kind.kind, INT)
         return Value(kind, cast(x, kind))
 

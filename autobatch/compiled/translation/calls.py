@@ -36,6 +36,7 @@ CALLS: dict[Any, Handler] = {}
 ITERATORS: dict[Any, Handler] = {}
 """Functions that return an iterator, with handlers that return a list instead: only a loop may read it."""
 METHODS: dict[tuple[type, str], Handler] = {}
+_MOST_REFUSALS = 40
 
 
 def calls(*functions: Any) -> Callable[[Handler], Handler]:
@@ -63,7 +64,7 @@ def handler_of(function: Any) -> Handler | None:
     try:
         found = CALLS.get(function)
         if found is None and function in SOURCES:
-            found = functools.partial(_read_source, SOURCES[function])
+            found = functools.partial(read_source, SOURCES[function])
     except TypeError:  # unhashable
         return None
     ufunc = function.__self__ if getattr(function, "__name__", "") in ("accumulate", "at") else function
@@ -74,7 +75,7 @@ def handler_of(function: Any) -> Handler | None:
     return found
 
 
-def _read_source(source: tuple[Any, ...], reader: Reader, node: nf.Node, *args: Value, **named: Value) -> Value:
+def read_source(source: tuple[Any, ...], reader: Reader, node: nf.Node, *args: Value, **named: Value) -> Value:
     """A call of what is written as plain Python."""
     function, ranks, sums = source
     parameters = inspect.signature(function).parameters
@@ -114,7 +115,7 @@ def implements(*functions: Any, into: dict[Any, Any] = CALLS) -> Callable[[Any],
     """Register the decorated function to be read for calls of these functions, or of methods given as (type, name)."""
 
     def register(written: Any) -> Any:
-        into.update(dict.fromkeys(functions, functools.partial(_read_source, (written, (), False))))
+        into.update(dict.fromkeys(functions, functools.partial(read_source, (written, (), False))))
         return written
 
     return register
@@ -145,8 +146,10 @@ def call_function(reader: Any, node: nf.Call) -> Value:
 
 def _method(reader: Reader, node: nf.Call, holder: Value, name: str, keywords: dict[str, nf.Value]) -> Value:
     kind: Any = types.Scalar if isinstance(holder.kind, types.Union) else type(holder.kind)
+    if kind is types.Scalar and any(not hasattr(types.class_of(each), name) for each in types.members(holder.kind)):
+        reader.stop(AttributeError)
     handler = METHODS.get((kind, name)) or (METHODS.get((types.Dict, name)) if issubclass(kind, types.Dict) else None)
-    if handler is None and kind is types.Array and hasattr(np.ndarray, name):
+    if handler is None and kind in (types.Array, types.Scalar) and hasattr(np.ndarray, name):
         function = getattr(np, name, None)  # of NumPy's, of which ufuncs may give the array itself as a method
         handler = None if isinstance(function, np.ufunc) else handler_of(function)
     classes = getattr(holder.kind, "classes", (getattr(holder.kind, "cls", dict),))
@@ -261,6 +264,18 @@ def _or_in_python(
     reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value], read: Callable[[], Value]
 ) -> Value:
     """What `read` makes of a call; if that has no compiled form and the function only computes, the call in Python."""
+    return first_of(reader, read, lambda: reader.program.in_python(reader, node, function, args, named))
+
+
+def first_of(reader: Reader, read: Callable[[], Any], otherwise: Callable[[], Any], node: Any = None) -> Any:
+    """What `read` makes of a part of the program; if that has no compiled form, what `otherwise` makes of it.
+
+    Args:
+        node: if given, `read` is not tried again after `otherwise` has been of use.
+    """
+    key, found = (id(node), reader.instance.name), reader.program.otherwise
+    if key in found:
+        return otherwise()
     lines, count, before = reader.lines, len(reader.lines), {**vars(reader)}
     before |= {
         name: copy.copy(each) for name, each in before.items() if isinstance(each, list | dict) and each is not lines
@@ -270,10 +285,16 @@ def _or_in_python(
     except Unsupported as error:
         del lines[count:]
         vars(reader).update(before)
+        reader.program.refusals += 1
+        if reader.program.refusals > _MOST_REFUSALS:
+            raise
         try:
-            return reader.program.in_python(reader, node, function, args, named)
-        except Unsupported:
-            raise error from None
+            out = otherwise()
+        except Unsupported as other:
+            raise (other if other.reason.where else error) from None
+        if node is not None:
+            found.add(key)
+        return out
 
 
 def _users_call(reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value]) -> Value:
@@ -379,6 +400,25 @@ def _instance_call(
     """Write the call of a function's instance; returns its result."""
     if any(isinstance(value.kind, types.Static) and holds_local(value.kind.value) for value in values):
         raise reader.refuse("a function made in another is given to a function", node)
+    known = [
+        Value(_option(type(value.constant).__name__, value.constant), "0", value.constant)
+        if type(value.constant) in (int, bool, str)
+        else value
+        for value in values
+    ]
+
+    def call(values: list[Value]) -> Value:
+        return _call_of_types(reader, function, values, jitted, local, outer, binds, outer_texts)
+
+    if any(one.kind != other.kind for one, other in zip(values, known, strict=True)):
+        return first_of(reader, lambda: call(values), lambda: call(known), node)
+    return call(values)
+
+
+def _call_of_types(
+    reader: Reader, function: python_types.FunctionType, values: list[Value], jitted: bool,
+    local: Any, outer: tuple[Any, ...], binds: Sequence[str], outer_texts: Sequence[str],
+) -> Value:  # fmt: skip
     kinds = tuple(value.kind for value in values)
     instance = reader.program.call(function, kinds, jitted, local, outer, tuple(binds))
     # A literal has a type of its own in Numba, which would compile the function once more for it.

@@ -408,6 +408,13 @@ def augment(reader: Reader, old: Value, op: str, value: Value, node: nf.Node) ->
 def operator(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Value:
     """`a op b` with a tuple, a list or a string."""
     match op, a.kind, b.kind:
+        case _, types.Text(), _ if NO_CONSTANT not in (a.constant, b.constant):
+            try:
+                return reader.constant(OPERATORS[op].function(a.constant, b.constant), node)
+            except (TypeError, ValueError):
+                reader.stop()
+        case "Mod", types.Text(), _:
+            raise reader.refuse("a formatted string is not compiled", node)
         case "Add", types.Tuple(), types.Tuple():
             return reader.tuple_of([*parts_of(a), *parts_of(b)])
         case "Add", types.Text(), types.Text():

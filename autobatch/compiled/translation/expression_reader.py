@@ -99,7 +99,13 @@ class ExpressionReader(Reader):
             case "neg" | "pos" | "invert":
                 return self.unary(WORDS[symbol], self.expr(args[0]), node)
             case "format":
-                raise self.refuse("a formatted string is not compiled", node)
+                return self.constant("".join(str(self.expr(each).constant) for each in args), node)
+            case "formatted":
+                found, (conversion, form) = self.expr(args[0]).constant, [self.expr(each).constant for each in args[1:]]
+                if type(found) not in (int, str, bool, float):
+                    raise self.refuse("a formatted string is not compiled", node)
+                made: Any = {114: repr, 115: str, 97: ascii}.get(conversion)
+                return self.constant(format(made(found) if made else found, form), node)
             case "slice":
                 raise self.refuse("Slice is not compiled", node)
         if symbol in nf.UPDATES:
@@ -321,7 +327,7 @@ class ExpressionReader(Reader):
                 if a.kind != b.kind:  # containers of two places in the program
                     return self.constant(not same, node)
                 return self.temp(f"(address({a.text}) == address({b.text})) == {same}", BOOL)
-            if a.constant is not NO_CONSTANT and isinstance(b.constant, bool | type):
+            if a.constant is not NO_CONSTANT and (isinstance(b.constant, bool) or isinstance(b.kind, types.Static)):
                 return self.constant((a.constant is b.constant) == same, node)
             if isinstance(b.constant, bool) and a.kind == BOOL:
                 return self.temp(f"({a.text} == {b.constant}) == {same}", BOOL)

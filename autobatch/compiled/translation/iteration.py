@@ -7,7 +7,7 @@ from typing import Any
 
 from autobatch.compiled.translation import arrays
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation.calls import ITERATORS, call_values
+from autobatch.compiled.translation.calls import ITERATORS, call_values, first_of
 from autobatch.compiled.translation.exact_types import BOOL, INT, STR
 from autobatch.compiled.translation.object_trees import dtypes_of
 from autobatch.compiled.translation.source_program import Inline
@@ -24,10 +24,12 @@ from autobatch.compiled.translation.typed_text import (
     numba_type,
     parts_of,
 )
-from autobatch.errors import MAKE_A_LIST
+from autobatch.errors import MAKE_A_LIST, Unsupported
 from autobatch.program import normal_form as nf
 from autobatch.program.folding import renamed
 from autobatch.program.liveness import binds
+
+_MOST_UNROLLED = 16
 
 
 @dataclasses.dataclass
@@ -48,9 +50,71 @@ class Iterated:
 
 
 def for_each(reader: Any, node: nf.Loop) -> None:
-    """`for target in iterable`, its body and its `else`."""
-    items = items_of(reader, node.over)
-    over_items(reader, node, items, lambda item: (reader.store(node.target, item, node), reader.block(node.body)))
+    """`for target in iterable`, its body and its `else`.
+
+    Where that has no compiled form, a body that leaves none of the few known items out is read once for each.
+    """
+
+    def body(item: Value) -> None:
+        reader.store(node.target, item, node)
+        reader.block(node.body)
+
+    def read_once() -> None:
+        over_items(reader, node, items_of(reader, node.over), body)
+
+    def read_for_each() -> None:
+        jumps = any(isinstance(each, nf.Jump) for each in nf.walk(node.body))
+        items = None if jumps else known_items(reader, node.over)
+        if items is None or len(items) > _MOST_UNROLLED:
+            raise Unsupported
+
+        def each_once() -> None:
+            for item in items if reader.env is not None else ():
+                body(item)
+
+        lines, reader.env = reader.arm(each_once, reader.env)
+        reader.emit(code("for", reader.fresh("k"), "range(1)"), lines)  # which what reads a generator may leave
+        if reader.env is not None:
+            reader.block(node.orelse)
+
+    first_of(reader, read_once, read_for_each, node)
+
+
+def known_items(reader: Any, node: Any) -> Any:
+    """The items of an iterable whose number, and the type of each, is known while compiling; None of any other."""
+    node = reader.given.get(getattr(node, "id", None), node)
+    if isinstance(node, nf.Call) and node.symbol in ("list", "tuple"):
+        return list(map(reader.held, reader.exprs(node.args)))
+    if not isinstance(node, nf.Call) or node.symbol:
+        return _parts_known(reader, reader.held(reader.expr(node)), node, "keys")
+    view, function, found = nf.method_of(node), node.function, None
+    if isinstance(function, nf.Read) and view in ("items", "keys", "values") and not node.args:
+        return _parts_known(reader, reader.held(reader.expr(function.base)), node, view)
+    called = reader.expr(function).constant
+    if called is range:
+        ends = [reader.expr(each).constant for each in node.args]
+        found = [reader.constant(k, node) for k in range(*ends)] if all(type(end) is int for end in ends) else None
+    elif called is enumerate and node.args:
+        given = [*node.args[1:], *(start for _, start in node.keywords)]
+        start, items = reader.expr(given[0]).constant if given else 0, known_items(reader, node.args[0])
+        if items is not None and type(start) is int:
+            found = [reader.tuple_of([reader.constant(k, node), item]) for k, item in enumerate(items, start)]
+    elif called in (reversed, zip):
+        parts = [known_items(reader, each) for each in node.args]
+        if parts and None not in parts and (not node.keywords or len(set(map(len, parts))) == 1):
+            found = parts[0][::-1] if called is reversed else list(map(reader.tuple_of, zip(*parts, strict=False)))
+    return found
+
+
+def _parts_known(reader: Any, value: Value, node: nf.Node, view: str) -> Any:
+    """The items of a tuple, or those that a view of a dict of named parts has."""
+    parts: Any = parts_of(value) if value.parts or isinstance(value.kind, types.Tuple | types.Struct) else None
+    if not isinstance(value.kind, types.Struct):
+        return parts if view == "keys" else None
+    if value.kind.cls is not dict or view == "values":
+        return parts if value.kind.cls is dict else None
+    names = [reader.constant(name, node) for name in value.kind.names]
+    return names if view == "keys" else list(map(reader.tuple_of, zip(names, parts, strict=True)))
 
 
 def over_items(reader: Any, node: Any, items: Iterated, body: Callable[[Value], Any]) -> None:
@@ -346,29 +410,18 @@ def each_item(reader: Reader, node: nf.Value, take: Callable[[Value], Any], any_
 
 
 def unrolled(reader: Any, node: nf.Value) -> Value | None:
-    """The items of a generator expression over a tuple, as a tuple: its body is read for each; None of other values."""
+    """The items of a generator expression over known items, as a tuple: its body is read for each; None of others."""
     generator = generator_of(reader, node)
     if generator is None:
         return None
     assert isinstance(node, nf.Call)
-    body, names = in_place(reader, generator)
-    over = reader.expr(node.args[0])
-    loop = body[0]
-    if not (
-        isinstance(over.kind, types.Tuple)
-        and isinstance(loop, nf.Loop)
-        and all(isinstance(each, nf.Bind) for each in (*body[1:], *loop.head, *loop.body))
-    ):
+    loop, *rest = in_place(reader, generator)[0]
+    once = isinstance(loop, nf.Loop) and all(isinstance(each, nf.Bind) for each in (*rest, *loop.head, *loop.body))
+    if not once or known_items(reader, node.args[0]) is None:
         raise reader.refuse("a generator that is not read at once", node, instead=MAKE_A_LIST)
     out: list[Value] = []
-    reader.yields.append(lambda value: out.append(reader.held(value)))
-    for part in parts_of(over):
-        reader.store(loop.target, part, node)
-        if isinstance(loop.target, str):
-            reader.env[loop.target] = dataclasses.replace(reader.env[loop.target], constant=part.constant)
-        reader.block(loop.body)
-    reader.yields.pop()
-    forget(reader, names)
+    reader.program.otherwise.add((id(loop), reader.instance.name))
+    each_item(reader, node, lambda value: out.append(reader.held(value)))
     return reader.tuple_of(out)
 
 

@@ -11,7 +11,7 @@ import types as python_types
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.compiled.translation.exact_types import CONFLICT, Dict, Scalar, Static, Tuple, Union
+from autobatch.compiled.translation.exact_types import CONFLICT, Dict, Scalar, Static, Text, Tuple, Union
 from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import Value, item_text
 from autobatch.program import normal_form as nf
@@ -26,7 +26,7 @@ class LocalFunction:
     Attributes:
         function: a function object that stands for its code; it is never run.
         outer: the module-level function around it, whose closure and globals it sees.
-        scopes: the code objects of the functions that may call it: those around it, and itself.
+        scopes: the code objects of the functions around it, and its own; those beside it may call it, too.
         around: the names of the functions around it; mentions: those that it reads or binds; binds: its `nonlocal`s.
         defaults: for each parameter, the hidden variable that holds its default.
         memo: the hidden variable that holds its memo; "" if it is not memoised.
@@ -54,7 +54,7 @@ def define(reader: Reader, node: nf.Closure) -> Value:
     given += [(n, v) for n, v in zip(args.keyword_only, args.keyword_defaults, strict=True) if v is not None]
     for name, value in given:
         found = reader.expr(value)
-        if not isinstance(found.kind, Scalar | Union | Tuple | Static):
+        if not isinstance(found.kind, Scalar | Union | Text | Tuple | Static):
             raise reader.refuse(f"the default of {name} is a {found.kind}", node)
         reader.locals.add(local.defaults[name])
         reader.assign(local.defaults[name], found)
@@ -140,10 +140,12 @@ def outer_values(reader: Any, local: LocalFunction, node: nf.Node) -> tuple[list
     Raises:
         Unsupported: the call is in a function that cannot see it.
     """
-    if not local.scopes & {reader.instance.function.__code__} or reader.env is None:
-        raise reader.refuse("a function made in another is called elsewhere", node)
     reached = _reached(reader, local)
     names = sorted({name for each in reached for name in each.mentions})
+    caller = reader.instance.local
+    beside = caller is not None and len(caller.scopes ^ local.scopes) == 2 and reader.own_names.isdisjoint(names)
+    if not (beside or reader.instance.function.__code__ in local.scopes) or reader.env is None:
+        raise reader.refuse("a function made in another is called elsewhere", node)
     hidden = sorted({name for each in reached for name in (*each.defaults.values(), each.memo) if name})
     out: list[tuple[str, Any, str]] = []
     for name in [*names, *hidden]:

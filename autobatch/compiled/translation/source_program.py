@@ -99,6 +99,8 @@ class SourceProgram:
         self.writes: list[types.Type] = []
         self.local_functions: dict[int, Any] = {}
         self.sums_of_arrays: set[int] = set()  # the calls of `sum` whose items turned out to be arrays
+        self.otherwise: set[tuple[int, str]] = set()  # the nodes that are read in the second of two ways, by function
+        self.refusals = 0  # of the first of two ways
         self.split: set[int] = set()  # branches whose arms leave a variable with values of types that cannot be joined
         self.memos: dict[str, tuple[Any, types.Type]] = {}
         self.forms: dict[Any, nf.Closure] = {}  # of the functions made in others, by their code

@@ -45,7 +45,7 @@ class Variable:
     """What is known about a variable at one point of the program.
 
     Attributes:
-        bounds: those of an int. constant: the value of a temporary name, if it is known while compiling.
+        bounds: those of an int. constant: the value, if it is known while compiling.
     """
 
     kind: types.Type
@@ -268,8 +268,7 @@ class Reader:
         old = self.env.get(name)
         if old is not None and old.maybe_unbound:
             self.emit(f"b_{self.variable(name, None)} = True")
-        constant = value.constant if name.startswith(nf.TEMPORARY) else NO_CONSTANT
-        self.env[name] = Variable(value.kind, bounds=value.bounds, constant=constant)
+        self.env[name] = Variable(value.kind, bounds=value.bounds, constant=value.constant)
 
     def read(self, name: str, node: nf.Node, whole: bool = False) -> Value:
         """The value of a name.
@@ -672,6 +671,10 @@ class Reader:
                 ends.append((written, after))
             return written, ends, loop
 
+        if isinstance(node, nf.Loop):  # not of what the loop binds: its first pass would be read in vain
+            self.env |= {
+                x: dataclasses.replace(self.env[x], constant=NO_CONSTANT) for x in binds(node) if x in self.env
+            }
         entry = dict(self.env)
         live = None if live_head is None else live_head | self.kept
         start = {name: known for name, known in entry.items() if live is None or name in live or "." in name}
@@ -776,12 +779,10 @@ class Reader:
 
 
 def _joined_constant(found: Sequence[Variable | None]) -> Any:
-    """The constant that a temporary name is on all paths, or `NO_CONSTANT`."""
-    values = [NO_CONSTANT if each is None else each.constant for each in found]
-    first = values[0]
+    """The constant that a variable is on all paths, or `NO_CONSTANT`."""
+    first, *rest = (NO_CONSTANT if each is None else each.constant for each in found)
     plain = type(first) in (int, bool, str)
-    same = all(each is first or (plain and type(each) is type(first) and each == first) for each in values)
-    return first if same else NO_CONSTANT
+    return first if all(x is first or (plain and type(x) is type(first) and x == first) for x in rest) else NO_CONSTANT
 
 
 def _spread(lines: Lines) -> Lines:
