@@ -37,6 +37,8 @@ from autobatch.ops.rules.padding import end_to_end, to_widths
 from autobatch.ops.rules.ragged_checks import as_ids
 from autobatch.ops.rules.row_gather import pad_rows
 
+_set_data = Batched.__dict__["data"].__get__  # reads the slot without the fallback to `__getattr__` if it is unset
+
 
 @register_form("masked")
 class MaskedBatch(Batched, ArrayBatch):
@@ -199,8 +201,12 @@ class MaskedBatch(Batched, ArrayBatch):
 
     def unguarded(self) -> Any:
         """The plain padded data, without the warnings of `.data`; for code that handles the padding."""
-        outside = self._outside
-        return self.data if outside is None else outside
+        if self._outside is None:
+            return self.data
+        try:
+            return _set_data(self)  # which somebody has set since
+        except AttributeError:
+            return self._outside
 
     def examples(self) -> list[Any]:
         """The data of each example without its padding.
