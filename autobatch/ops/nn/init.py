@@ -202,7 +202,7 @@ class orthogonal(Initializer):  # noqa: N801
 
 
 _ALL: Any = (normal, uniform, constant, xavier_uniform, kaiming_normal, orthogonal)
-_KINDS = {kind.__name__: kind for kind in _ALL}
+_KINDS = {each.__name__: each for each in _ALL}
 
 
 def from_settings(settings: dict[str, Any]) -> Initializer:
@@ -215,10 +215,10 @@ def from_settings(settings: dict[str, Any]) -> Initializer:
     normal(std=0.5, mean=0.0)
     """
     given = dict(settings)
-    kind = _KINDS.get(given.pop("kind", None))
-    if kind is None:
+    cls = _KINDS.get(given.pop("kind", None))
+    if cls is None:
         raise OptionError(f"an initializer of settings {settings}; expected a kind among {', '.join(_KINDS)}")
-    return kind(**given)
+    return cls(**given)
 
 
 def _drawn(kernel: Any, seed: int, keys: np.ndarray, numbers: tuple[float, float], dim: int, dtype: Any) -> np.ndarray:
