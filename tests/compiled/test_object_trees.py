@@ -176,10 +176,10 @@ CASES = [
 
 @pytest.mark.parametrize(("f", "values"), CASES, ids=lambda each: getattr(each, "__name__", ""))
 def test_a_recursion_over_objects(f, values, text_or_compiled):
+    wait_until_compiled(f, [values], {})
     for own in (values[k:] + values[:k] for k in range(len(values))):
         expected = outcome(lambda own=own: [f(value) for value in own])
         assert same(outcome(lambda own=own: compiled_map(f, [own], {})), expected)
-    wait_until_compiled(f, [values], {})
     (_, forms) = next(each for each in run._forms.values() if each[0] is f)
     assert len(set(forms.values())) == 1  # whatever the depths
 
@@ -209,6 +209,7 @@ def test_gradients_of_a_recursion_over_objects(text_or_compiled):
 
 def test_what_was_changed_between_two_calls_is_read_again(text_or_compiled):
     trees = [Node(1, [Node(2)]), Node(3, [Node(4), Node(5)])]
+    wait_until_compiled(total, [trees], {})
     assert compiled_map(total, [trees], {}) == [3, 12]
     trees[0].children.append(Node(10, [Node(20)]))
     trees[1].word = 100
@@ -233,4 +234,5 @@ def test_what_nodes_cannot_hold_has_no_form(f, values, why):
 def test_nodes_that_lie_within_each_other_recur_without_end_as_in_python(text_or_compiled):
     node = Node(1, [Node(2)])
     node.children[0].children = [node]
+    wait_until_compiled(total, [[node]], {})
     assert isinstance(outcome(lambda: compiled_map(total, [[node]], {})), RecursionError)
