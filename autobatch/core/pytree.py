@@ -213,6 +213,8 @@ def _collect_kind(tree: Any, kinds: Any, out: list[Any], seen: dict[int, Any], i
     elif isinstance(tree, kinds):
         out.append(tree)
         return
+    elif _kind_of(kind) is _FIELDS and tuple(own := getattr(tree, "__dict__", ())) == _fields(kind):
+        children = own.values()  # nearly always
     elif is_node(tree):
         children = children_of(tree)[1]
     else:
@@ -231,8 +233,10 @@ def _collect_kind(tree: Any, kinds: Any, out: list[Any], seen: dict[int, Any], i
         kind = type(child)
         if kind not in nodes:
             out.append(child)
-        elif kind not in _SEQUENCES or is_searched or _may_hold(child, kinds):
-            _collect_kind(child, kinds, out, seen, kind in _SEQUENCES)
+        elif kind not in _SEQUENCES or is_searched or not child or type(child[0]) not in _SEQUENCES:
+            _collect_kind(child, kinds, out, seen)
+        elif _may_hold(child, kinds):
+            _collect_kind(child, kinds, out, seen, True)
 
 
 _SEQUENCES = frozenset((list, tuple))
