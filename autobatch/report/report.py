@@ -10,7 +10,9 @@ from typing import Any
 
 from autobatch.core.formatting import columns, html_table, shown_bytes, wrapped
 from autobatch.errors import shown_file
+from autobatch.program.scopes import target_names
 from autobatch.report.line_profile import LaunchNode, Span
+from autobatch.report.source_lines import enclosing_loops, names_read, source_of
 
 _SHOWN = 30  # rows of the table of operations
 _FIRST = 3  # lines shown first
@@ -198,8 +200,8 @@ class Report:
     def to_networkx(self) -> Any:
         """A `networkx.DiGraph`: of tracing a node for each launch, else one for each line that ran.
 
-        Nodes have the attributes `label`, `file`, `line`, `calls` and `seconds`. An edge leads from a launch to those
-        that read its results, and from a line to the next one of its function.
+        Nodes have the attributes `label`, `file`, `line`, `calls` and `seconds`; an edge leads from what makes a value
+        to what reads it.
         """
         return _graph_of(self)
 
@@ -383,18 +385,46 @@ def shown_time(seconds: float) -> str:
 
 
 def _graph_of(report: Report) -> Any:
-    """Launches and the results that they read; or the lines that ran, in their order, if nothing was recorded."""
+    """Launches and the results that they read, or the lines that ran if nothing was recorded."""
     import networkx  # noqa: PLC0415 - heavy, and only for what a person looks at
 
     graph = networkx.DiGraph()
+    if not report.nodes:
+        return _line_graph(report, graph)
     for at, node in enumerate(report.nodes):
         file, line = node.place
         graph.add_node(at, label=node.op, file=file, line=line, calls=node.calls, seconds=node.seconds)
         graph.add_edges_from((read, at) for read in node.reads)
-    ran = [line for line in report.lines if line.how and line.seconds > 0.0] if not report.nodes else []
-    for at, each in enumerate(ran):
-        label, place = each.text.strip(), {"file": each.file, "line": each.line}
-        graph.add_node(at, label=label, calls=each.calls, seconds=each.seconds, **place)
-        if at and ran[at - 1].function == each.function:
-            graph.add_edge(at - 1, at)
+    return graph
+
+
+def _line_graph(report: Report, graph: Any) -> Any:
+    """A graph of the lines that ran, with edges from the lines that bind a name to those that read it."""
+    bound: dict[tuple[str, str, str], list[int]] = {}
+    ran = [line for line in report.lines if line.how and line.seconds > 0.0]
+    reads: list[tuple[int, tuple[str, str, str], bool]] = []
+    for at, line in enumerate(ran):
+        label = line.text.strip()
+        graph.add_node(at, label=label, file=line.file, line=line.line, calls=line.calls, seconds=line.seconds)
+        source = source_of(line.file)
+        node = source.statement(line.line)
+        if node is None:
+            continue
+        body = getattr(node, "body", None)
+        head = [each for each in (getattr(node, name, None) for name in ("test", "iter", "target")) if each is not None]
+        parts = head if body is not None else [node]
+        looped = bool(enclosing_loops(source, node))
+        for part in parts:
+            reads += [(at, (line.file, line.function, name), looped) for name in sorted(names_read(part))]
+        for part in parts:
+            for name in target_names(part):
+                bound.setdefault((line.file, line.function, name), []).append(at)
+    for at, key, looped in reads:
+        makers = bound.get(key, [])
+        before = [maker for maker in makers if maker < at]
+        if before:
+            graph.add_edge(before[-1], at)
+        later = [maker for maker in makers if maker > at]
+        if looped and later:  # from the previous step
+            graph.add_edge(later[-1], at)
     return graph

@@ -180,3 +180,8 @@ def enclosing_loops(source: Source, node: ast.stmt) -> list[ast.For | ast.While]
             out.append(each)
         inner = each
     return out
+
+
+def names_read(node: ast.AST) -> set[str]:
+    """The names that a syntax node reads."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
