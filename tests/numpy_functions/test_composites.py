@@ -172,7 +172,16 @@ NUMBERS = {
     "cross": (lambda x, y: np.cross(x, y), normals((2, 3), (1, 3)), normals((2, 3), (1, 3))),
     "corrcoef": (lambda x: np.corrcoef(x), normals((2, 5), (3, 5), (2, 5))),
     "sliding": (lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, axis=1), ROWS),
+    "piecewise": (lambda x: np.piecewise(x, [x < 0, x >= 0], [lambda v: -v, lambda v: v * v]), VECTORS),
+    "piecewise_table": (
+        lambda x: np.piecewise(x, np.stack([x < -0.5, x > 0.5]), [3.0, lambda v: v * v, lambda v: -v]),
+        VECTORS,
+    ),
+    "piecewise_numbers": (lambda x: np.piecewise(x, [(x < 0) * 1], [lambda v: -v, lambda v: v * v]), VECTORS),
+    "piecewise_list": (lambda x: np.piecewise(x, [True, False], [lambda v: v * v, 3.0]), normals((2,), (2,))),
+    "piecewise_nowhere": (lambda x: np.piecewise(x, [x > 99], [lambda v: v / v.max(), lambda v: v * v]), VECTORS),
     "diff_around": (lambda x: np.diff(x, prepend=0.0, append=1.0), VECTORS),
+    "choose_lanes": (lambda i, x: np.choose(i, [x, -x, 2 * x]), [np.array([0, 2, 1]), np.array([1])], VECTORS[:2]),
     "take_along": (
         lambda x, i: np.take_along_axis(x, i[:, None], 1),
         ROWS,
@@ -200,7 +209,13 @@ SMOOTH = [
     "cross",
     "sliding",
     "diff_around",
+    "choose_lanes",
     "take_along",
+    "piecewise",
+    "piecewise_table",
+    "piecewise_numbers",
+    "piecewise_list",
+    "piecewise_nowhere",
 ]
 
 
@@ -373,9 +388,6 @@ LISTS = {
     "array_equal_by_keyword": lambda x: np.array_equal(a1=[x, x], a2=(x, x + 0.0)),
     "array_equiv": lambda x: np.array_equiv(a1=[x, x], a2=[x]),
     "dimensions_of_a_histogram": lambda x: np.histogramdd([x[0]], 3)[0] * 1,
-    "block": lambda x: np.block([[x, x], [x, x * 2]]),
-    "choose": lambda x: np.choose((x > 0).astype(int), [x, -x]),
-    "piecewise": lambda x: np.piecewise(x, [x < -0.5, x > 0.5], [3.0, lambda v: v * v, lambda v: -v]),
     "sums": lambda x: np.sum(a=[x, x * 2], axis=0),
     "weights": lambda x: np.average(x, axis=0, weights=[x[0, 0] ** 2, 1.0, 2.0]),
 }

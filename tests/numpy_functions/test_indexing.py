@@ -144,6 +144,9 @@ def test_a_single_boolean_index_runs_as_a_loop():
 @pytest.mark.parametrize(
     "f",
     [
+        lambda i, x: np.choose(i, [x, -x, 2 * x]),
+        lambda i, x: np.choose(i, [x, -x], mode="wrap"),
+        lambda i, x: np.choose(i, [x, -x], mode="clip"),
         lambda i, x: np.take(x, i),
         lambda i, x: np.take(x, i, mode="clip"),
         lambda i, x: np.take_along_axis(x, i, 0),

@@ -21,8 +21,6 @@ from tests.inspect import Tape
 from tests.numpy_functions.cases import ROWS, VECTORS
 
 OWN = {
-    np.array_split: lambda x: np.array_split(x, 2, axis=1)[0],
-    np.piecewise: lambda x: np.piecewise(x, [x > 0], [np.sin, 1.0]),
     np.dsplit: lambda x: np.dsplit(x[:, :, None], [1])[0],
     np.hsplit: lambda x: np.hsplit(x, [2])[1],
     np.vsplit: lambda x: np.vsplit(x, [1])[1],
@@ -117,9 +115,7 @@ OWN = {
     np.unstack: lambda x: np.unstack(x, axis=1)[1],
     np.union1d: lambda x: np.union1d(x[:, 0], x[:, 1]),
 }
-LOOPED = {  # if sizes differ
-    np.fft.fft2, np.fft.ifft2, np.fft.irfft2, np.fft.irfftn, np.fft.rfft2, np.linalg.multi_dot, np.piecewise,
-}  # fmt: skip
+LOOPED = {np.fft.fft2, np.fft.ifft2, np.fft.irfft2, np.fft.irfftn, np.fft.rfft2, np.linalg.multi_dot}  # if sizes differ
 
 
 def test_every_function_is_in_exactly_one_table():

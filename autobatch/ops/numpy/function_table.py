@@ -54,16 +54,15 @@ def shares_memory(a: Any, b: Any, /) -> bool:
 
 
 _NUMPY_OWN_NAMES = """
-    angle append apply_over_axes array_split atleast_1d atleast_2d atleast_3d average column_stack common_type
-    corrcoef cov cumulative_prod cumulative_sum diff digitize dsplit dstack extract fft.fft2 fft.fftn fft.fftshift
-    fft.hfft fft.ifft2 fft.ifftn fft.ifftshift fft.ihfft fft.irfft2 fft.irfftn fft.rfft2 fft.rfftn fill_diagonal
-    flatnonzero flip fliplr flipud gradient hsplit hstack intersect1d isclose iscomplex iscomplexobj isneginf
-    isposinf isreal isrealobj ix_ linalg.cond linalg.diagonal linalg.matmul linalg.matrix_norm
-    linalg.matrix_power linalg.matrix_transpose linalg.multi_dot linalg.norm linalg.outer linalg.svdvals
-    linalg.tensordot linalg.trace linalg.vector_norm matrix_transpose moveaxis nan_to_num nancumprod nancumsum
-    nanmax nanmin nanprod nansum ndim outer piecewise polyval ptp put_along_axis rollaxis rot90 select shape sinc
-    size split take_along_axis tensordot trapezoid tril tril_indices_from triu triu_indices_from union1d
-    unique_values unstack vsplit vstack
+    angle append apply_over_axes atleast_1d atleast_2d atleast_3d average column_stack common_type corrcoef cov
+    cumulative_prod cumulative_sum diff digitize dsplit dstack extract fft.fft2 fft.fftn fft.fftshift fft.hfft
+    fft.ifft2 fft.ifftn fft.ifftshift fft.ihfft fft.irfft2 fft.irfftn fft.rfft2 fft.rfftn fill_diagonal flatnonzero
+    flip fliplr flipud gradient hsplit hstack intersect1d isclose iscomplex iscomplexobj isneginf isposinf isreal
+    isrealobj ix_ linalg.cond linalg.diagonal linalg.matmul linalg.matrix_norm linalg.matrix_power
+    linalg.matrix_transpose linalg.multi_dot linalg.norm linalg.outer linalg.svdvals linalg.tensordot linalg.trace
+    linalg.vector_norm matrix_transpose moveaxis nan_to_num nancumprod nancumsum nanmax nanmin nanprod nansum ndim
+    outer polyval ptp put_along_axis rollaxis rot90 select shape sinc size split take_along_axis tensordot trapezoid
+    tril tril_indices_from triu triu_indices_from union1d unique_values unstack vsplit vstack
 """
 
 # What compiled code reads of some of them.
@@ -89,7 +88,6 @@ _NAMES_BY_REASON: dict[str, str] = {
         "argpartition lexsort nanargmax nanargmin nanmedian nanpercentile nanquantile partition"
     ),
     "it makes text of one array": "array2string array_repr array_str",
-    "it joins lists within lists": "block",
     "it compares shapes that broadcast against each other": "array_equiv",
     "arrays of ours have no memory order": "asfortranarray",
     "dates are not supported": "busday_count busday_offset datetime_as_string is_busday",
@@ -108,7 +106,6 @@ _NAMES_BY_REASON: dict[str, str] = {
     _DTYPE: "min_scalar_type real_if_close sort_complex",
     "it packs bits of one array": "packbits unpackbits",
     "it cycles through values as often as the mask asks": "place",
-    "it picks from arrays by a number for each element": "choose",
     _POLY: "poly polyadd polyder polydiv polyint polymul polysub roots",
     "arrays of ours have no memory layout": "require",
     "sets of this kind are computed one example at a time": "setxor1d unique_all unique_counts unique_inverse",

@@ -1,5 +1,6 @@
 """Functions that join, split, insert, delete, repeat, tile, roll or pad the arrays of each example."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +9,8 @@ import numpy as np
 from autobatch.core.abstract_eval import Affine, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, same_size
 from autobatch.core.cotangent import unbroadcast
-from autobatch.core.op import Op, is_boxed
-from autobatch.errors import ShapeError, Unsupported
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
+from autobatch.errors import OWN_LENGTHS, NeedsLoop, ShapeError, Unsupported
 from autobatch.ops.numpy.creation import arange, full
 from autobatch.ops.numpy.indexing import getitem, picked_along
 from autobatch.ops.rules.dispatch import (
@@ -220,6 +221,47 @@ stack_p = Op(
     "stack", lambda *arrays, axis: np.stack(arrays, axis=axis), rule=_stack_rule, kind="join",
     vjp=lambda position, ct, out, args, params: unbroadcast(ct[on_axis(params["axis"], position)], args[position]),
 )  # fmt: skip
+
+
+# splitting: by slices, so the parts are views
+
+
+@implements(np.array_split)
+def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    axis = normalise_axis(axis, ndim_of(ary))
+    total = shape_of(ary)[axis]
+    if isinstance(indices_or_sections, list | tuple | np.ndarray) or ndim_of(indices_or_sections) == 1:
+        points = [0, *indices_or_sections, total]
+    else:
+        if rank_of(indices_or_sections) == BATCH_RANK:
+            raise NeedsLoop("split into a number of parts that differs between examples", instead=OWN_LENGTHS)
+        sections = int(indices_or_sections)
+        if sections <= 0:
+            raise ValueError("number sections must be larger than 0.")
+        each, extras = total // sections, total % sections
+        points = [0, *itertools.accumulate(each + (extras > i) for i in range(sections))]
+    lead = (slice(None),) * axis
+    return [ary[(*lead, slice(start, stop))] for start, stop in itertools.pairwise(points)]
+
+
+@implements(np.block)
+def block(arrays: Any) -> Any:
+    depth, rank = _block_depth(arrays)
+    out = _block(arrays, 1, depth, max(depth, rank))
+    return out if depth else np.copy(out, order="C")
+
+
+def _block_depth(item: Any) -> tuple[int, int]:
+    if not isinstance(item, list):
+        return 0, ndim_of(item)
+    depths = [_block_depth(part) for part in item]
+    return 1 + max(d for d, _ in depths), max(r for _, r in depths)
+
+
+def _block(item: Any, level: int, depth: int, rank: int) -> Any:
+    if isinstance(item, list):
+        return np.concatenate([_block(part, level + 1, depth, rank) for part in item], axis=-(depth - level + 1))
+    return as_array(item)[(None,) * (rank - ndim_of(item))]
 
 
 @implements(np.delete)

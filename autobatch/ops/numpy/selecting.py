@@ -13,10 +13,10 @@ from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import picked_along, setitem
 from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.rules.aliasing import is_scalar, view, write_into
-from autobatch.ops.rules.dispatch import any_shorter, check_cast, implements
+from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, implements
 from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
 from autobatch.ops.rules.op_kinds import elementwise
-from autobatch.ops.rules.sizes import array_and_axis, axes_of
+from autobatch.ops.rules.sizes import array_and_axis, axes_of, differ_somewhere
 
 
 def _zero(ct: Any) -> Any:
@@ -164,6 +164,43 @@ def compress(condition: Any, a: Any, axis: Any = None) -> Any:
     if ndim_of(condition) != 1:
         raise ValueError("condition must be a 1-d array")
     return take(a, np.flatnonzero(condition), axis=axis)
+
+
+@implements(np.choose, out=write_into)
+def choose(a: Any, choices: Any, *, mode: str = "raise") -> Any:
+    count = len(choices)
+    if mode not in ("raise", "clip", "wrap") or not count:
+        raise Unsupported("np.choose with another mode, or without choices")
+    index, *arrays = np.broadcast_arrays(_integers(as_array(a), "safe"), *choices)
+    if mode == "raise":
+        if any_true((index < 0) | (index >= count)):
+            raise Unsupported("np.choose by a number without a choice")
+    else:
+        index = np.clip(index, 0, count - 1) if mode == "clip" else index % count
+    return np.take_along_axis(np.stack(arrays), index[None], 0)[0]
+
+
+@implements(np.piecewise)
+def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
+    several = ndim_of(condlist[0]) if isinstance(condlist, list | tuple) else ndim_of(condlist) > 1
+    given = condlist if several or not ndim_of(x) else [condlist]
+    conditions = [cast(as_array(each), np.dtype(bool)) for each in given]
+    if len(funclist) == len(conditions) + 1:
+        rest = ~conditions[0]
+        for condition in conditions[1:]:
+            rest = rest & ~condition
+        conditions.append(rest)
+    if len(funclist) != len(conditions):
+        raise ValueError(
+            f"with {len(conditions)} condition(s), either {len(conditions)} or {len(conditions) + 1} functions"
+        )
+    out = np.zeros_like(x)
+    for condition, function in zip(conditions, funclist, strict=True):
+        if not callable(function):
+            out[condition] = function
+        elif differ_somewhere(np.size(chosen := x[condition]), 0):
+            out[condition] = function(chosen, *args, **kw)
+    return out
 
 
 @implements(np.lib.stride_tricks.sliding_window_view)
