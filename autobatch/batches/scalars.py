@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import BINARY_OPERATORS, Batch, common_size, narrowed
+from autobatch.batches.any_batch import BINARY_OPERATORS, FORMS, Batch, common_size, narrowed
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.stacking import map_lanes, weak_lanes
-from autobatch.core.batched import Lengths
+from autobatch.core.batched import Batched, Lengths
 from autobatch.core.op import is_boxed
 from autobatch.facts.operators import COMPARISONS, overflowed
 from autobatch.ops.numpy.python_math import OF_NUMBERS, of_number
@@ -260,7 +260,30 @@ def _extreme(function: Callable[..., Any], better: Callable[[Any, Any], Any], ar
             wins = better(arg, best)
             best = _choose(wins, arg, best)
         return best
+    if len(args) > 1 and not kwargs and all(_scalar_kind(arg) in (float, np.float64) for arg in args):
+        return _extreme_of_both(better, args)
     return map_lanes(function, *args, **kwargs)
+
+
+def _extreme_of_both(better: Callable[[Any, Any], Any], args: Any) -> Any:
+    """min or max of Python floats mixed with np.float64: each lane has the type of its extreme value."""
+    datas: list[Any] = [getattr(arg, "data", arg) if isinstance(arg, Batch) else float(arg) for arg in args]
+    if any(map(is_boxed, datas)):
+        return map_lanes(min if better is operator.lt else max, *args)
+    best, kinds = datas[0], [_scalar_kind(arg) is float for arg in args]
+    python: Any = kinds[0]
+    for is_python, data in zip(kinds[1:], datas[1:], strict=True):
+        wins: Any = better(data, best)
+        best, python = np.where(wins, data, best), np.where(wins, is_python, python)
+    size = common_size(arg for arg in args if isinstance(arg, Batch))
+    best, python = np.broadcast_to(best, size).copy(), np.broadcast_to(python, size)
+    if python.all():
+        return weak_lanes(best, float)
+    if not python.any():
+        return FORMS["masked"].of(Batched(best, ()))
+    return ObjectBatch(
+        [one if is_python else other for one, other, is_python in zip(best.tolist(), best, python, strict=True)]
+    )
 
 
 def _same_kind(args: tuple[Any, ...]) -> bool:

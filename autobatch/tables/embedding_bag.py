@@ -438,7 +438,7 @@ def _of_batch(input: Any, table: object, offsets: object, weights: object, optio
     own = options.padding_idx is options.max_norm is None and options.bad_ids == "raise" and not options.by_freq
     if not own or options.positional or isinstance(options.empty, tuple):
         return None
-    params = {} if options.empty is None else {"empty": options.empty}
+    params: dict[str, Any] = {} if options.empty is None else {"empty": options.empty}
     if ndim_of(input) == 2 and offsets is weights is options.empty is None:
         out = bags_of_rows(table, input, options.mode)
     elif ndim_of(input) == 1 and offsets is not None:
