@@ -7,7 +7,7 @@ from tests.law import check, check_grads
 from tests.numpy_functions.cases import BOTH, COLUMNS, EVERY, MATRIX, ROWS, SQUARES, STATIC, UNARY
 
 NO_GRADIENT = {"fix", "round", "norm", "astype"}  # steps, and the norm where it may be zero; float32 has too few digits
-NO_EMPTY = {"by_order", "masked_rows", "compress"}  # NumPy refuses these there
+NO_EMPTY = {"by_order", "masked_rows", "compress", "choose"}  # NumPy refuses these there
 MATRICES = {"rows": ROWS, "columns": COLUMNS, "both": BOTH, "squares": SQUARES, "static": STATIC}
 
 

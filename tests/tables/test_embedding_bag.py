@@ -472,7 +472,7 @@ TABLE = np.ones((4, 2))
         (([0], TABLE, [0]), {"mode": "max", "per_sample_weights": np.ones(1)}, UnsupportedError, r"with mode='max'"),
         (([0], TABLE, [0]), {"per_sample_weights": np.ones(2)}, ShapeError, r"per_sample_weights have shape \(2,\)"),
         (([0], TABLE, [0]), {"per_sample_weights": np.ones(1, int)}, DTypeError, r"expected floats"),
-        (([0], TABLE.astype(int), [0]), {}, DTypeError, r"mode 'mean' over a table of int64"),
+        (([0], TABLE.astype(int), [0]), {}, DTypeError, r"mode 'mean' of a table of int64"),
         (([0], TABLE.astype(bool), [0]), {"mode": "sum"}, DTypeError, r"a bag over a table of bool"),
         (([0], TABLE, [0]), {"mode": ()}, UnsupportedError, r"mode=\(\)"),
         (([0], TABLE, [0]), {"mode": ("sum", "median")}, UnsupportedError, r"mode='median'"),
