@@ -208,7 +208,7 @@ MISTAKES = {
     "a folder that is missing": (lambda: ab.save("none/x", params), FileNotFoundError, r"os\.makedirs\('none'\) makes"),
     "a text for a checkpoint": (lambda: ab.load(__file__), OSError, "no safetensors file, as ab.save writes"),
     "a list of one each by keyword": (
-        lambda: ab.map(lambda x, y: x + y, [np.ones(2), np.ones(3)], y=[1.0, 2.0]), ValueError, "y, a list given by key"
+        lambda: ab.map(lambda x, y: x + y, [np.ones(2), np.ones(3)], y=[1.0, 2.0]), ValueError, r"one each is ab\.map"
     ),
     "ab.vmap": (lambda: ab.vmap, AttributeError, "@ab.batch, or call ab.map"),
     "ab.jit": (lambda: ab.jit, AttributeError, "leave it out: .* compile where"),

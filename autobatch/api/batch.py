@@ -221,9 +221,8 @@ def _small_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], gi
         else:
             others.append(marked)
     size = batches[0].batch_size
-    if not size or (len(batches) > 1 and any(each.batch_size != size for each in batches)):
-        return None
-    if others and any(may_be_rows(arg, size) for arg in others):
+    differ = len(batches) > 1 and any(each.batch_size != size for each in batches)
+    if not size or differ or (others and any(may_be_rows(arg, size) for arg in others)):
         return None  # what has to be looked at, and perhaps warned of
     columns = view_columns(args, batches, size)
     results = None if columns is None else small_loop(spent, function, columns, size, kwargs)

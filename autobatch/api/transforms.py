@@ -142,10 +142,7 @@ def _note_arguments(error: Exception, f: Any, sequences: Sequence[Any], shared: 
     """Add a note to the error of a map whose arguments are not those of its function, or not as they may be meant."""
     count = next((len(each) for each in sequences if hasattr(each, "__len__")), -1)
     for name in [name for name, value in shared.items() if type(value) is list and len(value) == count]:
-        error.add_note(
-            f"{name}, a list given by keyword, is the same for all examples; for one element each, give it by "
-            "position: ab.map(f, examples, values)"
-        )
+        error.add_note(f"{name}, by keyword, is the same for all examples; one each is ab.map(f, examples, {name})")
     if type(error) is not TypeError:
         return
     try:

@@ -76,8 +76,8 @@ def check_numbers(dtype: np.dtype, what: str, given: Any = None) -> None:
     """Raise DTypeError if this is not a dtype of numbers or dates; `what` names the array in the message."""
     if dtype.kind not in KINDS:
         one = given.item() if isinstance(given, np.ndarray) and given.size == 1 else given  # a record, a date
-        kind = dtype if one is None or dtype.kind != "O" else f"a {type(one).__name__}"
-        raise DTypeError(f"{what} is {kind}; {_INSTEAD.get(dtype.kind, _OBJECTS)}")
+        shown = dtype if one is None or dtype.kind != "O" else f"a {type(one).__name__}"
+        raise DTypeError(f"{what} is {shown}; {_INSTEAD.get(dtype.kind, _OBJECTS)}")
 
 
 def _raise_mismatch(arrays: Sequence[Any], path: str) -> None:

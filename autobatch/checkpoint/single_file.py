@@ -40,8 +40,7 @@ def save(path: Any, tree: object) -> None:
     if not isinstance(path, str | bytes | os.PathLike):
         raise TypeError(f"ab.save takes a path and a tree, in this order; got {type(path).__name__} first")
     path, files = os.fspath(path), Files()
-    folder = os.path.dirname(path) or "."
-    if not os.path.isdir(folder):
+    if not os.path.isdir(folder := os.path.dirname(path) or "."):
         raise FileNotFoundError(f"{path} is in a folder that does not exist: os.makedirs({folder!r}) makes it")
     contents = Contents()
     said = describe(tree, "tree", (), contents)

@@ -233,10 +233,8 @@ class TensorReader:
         self._read(memoryview(first), 0)
         length = int.from_bytes(first, "little")
         if length > self.nbytes - 8:
-            raise CheckpointError(
-                f"{self.path} is damaged, or no safetensors file, as ab.save writes: a header of {length} bytes in a "
-                f"file of {self.nbytes}"
-            )
+            what = f"a header of {length} bytes in a file of {self.nbytes}"
+            raise CheckpointError(f"{self.path} is damaged, or no safetensors file, as ab.save writes: {what}")
         text = bytearray(length)
         self._read(memoryview(text), 8)
         try:

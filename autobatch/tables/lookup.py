@@ -44,13 +44,12 @@ from autobatch.tables.sparse import SparseRows
 
 def index_table(table: object, index: object, otherwise: Callable[[Any], Any]) -> Any:
     """`table[index]` for a plain or boxed table: a look-up if `index` is integers, else `otherwise(index)`."""
-    rows = id_bound(table)
     try:
         is_integer = is_integer_index(index)
-        if not is_integer and rows is not None:
+        if not is_integer and id_bound(table) is not None:
             return otherwise(index)
     except (IndexError, ValueError) as error:  # NumPy's, which does not know of tables
-        words = isinstance(index, str) or (isinstance(index, list) and any(isinstance(x, str) for x in index))
+        words = any(isinstance(x, str) for x in (index if isinstance(index, list) else [index]))
         got = "words, of which ab.Vocabulary makes ids" if words else f"a {type(index).__name__}"
         error.add_note(f"a table is indexed by integer ids, arrays or lists of one length; got {got}")
         raise
@@ -60,10 +59,10 @@ def index_table(table: object, index: object, otherwise: Callable[[Any], Any]) -
 
 
 def _plain(table: object) -> Any:
-    if hasattr(table, "_ab_locate"):
-        return table
-    check_plain(table, "the table")
-    return np.asarray(table)
+    if not hasattr(table, "_ab_locate"):
+        check_plain(table, "the table")
+        return np.asarray(table)
+    return table
 
 
 def _lookup(table: Any, ids: Any, mask: np.ndarray | None = None) -> np.ndarray:
