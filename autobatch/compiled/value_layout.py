@@ -356,6 +356,20 @@ class Loader:
         self._count += 1
         return f"x{self._count}"
 
+    def _load_tree(self, kind: types.NestedTuple | types.ObjectTree, name: str) -> Lines:
+        if isinstance(kind, types.ObjectTree):
+            held = [f"in{self._leaf(dtype)}" for dtype in dtypes_of(kind)]
+            leaf = self._leaf("int64")
+            return [assigned(name, code("()", *held, item_text(f"in{leaf}", f"at{leaf}"))), f"at{leaf} += 1"]
+        numbers, sizes, ends = self._leaf("int64"), self._leaf("int64"), self._leaf(_word(kind.leaf).name)
+        return [
+            f"{name}_n, {name}_e = in{sizes}[at{sizes}], in{sizes}[at{sizes} + 1]",
+            f"{name}_k = in{numbers}[at{numbers} + 1:at{numbers} + {name}_n]",
+            f"{name}_r = {name}_k.reshape(({name}_n // {kind.arity}, {kind.arity}))",
+            f"{name} = ({name}_r, in{ends}[at{ends}:at{ends} + {name}_e], in{numbers}[at{numbers}])",
+            f"at{numbers} += {name}_n", f"at{ends} += {name}_e", f"at{sizes} += 2",
+        ]  # fmt: skip
+
     def load(self, kind: types.Type, lines: Lines, at_top: bool = False) -> str:
         """Write the code that reads one value; returns the name of its variable.
 
@@ -389,20 +403,8 @@ class Loader:
                     lines.append(f"at{values} += step{values} if step{values} >= 0 else {name}_n")
                 else:
                     lines.append(f"at{values} += {name}_n")
-            case types.NestedTuple():
-                numbers, sizes, ends = self._leaf("int64"), self._leaf("int64"), self._leaf(_word(kind.leaf).name)
-                lines += [
-                    f"{name}_n, {name}_e = in{sizes}[at{sizes}], in{sizes}[at{sizes} + 1]",
-                    f"{name}_k = in{numbers}[at{numbers} + 1:at{numbers} + {name}_n]",
-                    f"{name}_r = {name}_k.reshape(({name}_n // {kind.arity}, {kind.arity}))",
-                    f"{name} = ({name}_r, in{ends}[at{ends}:at{ends} + {name}_e], in{numbers}[at{numbers}])",
-                    f"at{numbers} += {name}_n", f"at{ends} += {name}_e", f"at{sizes} += 2",
-                ]  # fmt: skip
-            case types.ObjectTree():
-                held = [f"in{self._leaf(dtype)}" for dtype in dtypes_of(kind)]
-                leaf = self._leaf("int64")
-                lines.append(assigned(name, code("()", *held, item_text(f"in{leaf}", f"at{leaf}"))))
-                lines.append(f"at{leaf} += 1")
+            case types.NestedTuple() | types.ObjectTree():
+                lines += self._load_tree(kind, name)
             case types.RandomStream():
                 leaf = self._leaf("uint64")
                 lines += [f"{name} = in{leaf}[at{leaf}:at{leaf} + 6]", f"at{leaf} += 6"]

@@ -205,7 +205,8 @@ def leaves_of_kind(tree: object, kinds: Any) -> list[Any]:
 
 
 def _collect_kind(tree: Any, kinds: Any, out: list[Any], seen: dict[int, Any], is_searched: bool = False) -> None:
-    kind = type(tree)
+    kind: Any = type(tree)
+    own: Any
     if kind is dict:
         children: Any = tree.values()
     elif kind is tuple or kind is list:

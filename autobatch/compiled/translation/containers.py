@@ -195,31 +195,37 @@ def unpack_with_star(reader: Reader, value: Value, target: nf.Unpack, node: nf.N
     reader.store(targets[star], rest, node)
 
 
+def _slice(reader: Reader, holder: Value, index: nf.Call, node: nf.Node) -> Value:
+    """`holder[start:stop:step]`."""
+    kind = holder.kind
+    if isinstance(kind, types.Tuple) and holder.parts is None:
+        holder = reader.tuple_of([Value(each, item_text(holder.text, i)) for i, each in enumerate(kind.items)])
+    if isinstance(kind, types.Tuple):
+        ends = [reader.expr(part).constant for part in index.args]
+        if any(end is NO_CONSTANT for end in ends):
+            raise reader.refuse("a slice of a tuple that is not constant", node)
+        return reader.tuple_of(holder.parts[slice(*ends)])
+    text = arrays.slice_text(reader, index)
+    if isinstance(kind, types.Text):
+        return reader.temp(item_text(holder.text, text), STR)
+    if isinstance(kind, types.List):
+        out = new(reader, node, types.List)
+        if kind.elem is not None:
+            reader.join(out.kind.elem, kind.elem, node)
+            out.kind.site.widen(0, kind.elem)
+            source = reader.temp(item_text(holder.text, text), kind)
+            if rep(out.kind.elem) == rep(kind.elem) and kind.site.find().boxed == out.kind.site.find().boxed:
+                return Value(out.kind, source.text)
+            reader.emit(assigned(out.text, converted_list(reader, source.text, kind.elem, out.kind.elem)))
+        return out
+    raise reader.refuse(f"a slice of a {kind}", node)
+
+
 def item(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> Value:
     """`holder[index]`."""
     kind = holder.kind
     if isinstance(index, nf.Call) and index.symbol == "slice":
-        if isinstance(kind, types.Tuple) and holder.parts is None:
-            holder = reader.tuple_of([Value(each, item_text(holder.text, i)) for i, each in enumerate(kind.items)])
-        if isinstance(kind, types.Tuple):
-            ends = [reader.expr(part).constant for part in index.args]
-            if any(end is NO_CONSTANT for end in ends):
-                raise reader.refuse("a slice of a tuple that is not constant", node)
-            return reader.tuple_of(holder.parts[slice(*ends)])
-        text = arrays.slice_text(reader, index)
-        if isinstance(kind, types.Text):
-            return reader.temp(item_text(holder.text, text), STR)
-        if isinstance(kind, types.List):
-            out = new(reader, node, types.List)
-            if kind.elem is not None:
-                reader.join(out.kind.elem, kind.elem, node)
-                out.kind.site.widen(0, kind.elem)
-                source = reader.temp(item_text(holder.text, text), kind)
-                if rep(out.kind.elem) == rep(kind.elem) and kind.site.find().boxed == out.kind.site.find().boxed:
-                    return Value(out.kind, source.text)
-                reader.emit(assigned(out.text, converted_list(reader, source.text, kind.elem, out.kind.elem)))
-            return out
-        raise reader.refuse(f"a slice of a {kind}", node)
+        return _slice(reader, holder, index, node)
     if types.class_of(kind) is dict and isinstance(kind, types.ObjectTree):
         key = reader.expr(index)
         if not isinstance(key.constant, str):
