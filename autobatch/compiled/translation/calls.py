@@ -36,7 +36,7 @@ CALLS: dict[Any, Handler] = {}
 ITERATORS: dict[Any, Handler] = {}
 """Functions that return an iterator, with handlers that return a list instead: only a loop may read it."""
 METHODS: dict[tuple[type, str], Handler] = {}
-_MOST_REFUSALS = 40  # in a program, after each of which a call is read anew: nested, twice as often at each level
+_MOST_REFUSALS = 40  # each has a part of the program read twice
 
 
 def calls(*functions: Any) -> Callable[[Handler], Handler]:

@@ -29,7 +29,7 @@ from autobatch.program import normal_form as nf
 from autobatch.program.folding import renamed
 from autobatch.program.liveness import binds
 
-_MOST_UNROLLED = 16  # items of a loop: text, and the time of its compilation, grow by each
+_MOST_UNROLLED = 16  # more would be long to compile
 
 
 @dataclasses.dataclass

@@ -658,7 +658,6 @@ class Reader:
         """
         assert self.env is not None
         live_head, live_out = self.live(node.live_head), self.live(node.live_out)
-        ends_itself = head.startswith("for")
 
         def once(env: Env) -> tuple[Lines, list[tuple[Lines, Env]], _Loop]:
             exits.clear()
@@ -671,15 +670,13 @@ class Reader:
                 ends.append((written, after))
             return written, ends, loop
 
-        if isinstance(node, nf.Loop):  # not of what the loop binds: its first pass would be read in vain
-            self.env |= {
-                x: dataclasses.replace(self.env[x], constant=NO_CONSTANT) for x in binds(node) if x in self.env
-            }
         entry = dict(self.env)
         live = None if live_head is None else live_head | self.kept
-        start = {name: known for name, known in entry.items() if live is None or name in live or "." in name}
-        key = id(node), tuple(sorted((name, str(known), rep(known.kind)) for name, known in start.items()))
         kept = isinstance(node, nf.Loop)  # a statement of the user's, not a loop of the library's
+        start = {name: known for name, known in entry.items() if live is None or name in live or "." in name}
+        for name in start.keys() & binds(node) if kept else ():  # its constant would have the body read once more
+            start[name] = dataclasses.replace(start[name], constant=NO_CONSTANT)
+        key = id(node), tuple(sorted((name, str(known), rep(known.kind)) for name, known in start.items()))
         env = self.heads.get(key, start) if kept else start
         returns, count = len(self.returns), self.count
         jumps = [len(handlers.jumps) for handlers in self.handlers]
@@ -705,7 +702,7 @@ class Reader:
         if loop.left_by_raise:
             self.emit("if leave >= 10:", ["break"])
         tail: Lines = []
-        ways = [(tail, env)] if ends_itself else exits
+        ways = [(tail, env)] if head.startswith("for") else exits
         flag = self.fresh("ended")
         if orelse:
             normal = self.merge_paths(ways, None)
