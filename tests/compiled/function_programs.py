@@ -251,5 +251,13 @@ def methods_of_numbers(x, y, n, flag):
         return each[:4], each[4:], single, whole, mixed, (x > 0).any(), (x > 0).mean()
 
 
+@program(lambda rng: (rng.integers(0, 9, (int(rng.integers(1, 4)), 2)), int(rng.integers(1, 4))))
+def joined_matrices(x, n):
+    beside, above = np.concatenate([x + k for k in range(n)], axis=1), np.concatenate([x * k for k in range(n)])
+    one = np.hstack([x for _ in range(n)])
+    one[0, 0] = -1
+    return beside, above, one, np.hstack([x, x[:, :1]]), np.hstack((x[0], x[-1])), np.hstack(list(x)), x
+
+
 FUNCTIONS = sorted(set(PROGRAMS) - _BEFORE)
 """Their names."""

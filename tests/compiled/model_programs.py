@@ -1,5 +1,7 @@
 """Models as people write them first: layers by number, parameters by name, objects that hold them; with gradients."""
 
+import dataclasses
+
 import numpy as np
 
 from tests.compiled.gradient_programs import GRADIENTS, differentiated
@@ -81,6 +83,26 @@ def methods_of_numbers(x, p):
     mean = losses[0].mean() + losses[1].sum().squeeze() * np.mean(losses[0] * 0.5) + (x[0] * p["b0"][1]).max()
     mean = mean * x[1].copy().min().astype(np.float64) + np.sum(losses[0]) * np.max(x[2]) + losses[1].prod()
     return (mean * (2 + losses[0].argmax()) * (x[0] > 0.0).sum()).astype("float64")
+
+
+@dataclasses.dataclass
+class Cell:
+    w: np.ndarray
+    scale: float = 0.5
+
+    def __call__(self, x, h):
+        return np.tanh(np.hstack([x, h]) @ np.concatenate([self.w, self.w * self.scale]))
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=(rng.integers(1, 4), 3)), _layers(rng)))
+def heads_and_a_cell(x, p):
+    cell, h = Cell(p["w0"]), np.zeros(3)
+    for row in x:
+        h = cell(row, h)
+    heads = [np.tanh(x @ p[f"w{k}"]) for k in range(3)]
+    beside, above = np.concatenate(heads, axis=-1), np.concatenate(heads[: len(x)], axis=0)
+    both = (np.hstack([heads[0], x]) @ beside[:, :6].T) @ np.hstack(heads)
+    return np.sum(both * both) + np.sum(above @ above.T) + np.sum(np.hstack([h, np.tanh(h[:1])]) ** 2)
 
 
 MODELS = sorted(set(GRADIENTS) - _BEFORE)

@@ -27,7 +27,7 @@ from autobatch.errors import BUILD_ARRAYS, Unsupported
 from autobatch.ops.numpy.creation import MADE_LIKE
 from autobatch.ops.numpy.creation import arange as arange_of_sizes
 from autobatch.ops.numpy.cumulative_and_sorting import SCANS, accumulate_one, scattered_one
-from autobatch.ops.numpy.joining import beside_of_one, joined_of_one
+from autobatch.ops.numpy.joining import above_of_many, beside_of_many, beside_of_one, joined_of_one
 from autobatch.ops.numpy.reductions import REDUCTIONS, argmax_p
 from autobatch.ops.rules.dispatch import SOURCES
 from autobatch.program import normal_form as nf
@@ -235,27 +235,32 @@ def _stacked(reader: Reader, rows: list[Value], wanted: Value | None, node: nf.N
     return out
 
 
-@calls(np.concatenate)
+@calls(np.concatenate, np.hstack)
 @takes_nodes
 def concatenate(reader: Reader, node: nf.Call, axis: nf.Value | None = None) -> Value:
-    """`np.concatenate` of vectors in a list, or of vectors or matrices in one that is written out."""
+    """`np.concatenate` and `np.hstack` of vectors or matrices, in a list or written out."""
     given = node.args[1] if len(node.args) > 1 else axis
     along = 0 if given is None else constant_of(reader, reader.expr(given), 0, node, "an axis")
     written = _written_out(node.args[0])
     value = reader.tuple_of(reader.exprs(written)) if written else reader.once(reader.expr(node.args[0]))
     if isinstance(value.kind, types.List) and value.kind.elem is None:
         reader.stop()
-    if isinstance(value.kind, types.List) and isinstance(value.kind.elem, types.Array) and value.kind.elem.ndim == 1:
-        return user_function(reader, node, joined_of_one, [value], {})
-    if not value.parts:
+    of_list = isinstance(value.kind, types.List) and isinstance(value.kind.elem, types.Array)
+    if not (of_list or value.parts):
         raise reader.refuse("the arrays to join are not written out as a list or tuple", node)
-    parts = [arrays.as_array(reader, part, node) for part in value.parts]
-    if all(part.kind.ndim == 2 for part in parts) and along in (0, 1, -1, -2):
+    parts = [] if of_list else [arrays.as_array(reader, part, node) for part in value.parts]
+    ranks = {value.kind.elem.ndim} if of_list else {part.kind.ndim for part in parts}
+    if reader.expr(node.function).constant is np.hstack:
+        along = int(ranks == {2}) if given is None else 2  # an axis is no argument of it
+    if ranks not in ({1}, {2}) or along not in range(-max(ranks), max(ranks)):
+        raise reader.refuse("a concatenation of these values", node)
+    if of_list:
+        source = joined_of_one if ranks == {1} else beside_of_many if along % 2 else above_of_many
+        return user_function(reader, node, source, [value], {})
+    if ranks == {2}:
         turned = [part if along % 2 else arrays.attribute(reader, part, "T", node) for part in parts]
         out = functools.reduce(lambda a, b: user_function(reader, node, beside_of_one, [a, b], {}), turned)
         return out if along % 2 else copy(reader, node, arrays.attribute(reader, out, "T", node))
-    if any(part.kind.ndim != 1 for part in parts) or along not in (0, -1):
-        raise reader.refuse("a concatenation of these values", node)
     name = types.of_dtype(np.result_type(*[np.dtype(part.kind.dtype) for part in parts])).name
     texts = [astype_text(reader, part, name).text for part in parts]
     return reader.temp(code("np.concatenate", code("()", *texts)), types.Array(name, 1))

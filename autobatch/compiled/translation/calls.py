@@ -139,6 +139,8 @@ def call_function(reader: Any, node: nf.Call) -> Value:
             function = reader.expr(node.function)
     if isinstance(function.kind, types.Object):
         return reader.special("__call__", [reader.once(function), *reader.exprs(node.args)], node)
+    if isinstance(function.kind, types.Struct) and "__call__" in vars(function.kind.cls):
+        return _method(reader, node, function, "__call__", keywords)
     if not isinstance(function.kind, types.Static):
         raise reader.refuse(f"a call of a {function.kind}", node)
     return call_object(reader, node, function.kind.value, keywords)

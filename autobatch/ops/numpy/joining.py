@@ -124,6 +124,18 @@ def beside_of_one(a, b):
     return out
 
 
+@source()
+def beside_of_many(parts):
+    """The columns of the matrices of a list."""
+    out = parts[0].copy()
+    for k in range(1, len(parts)):
+        out = beside_of_one(out, parts[k])
+    return out
+
+
+above_of_many = source()(lambda parts: beside_of_many([part.T for part in parts]).T.copy())
+
+
 def _concatenate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     axis = params["axis"]
     first = sum([shape_of(x)[axis] for x in args[:position]])
