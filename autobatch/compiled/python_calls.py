@@ -64,6 +64,8 @@ def call_kernel(kernel: Callable[..., Any], *arguments: Any) -> Any:
 
 def _only_computes(function: Any, args: Sequence[Value], named: Mapping[str, Value]) -> bool:
     """True if this call surely reads its arguments and nothing else, and changes nothing."""
+    if type(getattr(function, "__self__", None)) is dict:
+        return function.__name__ in ("__getitem__", "__contains__", "get")
     holder = getattr(function, "__objclass__", None)
     effect = effect_of(function) if holder is None else method_effect(holder, function.__name__)
     if effect is not None:
@@ -103,7 +105,8 @@ def call_in_python(
     if key not in known:
         call = PythonCall(function, (reader.function, node.at.line), values, order, list(named))
         call.find_result(reader.program, str(key))
-        if not boxed and types.class_of(call.result) in types.PYTHON:
+        is_steady = type(getattr(function, "__self__", None)) is not dict
+        if is_steady and not boxed and types.class_of(call.result) in types.PYTHON:
             with contextlib.suppress(Exception), np.errstate(all="raise"):
                 return reader.constant(call([value.constant for value in values]), node)
         known[key] = call, f"python{len(known)}_{function.__name__}"
@@ -156,6 +159,8 @@ class PythonCall:
         for size in (1, 2, 3, 8):  # some functions take more elements than one
             found = []
             samples = [[each.constant] if _is_known(each) else _samples(each.kind, size) for each in self.values]
+            if type(getattr(self.function, "__self__", None)) is dict:
+                samples[self.order[0]] = [*itertools.islice(self.function.__self__, 16), *samples[self.order[0]]]
             for values in itertools.islice(itertools.product(*samples), 32):
                 with contextlib.suppress(Exception), warnings.catch_warnings(), np.errstate(all="ignore"):
                     warnings.simplefilter("ignore")

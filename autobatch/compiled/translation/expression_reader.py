@@ -18,7 +18,7 @@ from autobatch.compiled.translation import (
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import call_function
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
-from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram
+from autobatch.compiled.translation.source_program import Instance, Lines, OutsideDict, SourceProgram
 from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
     NO_CONSTANT,
@@ -302,7 +302,10 @@ class ExpressionReader(Reader):
     def compared(self, op: str, a: Value, b: Value, node: nf.Node) -> Value:
         """`a op b`, where `op` is a comparison, `in` or `is`."""
         if op in ("In", "NotIn"):
-            found = containers.contains(self, a, b, node)
+            if isinstance(b.constant, OutsideDict):
+                found = self.program.in_python(self, node, b.constant.has, [a], {})
+            else:
+                found = containers.contains(self, a, b, node)
             if op == "In":
                 return found
             if found.constant is not NO_CONSTANT:
@@ -380,6 +383,8 @@ class ExpressionReader(Reader):
             return arrays.looked_up(self, value, key, node)
         if isinstance(value.kind, types.Object):
             return user_objects.special(self, "__getitem__", [self.once(value), self.expr(key)], node)
+        if isinstance(value.constant, OutsideDict):
+            return self.program.in_python(self, node, value.constant.item, [self.expr(key)], {})
         return containers.item(self, value, key, node)
 
     # --- statements

@@ -39,6 +39,16 @@ class Captured:
     name: str = ""
 
 
+class OutsideDict:
+    """A dict from outside of the function: its items are read in Python, as they are when the program runs."""
+
+    def __init__(self, found: dict[Any, Any]) -> None:
+        self.held, self.item, self.has, self.get = found, found.__getitem__, found.__contains__, found.get
+
+    def __bool__(self) -> bool:
+        raise Unsupported("whether a dict from outside of the function is true")
+
+
 @dataclasses.dataclass(eq=False)
 class Instance:
     """A function, specialised to the types of its arguments.
@@ -100,6 +110,7 @@ class SourceProgram:
         self.local_functions: dict[int, Any] = {}
         self.sums_of_arrays: set[int] = set()  # the calls of `sum` whose items turned out to be arrays
         self.otherwise: set[tuple[int, str]] = set()  # the nodes that are read in the second of two ways, by function
+        self.dicts: dict[int, OutsideDict] = {}
         self.refusals = 0  # of the first of two ways
         self.split: set[int] = set()  # branches whose arms leave a variable with values of types that cannot be joined
         self.memos: dict[str, tuple[Any, types.Type]] = {}

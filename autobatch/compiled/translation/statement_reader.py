@@ -319,7 +319,7 @@ class Reader:
             raise self.refuse(f"{name}, from outside of the function, stands for a value that is recorded", node)
         if isinstance(found, np.ndarray):
             return self.captured(found, read, name, node)
-        if isinstance(found, list | dict | set | frozenset):
+        if isinstance(found, list | dict | set | frozenset) and type(found) is not dict:
             raise self.refuse(f"{name} is a {type(found).__name__} from outside of the function", node)
         if not any(each.seen is found and each.name == name for each in self.program.constants):
             self.program.constants.append(source_program.Captured(read, found, name=name))
@@ -375,6 +375,8 @@ class Reader:
             case tuple():
                 items = [self.constant(each, node) for each in found]
                 return self.tuple_of(items)
+        if type(found) is dict:
+            found = self.program.dicts.setdefault(id(found), source_program.OutsideDict(found))
         return Value(types.Static(found), "0", found)
 
     def tuple_of(self, items: Sequence[Value]) -> Value:
