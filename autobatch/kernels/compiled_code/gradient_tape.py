@@ -45,7 +45,7 @@ from autobatch.kernels.jit import jit
     NUM_PLACES,
     TURNED_USED,
     EXAMPLE,
-    EPOCH,  # how many examples this tape has held
+    EPOCH,  # how many examples this tape has held, modulo a large number
     WRITES_PLACES,  # 1 if the function may write into places that are views
     LATE,  # the last product whose cotangent of an argument is not added yet (-1: none)
     SKIPPED,  # 1 if no cotangent has reached a partial derivative that is not finite
@@ -121,7 +121,7 @@ def start_tape(tape, example):
     head = head_of(tape)
     head[NEXT] = head[FIRST]
     head[EXAMPLE] = example
-    head[EPOCH] += 1
+    head[EPOCH] = (head[EPOCH] + 1) % 2**29
     head[VALUES_USED] = head[RECORDS_USED] = head[IS_SHORT] = 0
     head[LAST] = head[LATE] = head[ROWS] = -1
 

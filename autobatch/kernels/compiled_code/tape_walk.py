@@ -357,7 +357,7 @@ def add_by_turned(tape, at, cts, b, out):
     """`out += cts @ b.T`; the numbers of an argument b that is often read are kept with their axes exchanged."""
     head, first = head_of(tape), records_of(tape)[at + 1]
     if records_of(tape)[at] == GIVEN and b.size >= 64:
-        slot = array_at(head[TURNS] + 32 * (first // 64 % 64), np.int64(4), np.int64(0))
+        slot = array_at(head[TURNS] + 32 * (first * 40503 // 2**10 % 64), np.int64(4), np.int64(0))
         if slot[0] == 0:
             slot[0], slot[1] = first, b.shape[0] * 2**32 + b.shape[1]
         if slot[0] == first and slot[1] == b.shape[0] * 2**32 + b.shape[1]:
