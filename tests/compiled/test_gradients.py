@@ -459,3 +459,39 @@ def test_a_matrix_and_a_part_of_it_are_often_read(text_or_compiled):
         got = ab.map(gradient, xs, [w, w])
     assert ran[-1].way == "compiled"
     _close(got, expected)
+
+
+def _chains(x, w, v):
+    """Chains of operations whose results nothing else reads: of numbers, vectors, broadcast matrices and choices."""
+    gate = 1.0 / (1.0 + np.exp(-(x @ w + v)))
+    mixed = gate * np.tanh(2.0 * v - x) - (x * x + v)
+    spread = np.exp((x[:, None] - w) * 0.5 - v).sum(axis=1)
+    log_sum = np.log(np.exp(x[:, None] + w - w.max(axis=0)).sum(axis=0))
+    chosen = np.where(x > 0.0, -x, x * v) * 3.0
+    return (mixed - spread / 9.0 + log_sum * chosen).sum() + np.log(np.exp(w - v).sum(axis=1)).min()
+
+
+def _put_together(x, w, v):
+    """Rows and parts put together, which several products read."""
+    rows = []
+    for each in w:
+        v = np.tanh(each * v)
+        rows.append(v)
+    keys = np.stack(rows)
+    for _ in range(2):
+        both = np.concatenate([x, keys @ v, np.ones(len(x)), v, x, v])
+        v = np.tanh(both[: len(x)] @ keys + both[-len(x) :] @ w)
+    return (keys @ v) @ (v @ keys.T) + both @ both
+
+
+@pytest.mark.parametrize("function", [_chains, _put_together])
+def test_operations_that_join_and_parts_put_together(function, text_or_compiled):
+    rng = np.random.default_rng(4)
+    columns = [rng.normal(size=(3, 8)), rng.normal(size=(3, 8, 8)), rng.normal(size=(3, 8))]
+    gradient = ab.value_and_grad(function, argnums=(0, 1, 2))
+    with ab.options(way="loop"):
+        expected = ab.map(gradient, *map(list, columns))
+    with ab.options(way="compiled", warn=False), ran_ways() as ran:
+        got = ab.map(gradient, *map(list, columns))
+    assert ran[-1].way == "compiled"
+    _close(got, expected)
