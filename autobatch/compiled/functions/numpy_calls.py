@@ -541,10 +541,7 @@ def reshape(reader: Reader, node: nf.Node, value: Value, *shape: Value) -> Value
     return reader.temp(code(".reshape", contiguous, shape_text), value.kind.view(len(parts)))
 
 
-@methods(types.Scalar, "copy", "squeeze", "conj", "conjugate")
-def itself(reader: Reader, node: nf.Node, value: Value) -> Value:
-    """Methods of NumPy's numbers that return the number."""
-    return value
+methods(types.Scalar, "copy", "squeeze", "conj", "conjugate")(lambda reader, node, value: value)
 
 
 @methods(types.Scalar, "astype")

@@ -399,7 +399,7 @@ def _instance_call(
     reader: Reader, node: nf.Node, function: python_types.FunctionType, values: list[Value], jitted: bool,
     local: Any = None, outer: tuple[Any, ...] = (), binds: Sequence[str] = (), outer_texts: Sequence[str] = (),
 ) -> Value:  # fmt: skip
-    """Write the call of a function's instance; returns its result."""
+    """Write the call of a function's instance, if need be of one for the constants given; returns its result."""
     if any(isinstance(value.kind, types.Static) and holds_local(value.kind.value) for value in values):
         raise reader.refuse("a function made in another is given to a function", node)
     known = [
@@ -408,19 +408,17 @@ def _instance_call(
         else value
         for value in values
     ]
-
-    def call(values: list[Value]) -> Value:
-        return _call_of_types(reader, function, values, jitted, local, outer, binds, outer_texts)
-
-    if any(one.kind != other.kind for one, other in zip(values, known, strict=True)):
-        return first_of(reader, lambda: call(values), lambda: call(known), node)
-    return call(values)
+    call = functools.partial(_call_of_types, reader, function, jitted, local, outer, binds, outer_texts)
+    if [value.kind for value in known] == [value.kind for value in values]:
+        return call(values)
+    return first_of(reader, functools.partial(call, values), functools.partial(call, known), node)
 
 
 def _call_of_types(
-    reader: Reader, function: python_types.FunctionType, values: list[Value], jitted: bool,
-    local: Any, outer: tuple[Any, ...], binds: Sequence[str], outer_texts: Sequence[str],
+    reader: Reader, function: Any, jitted: bool, local: Any, outer: tuple[Any, ...], binds: Sequence[str],
+    outer_texts: Sequence[str], values: list[Value],
 ) -> Value:  # fmt: skip
+    """Like `_instance_call`, for these types of the arguments only."""
     kinds = tuple(value.kind for value in values)
     instance = reader.program.call(function, kinds, jitted, local, outer, tuple(binds))
     # A literal has a type of its own in Numba, which would compile the function once more for it.

@@ -1,5 +1,6 @@
 """Functions that join, split, insert, delete, repeat, tile, roll or pad the arrays of each example."""
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -124,15 +125,7 @@ def beside_of_one(a, b):
     return out
 
 
-@source()
-def beside_of_many(parts):
-    """The columns of the matrices of a list."""
-    out = parts[0].copy()
-    for k in range(1, len(parts)):
-        out = beside_of_one(out, parts[k])
-    return out
-
-
+beside_of_many = source()(lambda parts: functools.reduce(beside_of_one, parts[1:], parts[0].copy()))
 above_of_many = source()(lambda parts: beside_of_many([part.T for part in parts]).T.copy())
 
 
