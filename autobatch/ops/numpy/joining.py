@@ -125,8 +125,9 @@ def beside_of_one(a, b):
     return out
 
 
+above_of_one = source()(lambda a, b: beside_of_one(a.T, b.T).T.copy())
 beside_of_many = source()(lambda parts: functools.reduce(beside_of_one, parts[1:], parts[0].copy()))
-above_of_many = source()(lambda parts: beside_of_many([part.T for part in parts]).T.copy())
+above_of_many = source()(lambda parts: functools.reduce(above_of_one, parts[1:], parts[0].copy()))
 
 
 def _concatenate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
