@@ -61,7 +61,7 @@ def extreme_rows(x, largest):
         for k in range(1, x.shape[1]):
             for j in range(x.shape[2]):
                 value, most = x[i, k, j], out[i, j]
-                wins = value > most if largest else value < most
+                wins = value >= most if largest else value <= most  # of zeros the later one, as in NumPy's loops
                 out[i, j] = value if wins | (value != value) else most
     return out
 
