@@ -139,6 +139,22 @@ def test_a_global_number_that_changes(monkeypatch):
     same_as_loop(scaled, trees, p=params())
 
 
+HELD: dict[str, type] = {"a dict": dict, "a list": list, "a set": set}
+
+
+@pytest.mark.parametrize("make", HELD.values(), ids=HELD)
+def test_a_container_outside_that_is_emptied(monkeypatch, make):
+    monkeypatch.setitem(globals(), "HELD", held := make([("x", 1)]))
+
+    def f(x):
+        return x + 1 if HELD else x
+
+    for _ in range(3):
+        same_as_loop(f, [1.0, 2.0])
+    held.clear()
+    same_as_loop(f, [1.0, 2.0])
+
+
 def test_a_function_called_that_changes(monkeypatch):
     trees = [(3, (1, 2)), (0, 3)]
     for _ in range(3):

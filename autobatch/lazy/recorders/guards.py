@@ -225,6 +225,8 @@ def expected(value: Any) -> Any:
         return kind, value.dtype, value.shape
     if kind is tuple or kind is list:
         return kind, len(value)
+    if kind is dict:
+        return kind, bool(value)  # its items are read one by one
     return (kind,)
 
 
