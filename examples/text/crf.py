@@ -70,7 +70,7 @@ def run(count: int = 400, epochs: int = 8) -> float:
     scores = params["emit"][sample(rng)[0][:4]]
     assert np.isclose(log_partition(scores, params["moves"]), by_hand(scores, params["moves"]), rtol=1e-4)
     seen, tags = zip(*[sample(rng) for _ in range(200)], strict=True)
-    found = viterbi(ab.MaskedBatch.from_examples(seen), params).examples()
+    found = ab.examples(viterbi(ab.MaskedBatch.from_examples(seen), params))
     alone = np.mean(params["emit"][np.concatenate(seen)].argmax(-1) == np.concatenate(tags))
     together = np.mean(np.concatenate(found) == np.concatenate(tags))
     assert together > alone

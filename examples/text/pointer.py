@@ -47,7 +47,7 @@ def run(count: int = 600, epochs: int = 12) -> float:
     rng = np.random.default_rng(0)
     params = fit(loss, [sample(rng) for _ in range(count)], init(rng), epochs)
     numbers, orders = zip(*[sample(rng) for _ in range(100)], strict=True)
-    found = point(ab.MaskedBatch.from_examples(numbers), params).examples()
+    found = ab.examples(point(ab.MaskedBatch.from_examples(numbers), params))
     return float(np.mean([list(places) == list(order) for (places, _), order in zip(found, orders, strict=True)]))
 
 
