@@ -51,9 +51,7 @@ class CompiledCall:
     values: list[Any]  # for each parameter: the shared value, or a `ColumnPlace`, alone or in a tuple or dict
     lists: list[Any]  # for each column its examples, once they are needed
     key: Any = None  # of its types, if they are known at a glance
-    leaves: list[list[list[Any]]] | None = (
-        None  # of each parameter's value, as `quick_key` found them, if the key is known
-    )
+    leaves: list[list[list[Any]]] | None = None  # of each parameter's value, as `quick_key` finds them, if it is known
     packed: list[list[Any] | None] | None = None  # for each parameter its packed arrays, None if it differs by example
 
     def examples(self, column: int) -> Sequence[Any]:
@@ -247,6 +245,8 @@ def describe(kind: types.Type) -> str:
             return f"{type(kind).__name__}[{', '.join(map(describe, kind.site.find().items))}]{kind.given}"
         case types.Array():
             return f"{kind}{kind.given}"
+        case types.ObjectTree():
+            return f"{[id(cls) for cls in kind.classes]}{kind!r}"
     return str(kind)
 
 

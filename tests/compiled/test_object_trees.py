@@ -207,6 +207,25 @@ def test_gradients_of_a_recursion_over_objects(text_or_compiled):
         np.testing.assert_allclose(found[name], each, rtol=1e-12, atol=1e-15)
 
 
+def test_trees_of_other_types_are_other_forms(text_or_compiled):
+    for words in ((1, 2), (0.5, -0.0), (True, 2), (np.float32(3), np.float32(4)), (1, 2)):
+        trees = [Node(words[0], [Node(words[1])]), Node(words[1])]
+        wait_until_compiled(total, [trees], {})
+        assert same(compiled_map(total, [trees], {}), [total(tree) for tree in trees])
+
+
+def is_its_parent(pair):
+    return pair is pair.left, pair.left is pair.right, pair.left is None
+
+
+def test_identity_of_nodes_is_that_of_the_objects():
+    shared = Pair(None, None, 1.0)
+    pairs = [Pair(shared, shared, 1.0), Pair(None, shared, 1.0), Pair(Pair(None, None, 1.0), shared, 2.0)]
+    pairs.append(Pair(pairs[0], None, 1.0))
+    with ab.options(way="compiled", warn=False):
+        assert ab.map(is_its_parent, pairs) == [is_its_parent(pair) for pair in pairs]
+
+
 def test_what_was_changed_between_two_calls_is_read_again(text_or_compiled):
     trees = [Node(1, [Node(2)]), Node(3, [Node(4), Node(5)])]
     wait_until_compiled(total, [trees], {})

@@ -58,7 +58,7 @@ def type_of_trees(values: Sequence[Any]) -> ObjectTree | None:
             for kind in _kinds_of([own[name] for own in alike]):
                 kinds[name] = _joined(kinds.get(name), kind, name)
     fields, first = [], [1, 0, 3]
-    for name, kind in kinds.items():
+    for name, kind in sorted(kinds.items()):  # whichever node comes first
         kind = NODES if kind is _NO_ITEMS else kind
         have = tuple(k for k, (_, names) in enumerate(forms) if name in names)
         fields.append(TreeField(name, kind, have, *first))
