@@ -51,7 +51,7 @@ from autobatch.core.current_region import (
     clock,
     current_region,
     in_example,
-    numbered,
+    number_examples,
     run_loop,
     watched,
     with_deadline,
@@ -74,6 +74,7 @@ from autobatch.lockstep.lockstep_call import batch_size_error, in_lock_step, run
 from autobatch.lockstep.lockstep_forms import convert
 from autobatch.program.purity import is_pure, only_computes
 
+_NO_ROWS = frozenset((MaskedBatch, PackedBatch, dict))  # arguments that are nearly always others than rows
 _NOTHING = Stats()  # of calls that traced nothing
 NOT_NEEDED = "lock-step supports it"  # the reason that tracing is refused for a batched call
 
@@ -96,7 +97,9 @@ def run_batch(
     numbering, tape = current().numbering, active_tape()
     if numbering is None and tape is None:
         return _run_batch(function, args, kwargs, given, begun)
-    with numbered(numbering, next(batches_in((args, kwargs))).batch_size if numbering is not None else 1):
+    count = next(batches_in((args, kwargs))).batch_size if numbering is not None else 1
+    token = number_examples(numbering, count)
+    try:
         if tape is None:
             return _run_batch(function, args, kwargs, given, begun)
         before = tape.lengths(), tape.read_in((args, kwargs))
@@ -110,6 +113,8 @@ def run_batch(
 
         _keep_call(*before, function, (args, kwargs), out, by_loop)
         return out
+    finally:
+        token.var.reset(token)
 
 
 def _run_batch(
@@ -123,14 +128,12 @@ def _run_batch(
     key: list[Any] = [LOCKSTEP, active_tape() is not None]
     batches = read_call(args, kwargs, key)
     size = batches[0].batch_size
-    if len(batches) > 1 and any(each.batch_size != size for each in batches):
+    if len(batches) > 1 and {each.batch_size for each in batches} != {size}:
         raise batch_size_error(function, args, kwargs)
     if not size:
         return _lockstep(function, args, kwargs)
-    for arg in given:  # a call of `_warn_of_rows` costs as much as a small function
-        if may_be_rows(arg, size):
-            _warn_of_rows(given, size)
-            break
+    if any([type(arg) not in _NO_ROWS and may_be_rows(arg, size) for arg in given]):  # noqa: C419 - the call is short
+        _warn_of_rows(given, size)
     kind = history_of(function, tuple(key), WAYS) if way == "auto" else None
     looked_at = watched.get() is not None
     call = _BatchCall(function, args, kwargs, batches, size)
@@ -257,8 +260,9 @@ def why_not_compiled(
             if form is not None:
                 wait_for(taped, seconds)
         elif active_tape() is not None:
-            form_of, wait = per_example_form(function), functools.partial(wait_for, seconds=seconds)
-            wait_until_compiled_on_tape(function, form_of, columns, shared, arguments_of, wait)
+            wait = functools.partial(wait_for, seconds=seconds)
+            in_python = functools.partial(_in_its_form, function)
+            wait_until_compiled_on_tape(function, in_python, columns, shared, arguments_of, wait)
         else:
             wait_until_compiled(function, columns, shared, arguments_of, seconds)
     except Unsupported as error:
@@ -279,13 +283,18 @@ def _compiled(
                 raise Unsupported("a gradient within another one")
             return compiled_gradient_map(gradient, function, columns, shared, arguments_of, start)
         if active_tape() is not None:
-            form = per_example_form(function)
-            return compiled_map_on_tape(function, form, columns, shared, arguments_of, start, stacked)
+            in_python = functools.partial(_in_its_form, function)
+            return compiled_map_on_tape(function, in_python, columns, shared, arguments_of, start, stacked)
         return compiled_map(function, columns, shared, arguments_of, start, stacked)
     except Exception as error:
         if isinstance(error, Unsupported) or is_noted(error):
             raise
         raise Unsupported(reason_of(error)) from error
+
+
+def _in_its_form(function: Any, *args: Any, **kwargs: Any) -> Any:
+    """One example in Python, by the function's form, which few calls need."""
+    return per_example_form(function)(*args, **kwargs)
 
 
 def _lockstep(function: Any, args: Any, kwargs: Any, why: str = "the call asks for it") -> Any:
@@ -351,7 +360,7 @@ class _BatchCall:
         if step.way == LOOP and step.count == self._size:
             return _looped(self.function, self._args, self._kwargs, self._batches, self._size, self._columns)
         if self._columns is None:
-            self._columns = ExampleColumns(self.function, self._args, self._kwargs)
+            self._columns = ExampleColumns(self.function, self._args, self._kwargs, self._batches)
         own = self._columns
         columns = own.values(start, None if stop == self._size else stop)
         if step.way == LOOP:
@@ -362,7 +371,7 @@ class _BatchCall:
 
     def packed(self, start: int, stop: int) -> tuple[Any, ...]:
         """Arguments of the compiled way: batches, shared values, and the function that places both in a call."""
-        own = self._columns = self._columns or ExampleColumns(self.function, self._args, self._kwargs)
+        own = self._columns = self._columns or ExampleColumns(self.function, self._args, self._kwargs, self._batches)
         whole = start == 0 and stop == self._size
         batches = own.batches if whole else [lanes_between(batch, start, stop) for batch in own.batches]
         return batches, own.shared, own.arguments_of
@@ -418,13 +427,16 @@ def run_map(
         return _run_map(function, sequences, shared, fixed, joining, begun)
     sequences = [examples_in(each) for each in sequences]
     count, call = common_length(sequences), _MapCall(function, sequences, shared, fixed or {}, None)
-    with numbered(numbering, count):
+    token = number_examples(numbering, count)
+    try:
         if tape is None:
             return _run_map(function, sequences, shared, fixed, joining, begun)
         before = tape.lengths(), tape.read_in((sequences, call.given))
         results, stats = _run_map(function, sequences, shared, fixed, joining, begun)
         _keep_call(*before, function, (sequences, call.given), results, lambda: call.run(Portion(LOOP, count), 0))
         return results, stats
+    finally:
+        token.var.reset(token)
 
 
 def _run_map(
@@ -646,7 +658,7 @@ def _run_portions(
         done: the first examples, which the loop has run already.
     """
     pending = pending_kernels()
-    if not pending or pending != kind.pending:
+    if pending != kind.pending or (kind.is_waiting and not pending):
         kind.compilation_ended(pending)
     turn, tape = kind.turn(count), active_tape()
     pieces: list[Any] = []

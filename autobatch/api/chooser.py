@@ -76,7 +76,7 @@ class Cost:
     """The measured cost of one way.
 
     Attributes:
-        recent: seconds per example of the last runs.
+        recent: seconds per example of the last runs; seconds: their median (the lower one), None if there are none.
         runs: the number of completed runs; stops: the number of stopped runs since the last completed one.
         refused: why this way cannot run the function; "" if it can.
         stopped: seconds after which the last run was stopped; 0.0 if it completed.
@@ -86,6 +86,7 @@ class Cost:
     """
 
     recent: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=_RUNS))
+    seconds: float | None = None
     runs: int = 0
     stops: int = 0
     refused: str = ""
@@ -96,18 +97,18 @@ class Cost:
     waits: float = 0.0
 
     @property
-    def seconds(self) -> float | None:
-        """The median (the lower one) of the recent seconds per example; None if it has not run."""
-        recent = sorted(self.recent)
-        return recent[(len(recent) - 1) // 2] if recent else None
-
-    @property
     def waits_for_code(self) -> bool:
         """True if code for it was being compiled in the background when it was asked for the last time."""
         return self.pending and not (self.is_set_up or self.refused)
 
+    def settle(self) -> None:
+        """Find the median of what was measured; called after each change."""
+        recent = sorted(self.recent)
+        self.seconds = recent[(len(recent) - 1) // 2] if recent else None
+
     def add(self, count: int, seconds: float) -> None:
         self.recent.append(seconds / count)
+        self.settle()
         self.runs += 1
         self.stopped, self.stops = 0.0, 0
 
@@ -176,12 +177,14 @@ class History:
         work: the loop's seconds for all calls so far; lost: the seconds that other ways took beyond that, less what
             they saved since, and not below 0.
         sleeps: no other way is considered before `work` reaches this.
-        pending: how many pieces of code were being compiled in the background, for all functions.
+        pending: how many pieces of code were being compiled in the background, for all functions; is_waiting: a way
+            of this function has run without some of them, or was not ready.
         last: the way that ran the last examples of the last call.
     """
 
     __slots__ = (
-        "calls", "costs", "expected", "kinds", "last", "learned", "lost", "pending", "seen", "sleeps", "spent", "work",
+        "calls", "costs", "expected", "is_waiting", "kinds", "last", "learned", "lost", "pending", "seen", "sleeps",
+        "spent", "work",
     )  # fmt: skip
 
     def __init__(
@@ -196,7 +199,7 @@ class History:
         self.costs = {way: Cost() for way in (LOOP, *ways)}
         self.work = self.lost = 0.0
         self.sleeps = 0.0
-        self.last = LOOP
+        self.last, self.is_waiting = LOOP, False
         self.expected, self.learned, self.spent = expected, learned, spent
         self.kinds = {} if kinds is None else kinds
 
@@ -232,6 +235,7 @@ class History:
         place = cost.runs - run
         if 0 <= place < len(cost.recent):
             cost.recent[-1 - place] += seconds / count
+            cost.settle()
         if way == LOOP:
             self.work += seconds
         else:
@@ -254,6 +258,7 @@ class History:
         if spent is not None and spent.calls and not cost.runs:
             cost = Cost(runs=spent.calls)
             cost.recent.append(spent.seconds / spent.examples)
+            cost.settle()
         return self.costs | {LOOP: cost}
 
     def add_loss(self, seconds: float) -> None:
@@ -263,13 +268,14 @@ class History:
     def compilation_ended(self, pending: int = 0) -> None:
         """Background compilation has ended, but for so many pieces of code: ways that waited for it are asked again.
         After all of it, a way that ran without its kernels, and is not in use, is tried again."""
-        self.pending = pending
+        self.pending, self.is_waiting = pending, pending > 0 and self.is_waiting
         for way, cost in self.costs.items():
             if cost.waits_for_code:
                 cost.waits = self.sleeps = 0.0
             if cost.cold and not pending and way != self.last:
                 anew = self.costs[way] = Cost(refused=cost.refused, is_set_up=cost.is_set_up)
                 anew.recent.extend(sorted(cost.recent)[:1])
+                anew.settle()
                 self.sleeps = 0.0
             cost.cold &= pending > 0
 
@@ -323,6 +329,7 @@ class Turn:
         loop = count * (self._loop or 0.0)
         if way != LOOP:
             cost.cold = cold
+            kind.is_waiting |= cold
             kind.add_loss(seconds - loop)
             if cost.is_set_up or seconds < loop:
                 cost.add(count, seconds)
@@ -345,6 +352,7 @@ class Turn:
         cost.stops += self._trying
         if not self._trying:  # an accident, or padding for one long example: tried again as soon as that is affordable
             cost.recent.clear()
+            cost.settle()
             cost.runs, self._kind.sleeps = 0, 0.0
         if cost.runs + cost.stops >= _RUNS:
             cost.waits = 2.0 * self._kind.work
@@ -355,11 +363,11 @@ class Turn:
 
     def not_ready(self, way: str, seconds: float) -> None:
         """A way is not ready: its code was read, and is being compiled; then it is asked again."""
-        cost = self._fail(way, seconds)
+        cost, kind = self._fail(way, seconds), self._kind
         if not cost.pending:
-            self._kind.learned(way, seconds, False)
-        cost.pending = True
-        cost.waits = 2.0 * self._kind.work
+            kind.learned(way, seconds, False)
+        cost.pending = kind.is_waiting = True
+        cost.waits = 2.0 * kind.work
 
     def _fail(self, way: str, seconds: float) -> Cost:
         self._failed.add(way)

@@ -229,9 +229,9 @@ def _kind_of_batch(batch: Any) -> tuple[Any, ...]:
         read_call((batch,), {}, key)
         return tuple(key)
     if isinstance(batch, PackedBatch):
-        values = batch.values
-        size = 0 if isinstance(values, PackedBatch) else math.prod(values.shape) // (batch.batch_size or 1)
-        return PackedBatch, batch.ndim, batch.batch_size.bit_length(), (size | _FEW).bit_length()
+        values, count = batch.values, len(batch.offsets) - 1
+        size = 0 if isinstance(values, PackedBatch) else math.prod(values.shape) // (count or 1)
+        return PackedBatch, values.ndim, count.bit_length(), (size | _FEW).bit_length()
     return type(batch), batch.batch_size.bit_length()
 
 

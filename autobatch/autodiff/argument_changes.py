@@ -6,6 +6,7 @@ removed, and arrays that were written into.
 """
 
 import functools
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -32,13 +33,14 @@ class ArgumentChanges:
         for original, copy in pairs:
             self._add(original, copy)
 
-    def _add(self, original: object, copy: object) -> None:
-        if copy is original or type(original) in pytree.PLAIN or is_array_like(original):
+    def _add(self, original: Any, copy: object) -> None:
+        cls = type(original)
+        if copy is original or cls in pytree.PLAIN or (cls is not dict and cls is not list and is_array_like(original)):
             return
         before = parts_of(copy)
         if not isinstance(original, tuple):
             self._nodes.append((original, copy, before))
-        for key, part in (original if type(original) is dict else parts_of(original)).items():
+        for key, part in (original if cls is dict else parts_of(original)).items():
             if type(part) is not np.ndarray and key in before:
                 self._add(part, before[key])
 
@@ -56,7 +58,7 @@ class ArgumentChanges:
         changed = [
             (original, before, now)
             for original, copy, before in self._nodes
-            if list(now := parts_of(copy)) != list(before) or any(now[key] is not before[key] for key in now)
+            if list(now := parts_of(copy)) != list(before) or any(map(operator.is_not, now.values(), before.values()))
         ]
         written = [(value, new) for value, _, new in arrays if new is not None]
         if not changed and not written:

@@ -101,7 +101,7 @@ def value_and_grad(
             for position in positions:
                 values, structure = parameter_trees.flatten(args[position], functools.partial(_argument, f, position))
                 slots = [DifferentiatedInput.of(tape, value) for value in values]
-                if any(slot.error for slot in slots):
+                if [slot for slot in slots if slot.error]:
                     _refuse_leaf(f, position, structure, slots)
                 inputs += slots
                 structures.append(structure)
@@ -158,6 +158,8 @@ def _carry(
 
 def _positions(argnums: Any) -> tuple[tuple[int, ...], bool]:
     """The positions of the differentiated arguments, and whether one was given rather than a sequence."""
+    if argnums == 0 and type(argnums) is int:  # nearly always
+        return (0,), True
     single = hasattr(argnums, "__index__")
     try:
         positions = tuple(operator.index(position) for position in ([argnums] if single else argnums))
@@ -206,8 +208,8 @@ class DifferentiatedInput:
                 leaf = tape.leaf(batch_data(value))
                 return cls(value, leaf, with_data(value, leaf.alias()))
         leaf = tape.leaf(value)
-        is_zero_d = isinstance(value, np.ndarray) and not value.ndim
-        return cls(value, leaf, zero_d(leaf.alias()) if is_zero_d else leaf.alias())
+        boxed = TapeArray(tape, leaf._ab_index, value)  # another object: an in-place write does not reach the leaf
+        return cls(value, leaf, zero_d(boxed) if isinstance(value, np.ndarray) and not value.ndim else boxed)
 
     def written(self, tape: Tape) -> Any:
         """The new contents of an array that the function has written into; else None."""
@@ -234,6 +236,10 @@ class DifferentiatedInput:
 
 def _as_owned(ct: Any, value: Any, taken: set[int]) -> Any:
     """A cotangent converted to the kind of `value` (float, NumPy scalar, array), sharing no memory with others."""
+    if type(ct) is np.ndarray and type(value) is np.ndarray and ct.base is None and ct.flags.owndata:  # nearly always
+        ct = np.array(ct) if id(ct) in taken else ct
+        taken.add(id(ct))
+        return ct
     if ct is None:
         ct = np.zeros(getattr(value, "shape", ()), dtype_of(value))
     elif isinstance(ct, SparseCotangent):

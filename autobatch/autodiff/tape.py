@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import check_operands, is_non_c_order
-from autobatch.core.cotangent import Contributions, SparseCotangent, is_finite
+from autobatch.core.cotangent import Contributions, SparseCotangent, are_finite
 from autobatch.core.current_region import clock
 from autobatch.core.memory import SavedArrays, library_code
 from autobatch.core.op import Op, next_level
@@ -166,7 +166,7 @@ class Tape:
         places = [place for place in places if place < len(pending)]
         for place in places:
             pending[place] = _total(pending[place])
-        if not calls or all(is_finite(off_tape(pending[place])) for place in places):
+        if not calls or are_finite([off_tape(pending[place]) for place in places]):
             return pending
         pending, top = _seeded(len(pending), outputs, cts), len(pending) - 1
         for first, end, by_loop in reversed(calls):

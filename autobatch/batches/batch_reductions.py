@@ -193,6 +193,8 @@ def _elements(x: Any) -> Any:
     """All elements of all examples, without padding, as a 1-d array."""
     if _is_single(x):
         return np.reshape(x, (-1,))
+    if isinstance(x, Batched) and not x.sizes:  # a number of each example
+        return x.data
     x = _merge_levels(x)
     if isinstance(x, Packed):
         return reshaped(x.values, (-1,))

@@ -157,7 +157,8 @@ def quick_key(call: "CompiledCall", value: Any, leaves: list[Any], levels: int =
     cls = type(value)
     if cls is TapeArray:
         leaves.append([value])
-        return quick_key(call, value._ab_value, [], 0)
+        value = value._ab_value
+        return (value.dtype, value.ndim) if type(value) is np.ndarray else quick_key(call, value, [], 0)
     if cls is np.ndarray:
         leaves.append([value])
         return value.dtype, value.ndim

@@ -30,7 +30,7 @@ def unbroadcast(ct: Any, like: Any) -> Any:
     """
     kind = type(ct)
     if kind is type(like) and (
-        (ct.dtype is like.dtype and ct.shape == like.shape) if kind is np.ndarray else issubclass(kind, np.floating)
+        (ct.dtype == like.dtype and ct.shape == like.shape) if kind is np.ndarray else issubclass(kind, np.floating)
     ):
         return ct  # nearly always
     shape, ct_shape = shape_of(like), shape_of(ct)
@@ -169,14 +169,22 @@ class Contributions:
         return _add_all(self.dense, _gathered(sparse), owned=self.owned)
 
 
-def is_finite(ct: Any) -> bool:
-    """False if something in a plain cotangent is NaN or infinite."""
+def are_finite(cts: Sequence[Any]) -> bool:
+    """False if something in plain cotangents is NaN or infinite."""
+    plain = [ct for ct in cts if type(ct) is np.ndarray and ct.dtype.kind in "fc"]
+    # A product takes one pass, and warns of nothing; if it is infinite, it may have overflowed.
+    if not all(map(cmath.isfinite, map(np.vdot, plain, plain))) and not all(np.isfinite(ct).all() for ct in plain):
+        return False
+    return len(plain) == len(cts) or all(map(_is_finite, [ct for ct in cts if type(ct) is not np.ndarray]))
+
+
+def _is_finite(ct: Any) -> bool:
+    """`are_finite` of a number, or a cotangent that is not one plain array."""
     if isinstance(ct, SparseCotangent):
-        return all(is_finite(getattr(ct, name)) for name in type(ct).__slots__)  # type: ignore[var-annotated]
+        return are_finite([getattr(ct, name) for name in type(ct).__slots__])  # type: ignore[var-annotated]
     if not isinstance(ct, np.ndarray | np.floating) or ct.dtype.kind not in "fc":
         return True
-    # A product takes one pass, and warns of nothing; if it is infinite, it may have overflowed.
-    return (not is_boxed(ct) and cmath.isfinite(np.vdot(ct, ct))) or bool(np.isfinite(ct).all())
+    return bool(np.isfinite(ct).all())
 
 
 def total(parts: Sequence[Any]) -> Any:

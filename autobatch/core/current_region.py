@@ -245,11 +245,11 @@ def current_example(numbering: Numbering | None = None) -> Example:
     return running or Example()
 
 
-@contextlib.contextmanager
-def numbered(numbering: Numbering | None, count: int) -> Iterator[None]:
-    """Give `count` examples that run in this block the next numbers: of the running example, or of the block.
+def number_examples(numbering: Numbering | None, count: int) -> contextvars.Token[Any]:
+    """Give the next `count` examples the next numbers: of the running example, or of the block with a seed.
 
-    Without a seed (`numbering` is None), other numbers in each block, but the same if a copy of its context runs again.
+    Without a seed (`numbering` is None), other numbers each time, but the same if a copy of the context runs again.
+    Returns the token that resets its variable.
     """
     running: Any = _example.get()
     variable: contextvars.ContextVar[Any] = _unseeded if numbering is None else _numbers
@@ -260,11 +260,7 @@ def numbered(numbering: Numbering | None, count: int) -> Iterator[None]:
         outer = _unseeded.get()
         is_one = running is not None and type(running.index) is int  # in lock-step there is an index for each lane
         value = (*outer, *running.place(count)) if outer is not None and is_one else (next(_fresh_seeds),)
-    token = variable.set(value)
-    try:
-        yield
-    finally:
-        variable.reset(token)
+    return variable.set(value)
 
 
 def is_unobserved() -> bool:

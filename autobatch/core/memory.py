@@ -10,7 +10,6 @@
 """
 
 import collections
-import contextlib
 import contextvars
 import copy
 import ctypes
@@ -49,17 +48,18 @@ def keep_freed_memory() -> None:
             library.mallopt(-1, 1 << 30)  # M_TRIM_THRESHOLD in glibc's malloc.h
 
 
-@contextlib.contextmanager
-def collector_paused() -> Iterator[None]:
+class collector_paused:  # noqa: N801 - a context manager without the cost of a generator
     """Disable the cyclic garbage collector for a block; re-enable it only if it was on."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
+
+    __slots__ = ("_was_on",)
+
+    def __enter__(self) -> None:
+        self._was_on = gc.isenabled()
+        gc.disable()
+
+    def __exit__(self, *error: object) -> None:
+        if self._was_on:
+            gc.enable()
 
 
 F = TypeVar("F", bound=Callable[..., Any])

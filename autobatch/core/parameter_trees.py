@@ -81,7 +81,7 @@ class _ModelReader:
     def read(self, tree: Any, in_object: bool) -> TreeDef:
         """Collect the leaves of a part of the tree; returns its structure."""
         cls = type(tree)
-        if cls in PLAIN or is_array_like(tree):
+        if cls in PLAIN or (cls is not dict and cls is not list and is_array_like(tree)):
             return self._leaf(tree, in_object)
         entry = _registered(cls)
         if entry is not None:
@@ -89,9 +89,12 @@ class _ModelReader:
         if is_node(tree):
             keys, children = children_of(tree)
             within = in_object and is_container(cls)
+            if not within and set(map(type, children)) == {np.ndarray}:
+                self.values += children
+                return node_def(tree, keys, (leaf_def,) * len(children))
             structures = []
             for child in children:
-                if type(child) is np.ndarray and not within:  # nearly always
+                if type(child) is np.ndarray and not within:
                     self.values.append(child)
                     structures.append(leaf_def)
                 else:
@@ -223,6 +226,10 @@ def parts_of(tree: Any) -> dict[Any, Any]:
     {0: 3, 1: 4}
     """
     cls = type(tree)
+    if cls is dict:
+        return dict(tree)
+    if cls is list or cls is tuple:
+        return dict(enumerate(tree))
     if cls in PLAIN or isinstance(tree, _OPAQUE):
         return {}
     if isinstance(tree, dict | types.MappingProxyType):

@@ -146,7 +146,7 @@ def _build(structure: TreeDef, values: Any) -> Any:
     kind = structure.kind
     if kind is None:
         return next(values)
-    children = [_build(child, values) for child in structure.children]
+    children = [next(values) if child.kind is None else _build(child, values) for child in structure.children]
     if structure.build is not None:
         return structure.build(children)
     if issubclass(kind, dict):

@@ -201,17 +201,14 @@ def _form(forms: Forms, function: FunctionType) -> FunctionType:
 
 def _decorated(forms: Forms, function: Any) -> Any:
     """Form of a decorated function: runs its form, or lock-step if an argument holds a batch."""
-    inner = forms(function.__wrapped__)
-    if inner is function.__wrapped__:
-        return function
-
     plain: list[Any] = []  # made when it is first needed
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if has_batch(args, kwargs):
             return function(*args, **kwargs)
         if not plain:
-            plain.append(type(function)(inner))
+            inner = forms(function.__wrapped__)
+            plain.append(function if inner is function.__wrapped__ else type(function)(inner))
         return plain[0](*args, **kwargs)
 
     return call

@@ -176,6 +176,8 @@ def _sequence(examples: list[Any], columns: Columns, place: DataPlace) -> Column
         present = np.flatnonzero(valid)
         inner = DataPlace(place.path, lambda i: place.example_of(int(present[i])))
         return columns.optional(_sequence([x for x in examples if x is not None], columns, inner), valid, place)
+    if kinds == {np.ndarray}:  # nearly always
+        return _arrays(examples, place)
     first = examples[0]
     cls = type(first)
     numbers = stack_numbers(examples)
@@ -194,7 +196,7 @@ def _sequence(examples: list[Any], columns: Columns, place: DataPlace) -> Column
         return _fields(examples, attributes(first), getattr, columns, place)
     of_kinds = {type(x): x for x in examples}.values() if len(kinds) > 1 and cls in SCALAR_DTYPES else [first]
     if any(map(_is_array, of_kinds)):
-        return _arrays(examples if kinds == {np.ndarray} else [_tensor(x) for x in examples], place)
+        return _arrays([_tensor(x) for x in examples], place)
     if len(kinds) > 1 and any(issubclass(each, np.ndarray | list | dict | int | float) for each in kinds):
         _check_all(examples, lambda x: type(x) is cls, place)
     return columns.objects(examples, None, place)

@@ -18,7 +18,7 @@ from autobatch.compiled.taping.taped_module import TapedModule, write_taped
 from autobatch.compiled.translation.exact_types import Array, List, LookedUp, Scalar, Struct, Text, Tuple, Type
 from autobatch.compiled.value_layout import columns, rows_of, split
 from autobatch.core.config import config
-from autobatch.core.cotangent import is_finite
+from autobatch.core.cotangent import are_finite
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import Unsupported, reason_of
 from autobatch.kernels.compiled_code import gradient_tape as tape
@@ -26,6 +26,7 @@ from autobatch.tables.sparse import SparseRows
 
 _ROWS = 1 << 10  # rows looked up in differentiated tables, for a form that has not run
 _LEAST, _MOST = 16, 64  # examples whose gradients are summed first, so that sums do not depend on the threads
+_ZERO = {name: np.zeros(1, name) for name in ("float32", "float64")}
 _BYTES = 73  # of the tape for each node, at most
 
 
@@ -136,7 +137,7 @@ class Backward:
     def is_finite(self) -> bool:
         """True if all cotangents are finite."""
         own = [each for each in self.leaves if each.base is not self.shared]
-        return all(map(is_finite, [self.shared, *own, *[table.rows for table in self.tables]]))
+        return are_finite([self.shared, *own, *[table.rows for table in self.tables]])
 
 
 def run_backward(
@@ -150,7 +151,7 @@ def run_backward(
     """
     assert form.module is not None
     captured = [np.ascontiguousarray(each.read()) for each in form.module.program.captured.values()]
-    depth = recursion_depth()
+    depth, budget = recursion_depth(), config.memory_budget
     step = min(max(_LEAST, -(-(last - first) // 2)), _MOST)
     chunks = list(itertools.pairwise([*range(first, last, step), last]))
     threads = taped.threads(last - first, len(chunks))
@@ -161,13 +162,17 @@ def run_backward(
             memory = taped.unused.pop()
         except IndexError:
             memory = TapeMemory(taped)
-        parts = [_part(call, form, taped, cotangents, first, a, b, rows, captured, depth, memory) for a, b in own]
-        if taped.nodes * _BYTES < config.memory_budget // 8:  # else it is long, and its memory soon found
+        most = budget // _BYTES  # nodes; an example that needs a longer tape is left to Python
+        parts = [_part(call, form, taped, cotangents, first, a, b, rows, captured, depth, memory, most) for a, b in own]
+        if taped.nodes < most // 8:  # else it is long, and its memory soon found
             taped.unused.append(memory)
         return parts
 
-    shares = run_together([functools.partial(share, number) for number in range(threads)])
-    parts = [part for each in shares for part in each]
+    if threads == 1:
+        parts = share(0)
+    else:
+        shares = run_together([functools.partial(share, number) for number in range(threads)])
+        parts = [part for each in shares for part in each]
     if len(parts) == 1:
         return parts[0]
     assert taped.module is not None
@@ -238,7 +243,7 @@ class TapeMemory:
 
 def _part(
     call: CompiledCall, form: CompiledForm, taped: TapedCode, cotangents: Cotangents, start_of_all: int, first: int,
-    last: int, rows: bool, captured: Sequence[np.ndarray], depth: int, memory: TapeMemory,
+    last: int, rows: bool, captured: Sequence[np.ndarray], depth: int, memory: TapeMemory, most: int,
 ) -> Backward:  # fmt: skip
     """`run_backward` for one chunk of the examples."""
     module = taped.module
@@ -256,15 +261,14 @@ def _part(
     ends = list(itertools.accumulate(sizes, initial=0))
     shared = ends[module.shared]
     numbers = _aligned(np.empty, ends[-1] + 1, real)  # by place
-    np.concatenate([np.zeros(1, real), *(arrays[leaf] for leaf in module.leaves)], out=numbers)
+    np.concatenate([_ZERO[module.real], *[arrays[leaf] for leaf in module.leaves]], out=numbers)
     for leaf, (a, b) in zip(module.leaves, itertools.pairwise(ends), strict=True):
         if arrays[leaf].dtype == real:  # the same memory forward and back
             arrays[leaf] = numbers[a + 1 : b + 1]
     each_shared = np.zeros((count, shared if rows else 0), real)
     own = slice(first - start_of_all, last - start_of_all)
     seeds = [array for k in module.seeded for array in (cotangents.flat[k], cotangents.starts[k][own])]
-    most = config.memory_budget // _BYTES  # an example that needs a longer tape is left to Python
-    width = max((weights[1] for weights in tables), default=0)
+    width = max([weights[1] for weights in tables], default=0)
     while True:
         nodes = taped.nodes = min(taped.nodes, most)
         memory.hold(numbers, width)

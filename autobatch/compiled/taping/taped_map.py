@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,11 +35,11 @@ from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable
 
 
-@dataclasses.dataclass
-class _Leaf:
-    """A value of the outer tape, and where its cotangent lies: the packed array and the range in it, or the table."""
+class _Leaf(NamedTuple):
+    """A value of the outer tape with its node, and where its cotangent lies: in a packed array, or that of a table."""
 
-    value: TapeArray
+    value: Any
+    node: int
     array: int
     first: int = 0
     last: int = 0
@@ -62,7 +62,7 @@ class _TapedCall:
     ) -> None:  # fmt: skip
         tape = tapes.active_tape()
         assert tape is not None
-        self.tape, self.python_form = tape, python_form
+        self.tape = tape
         call = call_of(function, columns, shared, arguments_of, first)
         self.given = CompiledCall(
             python_form, columns, shared, arguments_of, call.count, first, call.values, [None] * len(columns)
@@ -84,11 +84,11 @@ class _TapedCall:
         assert call.leaves is not None
         boxes = [[part for own in parts for part in own if type(part) is TapeArray] for parts in call.leaves]
         for own, varies in zip(boxes, form.module.varying, strict=True):
-            if own and (varies or any(each._ab_tape is not self.tape for each in own)):
+            if own and (varies or [each for each in own if each._ab_tape is not self.tape]):
                 return False
         self.parts = call.leaves
         self.read = [(each, each._ab_index, each._ab_value) for own in boxes for each in own]
-        self.differentiated = [any(each._ab_index >= 0 for each in own) for own in boxes]
+        self.differentiated = [bool([each for each in own if each._ab_index >= 0]) for own in boxes]
         call.leaves = [
             [[each._ab_value if type(each) is TapeArray else each for each in own] for own in parts] if given else parts
             for parts, given in zip(call.leaves, boxes, strict=True)
@@ -180,13 +180,18 @@ class _TapedCall:
                         tables += objects
                     elif _is_real(leaf):
                         shared.append(objects)
-        out = [_Leaf(each, number, is_table=True) for number, each in enumerate(tables) if _holds_tape(each)]
+        out = [
+            _Leaf(each._ab_value, each._ab_index, number, is_table=True)
+            for number, each in enumerate(tables)
+            if type(each) is TapeArray and each._ab_index >= 0
+        ]
         for array, objects in enumerate([*shared, *own]):
             first = 0
             for each in objects:
-                last = first + getattr(each, "size", 1)
+                value = each._ab_value if type(each) is TapeArray else each
+                last = first + (value.size if type(value) is np.ndarray else getattr(value, "size", 1))
                 if type(each) is TapeArray and each._ab_index >= 0:
-                    out.append(_Leaf(each.alias(), array, first, last))
+                    out.append(_Leaf(value, each._ab_index, array, first, last))
                 first = last
         return out
 
@@ -360,7 +365,7 @@ def compiled_map_on_tape(
         if stacked and not failed and _is_loss(form, taped):
             values = np.array(values, kind.name)
     held = call.leaves()
-    parents = [(place, leaf.value._ab_index) for place, leaf in enumerate(held)]
+    parents = [(place, leaf.node) for place, leaf in enumerate(held)]
     if isinstance(values, np.ndarray):
         backward = _Backward(call, form, taped, held, values, None, ready, len(tape.nodes))
         tape.nodes.append((_compiled_p, [values], [], {"backward": backward}, parents))
@@ -495,7 +500,7 @@ class _Backward:
         return run_backward(self.call.plain, self.form, self.taped, cotangents, 0, self.call.plain.count, False)
 
     def _part(self, done: Backward, leaf: _Leaf) -> Any:
-        value = leaf.value._ab_value
+        value = leaf.value
         if leaf.is_table:
             table = done.tables[leaf.array]
             return SparseRows.trusted(table.ids, table.rows * table.rows.dtype.type(done.scale), len(value))
@@ -503,7 +508,7 @@ class _Backward:
         if type(value) is float:
             return np.float64(flat[0] * flat.dtype.type(done.scale))
         out = np.multiply(flat.reshape(value.shape), flat.dtype.type(done.scale))
-        return out.astype(value.dtype, copy=False) if value.ndim else np.array(out, value.dtype)
+        return out if type(out) is np.ndarray and out.dtype == value.dtype else np.array(out, value.dtype)
 
     def _by_python(self, cts: Sequence[Any], examples: Sequence[int]) -> list[Any]:
         """The cotangents of the arguments for some of the examples, by a tape in Python."""
@@ -526,7 +531,7 @@ class _Backward:
 
         found = self.call.tape.recorded_again(record, self.at, self.call.read)
         # a value that occurs twice has one total
-        parts = [found.pop(leaf.value._ab_index, None) for leaf in self.held]
+        parts = [found.pop(leaf.node, None) for leaf in self.held]
         return [
             part.to_dense() if isinstance(part, SparseCotangent) and not leaf.is_table else part
             for part, leaf in zip(parts, self.held, strict=True)
@@ -549,7 +554,7 @@ class _Backward:
             for leaf, expected in zip(self.held, self._by_python(cts, [index]), strict=True):
                 if expected is None:
                     continue
-                same = [each.value._ab_index == leaf.value._ab_index for each in self.held]
+                same = [each.node == leaf.node for each in self.held]
                 own = total(list(itertools.compress(parts, same)))
                 if isinstance(own, SparseRows):
                     own, expected = in_common(own, expected)

@@ -39,6 +39,16 @@ def expand(x: Any, axes: Sequence[int], keepdims: bool) -> Any:
     return reshaped(x, shape)
 
 
+def stretched(ct: Any, shape: tuple[int, ...]) -> Any:
+    """A cotangent broadcast to a shape; a small plain one fills an array, which is sooner than `np.broadcast_to`."""
+    cls = type(ct)  # what is recorded says that it is one of NumPy's
+    if (cls is not np.ndarray and not issubclass(cls, np.generic)) or math.prod(shape) > 1024:
+        return np.broadcast_to(ct, shape)
+    out = np.empty(shape, ct.dtype)
+    out[...] = ct
+    return out
+
+
 def counts(sizes: Sequence[Size], axes: Sequence[int]) -> Any:
     """The number of elements reduced per result: an int, or (B,) if it differs between examples."""
     total: Any = 1
@@ -204,7 +214,7 @@ def _first_number_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
     return _first_vjp(ct, out, np.where((x != x) & (out == out), another, x), axes)
 
 
-sum_p = reduction(np.add, None, lambda ct, out, x, axes: np.broadcast_to(ct, shape_of(x)), name="sum")
+sum_p = reduction(np.add, None, lambda ct, out, x, axes: stretched(ct, shape_of(x)), name="sum")
 prod_p = reduction(np.multiply, None, _prod_vjp, name="prod")
 amax_p = reduction(np.maximum, None, _first_vjp, name="max")
 amin_p = reduction(np.minimum, None, _first_vjp, name="min")

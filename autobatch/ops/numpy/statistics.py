@@ -13,7 +13,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import Unsupported
 from autobatch.ops.numpy.creation import arange, zeros
 from autobatch.ops.numpy.indexing import getitem
-from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, reduces_nothing, shifted, sum_p
+from autobatch.ops.numpy.reductions import counts, expand, reduced_sizes, reduces_nothing, shifted, stretched, sum_p
 from autobatch.ops.rules import dispatch
 from autobatch.ops.rules.dispatch import any_shorter, any_true, cast, check_cast, implements
 from autobatch.ops.rules.index_rule import on_axis
@@ -70,7 +70,7 @@ def _count_of(x: Any, axes: tuple[int, ...]) -> int:
 mean_p = Op(
     "mean", np.mean, rule=_mean_rule, kind="reduction",
     vjp=vjp_columns([lambda ct, out, x, axis, keepdims=False: (
-        np.broadcast_to(expand(ct, axis, keepdims) / max(_count_of(x, axis), 1), shape_of(x))
+        stretched(expand(ct, axis, keepdims) / max(_count_of(x, axis), 1), shape_of(x))
     )]),
 )  # fmt: skip
 

@@ -174,7 +174,9 @@ def normal_axes(axis: Any, rank: int) -> tuple[int, ...]:
         AxisError: an axis outside the example's dimensions.
         ValueError: an axis is named twice.
     """
-    return tuple(sorted(normalise_axes(axis if axis is None or isinstance(axis, tuple) else (axis,), rank)))
+    if axis is None:
+        return tuple(range(rank))
+    return tuple(sorted(normalise_axes(axis if isinstance(axis, tuple) else (axis,), rank)))
 
 
 def has_lengths(sizes: Sequence[Size]) -> bool:
