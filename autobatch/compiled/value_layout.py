@@ -15,7 +15,13 @@ import numpy as np
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import BOOL, INT, NONE
-from autobatch.compiled.translation.object_trees import dtypes_of, pack_trees, type_of_trees
+from autobatch.compiled.translation.object_trees import (
+    are_of_one_form,
+    dtypes_of,
+    pack_trees,
+    type_of_nested,
+    type_of_trees,
+)
 from autobatch.compiled.translation.source_program import Lines, SourceProgram
 from autobatch.compiled.translation.typed_text import assigned, code, item_text, rep
 from autobatch.core.batched import Lengths
@@ -53,7 +59,7 @@ def type_of(
     try:
         return _type_of(program, values, where, given, around)
     except Unsupported:
-        tree = _tree_of(values)
+        tree = type_of_nested(values)
         if tree is None:
             raise
         return tree
@@ -115,53 +121,13 @@ def _type_of(
     return out
 
 
-def tree_at_a_glance(values: Sequence[Any], given: int = types.OWN) -> types.NestedTuple | types.ObjectTree | None:
+def tree_at_a_glance(values: Sequence[Any], given: int = types.OWN) -> types.ObjectTree | None:
     """The type of trees of several forms that no other type covers as well; None if that is not what they are."""
     nodes = [value for value in values if type(value) is tuple]
     if nodes and all(tuple in map(type, children) for children in zip(*nodes, strict=False)):
-        tree, first = _tree_of(values), _tree_parts(values[0])[0]
-        if tree is not None and any(_tree_parts(value)[0] != first for value in values):
-            return tree  # not a tuple of trees where no value happens to be a leaf: each such type is compiled anew
+        # not a tuple of trees where no value happens to be a leaf: each such type is compiled anew
+        return None if are_of_one_form(values) else type_of_nested(values)
     return type_of_trees(values) if given == types.OWN and not nodes else None
-
-
-def _tree_of(values: Sequence[Any]) -> types.NestedTuple | None:
-    """The type of tuples nested to several depths around numbers of one type; None if that is not what they are."""
-    global _trees
-    _trees = {id(value): (value, _tree_parts(value)) for value in values}
-    arities = {size for _, (_, _, nodes) in _trees.values() for size in map(len, nodes)}
-    classes = {kind for _, (_, leaves, _) in _trees.values() for kind in map(type, leaves)}
-    if len(arities) != 1 or len(classes) != 1:
-        return None
-    cls = classes.pop()
-    leaf = types.PYTHON.get(cls) or (types.of_dtype(np.dtype(cls)) if issubclass(cls, np.generic) else None)
-    return types.NestedTuple(leaf, arities.pop()) if leaf is not None and types.is_number(leaf) else None
-
-
-def _tree_parts(value: Any) -> tuple[list[int], list[Any], list[Any]]:
-    """The numbers of a value and of what its tuples hold, one tuple after the other; its leaves; its tuples."""
-    known = _trees.get(id(value))
-    if known is not None and known[0] is value:
-        return known[1]
-    numbers: list[int] = []
-    leaves: list[Any] = []
-    waiting: list[Any] = [(value,)]
-    next_tuple, next_leaf = 0, -1
-    for node in waiting:  # its own tuples come at the end
-        for child in node:
-            if type(child) is tuple:
-                numbers.append(next_tuple)
-                waiting.append(child)
-                next_tuple += 1
-            else:
-                numbers.append(next_leaf)
-                leaves.append(child)
-                next_leaf -= 1
-    return numbers, leaves, waiting[1:]
-
-
-_trees: dict[int, tuple[Any, Any]] = {}
-"""By its id each value that was last typed as a tree, and its parts, since it is packed next."""
 
 
 def _fields(cls: Any) -> tuple[str, ...]:
@@ -286,11 +252,6 @@ def _packed(kind: types.Type, values: Sequence[Any]) -> list[np.ndarray]:
             return [np.ascontiguousarray(joined), sizes]
         case types.LookedUp():
             return _packed(kind.weights, [table.weights for table in values])
-        case types.NestedTuple():
-            parts = [_tree_parts(value)[:2] for value in values]
-            numbers, ends = (list(itertools.chain.from_iterable(part[k] for part in parts)) for k in (0, 1))
-            each = [len(own) for part in parts for own in part]
-            return [np.array(numbers, np.int64), np.array(each, np.int64), np.array(ends, _word(kind.leaf))]
         case types.ObjectTree():
             return pack_trees(kind, values)
         case types.RandomStream():
@@ -356,20 +317,6 @@ class Loader:
         self._count += 1
         return f"x{self._count}"
 
-    def _load_tree(self, kind: types.NestedTuple | types.ObjectTree, name: str) -> Lines:
-        if isinstance(kind, types.ObjectTree):
-            held = [f"in{self._leaf(dtype)}" for dtype in dtypes_of(kind)]
-            leaf = self._leaf("int64")
-            return [assigned(name, code("()", *held, item_text(f"in{leaf}", f"at{leaf}"))), f"at{leaf} += 1"]
-        numbers, sizes, ends = self._leaf("int64"), self._leaf("int64"), self._leaf(_word(kind.leaf).name)
-        return [
-            f"{name}_n, {name}_e = in{sizes}[at{sizes}], in{sizes}[at{sizes} + 1]",
-            f"{name}_k = in{numbers}[at{numbers} + 1:at{numbers} + {name}_n]",
-            f"{name}_r = {name}_k.reshape(({name}_n // {kind.arity}, {kind.arity}))",
-            f"{name} = ({name}_r, in{ends}[at{ends}:at{ends} + {name}_e], in{numbers}[at{numbers}])",
-            f"at{numbers} += {name}_n", f"at{ends} += {name}_e", f"at{sizes} += 2",
-        ]  # fmt: skip
-
     def load(self, kind: types.Type, lines: Lines, at_top: bool = False) -> str:
         """Write the code that reads one value; returns the name of its variable.
 
@@ -403,8 +350,11 @@ class Loader:
                     lines.append(f"at{values} += step{values} if step{values} >= 0 else {name}_n")
                 else:
                     lines.append(f"at{values} += {name}_n")
-            case types.NestedTuple() | types.ObjectTree():
-                lines += self._load_tree(kind, name)
+            case types.ObjectTree():
+                held = [f"in{self._leaf(dtype)}" for dtype in dtypes_of(kind)]
+                leaf = self._leaf("int64")
+                lines.append(assigned(name, code("()", *held, item_text(f"in{leaf}", f"at{leaf}"))))
+                lines.append(f"at{leaf} += 1")
             case types.RandomStream():
                 leaf = self._leaf("uint64")
                 lines += [f"{name} = in{leaf}[at{leaf}:at{leaf} + 6]", f"at{leaf} += 6"]

@@ -43,6 +43,24 @@ def first_leaf(tree):
     return tree
 
 
+def either_of(pair):
+    tree, place = pair
+    return total(tree[place]) if isinstance(tree, tuple) else tree
+
+
+def counts(tree):
+    is_tuple = isinstance(tree, tuple)
+    return is_tuple + isinstance(tree, (int, str))
+
+
+def is_four(tree):
+    return tree == 4
+
+
+def is_something(tree):
+    return 1 if tree else 0
+
+
 def left_of(tree):
     return total(tree[0])  # of a leaf Python raises
 
@@ -63,6 +81,7 @@ def loss(weights, mixing, tree):
 CASES = [
     (depth, TREES), (total, TREES), (of_mixed, [(tree, 7) for tree in TREES]), (left_of, TREES[:1] + TREES[2:4]),
     (depth, [(1.5, (2.5, 1.0)), 2.0, (1.0, 3.0)]), (depth, [np.int64(3), (np.int64(1), np.int64(2))]),
+    (counts, TREES), (either_of, [(tree, k % 3 - 1) for k, tree in enumerate(TREES)]),
 ]  # fmt: skip
 
 
@@ -97,3 +116,9 @@ def test_other_tuples_are_no_trees(values):
 def test_a_variable_that_is_a_tree_or_a_leaf_has_no_form():
     with pytest.raises(Unsupported, match="tree of int"):
         compiled_map(first_leaf, [TREES], {})
+
+
+@pytest.mark.parametrize("f", [is_four, is_something])
+def test_what_only_python_knows_of_a_tree_has_no_form(f):
+    with pytest.raises(Unsupported, match="tree of int"):
+        compiled_map(f, [TREES], {})

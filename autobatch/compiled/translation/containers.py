@@ -255,10 +255,9 @@ def item(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> Value
         case types.Text():
             k = in_range(reader, reader.index(value, node), f"{holder.text}.size", value)
             return iteration.character(reader, holder, k)
-        case types.NestedTuple():
-            return tree_item(
-                reader, reader.once(holder), in_range(reader, reader.index(value, node), str(kind.arity), value)
-            )
+        case types.ObjectTree() if kind.leaf is not None:
+            at = in_range(reader, reader.index(value, node), str(len(kind.fields) - 1), value)
+            return iteration.node_item(reader, holder, at)
         case types.Counts():
             return get(reader, node, holder, value, reader.constant(0, node))
         case types.Dict():
@@ -267,13 +266,6 @@ def item(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> Value
             numbers = iteration.items_of_value(reader, holder, node)
             return numbers.get(in_range(reader, reader.index(value, node), numbers.length, value))
     raise reader.refuse(f"an item of a {kind}", node)
-
-
-def tree_item(reader: Reader, holder: Value, place: str) -> Value:
-    """An item of a tree; of a leaf Python raises."""
-    reader.fail_if(f"{holder.text}[2] < 0")
-    child = f"{holder.text}[0][{holder.text}[2], {place}]"
-    return reader.temp(f"({holder.text}[0], {holder.text}[1], {child})", holder.kind)
 
 
 def _field_of_name(

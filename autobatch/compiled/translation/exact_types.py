@@ -125,21 +125,6 @@ class Struct(_Nested):
         return self.cls.__name__
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class NestedTuple:
-    """Nested tuples of any depth, each of `arity` items, around numbers of one type; or such a number itself.
-
-    It is held as the children of all tuples (rows of their numbers; below zero `~k` is the k-th leaf), all leaves, and
-    its own number.
-    """
-
-    leaf: Scalar
-    arity: int
-
-    def __str__(self) -> str:
-        return f"tree of {self.leaf}, by {self.arity}"
-
-
 class _NodeType(enum.Enum):
     """What an attribute of a node holds that is no number, array or string."""
 
@@ -154,12 +139,13 @@ class TreeField:
     """An attribute of the nodes of a tree.
 
     Attributes:
+        name: of an item of a tuple its place, None for the number that is a leaf.
         kind: its type, or `NODE`, `NODE_OR_NONE` or `NODES`.
         forms: the places in `ObjectTree.forms` of those that have it.
         word, real, array: the first of its whole and of its real numbers in a node's rows; the array of its elements.
     """
 
-    name: str
+    name: str | int | None
     kind: Any
     forms: tuple[int, ...]
     word: int
@@ -169,7 +155,7 @@ class TreeField:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ObjectTree:
-    """An object or dict that holds others of its form, at any depth.
+    """An object, dict or tuple that holds others of its form, at any depth; tuples hold numbers of one type, too.
 
     It is held as the arrays of `object_trees.dtypes_of`, and its place among the nodes.
 
@@ -178,7 +164,7 @@ class ObjectTree:
         words, reals: how many whole and real numbers a node's rows have; the first word is the place of its form.
     """
 
-    forms: tuple[tuple[type, tuple[str, ...]], ...]
+    forms: tuple[tuple[type, tuple[Any, ...]], ...]
     fields: tuple[TreeField, ...]
     words: int
     reals: int
@@ -192,9 +178,14 @@ class ObjectTree:
         return [cls for cls, _ in self.forms]
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> list[Any]:
         """The names of the attributes."""
         return [field.name for field in self.fields]
+
+    @property
+    def leaf(self) -> Any:
+        """Of nested tuples, whose form is the second, the type of the numbers in them; None of other trees."""
+        return self.fields[-1].kind if self.fields[-1].name is None else None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -150,10 +150,9 @@ class ExpressionReader(Reader):
             return str(bool(kind.items))
         if isinstance(kind, types.TreeNodes):
             return f"({iteration.items_of_value(self, value, node).length} > 0)"
-        if isinstance(kind, types.ObjectTree):
-            return "True"
-        if isinstance(kind, types.Maybe) and isinstance(kind.inner, types.ObjectTree):
-            return item_text(value.text, 0)
+        inner = kind.inner if isinstance(kind, types.Maybe) else kind
+        if isinstance(inner, types.ObjectTree) and inner.leaf is None:
+            return "True" if inner is kind else item_text(value.text, 0)
         if isinstance(kind, types.Object):
             return user_objects.truth(self, self.once(value), node)
         raise self.refuse(f"whether a {kind} is true", node)
@@ -448,7 +447,7 @@ class ExpressionReader(Reader):
         match test:
             case nf.Call(function=nf.Name(id="isinstance"), args=[nf.Name(id=name), nf.Value() as classes]):
                 known = (self.env or {}).get(name)
-                if known is not None and isinstance(known.kind, types.NestedTuple) and not known.maybe_unbound:
+                if known is not None and getattr(known.kind, "leaf", None) and not known.maybe_unbound:
                     return try_and_match.tree_test(self, self.expr(classes), name, then, other, live)
         return super().conditional(test, then, other, live)
 
@@ -499,10 +498,10 @@ class ExpressionReader(Reader):
             if len(kind.items) != count:
                 self.stop()
             return [self.temp(item_text(value.text, i), each) for i, each in enumerate(kind.items)]
-        if isinstance(kind, types.NestedTuple):
-            if kind.arity != count:
+        if isinstance(kind, types.ObjectTree) and kind.leaf is not None:
+            if len(kind.fields) - 1 != count:
                 self.stop()
-            return [containers.tree_item(self, self.once(value), str(i)) for i in range(count)]
+            return [iteration.node_item(self, self.once(value), str(i)) for i in range(count)]
         if isinstance(kind, types.List | types.Array | types.Text | types.TreeNodes) or kind == types.RANGE:
             items = iteration.items_of_value(self, self.once(value), node)
             self.fail_if(f"{items.length} != {count}")

@@ -294,14 +294,39 @@ def items_of_value(reader: Reader, value: Value, node: nf.Node, any_order: bool 
     )
 
 
+def _held(reader: Any, value: Value) -> tuple[list[str], str]:
+    """The arrays that hold a node of a tree, and its place among the nodes."""
+    held = reader.once(value).text
+    arrays: list[str] = [item_text(held, k) for k in range(len(dtypes_of(value.kind)))]
+    return arrays, item_text(held, len(arrays))
+
+
+def node_item(reader: Any, value: Value, place: str) -> Value:
+    """An item of a nested tuple; of a number in it Python raises."""
+    (arrays, row), tree = _held(reader, value), value.kind
+    reader.fail_if(f"not ({_is_one_of(item_text(arrays[0], f'{row} * {tree.words}'), [1])})")
+    return reader.temp(code("()", *arrays, item_text(arrays[0], f"{row} * {tree.words} + 1 + {place}")), tree)
+
+
+def leaf_of(reader: Any, value: Value) -> str:
+    """The text of the number that a nested tuple is, if it is one."""
+    (arrays, row), kind = _held(reader, value), value.kind.leaf
+    place = f"{row} * {value.kind.words} + 1" if kind.kind != "f" else row
+    return _number(kind, item_text(arrays[2 if kind.kind == "f" else 0], place))
+
+
+def _number(kind: types.Scalar, text: str) -> str:
+    """The text of a number that is held as a whole or a real number."""
+    return f"{text} != 0" if kind.kind == "b" else code(numba_type(kind), text)
+
+
 def node_attribute(reader: Any, value: Value, name: str, node: nf.Node) -> Value:
     """An attribute of a node of a tree."""
-    tree, held = value.kind, reader.once(value).text
+    (arrays, row), tree = _held(reader, value), value.kind
     field = next((each for each in tree.fields if each.name == name), None)
     if field is None:
         raise reader.refuse(f"the attribute {name} of a {tree}", node)
-    arrays = [item_text(held, k) for k in range(len(dtypes_of(tree)))]
-    row, kind = item_text(held, len(arrays)), field.kind
+    kind = field.kind
     words = [item_text(arrays[0], f"{row} * {tree.words} + {k}") for k in range(tree.words)]
     real = item_text(arrays[2], f"{row} * {tree.reals} + {field.real}")
     if len(field.forms) < len(tree.forms):
@@ -324,9 +349,7 @@ def node_attribute(reader: Any, value: Value, name: str, node: nf.Node) -> Value
             return reader.temp(code("()", first, words[field.word + 1], real), kind)
         case types.Scalar(name="none"):
             return reader.constant(None, node)
-    return reader.temp(
-        f"{first} != 0" if kind.kind == "b" else code(numba_type(kind), first if kind.kind != "f" else real), kind
-    )
+    return reader.temp(_number(kind, real if kind.kind == "f" else first), kind)
 
 
 def has_attribute_of_node(reader: Any, value: Value, name: Any, node: nf.Node) -> Value:
@@ -339,8 +362,8 @@ def has_form(reader: Any, value: Value, forms: Sequence[int], node: nf.Node) -> 
     tree = value.kind
     if len(forms) in (0, len(tree.forms)):
         return reader.constant(bool(forms), node)
-    held = reader.once(value).text
-    own = item_text(item_text(held, 0), f"{item_text(held, len(dtypes_of(tree)))} * {tree.words}")
+    arrays, row = _held(reader, value)
+    own = item_text(arrays[0], f"{row} * {tree.words}")
     return reader.temp(_is_one_of(own, forms), BOOL)
 
 

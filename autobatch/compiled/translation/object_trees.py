@@ -1,4 +1,4 @@
-"""Trees of the user's objects, whose nodes hold nodes of their own classes at any depth: their types, and as arrays.
+"""Trees of the user's objects, and nested tuples: nodes that hold nodes of their own classes at any depth.
 
 Compiled code holds a node as the numbers of all nodes that are packed with it, and its own place among them, so a
 function that calls itself for each child has one type of argument at every depth.
@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,9 @@ from autobatch.core.pytree import PLAIN, is_container
 from autobatch.errors import Unsupported
 from autobatch.facts.types import is_stored
 
-_Walked = tuple[list[Any], list[dict[str, Any]], list[tuple[int, int]]]
-_walked: tuple[list[Any], _Walked] = [], ([], [], [])
-"""The trees that were typed last, and what is below them: they are packed next."""
+_Walk = Callable[[Sequence[Any]], tuple[list[Any], list[Any], list[Any]]]
+_walked: tuple[Sequence[Any], Any, Any] = (), None, None
+"""The trees that were typed last, and how they were walked and what was found: they are packed next."""
 _MOST_FORMS = 16  # sets of attributes: more are a dict's keys that mean nothing
 _NO_ITEMS = object()
 """The type of a list without items, which may be one of nodes."""
@@ -35,9 +35,7 @@ def type_of_trees(values: Sequence[Any]) -> ObjectTree | None:
     """
     if not values or not all(map(_is_node, values)) or not _hold_nodes(values):
         return None
-    global _walked
-    _walked = list(values), _nodes_below(values)
-    nodes, parts, edges = _walked[1]
+    nodes, parts, edges = _below(_nodes_below, values, typed=False)
     forms_of = list(zip(map(type, nodes), map(tuple, parts), strict=True))
     inside: dict[Any, set[Any]] = {form: set() for form in forms_of}  # the forms of nodes that nodes of a form hold
     for holder, held in edges:
@@ -66,11 +64,75 @@ def type_of_trees(values: Sequence[Any]) -> ObjectTree | None:
     return ObjectTree(forms, tuple(fields), *first[:2])
 
 
+def type_of_nested(values: Sequence[Any]) -> ObjectTree | None:
+    """The type of tuples nested to any depth, each of as many items, around numbers of one type; None of others."""
+    _, leaves, tuples = _below(_nested_below, values)
+    classes: set[Any] = set(map(type, leaves))
+    sizes = set(map(len, tuples))
+    if len(sizes) != 1 or len(classes) != 1:
+        return None
+    (cls,), (size,) = classes, sizes
+    leaf = types.PYTHON.get(cls) or (types.of_dtype(np.dtype(cls)) if issubclass(cls, np.generic) else None)
+    if leaf is None or not types.is_number(leaf):
+        return None
+    items = [TreeField(k, NODE, (1,), 1 + k, 0, 3) for k in range(size)]
+    forms = (cls, (None,)), (tuple, tuple(range(size)))
+    return ObjectTree(forms, (*items, TreeField(None, leaf, (0,), 1, 0, 3)), 1 + size, _widths(leaf)[1])
+
+
+def are_of_one_form(values: Sequence[Any]) -> bool:
+    """True if these values are tuples nested in the same way."""
+    first = _nested_below(values[:1])[0]
+    return all(_nested_below((value,))[0] == first for value in values[1:])
+
+
+def _pack_nested(kind: ObjectTree, values: Sequence[Any]) -> list[np.ndarray]:
+    """`pack_trees` of nested tuples: all tuples, and then all numbers."""
+    numbers, leaves, tuples = _below(_nested_below, values)
+    found, count = np.array(numbers, np.int64), len(tuples)
+    found = np.where(found < 0, count + ~found, found)
+    words = np.zeros((count + len(leaves), kind.words), np.int64)
+    reals = np.zeros((len(words), kind.reals))
+    words[:count, 0], words[:count, 1:] = 1, found[len(values) :].reshape(count, kind.words - 1)
+    if kind.reals:
+        reals[count:, 0] = leaves
+    else:
+        words[count:, 1] = np.array(leaves, kind.leaf.name)
+    return [words.reshape(-1), np.zeros(0, np.int64), reals.reshape(-1), found[: len(values)]]
+
+
+def _nested_below(values: Sequence[Any]) -> tuple[list[int], list[Any], list[Any]]:
+    """The number of each value, and of each item of their tuples, one after the other; the numbers in them (`~k` is the
+    k-th of these); and their tuples."""
+    numbers: list[int] = []
+    leaves: list[Any] = []
+    waiting: list[Any] = [values]
+    for node in waiting:  # its own tuples come at the end
+        for child in node:
+            if type(child) is tuple:
+                numbers.append(len(waiting) - 1)
+                waiting.append(child)
+            else:
+                numbers.append(~len(leaves))
+                leaves.append(child)
+    return numbers, leaves, waiting[1:]
+
+
+def _below(walk: _Walk, values: Sequence[Any], typed: bool = True) -> tuple[list[Any], list[Any], list[Any]]:
+    """`walk(values)`; if they were typed before, what was found then."""
+    global _walked
+    known, by, found = _walked
+    if not typed or by is not walk or len(known) != len(values) or not all(map(operator.is_, known, values)):
+        found = walk(values)
+        _walked = list(values), walk, found
+    return found
+
+
 def pack_trees(kind: ObjectTree, values: Sequence[Any]) -> list[np.ndarray]:
     """All nodes of these trees as arrays: those of `dtypes_of`, and the place of each value among the nodes."""
-    known, below = _walked  # typed just now
-    same = len(known) == len(values) and all(map(operator.is_, known, values))
-    nodes, parts, _ = below if same else _nodes_below(values)
+    if kind.leaf is not None:
+        return _pack_nested(kind, values)
+    nodes, parts, _ = _below(_nodes_below, values)
     place = dict(zip(map(id, nodes), itertools.count()))
     words, reals = np.zeros((len(nodes), kind.words), np.int64), np.zeros((len(nodes), kind.reals))
     number = dict(zip(kind.forms, itertools.count()))
@@ -155,7 +217,7 @@ def _parts_of(node: Any) -> dict[str, Any]:
     )
 
 
-def _nodes_below(values: Sequence[Any]) -> _Walked:
+def _nodes_below(values: Sequence[Any]) -> tuple[list[Any], list[dict[str, Any]], list[tuple[int, int]]]:
     """These nodes and all that they hold, each once; the attributes of each; and which (place) holds which."""
     places: dict[int, int] = {}
     nodes: list[Any] = []

@@ -478,12 +478,9 @@ class Reader:
             self.lines, self.env = lines, before
         return written, after
 
-    def branch(self, condition: str, then: Any, other: Any, live: nf.Names | None = None, narrowed: Any = None) -> None:
+    def branch(self, condition: str, then: Any, other: Any, live: nf.Names | None = None) -> None:
         """Read both arms of a condition; their variables are merged after it."""
-        assert self.env is not None
-        first_env, second_env = narrowed or (self.env, self.env)
-        first, one = self.arm(then, first_env)
-        second, two = self.arm(other, second_env)
+        (first, one), (second, two) = self.arm(then, self.env), self.arm(other, self.env)
         ends = [(lines, env) for lines, env in ((first, one), (second, two)) if env is not None]
         after = self.merge_paths(ends, live)
         self.emit(f"if {condition}:", first, "else:", second)
@@ -596,23 +593,23 @@ class Reader:
             rest = types.union_of([each for each in kind.scalars if each != NONE])
             found = f"{source}[0] == 0" if NONE in kind.scalars else "False"
             is_none = self.temp(found, types.Scalar("bool", True))
-        without, none = dict(self.env), dict(self.env)
-        without[name], none[name] = Variable(rest), Variable(NONE)
-        target = self.variable(name, rest)
-        unpacked = assigned(target, convert(source, kind, rest)) if target != source else "pass"
-        nothing = f"{self.variable(name, NONE)} = 0"
         if not is_none_test:
             then, other = other, then
+        arms = (NONE, "0", then), (rest, convert(source, kind, rest), other)
+        self.narrowed(is_none.text, name, arms, live)
 
-        def with_(line: str, body: Any) -> Any:
-            def run() -> None:
-                self.emit(line)
-                body() if callable(body) else self.block(body)
+    def narrowed(self, condition: str, name: str, arms: Sequence[tuple[Any, str, Any]], live: nf.Names | None) -> None:
+        """Like `branch`, for arms in each of which a name has another type: (the type, its value, what to read)."""
 
-            return run
+        def arm(kind: types.Type, text: str, body: Any) -> None:
+            assert self.env is not None
+            self.env[name] = Variable(kind)
+            if text != self.variable(name, kind):
+                self.emit(assigned(self.variable(name, kind), text))
+            body() if callable(body) else self.block(body)
 
-        first, second = with_(nothing, then), with_(unpacked, other)
-        self.branch(is_none.text, first, second, live, narrowed=(none, without))
+        first, second = (functools.partial(arm, *each) for each in arms)
+        self.branch(condition, first, second, live)
 
     def on_jump(self, node: nf.Jump) -> None:
         if node.to == "break":

@@ -4,16 +4,15 @@ The body of a `try` is a loop that runs once. What is surely raised in it, and w
 reading: code sets `leave` and breaks out of the loops up to that `try`. Any other failure leaves the example to Python.
 """
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.compiled.translation import containers
+from autobatch.compiled.translation import containers, iteration
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import calls
 from autobatch.compiled.translation.source_program import Inline, Lines
 from autobatch.compiled.translation.statement_reader import Handlers, Reader
-from autobatch.compiled.translation.typed_text import Value, assigned, code, item_text, parts_of
+from autobatch.compiled.translation.typed_text import Value, code, item_text, parts_of
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import reads
 
@@ -139,25 +138,14 @@ def class_parts(reader: Any, node: nf.Node, value: Value, cls: Value, count: Val
 
 
 def tree_test(reader: Reader, classes: Value, name: str, then: Any, other: Any, live: nf.Names | None) -> None:
-    """`if isinstance(name, classes): then else: other` of a tree, which is a number in one of the arms."""
+    """`if isinstance(name, classes): then else: other` of nested tuples, which is a number in one of the arms."""
     assert reader.env is not None
-    known = reader.env[name]
+    kind = reader.env[name].kind
     wanted = classes.constant if isinstance(classes.constant, tuple) else (classes.constant,)
-    leaf = known.kind.leaf
-    tests = [issubclass(cls, wanted) for cls in (tuple, types.class_of(leaf))]
-    if tests[0] == tests[1]:
-        return reader.decide(reader.constant(tests[0], reader.node), then, other, live)
-    text, target = reader.variable(name, known.kind), reader.variable(name, leaf)
-    one, two = dict(reader.env), dict(reader.env)
-    two[name] = dataclasses.replace(known, kind=leaf)
-
-    def of_leaf(body: Any) -> Any:
-        def run() -> None:
-            reader.emit(assigned(target, f"{text}[1][~{text}[2]]"))
-            body() if callable(body) else reader.block(body)
-
-        return run
-
-    if tests[0]:
-        return reader.branch(f"{text}[2] >= 0", then, of_leaf(other), live, narrowed=(one, two))
-    return reader.branch(f"{text}[2] < 0", of_leaf(then), other, live, narrowed=(two, one))
+    of_leaf, of_tuple = (issubclass(cls, wanted) for cls in kind.classes)
+    if of_leaf == of_tuple:
+        return reader.decide(reader.constant(of_leaf, reader.node), then, other, live)
+    holder = Value(kind, reader.variable(name, kind))
+    is_tuple, number = iteration.has_form(reader, holder, [1], reader.node), iteration.leaf_of(reader, holder)
+    arms = (kind, holder.text, then if of_tuple else other), (kind.leaf, number, other if of_tuple else then)
+    return reader.narrowed(is_tuple.text, name, arms, live)

@@ -151,8 +151,6 @@ def rep(kind: types.Type) -> str:
             return "S"
         case types.RandomStream():
             return "A1uint64"
-        case types.NestedTuple():
-            return f"NestedTuple{kind.arity}{kind.leaf.name}"
         case types.ObjectTree() | types.TreeNodes():
             tree = kind if isinstance(kind, types.ObjectTree) else kind.tree
             told = repr(([cls.__qualname__ for cls in tree.classes], tree.fields))
@@ -185,8 +183,6 @@ def dummy(kind: types.Type) -> str:
             return "np.empty(0, np.int32)"
         case types.RandomStream():
             return "np.zeros(6, np.uint64)"
-        case types.NestedTuple():
-            return f"(np.empty((0, 0), np.int64), {dummy(types.Array(kind.leaf.name, 1))}, int64(0))"
         case types.ObjectTree():
             return code("()", *(f"np.empty(0, np.{dtype})" for dtype in object_trees.dtypes_of(kind)), "int64(0)")
         case types.TreeNodes():
