@@ -16,6 +16,7 @@ from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
     NO_CONSTANT,
     Value,
+    as_tuple,
     assigned,
     code,
     item_text,
@@ -172,7 +173,7 @@ def array(reader: Reader, node: nf.Call, dtype: nf.Value | None = None) -> Value
     if rows and isinstance(source, nf.Call) and source.symbol == "list":
         value = reader.tuple_of([reader.expr(each) for each in rows])
     else:
-        value = reader.expr(source)
+        value = as_tuple(reader.expr(source))
     if isinstance(value.kind, types.Array):
         name = dtype_of(reader, wanted, value.kind.dtype, node)
         if name != value.kind.dtype:

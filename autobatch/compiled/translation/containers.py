@@ -15,6 +15,7 @@ from autobatch.compiled.translation.typed_text import (
     LENGTH,
     NO_CONSTANT,
     Value,
+    as_tuple,
     assigned,
     code,
     convert,
@@ -169,7 +170,7 @@ def unpack_with_star(reader: Reader, value: Value, target: nf.Unpack, node: nf.N
     """`a, *b, c = value` of a tuple or a list."""
     targets, star = target.targets, target.starred
     after = len(targets) - star - 1
-    value = reader.once(value)
+    value = as_tuple(reader.once(value))
     rest = new(reader, node, types.List)
     if isinstance(value.kind, types.Tuple):
         parts = [reader.held(part) for part in parts_of(value)]
@@ -197,6 +198,7 @@ def unpack_with_star(reader: Reader, value: Value, target: nf.Unpack, node: nf.N
 
 def _slice(reader: Reader, holder: Value, index: nf.Call, node: nf.Node) -> Value:
     """`holder[start:stop:step]`."""
+    holder = as_tuple(holder)
     kind = holder.kind
     if isinstance(kind, types.Tuple) and holder.parts is None:
         holder = reader.tuple_of([Value(each, item_text(holder.text, i)) for i, each in enumerate(kind.items)])
@@ -405,6 +407,7 @@ def augment(reader: Reader, old: Value, op: str, value: Value, node: nf.Node) ->
 
 def operator(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Value:
     """`a op b` with a tuple, a list or a string."""
+    a, b = as_tuple(a), as_tuple(b)
     match op, a.kind, b.kind:
         case _, types.Text(), _ if NO_CONSTANT not in (a.constant, b.constant):
             try:
@@ -468,6 +471,7 @@ def _of_sets(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Valu
 
 def compared(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Value:
     """A comparison of strings, tuples, lists or sets."""
+    a, b = as_tuple(a), as_tuple(b)
     if isinstance(a.kind, types.Text) and isinstance(b.kind, types.Text):
         if a.constant is not NO_CONSTANT and b.constant is not NO_CONSTANT:
             return reader.constant(COMPARISONS[op].function(a.constant, b.constant), node)
@@ -526,6 +530,7 @@ def _decided(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Valu
 
 def contains(reader: Reader, value: Value, holder: Value, node: nf.Node) -> Value:
     """`value in holder`."""
+    holder = as_tuple(holder)
     kind = holder.kind
     if isinstance(kind, types.Struct) and kind.cls is dict and isinstance(value.constant, str):
         return reader.constant(value.constant in kind.names, node)

@@ -23,6 +23,7 @@ from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
     NO_CONSTANT,
     Value,
+    as_tuple,
     assigned,
     code,
     convert,
@@ -126,13 +127,14 @@ class ExpressionReader(Reader):
             if not isinstance(node, nf.Spread):
                 out.append(self.expr(node))
                 continue
-            value = self.once(self.expr(node.value))
+            value = as_tuple(self.once(self.expr(node.value)))
             if not isinstance(value.kind, types.Tuple):
                 raise self.refuse(f"* of a {value.kind}", node)
             out += parts_of(value)
         return out
 
     def truth(self, value: Value, node: nf.Node) -> str:
+        value = as_tuple(value)
         kind = value.kind
         if value.constant is not NO_CONSTANT:
             return str(bool(value.constant))
@@ -489,6 +491,7 @@ class ExpressionReader(Reader):
 
     def parts(self, value: Value, count: int, node: nf.Node) -> list[Value]:
         """The items of a value that is unpacked, each in a variable of its own."""
+        value = as_tuple(value)
         kind = value.kind
         if value.parts is not None:
             if len(value.parts) != count:

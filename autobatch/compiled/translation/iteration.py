@@ -17,6 +17,7 @@ from autobatch.compiled.translation.typed_text import (
     NO_CONSTANT,
     Bounds,
     Value,
+    as_tuple,
     bounds_of,
     code,
     convert,
@@ -108,6 +109,7 @@ def known_items(reader: Any, node: Any) -> Any:
 
 def _parts_known(reader: Any, value: Value, node: nf.Node, view: str) -> Any:
     """The items of a tuple, or those that a view of a dict of named parts has."""
+    value = as_tuple(value)
     parts: Any = parts_of(value) if value.parts or isinstance(value.kind, types.Tuple | types.Struct) else None
     if not isinstance(value.kind, types.Struct):
         return parts if view == "keys" else None
@@ -250,6 +252,7 @@ def content(reader: Reader, kind: types.Type, place: int = 0) -> types.Type:
 
 def items_of_value(reader: Reader, value: Value, node: nf.Node, any_order: bool = False) -> Iterated:
     """The items of a list, tuple, string, array, range or dict; with `any_order` also of a set."""
+    value = as_tuple(value)
     kind = value.kind
     match kind:
         case types.List():

@@ -126,6 +126,22 @@ class Value:
         return self.bounds.bits < 64
 
 
+_AS_TUPLES = (
+    "__add__", "__bool__", "__contains__", "__eq__", "__ge__", "__getitem__", "__gt__", "__iter__", "__le__", "__len__",
+    "__lt__", "__mul__", "__ne__", "__rmul__",
+)  # fmt: skip
+
+
+def as_tuple(value: Value) -> Value:
+    """A named tuple, unless its class changes what a tuple does, as the tuple that it is; any other value unchanged."""
+    kind = value.kind
+    if not (isinstance(kind, types.Struct) and issubclass(kind.cls, tuple)):
+        return value
+    if any(getattr(kind.cls, name, None) is not getattr(tuple, name, None) for name in _AS_TUPLES):
+        return value
+    return Value(types.Tuple(kind.items), value.text, parts=value.parts)
+
+
 def parts_of(value: Value) -> list[Value]:
     """The items of a tuple, whose text must be a name."""
     return value.parts or [Value(kind, item_text(value.text, i)) for i, kind in enumerate(value.kind.items)]
