@@ -261,8 +261,7 @@ def why_not_compiled(
                 wait_for(taped, seconds)
         elif active_tape() is not None:
             wait = functools.partial(wait_for, seconds=seconds)
-            in_python = functools.partial(_in_its_form, function)
-            wait_until_compiled_on_tape(function, in_python, columns, shared, arguments_of, wait)
+            wait_until_compiled_on_tape(function, per_example_form, columns, shared, arguments_of, wait)
         else:
             wait_until_compiled(function, columns, shared, arguments_of, seconds)
     except Unsupported as error:
@@ -283,18 +282,12 @@ def _compiled(
                 raise Unsupported("a gradient within another one")
             return compiled_gradient_map(gradient, function, columns, shared, arguments_of, start)
         if active_tape() is not None:
-            in_python = functools.partial(_in_its_form, function)
-            return compiled_map_on_tape(function, in_python, columns, shared, arguments_of, start, stacked)
+            return compiled_map_on_tape(function, per_example_form, columns, shared, arguments_of, start, stacked)
         return compiled_map(function, columns, shared, arguments_of, start, stacked)
     except Exception as error:
         if isinstance(error, Unsupported) or is_noted(error):
             raise
         raise Unsupported(reason_of(error)) from error
-
-
-def _in_its_form(function: Any, *args: Any, **kwargs: Any) -> Any:
-    """One example in Python, by the function's form, which few calls need."""
-    return per_example_form(function)(*args, **kwargs)
 
 
 def _lockstep(function: Any, args: Any, kwargs: Any, why: str = "the call asks for it") -> Any:
@@ -360,7 +353,7 @@ class _BatchCall:
         if step.way == LOOP and step.count == self._size:
             return _looped(self.function, self._args, self._kwargs, self._batches, self._size, self._columns)
         if self._columns is None:
-            self._columns = ExampleColumns(self.function, self._args, self._kwargs, self._batches)
+            self._columns = ExampleColumns(self.function, self._args, self._kwargs)
         own = self._columns
         columns = own.values(start, None if stop == self._size else stop)
         if step.way == LOOP:
@@ -371,7 +364,7 @@ class _BatchCall:
 
     def packed(self, start: int, stop: int) -> tuple[Any, ...]:
         """Arguments of the compiled way: batches, shared values, and the function that places both in a call."""
-        own = self._columns = self._columns or ExampleColumns(self.function, self._args, self._kwargs, self._batches)
+        own = self._columns = self._columns or ExampleColumns(self.function, self._args, self._kwargs)
         whole = start == 0 and stop == self._size
         batches = own.batches if whole else [lanes_between(batch, start, stop) for batch in own.batches]
         return batches, own.shared, own.arguments_of
@@ -658,7 +651,7 @@ def _run_portions(
         done: the first examples, which the loop has run already.
     """
     pending = pending_kernels()
-    if pending != kind.pending or (kind.is_waiting and not pending):
+    if not pending or pending != kind.pending:
         kind.compilation_ended(pending)
     turn, tape = kind.turn(count), active_tape()
     pieces: list[Any] = []

@@ -177,14 +177,12 @@ class History:
         work: the loop's seconds for all calls so far; lost: the seconds that other ways took beyond that, less what
             they saved since, and not below 0.
         sleeps: no other way is considered before `work` reaches this.
-        pending: how many pieces of code were being compiled in the background, for all functions; is_waiting: a way
-            of this function has run without some of them, or was not ready.
+        pending: how many pieces of code were being compiled in the background, for all functions.
         last: the way that ran the last examples of the last call.
     """
 
     __slots__ = (
-        "calls", "costs", "expected", "is_waiting", "kinds", "last", "learned", "lost", "pending", "seen", "sleeps",
-        "spent", "work",
+        "calls", "costs", "expected", "kinds", "last", "learned", "lost", "pending", "seen", "sleeps", "spent", "work",
     )  # fmt: skip
 
     def __init__(
@@ -199,7 +197,7 @@ class History:
         self.costs = {way: Cost() for way in (LOOP, *ways)}
         self.work = self.lost = 0.0
         self.sleeps = 0.0
-        self.last, self.is_waiting = LOOP, False
+        self.last = LOOP
         self.expected, self.learned, self.spent = expected, learned, spent
         self.kinds = {} if kinds is None else kinds
 
@@ -268,7 +266,7 @@ class History:
     def compilation_ended(self, pending: int = 0) -> None:
         """Background compilation has ended, but for so many pieces of code: ways that waited for it are asked again.
         After all of it, a way that ran without its kernels, and is not in use, is tried again."""
-        self.pending, self.is_waiting = pending, pending > 0 and self.is_waiting
+        self.pending = pending
         for way, cost in self.costs.items():
             if cost.waits_for_code:
                 cost.waits = self.sleeps = 0.0
@@ -329,7 +327,6 @@ class Turn:
         loop = count * (self._loop or 0.0)
         if way != LOOP:
             cost.cold = cold
-            kind.is_waiting |= cold
             kind.add_loss(seconds - loop)
             if cost.is_set_up or seconds < loop:
                 cost.add(count, seconds)
@@ -363,11 +360,11 @@ class Turn:
 
     def not_ready(self, way: str, seconds: float) -> None:
         """A way is not ready: its code was read, and is being compiled; then it is asked again."""
-        cost, kind = self._fail(way, seconds), self._kind
+        cost = self._fail(way, seconds)
         if not cost.pending:
-            kind.learned(way, seconds, False)
-        cost.pending = kind.is_waiting = True
-        cost.waits = 2.0 * kind.work
+            self._kind.learned(way, seconds, False)
+        cost.pending = True
+        cost.waits = 2.0 * self._kind.work
 
     def _fail(self, way: str, seconds: float) -> Cost:
         self._failed.add(way)

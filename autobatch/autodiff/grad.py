@@ -158,8 +158,6 @@ def _carry(
 
 def _positions(argnums: Any) -> tuple[tuple[int, ...], bool]:
     """The positions of the differentiated arguments, and whether one was given rather than a sequence."""
-    if argnums == 0 and type(argnums) is int:  # nearly always
-        return (0,), True
     single = hasattr(argnums, "__index__")
     try:
         positions = tuple(operator.index(position) for position in ([argnums] if single else argnums))

@@ -175,16 +175,11 @@ def are_finite(cts: Sequence[Any]) -> bool:
     # A product takes one pass, and warns of nothing; if it is infinite, it may have overflowed.
     if not all(map(cmath.isfinite, map(np.vdot, plain, plain))) and not all(np.isfinite(ct).all() for ct in plain):
         return False
-    return len(plain) == len(cts) or all(map(_is_finite, [ct for ct in cts if type(ct) is not np.ndarray]))
-
-
-def _is_finite(ct: Any) -> bool:
-    """`are_finite` of a number, or a cotangent that is not one plain array."""
-    if isinstance(ct, SparseCotangent):
-        return are_finite([getattr(ct, name) for name in type(ct).__slots__])  # type: ignore[var-annotated]
-    if not isinstance(ct, np.ndarray | np.floating) or ct.dtype.kind not in "fc":
-        return True
-    return bool(np.isfinite(ct).all())
+    others = [ct for ct in cts if type(ct) is not np.ndarray]
+    sparse: list[Any] = [ct for ct in others if isinstance(ct, SparseCotangent)]
+    inner = [getattr(ct, name) for ct in sparse for name in type(ct).__slots__]
+    numbers = [ct for ct in others if isinstance(ct, np.ndarray | np.floating) and ct.dtype.kind in "fc"]
+    return all(bool(np.isfinite(ct).all()) for ct in numbers) and (not inner or are_finite(inner))
 
 
 def total(parts: Sequence[Any]) -> Any:

@@ -228,8 +228,6 @@ def parts_of(tree: Any) -> dict[Any, Any]:
     cls = type(tree)
     if cls is dict:
         return dict(tree)
-    if cls is list or cls is tuple:
-        return dict(enumerate(tree))
     if cls in PLAIN or isinstance(tree, _OPAQUE):
         return {}
     if isinstance(tree, dict | types.MappingProxyType):

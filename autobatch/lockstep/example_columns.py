@@ -31,10 +31,7 @@ class ExampleColumns:
 
     __slots__ = ("_copies", "_function", "_is_flat", "_mixed", "_takes", "batches", "shared")
 
-    def __init__(
-        self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], found: Sequence[Any] | None = None
-    ) -> None:
-        """`found`: all batches of the arguments, as often as they occur; None if that is not known."""
+    def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         self._function = function
         self._copies: list[tuple[np.ndarray, np.ndarray]] = []
         self._takes: list[tuple[Any, int | None]] = []  # per argument: position or name; column or None
@@ -42,16 +39,13 @@ class ExampleColumns:
         self._mixed: set[str] = set()  # the keys of `shared` whose containers hold batches
         self.batches: list[Any] = []
         self.shared: dict[str, Any] = {}
-        given = (*enumerate(args), *kwargs.items()) if kwargs else (*enumerate(args),)
-        is_flat = found is not None and len(found) == sum([isinstance(arg, Batch) for _, arg in given])
-        for key, arg in given:
+        for key, arg in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
             if isinstance(arg, Batch):
                 self._takes.append((key, self._column(arg)))
                 self._is_flat = self._is_flat and type(key) is int
                 continue
             self._takes.append((key, None))
-            nested = not is_flat and is_node(arg)
-            other = map_batches(lambda leaf: _Slot(self._column(leaf)), arg) if nested else arg
+            other = map_batches(lambda leaf: _Slot(self._column(leaf)), arg) if is_node(arg) else arg
             if other is not arg:
                 self._is_flat = False
                 self._mixed.add(str(key))

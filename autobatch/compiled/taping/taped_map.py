@@ -57,15 +57,16 @@ class _TapedCall:
     """
 
     def __init__(
-        self, function: Any, python_form: Any, columns: Sequence[Any], shared: dict[str, Any],
+        self, function: Any, form_of: Callable[[Any], Any], columns: Sequence[Any], shared: dict[str, Any],
         arguments_of: Arguments | None, first: int,
     ) -> None:  # fmt: skip
         tape = tapes.active_tape()
         assert tape is not None
         self.tape = tape
         call = call_of(function, columns, shared, arguments_of, first)
+        in_python: Any = functools.partial(_in_python, form_of, function)
         self.given = CompiledCall(
-            python_form, columns, shared, arguments_of, call.count, first, call.values, [None] * len(columns)
+            in_python, columns, shared, arguments_of, call.count, first, call.values, [None] * len(columns)
         )
         self.parts: list[list[list[Any]]] | None = None
         self.form = known_form(call) if call.count else None
@@ -208,6 +209,11 @@ class _TapedCall:
         return [each for part, item in parts for each in self._objects(item, part)]
 
 
+def _in_python(form_of: Callable[[Any], Any], function: Any, *args: Any, **kwargs: Any) -> Any:
+    """One example by the function's form, which is only made when it is needed."""
+    return form_of(function)(*args, **kwargs)
+
+
 def _holds_tape(value: Any) -> bool:
     return any(leaf._ab_index >= 0 for leaf in leaves_of_kind(value, TapeArray))
 
@@ -311,15 +317,15 @@ class _Out:
 
 
 def wait_until_compiled_on_tape(
-    function: Any, python_form: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None,
-    wait: Callable[[Any], None],
+    function: Any, form_of: Callable[[Any], Any], columns: Sequence[Any], shared: dict[str, Any],
+    arguments_of: Arguments | None, wait: Callable[[Any], None],
 ) -> None:  # fmt: skip
     """Wait until `compiled_map_on_tape` with the same arguments can run; `wait` waits for a form.
 
     Raises:
         Unsupported: it never can.
     """
-    call = _TapedCall(function, python_form, columns, shared, arguments_of, 0)
+    call = _TapedCall(function, form_of, columns, shared, arguments_of, 0)
     if call.form is not None:
         wait(call.form)
         if call.taped is not None:
@@ -327,20 +333,20 @@ def wait_until_compiled_on_tape(
 
 
 def compiled_map_on_tape(
-    function: Any, python_form: Any, columns: Sequence[Any], shared: dict[str, Any],
+    function: Any, form_of: Callable[[Any], Any], columns: Sequence[Any], shared: dict[str, Any],
     arguments_of: Arguments | None = None, first: int = 0, stacked: bool = False,
 ) -> list[Any] | MaskedBatch:  # fmt: skip
     """`compiled_map` for arguments that hold values of the active tape.
 
     Args:
-        python_form: runs one example in Python on that tape.
+        form_of: the form of a function in which Python runs an example on that tape.
         function, columns, shared, arguments_of, first: as for `compiled_map`.
         stacked: allow a batch as the result if it is a number for each example.
 
     Raises:
         Unsupported, Exception: as `compiled_map`.
     """
-    call = _TapedCall(function, python_form, columns, shared, arguments_of, first)
+    call = _TapedCall(function, form_of, columns, shared, arguments_of, first)
     form, taped = call.form, call.taped
     if form is None:
         return []
