@@ -184,12 +184,11 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
     rows = tuple([isinstance(operand, Batched) for operand in operands])
     if True not in [own and x.scalar is not None for own, x in zip(rows, operands, strict=True)]:
         split = program.split
-        if split is not None and False not in [rows[ids] and not rows[table] for table, ids in split.lookups]:
-            found = [lookup_p(operands[table], operands[ids].data) for table, ids in split.lookups]
-            return launch(
-                split.rest, [*[operands[slot] for slot in split.inputs], *[Batched(x, x.shape[1:]) for x in found]],
-                fallbacks,
-            )  # fmt: skip
+        if split is not None and False not in [rows[ids] and not rows[table] for table, ids in split[0]]:
+            lookups, read, rest = split
+            found = [lookup_p(operands[table], operands[ids].data) for table, ids in lookups]
+            given = [operands[slot] for slot in read] + [Batched(x, x.shape[1:]) for x in found]
+            return launch(rest, given, fallbacks)
         results = _compiled(program, [x.data if own else x for own, x in zip(rows, operands, strict=True)], rows)
         if results is not None:
             return results

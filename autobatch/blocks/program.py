@@ -3,7 +3,7 @@
 import functools
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from autobatch.core.abstract_eval import Aval, Weak, freeze_params, unknown_lengths
 from autobatch.core.op import Op
@@ -88,9 +88,21 @@ class Program:
         return tuple(sorted(unknown_lengths(tuple([aval.shape for aval in self.avals]))))
 
     @functools.cached_property
-    def split(self) -> "SplitLookups | None":
-        """Its look-ups and the rest; None if no step looks up its inputs, or nothing else is left."""
-        return _split_lookups(self)
+    def split(self) -> "tuple[list[tuple[int, ...]], list[int], Program] | None":
+        """Its look-ups, (table, ids) of each, and the program of the other steps, after the inputs that this reads.
+
+        Its own inputs are these, then the rows of each look-up. None if no step looks up inputs, or nothing else is
+        left.
+        """
+        count = len(self.inputs)
+        lookups = [step for step in self.steps if step.op is lookup_p and max(step.args) < count]
+        others = [step for step in self.steps if not any(step is each for each in lookups)]
+        if not lookups or not others:
+            return None
+        read = {slot for step in others for slot in step.args} | set(self.outputs)
+        kept = [slot for slot in range(count) if slot in read]
+        rest = self.part((*kept, *(step.out for step in lookups)), others, self.outputs)
+        return [step.args for step in lookups], kept, rest
 
     @property
     def results(self) -> tuple[Any, ...]:
@@ -191,29 +203,3 @@ def _skeleton(program: Program) -> Any:
     if len(_skeletons) >= 1 << 12:
         _skeletons.clear()
     return _skeletons.setdefault((len(program.inputs), kinds, *_steps_key(program, without_sizes)), object())
-
-
-class SplitLookups(NamedTuple):
-    """A program split into look-ups and the rest.
-
-    Attributes:
-        lookups: (table, ids) of each look-up that runs first: inputs of the program.
-        rest: the other steps; its inputs are the program inputs in `inputs`, then the rows of each look-up.
-        inputs: the slots of the program inputs that `rest` reads.
-    """
-
-    lookups: Sequence[tuple[int, ...]]
-    rest: Program
-    inputs: Sequence[int]
-
-
-def _split_lookups(program: Program) -> SplitLookups | None:
-    count = len(program.inputs)
-    lookups = [step for step in program.steps if step.op is lookup_p and max(step.args) < count]
-    others = [step for step in program.steps if not any(step is each for each in lookups)]
-    if not lookups or not others:
-        return None
-    read = {slot for step in others for slot in step.args} | set(program.outputs)
-    kept = [slot for slot in range(count) if slot in read]
-    rest = program.part((*kept, *(step.out for step in lookups)), others, program.outputs)
-    return SplitLookups([step.args for step in lookups], rest, kept)

@@ -605,10 +605,10 @@ class _ShadowedFunction:
         parts = []
         for partial, place in zip(found[0], map(self.scalar, operands), strict=True):
             if place != _ZERO:
-                parts += [place, partial.format(*values, y=out or f"({text})")]
+                parts += ["-" * found[1] + place, partial.format(*values, y=out or f"({text})")]
         if len(parts) == 2 and parts[1] == "real(1.0)":
             return parts[0]
-        return f"push_{'root' if found[1] else len(parts) // 2}(tape, {', '.join(parts)})"
+        return f"push_{len(parts) // 2}(tape, {', '.join(parts)})"
 
     def scalar(self, text: str) -> str:
         """The text of the place of a number, which is zero if it carries no gradient."""

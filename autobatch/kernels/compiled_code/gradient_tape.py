@@ -135,7 +135,10 @@ def is_short(tape):
 
 @jit
 def push_2(tape, a, da, b, db):
-    """Record a number with two parents and partial derivatives; returns its place, 0 if both are constants."""
+    """Record a number with two parents and partial derivatives; returns its place, 0 if both are constants.
+
+    A zero cotangent stays zero for a parent below 0, whose partial derivative may be infinite, as that of a root is.
+    """
     if a == 0 and b == 0:
         return np.int64(0)
     head = head_of(tape)
@@ -153,12 +156,6 @@ def push_2(tape, a, da, b, db):
 def push_1(tape, a, da):
     """Like `push_2`, with one parent."""
     return push_2(tape, a, da, np.int64(0), 0.0)
-
-
-@jit
-def push_root(tape, a, da):
-    """Like `push_1`, but a zero cotangent stays zero if `da` is infinite, like the derivative of a root at zero."""
-    return push_2(tape, -a, da, np.int64(0), 0.0)
 
 
 @jit
