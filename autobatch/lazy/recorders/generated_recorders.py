@@ -8,6 +8,7 @@ blocks know their inputs. A function with anything unknown or not covered keeps 
 
 import dataclasses
 import functools
+import operator
 import re
 import weakref
 from collections.abc import Callable, Sequence
@@ -326,6 +327,7 @@ def _source(written: Written, root: Version, columns: Sequence[str], used: Seque
         *[f"_ab_apply{number}" for number in range(len(written.recipes))],
         *[f"_ab_unbox{number}" for number in range(len(written.recipes))],
         *_OF_SEGMENT,
+        "_ab_most",
     ]
     called = f"{root.name}({', '.join(root.given)})"
     functions = [version.name for version in written.versions.values()]
@@ -345,12 +347,16 @@ def _source(written: Written, root: Version, columns: Sequence[str], used: Seque
     return "\n".join(lines), sites
 
 
-_OF_SEGMENT = (
-    "_ab_suited", "_ab_check", "_ab_array", "_ab_constant", "_ab_own", "_ab_read", "_ab_made", "_ab_written", "_ab_box",
-    "_ab_ids", "_ab_any_length", "_ab_there", "_ab_finish", "_ab_most", "_ab_sigs", "_ab_sources", "_ab_add_sigs",
-    "_ab_add_ref", "_ab_add_refs", "_ab_add_source", "_ab_add_sources",
-)  # fmt: skip
-"""The names that a recorder reads for the segment being recorded, given by `_BoundRecorder.begin`."""
+_OF_SEGMENT = {
+    "_ab_suited": "_suited", "_ab_check": "_check", "_ab_array": "_array", "_ab_constant": "_constant",
+    "_ab_own": "_own", "_ab_read": "_read", "_ab_made": "_make", "_ab_written": "_written", "_ab_box": "_box",
+    "_ab_ids": "_ids", "_ab_any_length": "_any_length", "_ab_finish": "finished",
+    "_ab_there": "_trace.segment.there", "_ab_sigs": "_trace.segment.sigs",
+    "_ab_add_sigs": "_trace.segment.sigs.extend", "_ab_add_ref": "_trace.segment.refs.append",
+    "_ab_add_refs": "_trace.segment.refs.extend", "_ab_sources": "_trace.segment.sources",
+    "_ab_add_source": "_trace.segment.sources.append", "_ab_add_sources": "_trace.segment.sources.extend",
+}  # fmt: skip
+"""The names that a recorder reads for the segment being recorded, and which attributes of `_BoundRecorder` they are."""
 
 
 def _classes_in(values: Sequence[Any]) -> list[type]:
@@ -440,27 +446,8 @@ class _BoundRecorder:
             *self._tails,
             *[each.function for each in form.recipes],
             *[_Unboxed(trace, each.kind) for each in form.recipes],
-            _ab_suited=self._suited,
-            _ab_check=self._check,
-            _ab_array=self._array,
-            _ab_constant=self._constant,
-            _ab_own=self._own,
-            _ab_read=self._read,
-            _ab_made=self._make,
-            _ab_written=self._written,
-            _ab_box=self._box,
-            _ab_ids=self._ids,
-            _ab_any_length=self._any_length,
-            _ab_there=segment.there,
-            _ab_finish=self.finished,
+            **{name: operator.attrgetter(path)(self) for name, path in _OF_SEGMENT.items()},
             _ab_most=self._most(),
-            _ab_sigs=segment.sigs,
-            _ab_sources=segment.sources,
-            _ab_add_sigs=segment.sigs.extend,
-            _ab_add_ref=segment.refs.append,
-            _ab_add_refs=segment.refs.extend,
-            _ab_add_source=segment.sources.append,
-            _ab_add_sources=segment.sources.extend,
         )
         return recorded
 
