@@ -95,7 +95,7 @@ def run_batch(
     `begun` the first examples, which have run.
     """
     numbering, tape = current().numbering, active_tape()
-    if numbering is None and tape is None:
+    if numbering is None and tape is None and current_region() is None:
         return _run_batch(function, args, kwargs, given, begun)
     count = next(batches_in((args, kwargs))).batch_size if numbering is not None else 1
     token = number_examples(numbering, count)
@@ -416,7 +416,7 @@ def run_map(
         begun: the first examples, which have run.
     """
     numbering, tape = current().numbering, active_tape()
-    if numbering is None and tape is None:
+    if numbering is None and tape is None and current_region() is None:
         return _run_map(function, sequences, shared, fixed, joining, begun)
     sequences = [examples_in(each) for each in sequences]
     count, call = common_length(sequences), _MapCall(function, sequences, shared, fixed or {}, None)

@@ -23,7 +23,7 @@ import numpy as np
 
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
-from autobatch.errors import OverTime, note_example
+from autobatch.errors import NeedsLoop, OverTime, note_example
 
 _ALL_BITS = (1 << 64) - 1
 
@@ -62,6 +62,8 @@ class Example:
     def seed_of(self, seed: Any) -> Any:
         """The given seed (that of this run, if it runs inside an example); if None, a number unique to this run, and
         again the same if the call of its tape runs again."""
+        if _unseeded.get() == _OF_LANES:
+            raise NeedsLoop("a map or batched call inside an example, whose random numbers are its own")
         if seed is not None:
             salt = _numbers.get()[0]
             for part in (*(seed if isinstance(seed, tuple) else ()), *(() if salt is None else (salt,))):
@@ -159,9 +161,8 @@ class Numbering:
 def _is_users(frame: FrameType) -> bool:
     name = frame.f_globals.get("__name__") or ""
     root = name.partition(".")[0]
-    if root == "autobatch":
-        return bool(name.startswith("autobatch.nn."))
-    return root != "numpy" and root not in sys.stdlib_module_names
+    outside = root != "numpy" and root not in sys.stdlib_module_names
+    return bool(name.startswith("autobatch.nn.")) if root == "autobatch" else outside
 
 
 def _given(frame: FrameType) -> list[Any]:
@@ -205,10 +206,11 @@ def random_key(seed: Any, index: Any, call: Any) -> np.ndarray:
 _region: contextvars.ContextVar[Region | None] = contextvars.ContextVar("autobatch_region", default=None)
 _example: contextvars.ContextVar[Example | None] = contextvars.ContextVar("autobatch_example", default=None)
 # What is mixed into the seed of the running examples, and added to their places
-_numbers: contextvars.ContextVar[tuple[Any, int]] = contextvars.ContextVar("autobatch_numbers", default=(None, 0))
+_numbers: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_numbers", default=(None, 0))
 # What the seed of the running examples follows from, if they draw without one: a number unique to the call on a tape
 # that may run again, then for each call inside an example the example's place and the call's
-_unseeded: contextvars.ContextVar[tuple[Any, ...] | None] = contextvars.ContextVar("autobatch_unseeded", default=None)
+_unseeded: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_unseeded", default=None)
+_OF_LANES = (None,)  # as `_unseeded`: in a run that a lock-step call makes once for all its examples
 # True while a library's own code runs on batches, which asks them for a number that all examples have
 asks_batches: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_asks_batches", default=False)
 
@@ -230,10 +232,9 @@ def freeze_dicts(tree: object) -> None:
     if isinstance(tree, dict):
         here.root.made.pop(id(tree), None)
         tree = tuple(tree.values())
-    if isinstance(tree, list | tuple):
-        for part in tree:
-            if isinstance(part, dict | list | tuple):
-                freeze_dicts(part)
+    for part in tree if isinstance(tree, list | tuple) else ():
+        if isinstance(part, dict | list | tuple):
+            freeze_dicts(part)
 
 
 def current_example(numbering: Numbering | None = None) -> Example:
@@ -252,14 +253,13 @@ def number_examples(numbering: Numbering | None, count: int) -> contextvars.Toke
     Returns the token that resets its variable.
     """
     running: Any = _example.get()
-    variable: contextvars.ContextVar[Any] = _unseeded if numbering is None else _numbers
-    if numbering is not None:
-        running = running or numbering.undecorated(drawing=False) or numbering
-        value = running.take(count)
+    outer, variable = _unseeded.get(), _unseeded
+    if outer == _OF_LANES or (running is not None and type(running.index) is not int):  # an index for each lane
+        value: Any = _OF_LANES
+    elif numbering is not None:
+        variable, value = _numbers, (running or numbering.undecorated(drawing=False) or numbering).take(count)
     else:
-        outer = _unseeded.get()
-        is_one = running is not None and type(running.index) is int  # in lock-step there is an index for each lane
-        value = (*outer, *running.place(count)) if outer is not None and is_one else (next(_fresh_seeds),)
+        value = (*outer, *running.place(count)) if outer and running else (next(_fresh_seeds),)
     return variable.set(value)
 
 

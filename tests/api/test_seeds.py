@@ -250,3 +250,18 @@ def test_no_variable_of_a_call_is_kept_after_the_block():
         f(np.ones(4))
         assert len(gone) == 1
     assert len(gone) == 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("decorated", [True, False])
+def test_without_a_seed_too_examples_draw_their_own_numbers_in_maps_of_what_they_share(decorated, way):
+    def noise(x, rows):
+        of_a_map = sum(ab.map(once, rows))
+        if x > 0:
+            of_a_map = of_a_map + ab.map(ab.batch(once), rows)[1]
+        return x + of_a_map
+
+    xs, rows = [0.0, 0.0, 1.0, 1.0], [np.ones(64), np.ones(64)]
+    with ab.options(way=way, warn=False):
+        found = ab.batch(noise)(ab.collate(xs), rows).examples() if decorated else ab.map(noise, xs, rows=rows)
+    assert len({each.tobytes() for each in found}) == 4

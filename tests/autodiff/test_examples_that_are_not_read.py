@@ -220,6 +220,30 @@ def test_calls_within_an_example_draw_numbers_of_their_own_without_a_seed(way):
     assert len({one for one, _ in pairs}) > 1
 
 
+def _kept_of(xs, w):
+    def kept(x, w):
+        h = ab.nn.dropout(x * w, 0.5)
+        return h.sum() if x[0] > 0 else 0.0
+
+    return sum(ab.map(kept, xs, w=w))
+
+
+@pytest.mark.parametrize("way", ["lockstep", "fly", "compiled", "auto"])
+@pytest.mark.parametrize("maps", [[_XS], [_XS, _XS[2:], _XS]])
+def test_maps_of_shared_examples_within_a_batch_draw_again_what_each_example_drew(maps, way):
+    def drawing(x, w):
+        return ab.nn.dropout(x * w, 0.5).sum(), sum(_kept_of(xs, w) for xs in maps)
+
+    def loss(w):
+        own, of_maps = ab.batch(drawing)(ab.MaskedBatch(np.ones((9, 40))), w)
+        return ab.sum(own) + ab.sum(of_maps), of_maps.examples()
+
+    with ab.options(way=way, warn=False):
+        (value, of_maps), slope = ab.value_and_grad(loss, has_aux=True)(np.float64(1.0))
+    np.testing.assert_allclose(slope, value)  # which is linear in w
+    assert len({float(each) for each in of_maps}) > 1
+
+
 @pytest.mark.parametrize("kind", [ab.MaskedBatch, ab.PackedBatch])
 @pytest.mark.parametrize("way", ["lockstep", "fly"])
 @pytest.mark.parametrize("function", [_only_some, _early])

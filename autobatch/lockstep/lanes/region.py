@@ -363,9 +363,6 @@ class LaneExample(Example):
         self.calls[lanes] += 1
         return self.batch_of(keys)
 
-    def take(self, count: int) -> tuple[Any, int]:
-        raise NeedsLoop("a map or batched call inside an example, whose random numbers are its own")
-
 
 def register_made(value: Any) -> Any:
     """Record that a container or iterator was made in this call and region (`Root.made`). Returns it."""
