@@ -24,13 +24,7 @@ from autobatch.core.diagnostics import is_library, warn_fallback
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import CALL_AFTER, DRAW_BEFORE, LOOK_UP, OWN_LENGTHS, RETURN_ARRAYS, SHOW_AFTER, NeedsLoop, Reason
-from autobatch.facts.call_effects import (
-    effect_of,
-    functions_of,
-    may_act,
-    method_effect,
-    reads_only,
-)
+from autobatch.facts.call_effects import effect_of, functions_of, may_act, method_effect, reads_only
 from autobatch.facts.numpy_functions import INSTEAD
 from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import GENERATORS, IMMUTABLE, keeps_fields
@@ -55,6 +49,7 @@ from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
+from autobatch.program.purity import only_computes
 
 _DISPATCHER = type(np.sum)
 _CACHED: Any = type(functools.cache(len))
@@ -299,6 +294,7 @@ def _call_object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 _DATA = (*IMMUTABLE, np.ndarray, Batch)
 _DRAWING = ("random", "secrets", "uuid", "numpy.random")
+_CALLING = ("map", "jvp")  # those of ours that call what they are given, once for all examples
 _OF_LISTS = ("itertools", "heapq", "bisect", "operator")  # these change lists, or call functions on items later
 
 
@@ -318,6 +314,9 @@ def call_plain(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     module = getattr(f, "__module__", None) or ""
     name = getattr(f, "__qualname__", None) or type(f).__name__
     if module.split(".")[0] == "autobatch" and (isinstance(f, FunctionType) or not hasattr(f, "__wrapped__")):
+        called = filter(callable, (*args, *kwargs.values())) if name in _CALLING else ()
+        if not all(only_computes(each, {**kwargs, "": args}) for each in called):
+            raise NeedsLoop(f"{name}() of a function that may change something")
         return f(*plain_arguments(args), **{key: unwrap(value) for key, value in kwargs.items()})
     if module in _DRAWING or module.startswith("numpy.random"):
         raise NeedsLoop(f"{module}.{name} draws random numbers", instead=DRAW_BEFORE)
