@@ -144,3 +144,54 @@ def test_numbers_written_into_parts(f):
         for rows in ([[2, 1, 1]], [[1, 0, 0], [1, 2, 2]], [[1, 1, 1], [-1, 3, 2], [100, 1, 0]]):
             with np.errstate(over="ignore"):
                 every_way_is_exact(f, [np.array(row, np.int8) for row in rows], w=w)
+
+
+FILLED = {
+    "full": lambda w, dtype: np.full(2, w[0], dtype),
+    "full_like": lambda w, dtype: np.full_like(np.zeros(2, dtype), w[0]),
+    "array of one": lambda w, dtype: np.array(w[0], dtype)[None],
+    "array of several": lambda w, dtype: np.array([w[0], w[1]], dtype),
+    "array of rows": lambda w, dtype: np.array([[w[0]], [w[1]]], dtype),
+    "full of an int": lambda w, dtype: np.full(2, int(w[0]), dtype),
+    "array of ints": lambda w, dtype: np.array([int(w[0]), w[1]], dtype),
+}
+
+
+@pytest.mark.parametrize("name", FILLED)
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint64])
+def test_what_handles_the_error_of_a_number_runs_where_numpy_raises_it(name, dtype):
+    make = FILLED[name]
+
+    def handled(x, w, dtype):
+        try:
+            return make(w, dtype) + x
+        except OverflowError:
+            return x
+
+    for low in (300, -1, 3):
+        every_way_is_exact(handled, [np.zeros(2, dtype)] * 2, w=np.array([low, 1]), dtype=dtype)
+
+
+def one_item(x, w):
+    x = x.copy()
+    x[0] = w[:1]
+    return x
+
+
+def one_item_of_a_row(x, w):
+    rows = np.stack([x, x])
+    rows[1, 0] = w[None, :1]
+    return rows
+
+
+def one_item_of_a_list(x, w):
+    x = x.copy()
+    x[1] = [2]
+    return x
+
+
+@pytest.mark.parametrize("f", [one_item, one_item_of_a_row, one_item_of_a_list])
+@pytest.mark.parametrize("dtype", [np.float64, np.int8])
+def test_an_array_of_one_number_is_no_number(f, dtype):
+    found = every_way_is_exact(f, [np.array([1, 2], dtype), np.array([3, 4], dtype)], w=np.array([5, 6]))
+    assert found[0] in (ValueError, TypeError) or np.lib.NumpyVersion(np.__version__) < "2.4.0"

@@ -588,9 +588,7 @@ def _convolved(a: Any, v: Any, mode: str, start: Any) -> Any:
     out = np.sum(np.where(inside, terms, np.zeros((), wide)), axis=1, dtype=wide).astype(dtype)
     if mode == "full":
         return out
-    if mode == "valid":
-        return out[small - 1 : large]
-    return out[start : start + large]
+    return out[small - 1 : large] if mode == "valid" else out[start : start + large]
 
 
 def _longest(n: Any) -> int:

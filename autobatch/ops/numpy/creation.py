@@ -17,7 +17,7 @@ from autobatch.errors import Unsupported
 from autobatch.ops.numpy.shaping import broadcast_to_p
 from autobatch.ops.rules.aliasing import is_contiguous, is_scalar, stand_in, unclear_view, write_into, zero_d
 from autobatch.ops.rules.dispatch import any_true, implements, refuse, top_box
-from autobatch.ops.rules.op_kinds import check_numbers, lane_by_lane
+from autobatch.ops.rules.op_kinds import check_numbers, lane_by_lane, python_class
 from autobatch.ops.rules.sizes import fill_template, lane_count, lane_sizes, padded_shape, size_operands
 
 
@@ -70,7 +70,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C") -> An
             return _ordered(_constant(shape, np.asarray(fill_value).item(), dtype or dtype_of(fill_value)), order)
         fill_value = np.asarray(fill_value)
     if dtype is not None and dtype_of(fill_value) != dtype:
-        if ndim_of(fill_value) == 0:
+        if python_class(fill_value):  # NumPy's own numbers are cast
             check_numbers(fill_value, np.dtype(dtype))
         fill_value = fill_value.astype(dtype)
     template, operands = size_operands(shape)
@@ -240,7 +240,7 @@ def array(
     if not is_boxed(out):
         return np.array(out, dtype=dtype, copy=copy, ndmin=ndmin)
     if dtype is not None and dtype_of(out) != np.dtype(dtype):
-        if out is not object or is_scalar(out):
+        if python_class(out):  # those of a list are checked, and NumPy's own numbers are cast
             check_numbers(out, np.dtype(dtype))
         out = out.astype(dtype, order=order or "K")
     elif out is object and (copy or is_scalar(out)):
@@ -265,7 +265,7 @@ def _converted(part: Any, dtype: np.dtype) -> Any:
         return np.array([part], dtype)[0]  # of a list, NumPy checks that the dtype holds each number
     if not hasattr(part, "dtype"):
         raise Unsupported("np.array of objects")
-    if not ndim_of(part):
+    if python_class(part) or (not ndim_of(part) and dtype.kind != "u"):
         check_numbers(part, dtype)
     return part if dtype_of(part) == dtype else np.astype(part, dtype)
 

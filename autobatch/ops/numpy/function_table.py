@@ -129,9 +129,7 @@ _LIKE_IMPLS = {function.__name__: ours for function, ours in CREATION.items()}
 
 def like_function(function: Any) -> Callable[..., Any] | None:
     """The implementation for the function object that NumPy dispatches on for `np.zeros(..., like=x)`; else None."""
-    if function in FUNCTIONS or function.__module__ != "numpy":
-        return None
-    return _LIKE_IMPLS.get(function.__name__)
+    return None if function in FUNCTIONS or function.__module__ != "numpy" else _LIKE_IMPLS.get(function.__name__)
 
 
 def unsupported_reason(function: Any) -> str | None:

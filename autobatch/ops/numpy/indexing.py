@@ -33,7 +33,7 @@ from autobatch.ops.rules.index_rule import (
     parse,
     scatter_rule,
 )
-from autobatch.ops.rules.op_kinds import check_numbers
+from autobatch.ops.rules.op_kinds import check_numbers, python_class
 from autobatch.ops.rules.padding import to_width, to_widths
 from autobatch.ops.rules.row_gather import Scatter, put_rows_p
 from autobatch.ops.rules.sizes import (
@@ -303,9 +303,10 @@ def setitem(x: Any, index: Any, value: Any) -> None:
             np.zeros((), dtype_of(x))[()] = value  # raises for a number that the dtype does not hold
         value = np.asarray(value, dtype_of(x))
     elif ndim_of(value) == 0:
-        if getattr(value, "scalar", None) is not None or (is_scalar(value) and not by_elements):
+        checked = is_scalar(value) and not by_elements and dtype_of(x).kind != "u"  # where NumPy's numbers wrap around
+        if checked or python_class(value):
             check_numbers(value, dtype_of(x))
-    elif all(entry[0] == "i" for entry in spec) and len(spec) == ndim_of(x):
+    if ndim_of(value) and all(entry[0] == "i" for entry in spec) and len(spec) == ndim_of(x):
         raise NeedsLoop("an array is written into one element")  # an error, or for older versions of NumPy none
     write(x, setitem_p(x, _fit_rank(value, spec, operands), *operands, spec=spec))
 

@@ -355,9 +355,7 @@ class _Reader:
 
     def _nonzero(self, mask: Any, axis: int) -> list[Any]:
         check_mask_sizes(mask, self.sizes[axis:], axis)
-        if not isinstance(mask, Batched):
-            return list(np.asarray(mask).nonzero())
-        return nonzero_lanes(mask)
+        return list(np.asarray(mask).nonzero()) if not isinstance(mask, Batched) else nonzero_lanes(mask)
 
     def _slice(self, axis: int, bounds: tuple[Any, ...]) -> None:
         lane_bounds = tuple(_lane_values(bound) for bound in bounds)

@@ -301,6 +301,12 @@ def detach(x: Any) -> np.ndarray:
     return np.asarray(_detach_p(x))
 
 
+def python_class(x: Any) -> Any:
+    """The class of the Python numbers that `x` is or stands for; None for others."""
+    found = getattr(x, "scalar", None) or getattr(getattr(x, "aval", None), "weak", None)
+    return found or (type(x) if type(x) in (bool, int, float, complex) else None)
+
+
 def check_numbers(values: Any, dtype: np.dtype) -> None:
     """Check numbers that NumPy converts to an integer dtype one by one, as it does not check whole arrays.
 

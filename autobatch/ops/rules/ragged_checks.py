@@ -93,9 +93,7 @@ def integer_ids(ids: Any, what: str = "ids") -> np.ndarray:
     >>> integer_ids(np.array([1, 2], np.int32)).dtype, integer_ids(np.array([1, 2], np.uint8)).dtype
     (dtype('int32'), dtype('int64'))
     """
-    if type(ids) is np.ndarray and ids.dtype == _INT32:
-        return ids
-    return as_integers(ids, what)
+    return ids if type(ids) is np.ndarray and ids.dtype == _INT32 else as_integers(ids, what)
 
 
 def table_ids(table: Any, ids: Any, what: str = "ids") -> np.ndarray:
