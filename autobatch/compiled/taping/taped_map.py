@@ -111,14 +111,6 @@ class _TapedCall:
 
     def _untaped(self, value: Any) -> Any:
         """A value in which each `TapeArray` is replaced by the number or array that it holds."""
-        cls = type(value)
-        if cls is np.ndarray or cls is float or cls is int or cls is str or cls is bool:
-            return value
-        if cls is dict:
-            return {
-                key: self._untaped_leaf(each) if type(each) is TapeArray else self._untaped(each)
-                for key, each in value.items()
-            }
         if isinstance(value, Batch):
             data = batch_data(value) if isinstance(value, Batched | PackedBatch) else None
             if type(data) is np.ndarray:
@@ -126,19 +118,16 @@ class _TapedCall:
             if isinstance(data, Batch):  # of lists of arrays
                 plain = self._untaped(data)
                 return value if plain is data else with_data(value, plain)
-            return with_data(value, np.ascontiguousarray(self._untaped_leaf(data))) if is_boxed(data) else value
-        return map_tree(self._untaped_leaf, value) if is_node(value) else self._untaped_leaf(value)
-
-    def _untaped_leaf(self, leaf: Any) -> Any:
-        if isinstance(leaf, Batch):
-            return self._untaped(leaf)
-        if type(leaf) is not TapeArray:
-            if is_boxed(leaf):
+            return with_data(value, np.ascontiguousarray(self._untaped(data))) if is_boxed(data) else value
+        if is_node(value):
+            return map_tree(self._untaped, value)
+        if type(value) is not TapeArray:
+            if is_boxed(value):
                 raise Unsupported("values of another recorder than the gradient's")
-            return leaf
-        if leaf._ab_tape is not self.tape or is_boxed(leaf._ab_value):
+            return value
+        if value._ab_tape is not self.tape or is_boxed(value._ab_value):
             raise Unsupported("values of several gradients, one within the other")
-        return leaf._ab_value
+        return value._ab_value
 
     def _is_taped(self, value: Any) -> bool:
         """True if an argument holds a value that carries a gradient."""
