@@ -265,8 +265,7 @@ _lock = threading.Lock()
 def aval_of(shape: tuple[Any, ...], dtype: np.dtype, scalar: bool = False, non_c_order: bool = False) -> Aval:
     """The interned `Aval` of a shape and dtype."""
     key = (shape, dtype, scalar, non_c_order)
-    found = _avals.get(key)
-    if found is None:
+    if (found := _avals.get(key)) is None:
         with _lock:
             if len(_avals) > _LIMIT:
                 _avals.clear()

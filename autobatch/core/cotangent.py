@@ -157,8 +157,7 @@ class Contributions:
 
     def total(self) -> Any:
         """The sum: dense if any part is dense or their classes differ, else whatever the class's `combine` gives."""
-        sparse = self.sparse
-        if not sparse:
+        if not (sparse := self.sparse):
             return self.dense
         if self.dense is None:
             kinds: set[Any] = set(map(type, sparse))

@@ -22,7 +22,7 @@ else:  # what signatures show: NumPy's are unions, which `help` and `?` write ou
 
     ArrayLike.__module__ = DTypeLike.__module__ = "numpy.typing"
 
-_CELL = "padding:1px 10px;text-align:left;vertical-align:top;font-family:monospace;white-space:pre-wrap"
+_CELL = "padding:1px 8px;text-align:left;vertical-align:top;font-family:monospace;white-space:pre"
 SHOWN_ROWS = 8  # in a notebook, where each value has a few lines
 
 
@@ -86,14 +86,19 @@ def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]],
         head: column names; rows: values, strings shown unchanged; count: the rows that there are with those left out.
 
     >>> html_table("none", ["id"], [])
-    '<div><div><b>none</b></div><table><thead><tr><th>id</th></tr></thead><tbody></tbody></table></div>'
+    '<div style="overflow-x:auto"><b>none</b><table><thead><tr><th>id</th></tr></thead><tbody></tbody></table></div>'
     """
     heads = "".join(f"<th>{html.escape(each)}</th>" for each in head)
-    shown = [[each if isinstance(each, str) else shown_value(each) for each in row] for row in rows]
-    cells = ["".join(f'<td style="{_CELL}">{html.escape(each)}</td>' for each in row) for row in shown]
+    cells = ["".join(_cell(each if isinstance(each, str) else shown_value(each)) for each in row) for row in rows]
     body = "".join(f"<tr>{row}</tr>" for row in cells)
     below = f"<div>and {count - len(cells)} more</div>" if count > len(cells) else ""
     return (
-        f"<div><div><b>{html.escape(caption)}</b></div><table><thead><tr>{heads}</tr></thead>"
+        f'<div style="overflow-x:auto"><b>{html.escape(caption)}</b><table><thead><tr>{heads}</tr></thead>'
         f"<tbody>{body}</tbody></table>{below}</div>"
     )
+
+
+def _cell(text: str) -> str:
+    """On a phone a number stays whole, and a table of long texts scrolls before its words are broken."""
+    style = f"{_CELL}-wrap;overflow-wrap:anywhere;min-width:26ch" if len(text) > 16 else _CELL
+    return f'<td style="{style}">{html.escape(text)}</td>'

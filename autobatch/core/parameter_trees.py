@@ -254,14 +254,12 @@ def like_leaves(structure: TreeDef, tree: Any, what: str, path: str = "") -> Ite
     Raises:
         StructureError: the two differ; the message names the first such place.
     """
-    cls = structure.kind
-    if cls is None:
+    if (cls := structure.kind) is None:
         yield tree
         return
     if cls is _Static:
         return
-    parts = _parts_like(structure, tree)
-    if parts is None:
+    if (parts := _parts_like(structure, tree)) is None:
         size = f" of {len(tree)}" if hasattr(tree, "__len__") else ""
         keys = f" with {list(tree)}" if isinstance(tree, dict) else size
         given = "None" if tree is None else f"a {type(tree).__name__}{keys}"

@@ -143,8 +143,7 @@ def unflatten(structure: TreeDef, values: Iterable[Any]) -> Any:
 
 
 def _build(structure: TreeDef, values: Any) -> Any:
-    kind = structure.kind
-    if kind is None:
+    if (kind := structure.kind) is None:
         return next(values)
     children = [next(values) if child.kind is None else _build(child, values) for child in structure.children]
     if structure.build is not None:

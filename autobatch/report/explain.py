@@ -238,8 +238,8 @@ class WatchedCalls:
             library.seconds = min(library.seconds, max(seen - lines, 0.0))
             profile.seconds = lines + library.seconds
         costs = {NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None}
-        refusals = {NAMES[each]: Reason(cost.refused) for each, cost in last.costs.items() if cost.refused}
-        refusals = {way: why for way, why in refusals.items() if why != NOT_NEEDED}
+        refused = ((NAMES[each], cost.refused) for each, cost in last.costs.items())
+        refusals = {way: Reason(why) for way, why in refused if why and why != NOT_NEEDED}
         known = {way, *costs, *refusals, *(NAMES[each] for each, cost in last.costs.items() if cost.runs)}
         untried = tuple(NAMES[each] for each in last.costs if NAMES[each] not in known)
         ordered = last.stats.looped if last.stats.looped == last.why else ""  # why no other mode can run them
@@ -305,11 +305,8 @@ def watching(seconds: float = math.inf) -> Iterator[WatchedCalls]:
     >>> len(watched.ran)
     1
     """
-    profile = LineProfile(seconds)
-    with noted_fallbacks() as notes, ran_ways(lines=True) as ran:
-        watched = WatchedCalls(ran, notes, profile)
-        with profile:
-            yield watched
+    with noted_fallbacks() as notes, ran_ways(lines=True) as ran, LineProfile(seconds) as profile:
+        yield WatchedCalls(ran, notes, profile)
 
 
 def _summed_stats(found: Sequence[Stats]) -> Stats:

@@ -17,6 +17,8 @@ from autobatch.report.source_lines import enclosing_loops, names_read, source_of
 _SHOWN = 30  # rows of the table of operations
 _FIRST = 3  # lines shown first
 _STYLE = ":root { color-scheme: light dark } body > * { overflow-x: auto }"
+_HEAD = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
+_SAYS = '<div style="padding-left:{}ch;text-indent:-2ch">{}</div>'
 _TRACKS = ("python", "launch", "compiled", "library")  # of a Chrome trace
 _OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, .]+(?=\](?!s))")  # the shape of an operand that differs by example
 _SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # a size, or the range of sizes
@@ -145,8 +147,7 @@ class Report:
     @property
     def slowest(self) -> tuple[Line, ...]:
         """The lines that took time, the most expensive first."""
-        lines = [line for line in self.lines if line.seconds > 0.0]
-        return tuple(sorted(lines, key=lambda line: -line.seconds))
+        return tuple(sorted((line for line in self.lines if line.seconds > 0.0), key=lambda line: -line.seconds))
 
     @property
     def shares(self) -> tuple[Line, ...]:
@@ -160,7 +161,8 @@ class Report:
 
     def summary(self) -> str:
         """The execution modes, and what takes the time, as text."""
-        return "\n".join([*wrapped(self.head(), "  "), *self._largest_shares(), *self._modes()])
+        said = [wrapped(" " * at + text, " " * (at + 2)) or [""] for at, text in self._paragraphs()]
+        return "\n".join(line for lines in said for line in lines)
 
     def __str__(self) -> str:
         stages = [part for name, text in self.stages.items() for part in ("", f"── {name}", text.rstrip())]
@@ -175,7 +177,8 @@ class Report:
             if line.reason:
                 rows.append(("", "", "", "", "", f"^ {line.reason}{f' → {line.remedy}' if line.remedy else ''}"))
         table = html_table(self.name, ("line", "time", "%", "times", "how", "source"), rows) if rows else ""
-        return f'<pre style="white-space:pre-wrap">{html.escape(self.summary())}</pre>{table}'
+        says = [_SAYS.format(at + 2, html.escape(text) or "&nbsp;") for at, text in self._paragraphs()]
+        return f'<div style="font-family:monospace;white-space:pre-wrap">{"".join(says)}</div><br>{table}'
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the report as a page of its own, which loads nothing: the table of lines, and all of the text.
@@ -183,8 +186,8 @@ class Report:
         Args:
             path: of the file, as "report.html". What is there is replaced.
         """
-        head = f'<meta charset="utf-8"><title>{html.escape(self.name or "ab.explain")}</title><style>{_STYLE}</style>'
-        body = f"{self._repr_html_()}<pre>{html.escape(str(self))}</pre>"
+        head = f"{_HEAD}<title>{html.escape(self.name or 'ab.explain')}</title>"
+        body = f"{self._repr_html_()}<pre>{html.escape(str(self).removeprefix(self.summary()))}</pre>"
         with open(path, "w", encoding="utf-8") as file:
             file.write(f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>')
 
@@ -206,6 +209,10 @@ class Report:
         return _graph_of(self)
 
     # As text.
+
+    def _paragraphs(self) -> list[tuple[int, str]]:
+        """(indent, text) of what a report says first: text of any length, "" for an empty line."""
+        return [(0, self.head()), *self._largest_shares(), *self._modes()]
 
     def head(self) -> str:
         """One line of text: examples, execution mode, time, launches."""
@@ -240,30 +247,29 @@ class Report:
         out = [*([(self.way, "; ".join(why))] if why else []), *costs.items(), *refused]
         return out + [(way, "not run on such inputs yet") for way in self.untried]
 
-    def _modes(self) -> list[str]:
-        out = ["", "execution modes:"] if self.modes() else []
-        out += [part for way, says in self.modes() for part in wrapped(f"  {way}: {says}", "    ")]
+    def _modes(self) -> list[tuple[int, str]]:
+        out = [(0, ""), (0, "execution modes:")] if self.modes() else []
+        out += [(2, f"{way}: {says}") for way, says in self.modes()]
         if self.way == "tracing" and self.examples and not self.rows:
-            out += wrapped(
-                "  nothing was recorded, so nothing runs together: pass arrays in the examples, and parameters by "
-                "keyword, ab.map(f, examples, params=params): operations on them are recorded", "    ",
-            )  # fmt: skip
+            says = "nothing was recorded, so nothing runs together: pass arrays in the examples, and parameters by "
+            out.append((2, f"{says}keyword, ab.map(f, examples, params=params): operations on them are recorded"))
         return out
 
-    def _largest_shares(self) -> list[str]:
+    def _largest_shares(self) -> list[tuple[int, str]]:
         """What takes most of the time, and what to do about it."""
-        out = ["", "where the time goes:"] if self.shares else []
+        out = [(0, ""), (0, "where the time goes:")] if self.shares else []
         said: set[str] = set()
         for line in self.shares[:_FIRST]:
             where = f"{os.path.basename(shown_file(line.file))}:{line.line}  " if line.file else ""
-            out.append(_cut(f"  {line.share:4.0%}  {self.time_of(line):>8}  {where}{line.text.strip()}"))
+            says = f"{line.share:4.0%}  {self.time_of(line):>8}  {where}{line.text.strip()}"
+            out.append((2, _cut(says, min(columns(), 100) - 2)))
             times = f"{line.how}, {line.times} times" if line.times > 1 else line.how
             says = "; ".join(each for each in (times, line.reason) if each and each not in said)
             said.add(line.reason)
-            out += wrapped(f"        {says}", "        ") if says else []
+            out += [(8, says)] if says else []
             if line.remedy and line.remedy not in said:
                 said.add(line.remedy)
-                out += wrapped(f"        → {line.remedy}", "          ")
+                out.append((8, f"→ {line.remedy}"))
         return out
 
     def _source(self) -> list[str]:
@@ -407,8 +413,7 @@ def _line_graph(report: Report, graph: Any) -> Any:
         label = line.text.strip()
         graph.add_node(at, label=label, file=line.file, line=line.line, calls=line.calls, seconds=line.seconds)
         source = source_of(line.file)
-        node = source.statement(line.line)
-        if node is None:
+        if (node := source.statement(line.line)) is None:
             continue
         body = getattr(node, "body", None)
         head = [each for each in (getattr(node, name, None) for name in ("test", "iter", "target")) if each is not None]
@@ -416,13 +421,11 @@ def _line_graph(report: Report, graph: Any) -> Any:
         looped = bool(enclosing_loops(source, node))
         for part in parts:
             reads += [(at, (line.file, line.function, name), looped) for name in sorted(names_read(part))]
-        for part in parts:
             for name in target_names(part):
                 bound.setdefault((line.file, line.function, name), []).append(at)
     for at, key, looped in reads:
         makers = bound.get(key, [])
-        before = [maker for maker in makers if maker < at]
-        if before:
+        if before := [maker for maker in makers if maker < at]:
             graph.add_edge(before[-1], at)
         later = [maker for maker in makers if maker > at]
         if looped and later:  # from the previous step

@@ -52,6 +52,17 @@ def test_a_notebook_shows_a_table_of_the_lines(report):
         assert not line.text.strip() or line.text in page.texts
 
 
+def test_a_phone_breaks_the_lines_of_a_report_itself(report, tmp_path):
+    """Advice is one text, not lines of a terminal; numbers stay whole; the saved page has the width of the screen."""
+    report.save(tmp_path / "report.html")
+    page = Reader((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert '<meta name="viewport" content="width=device-width">' in (tmp_path / "report.html").read_text("utf-8")
+    assert report.head() in page.texts
+    assert max(map(len, report.summary().splitlines())) <= 80 < max(map(len, page.texts))
+    times = re.findall(r'white-space:pre">([^<]*s)</td>', report._repr_html_())
+    assert len(times) >= sum(line.how != "" for line in report.lines)
+
+
 def test_source_is_shown_as_text():
     def compares(x):
         return x[x < 3] if "<b>" != "&amp;" else x
