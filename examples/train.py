@@ -100,9 +100,9 @@ def batched_step(model: Model, xs: Sequence[Any], labels: np.ndarray, params: An
     return ab.value_and_grad(lambda p: ab.mean(model.loss(*batches, p)))(params)
 
 
-def columns_of(xs: Sequence[tuple[np.ndarray, ...]]) -> list[ab.MaskedBatch]:
-    """One batch for each input of a model."""
-    return [ab.MaskedBatch.from_examples(column) for column in zip(*xs, strict=True)]
+def columns_of(xs: Sequence[tuple[np.ndarray, ...]]) -> list[ab.PackedBatch]:
+    """One batch for each input of a model, without padding."""
+    return [ab.PackedBatch.from_examples(column) for column in zip(*xs, strict=True)]
 
 
 def loop_step(model: Model, xs: Sequence[Any], labels: np.ndarray, params: Any) -> tuple[Any, Any]:
@@ -214,8 +214,8 @@ class Speed:
 def measure_speed(model: Model, task: Task, *, seconds: float = 4.0, seed: int = 0) -> Speed:
     """Time a batch of training both ways in turn, optimiser step included: at least three times, and for `seconds`.
 
-    The batch is the middle one of the training functions in order of size; the loop takes every eighth of them, which
-    are like the rest. Before the clock starts both ways run on these, and their losses and gradients are compared.
+    The batch is the middle one of the training functions in order of size; the loop takes every sixteenth of them,
+    which are like the rest. Before the clock starts both ways run on these, and losses and gradients are compared.
 
     Raises:
         AssertionError: they differ.
@@ -226,7 +226,7 @@ def measure_speed(model: Model, task: Task, *, seconds: float = 4.0, seed: int =
     middle = max(0, len(by_size) - model.batch_size) // 2
     chosen = by_size[middle : middle + model.batch_size]
     xs, labels = [model.inputs(example) for example in chosen], labels_of(chosen)
-    given = {batched_step: (xs, labels), loop_step: (xs[::8], labels[::8])}
+    given = {batched_step: (xs, labels), loop_step: (xs[::16], labels[::16])}
     check_equal(*(step(model, *given[loop_step], params) for step in given))
     optimizer = ab.optim.Adam(lr=model.lr)
     state = optimizer.init(params)
