@@ -12,6 +12,7 @@ import autobatch as ab
 
 decorated = ab.batch(lambda x: (x * 2).sum())
 linear, embedding = ab.nn.Linear(4, 3, seed=0), ab.nn.Embedding(10, 2, seed=0)
+attention = ab.nn.MultiHeadAttention(4, 2, seed=0)
 masked, packed = ab.MaskedBatch.from_examples([[1.0, 2.0], [3.0]]), ab.PackedBatch.from_examples([[1.0, 2.0], [3.0]])
 params, grads = {"w": np.ones(3)}, {"w": np.full(3, 0.1)}
 table, sparse = ab.EmbeddingTable(np.ones((3, 2))), ab.SparseRows([0], np.ones((1, 2)), 3)
@@ -47,6 +48,13 @@ MISTAKES = {
     "words to an embedding, mapped": (
         lambda: ab.map(embedding, [["a"], ["b"]]), IndexError, "got words, of which ab.Vocabulary"
     ),
+    "one-hot labels of integers": (
+        lambda: ab.nn.cross_entropy(np.ones(3), np.array([0, 1, 0])), ValueError, r"one-hot labels give label\.argmax"
+    ),
+    "rows to attend to of another size": (
+        lambda: attention(np.ones((3, 4)), np.ones((3, 5))), ValueError, r"\(3, 4\) and float64 of shape \(3, 5\)"
+    ),
+    "a number for a string": (lambda: ab.hash_keys([1]), TypeError, "1 is of type int; expected a string"),
     "words to a layer": (lambda: linear("abcd"), TypeError, "got words, of which ab.Vocabulary"),
     "None in collate": (lambda: ab.collate([np.ones(2), None]), ValueError, "nulls='drop'"),
     "None in a record": (lambda: ab.collate([{"x": 1.0}, {"x": None}]), ValueError, "nulls='drop'"),
@@ -108,7 +116,7 @@ MISTAKES = {
     "parameters to an optimiser": (lambda: ab.optim.Adam([np.ones(3)]), TypeError, r"parameters go to opt\.init"),
     "parameters and lr": (lambda: ab.optim.SGD(params, ()), TypeError, "positional|parameters go to"),
     "negative lr": (lambda: ab.optim.Adam(-0.1), ValueError, "lr=-0.1; expected at least 0"),
-    "lr as text": (lambda: ab.optim.Adam("0.1"), TypeError, "is a str; expected a number"),
+    "lr as text": (lambda: ab.optim.Adam("0.1"), TypeError, "is of type str; expected a number"),
     "gradients as parameters": (
         lambda: opt.update({"w": sparse}, {"w": table}, opt.init({"w": table})), TypeError, "is a gradient, SparseRows"
     ),
@@ -197,7 +205,7 @@ MISTAKES = {
     ),
     "a table of two sizes": (lambda: ab.EmbeddingTable(100, 16), ValueError, r"ab\.nn\.Embedding\(num_rows, dim\)"),
     "a word to a table": (lambda: table["cat"], IndexError, "integer ids, .* got words, of which ab.Vocabulary"),
-    "lists of ids that differ": (lambda: table[[[1, 2], [3]]], ValueError, "arrays or lists of one length; got a list"),
+    "lists of ids that differ": (lambda: table[[[1, 2], [3]]], ValueError, "lists of one length; got one of type list"),
     "no auxiliary output": (
         lambda: ab.grad(lambda w: w.sum(), has_aux=True)(np.ones(2)), TypeError, "auxiliary.; it returned one value"
     ),

@@ -304,11 +304,11 @@ def _note_what_is_taken(error: BaseException) -> None:
         layer: Any = names.get("self")
         if code.co_name == "__call__" and hasattr(type(layer), "_ab_takes"):
             note = f"{layer!r} takes {layer._ab_takes.format(*layer._made_from())}"
-            given = next((names[name] for name in ("xs", "x", "ids") if name in names), None)
-            if not is_boxed(given):
-                array = np.asarray(given)
-                words = array.dtype.kind in "USO"
-                note += f"; got {_OF_WORDS if words else f'{array.dtype} of shape {array.shape}'}"
+            given = [names[name] for name in ("xs", "x", "ids") if name in names]
+            given += [names["context"]] if names.get("context") is not None else []
+            arrays = [np.asarray(each) for each in given if not is_boxed(each)]
+            got = [_OF_WORDS if x.dtype.kind in "USO" else f"{x.dtype} of shape {x.shape}" for x in arrays]
+            note += f"; got {' and '.join(got)}" if got else ""
         if type(error) is TypeError and code.co_name == "call" and code.co_filename == __file__:  # in `hiding_frames`
             note = _what_would_fit(names["function"], names["args"], names["kwargs"]) or note
         trace = trace.tb_next

@@ -262,7 +262,7 @@ def check(name: str, value: object, *, below: float = math.inf) -> None:
     if isinstance(number, bool) or not isinstance(number, kinds):
         own = name == "lr" and isinstance(value, list | tuple | dict | np.ndarray)
         given, more = (name, f": {PARAMETERS}") if own else (f"{name}={value!r:.60}", "")
-        raise DTypeError(f"{given} is a {type(value).__name__}; expected a number, at least 0{more}")
+        raise DTypeError(f"{given} is of type {type(value).__name__}; expected a number, at least 0{more}")
     try:
         fits = 0 <= float(number) < below  # kernels take a float
     except OverflowError:

@@ -125,7 +125,7 @@ def encode(media_type: str, value: object) -> bytes:
 
 def _array(value: object, path: tuple[Any, ...]) -> np.ndarray:
     if not isinstance(value, np.ndarray | np.generic | int | float | complex) or np.asarray(value).dtype.hasobject:
-        raise UnsuitedResultError(f"the result at {_place(path)} is a {type(value).__name__}, not an array")
+        raise UnsuitedResultError(f"the result at {_place(path)} is of type {type(value).__name__}, not an array")
     return np.ascontiguousarray(value) if np.ndim(value) else np.asarray(value)
 
 
@@ -154,7 +154,7 @@ def _plain(value: object, path: tuple[Any, ...]) -> Any:
         return {name: _plain(getattr(value, name), (*path, name)) for name in names}
     if isinstance(value, list | tuple):
         return [_plain(each, (*path, at)) for at, each in enumerate(value)]
-    raise UnsuitedResultError(f"the result at {_place(path)} is a {type(value).__name__}, which JSON does not have")
+    raise UnsuitedResultError(f"the result at {_place(path)} is of type {type(value).__name__}, unknown to JSON")
 
 
 def _place(path: tuple[Any, ...]) -> str:

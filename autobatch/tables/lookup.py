@@ -50,7 +50,7 @@ def index_table(table: object, index: object, otherwise: Callable[[Any], Any]) -
             return otherwise(index)
     except (IndexError, ValueError) as error:  # NumPy's, which does not know of tables
         words = any(isinstance(x, str) for x in (index if isinstance(index, list) else [index]))
-        got = "words, of which ab.Vocabulary makes ids" if words else f"a {type(index).__name__}"
+        got = "words, of which ab.Vocabulary makes ids" if words else f"one of type {type(index).__name__}"
         error.add_note(f"a table is indexed by integer ids, arrays or lists of one length; got {got}")
         raise
     if not is_integer and not isinstance(index, list):

@@ -267,14 +267,14 @@ async def test_other_media_types_and_routes_are_refused(client, app):
 async def test_a_result_that_json_does_not_have_is_named(client, app):
     answer = await client.post("/", json=1)
     assert answer.status_code == 500
-    assert answer.json()["error"]["message"] == "the result at $ is a set, which JSON does not have"
+    assert answer.json()["error"]["message"] == "the result at $ is of type set, unknown to JSON"
 
 
 @served(lambda x: [1, "a"])
 async def test_a_form_that_the_result_does_not_have_is_answered_406(client, app):
     answer = await client.post("/", json=1, headers={"accept": "application/x-npy"})
     assert answer.status_code == 406
-    assert answer.json()["error"]["message"] == "the result at $ is a list, not an array"
+    assert answer.json()["error"]["message"] == "the result at $ is of type list, not an array"
 
 
 class Gate:

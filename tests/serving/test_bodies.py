@@ -144,13 +144,13 @@ def test_results_become_json():
 @pytest.mark.parametrize(
     ("kind", "value", "said"),
     [
-        (JSON, [{1, 2}], r"the result at \$\[0\] is a set, which JSON does not have"),
+        (JSON, [{1, 2}], r"the result at \$\[0\] is of type set, unknown to JSON"),
         (JSON, {"a": np.array([1j])}, r"the result at \$.a is an array of complex128; ask for it with Accept"),
         (JSON, {3: 1}, r"the result at \$ is a dict with the key 3, not text"),
-        (JSON, {"a": b"x"}, r"the result at \$.a is a bytes"),
-        (NPY, [1, 2], r"the result at \$ is a list, not an array"),
-        (NPY, np.array([None]), r"the result at \$ is a ndarray, not an array"),
-        (SAFETENSORS, {"a": "x"}, r"the result at \$.a is a str, not an array"),
+        (JSON, {"a": b"x"}, r"the result at \$.a is of type bytes"),
+        (NPY, [1, 2], r"the result at \$ is of type list, not an array"),
+        (NPY, np.array([None]), r"the result at \$ is of type ndarray, not an array"),
+        (SAFETENSORS, {"a": "x"}, r"the result at \$.a is of type str, not an array"),
         (SAFETENSORS, {"a": np.array(["x"])}, r"safetensors has no dtype"),
         (SAFETENSORS, {1: np.ones(2)}, r"the result is a dict with the key 1, not text"),
     ],

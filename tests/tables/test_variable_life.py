@@ -292,7 +292,7 @@ def test_a_vocabulary_of_any_strings_in_any_shape():
     assert len(closed) == 2
     with pytest.raises(IndexError, match="id 2 in a vocabulary of 2"):
         closed.strings([2])
-    for wrong, match in ((["a", 3], "3 is a int"), (7, "a int for strings")):
+    for wrong, match in ((["a", 3], "3 is of type int"), (7, "^int for strings")):
         with pytest.raises(DTypeError, match=match):
             vocabulary[wrong]
     assert len(vocabulary) == 5
@@ -357,7 +357,7 @@ def test_what_is_hashed_and_combined_wrongly():
         (lambda: ab.multi_hash([1], table, np.ones((4, 3)), 2), ShapeError, "expected equal dims"),
         (lambda: ab.multi_hash([-1], table, table, 2), UnsupportedError, "key -1"),
         (lambda: ab.multi_hash([0.5], table, table, 2), DTypeError, "expected integers"),
-        (lambda: ab.hash_keys([1]), DTypeError, "1 is a int"),
+        (lambda: ab.hash_keys([1]), DTypeError, "1 is of type int"),
     ):
         with pytest.raises(error, match=match):
             make()

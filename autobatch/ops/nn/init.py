@@ -215,8 +215,7 @@ def from_settings(settings: dict[str, Any]) -> Initializer:
     normal(std=0.5, mean=0.0)
     """
     given = dict(settings)
-    cls = _KINDS.get(given.pop("kind", None))
-    if cls is None:
+    if (cls := _KINDS.get(given.pop("kind", None))) is None:
         raise OptionError(f"an initializer of settings {settings}; expected a kind among {', '.join(_KINDS)}")
     return cls(**given)
 

@@ -72,7 +72,10 @@ _picked_p = Op("nll", _picked, vjp=vjp_columns([_picked_vjp, None]), kind="loss"
 def _cross_entropy(logits: Any, labels: Any) -> Any:
     logits, labels = np.asarray(logits), np.asarray(labels)
     if labels.shape != logits.shape[:-1]:
-        raise ValueError(f"cross_entropy: labels of shape {labels.shape} for logits of shape {logits.shape}")
+        raise ValueError(
+            f"cross_entropy: labels of shape {labels.shape} for logits of shape {logits.shape}; integer labels are "
+            "class ids, one for each row of logits: of one-hot labels give label.argmax(-1), or make them floats"
+        )
     _check_ids(labels, logits.shape[-1], "label")
     rows = _picked(log_softmax_p.impl(logits, axis=logits.ndim - 1), labels)
     return rows.mean() if rows.ndim else rows[()]

@@ -233,8 +233,7 @@ def _layer_norm(x: Any, *, axis: tuple[int, ...], eps: float) -> Any:
 
 def _layer_norm_vjp(ct: Any, out: Any, x: Any, *, axis: tuple[int, ...], eps: float) -> Any:
     ct = _wide(ct)
-    found = _normalised_by(layer_norm_gradient, axis, eps, x, ct)
-    if found is not None:
+    if (found := _normalised_by(layer_norm_gradient, axis, eps, x, ct)) is not None:
         return found
     standard, inverse = _standardise(x, axis, eps)
     n = max(math.prod([shape_of(x)[a] for a in axis]), 1)

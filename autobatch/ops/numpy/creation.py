@@ -124,8 +124,7 @@ def _arange(*bounds: Any, given: int, dtype: np.dtype | None) -> Any:
 def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     lanes = lane_count(operands)
     values = [np.asarray(x.data if isinstance(x, Batched) else x) for x in operands]
-    dtype = params["dtype"]
-    if dtype is None:
+    if (dtype := params["dtype"]) is None:
         dtype = np.arange(*(_one_like(x, v.dtype) for x, v in zip(operands, values, strict=True))).dtype
     kinds = [v.dtype for x, v in zip(operands, values, strict=True) if getattr(x, "scalar", type(x)) is not int]
     # Integers up to here are exact as floats, and their sums as int64.

@@ -69,7 +69,7 @@ def _strings(given: Any) -> tuple[list[Any], tuple[int, ...]]:
         return given.to_pylist(), (len(given),)
     if hasattr(given, "__array__"):  # of pandas or polars
         return _strings(np.asarray(given))
-    raise DTypeError(f"a {type(given).__name__} for strings; expected a string or bytes, or a list or array of them")
+    raise DTypeError(f"{type(given).__name__} for strings; expected a string or bytes, or a list or array of them")
 
 
 def _bytes_of(values: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +78,7 @@ def _bytes_of(values: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
         parts = [value.encode() if isinstance(value, str) else memoryview(value) for value in values]
     except (TypeError, AttributeError):
         wrong = next(value for value in values if not isinstance(value, str | bytes))
-        raise DTypeError(f"{wrong!r} is a {type(wrong).__name__}; expected a string or bytes") from None
+        raise DTypeError(f"{wrong!r} is of type {type(wrong).__name__}; expected a string or bytes") from None
     offsets = np.zeros(len(parts) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)), out=offsets[1:])
     return np.frombuffer(b"".join(parts), np.uint8), offsets
