@@ -127,6 +127,12 @@ def test_public_names_complete():
     assert "offsets" in dir(packed)
 
 
+def test_public_names_of_a_sparse_gradient_complete():
+    names = {name for name in dir(ab.SparseRows([0], np.ones((1, 2)), 3)) if name[0] != "_"}
+    assert {"ids", "rows", "num_rows", "where", "coalesce", "add_to", "to_dense"} <= names
+    assert not names & {"boxed", "checked_ids", "gathered", "map_arrays", "pieces", "spread", "trusted"}
+
+
 def test_the_report_of_equivalence():
     report = ab.testing.assert_equivalent(lambda x: x.sum(), [np.ones(2), np.ones(3)])
     lines = repr(report).splitlines()

@@ -197,8 +197,7 @@ def embedding_bag(
     elif any(rank_of(x) == BATCH_RANK for x in (input, weight, offsets, weights)):
         if skipped is not None:
             raise UnsupportedError("skipped= counts the bags of one call; leave it out in batched code")
-        out = _of_batch(input, weight, offsets, weights, options)
-        if out is None:
+        if (out := _of_batch(input, weight, offsets, weights, options)) is None:
             args: Any = (
                 input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, sparse, per_sample_weights,
                 include_last_offset, padding_idx,

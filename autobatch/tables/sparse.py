@@ -95,6 +95,7 @@ def _slots_for(count: int) -> int:
     return 1 << max(3, (2 * count).bit_length())
 
 
+_NOT_COMPLETED = frozenset(["boxed", "checked_ids", "gathered", "map_arrays", "pieces", "spread", "trusted"])
 _ADDED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
 
 
@@ -168,8 +169,7 @@ class SparseRows(SparseCotangent):
     @property
     def rows(self) -> Any:
         """The row of each id, (n, ...)."""
-        spread = self._spread
-        if spread is not None:
+        if (spread := self._spread) is not None:
             self.checked_ids()
             out = spread.matrix.take(spread.segments, axis=0)
             if spread.factors is not None:
@@ -396,6 +396,9 @@ class SparseRows(SparseCotangent):
         raise UnsupportedError(
             f"SparseRows of {len(self.ids)} rows as an array of shape {self.shape}: write .to_dense() if that is meant"
         )
+
+    def __dir__(self) -> list[str]:
+        return [name for name in object.__dir__(self) if name not in _NOT_COMPLETED]
 
     __array_ufunc__ = None  # so that array + sparse and array * sparse call this class, not the elements
 

@@ -35,8 +35,7 @@ def blocks_of_arrow(table: object, dim: int, dtype: np.dtype) -> list[StoredBloc
     """
     if not (hasattr(table, "column_names") and hasattr(table, "combine_chunks")):
         raise UnsupportedError(f"from_arrow of a {type(table).__name__}; expected a pyarrow.Table like to_arrow's")
-    missing = {"key", "row"} - set(table.column_names)
-    if missing:
+    if missing := {"key", "row"} - set(table.column_names):
         raise StructureError(f"an Arrow table of {table.column_names}; expected the columns {sorted(missing)}, too")
     out = []
     for batch in table.combine_chunks().to_batches():

@@ -266,8 +266,7 @@ class EmbeddingVariable(KeyedTable):
         return [functools.partial(self._store.commit, self._staged_new(unique, rows), self.step)]
 
     def _assigning(self, keys: np.ndarray, rows: np.ndarray) -> Calls:
-        change = self._store.name(keys)
-        if change is None:
+        if (change := self._store.name(keys)) is None:
             keys, inverse = first_seen(keys)
             if len(keys) < len(rows):
                 last = np.empty(len(keys), np.int64)
