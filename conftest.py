@@ -12,7 +12,7 @@ from tests import inspect
 if sys.platform == "win32":  # what these use is of POSIX only: `resource`, guarded pages, `fork`
     collect_ignore = [
         "tests/hostile.py", "tests/test_hostile.py", "tests/soak.py", "tests/test_soak.py",
-        "tests/checkpoint/test_kills.py",
+        "tests/checkpoint/test_kills.py", "tests/data/crafted_arrow.py",
     ]  # fmt: skip
 
 

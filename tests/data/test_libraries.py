@@ -1,6 +1,7 @@
 """Data of other libraries in and out, with the real libraries: values, dtypes, missing values, and no copies."""
 
 import datetime
+import importlib
 import subprocess
 import sys
 import warnings
@@ -456,3 +457,17 @@ def test_no_library_is_imported_for_the_user():
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "set()"
+
+
+def test_crafted_arrow_data_is_read_or_refused():
+    pytest.importorskip("pyarrow")
+    pytest.importorskip("resource")  # of POSIX only
+    assert importlib.import_module("tests.data.crafted_arrow").read(range(120)).startswith("120 calls")
+
+
+def test_rows_of_another_type_are_named():
+    pa = pytest.importorskip("pyarrow")
+    users = ab.EmbeddingVariable(2)
+    for rows in ([1.0, 2.0], [[1.0, 2.0], [3.0, 4.0]], ["a", "b"]):
+        with pytest.raises(ab.errors.ShapeError, match=r"rows of type .* expected lists of one size"):
+            users.from_arrow(pa.table({"key": [1, 2], "row": rows}))
