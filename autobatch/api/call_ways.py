@@ -97,8 +97,7 @@ def run_batch(
     numbering, tape = current().numbering, active_tape()
     if numbering is None and tape is None and current_region() is None:
         return _run_batch(function, args, kwargs, given, begun)
-    count = next(batches_in((args, kwargs))).batch_size if numbering is not None else 1
-    token = number_examples(numbering, count)
+    token = number_examples(numbering, 1 if numbering is None else next(batches_in((args, kwargs))).batch_size)
     try:
         if tape is None:
             return _run_batch(function, args, kwargs, given, begun)

@@ -2,13 +2,12 @@
 
 A dataclass is an ordinary pytree node: all of its attributes are children. In any other object that contains float
 arrays or tables, at any depth, those are the leaves, and everything else in it is static: carried along unchanged. An
-object without a float array is static as a whole. A class registered with `optree` is flattened as registered there.
+object without a float array is static as a whole.
 """
 
 import dataclasses
 import enum
 import itertools
-import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -83,9 +82,6 @@ class _ModelReader:
         cls = type(tree)
         if cls in PLAIN or (cls is not dict and cls is not list and is_array_like(tree)):
             return self._leaf(tree, in_object)
-        entry = _registered(cls)
-        if entry is not None:
-            return self._taken_apart(tree, entry)
         if is_node(tree):
             keys, children = children_of(tree)
             within = in_object and is_container(cls)
@@ -135,13 +131,6 @@ class _ModelReader:
 
         return TreeDef(cls, names, children, build=build)
 
-    def _taken_apart(self, tree: Any, entry: Any) -> TreeDef:
-        children, meta, *rest = entry.flatten_func(tree)
-        children = tuple(children)
-        keys = tuple(rest[0]) if rest and rest[0] is not None else tuple(range(len(children)))
-        structures = tuple([self.read(child, False) for child in children])
-        return TreeDef(type(tree), keys, structures, build=lambda values: entry.unflatten_func(meta, tuple(values)))
-
     def refuse(self, structure: TreeDef) -> None:
         place, tree = self.closed[0]
         path = self.name() + next(itertools.islice(paths(structure), place, None))
@@ -165,16 +154,6 @@ def new_object(cls: type, parts: dict[str, Any]) -> Any:
     for name, value in parts.items():
         object.__setattr__(out, name, value)
     return out
-
-
-def _registered(cls: type) -> Any:
-    """The `optree` registry entry of a class that the user registered there, else None."""
-    optree: Any = sys.modules.get("optree")
-    if optree is None or is_container(cls) or not hasattr(optree, "PyTreeKind"):  # not there while it is imported
-        return None
-    get = optree.register_pytree_node.get
-    entry = get(cls, namespace="autobatch") or get(cls)
-    return entry if entry is not None and entry.kind == optree.PyTreeKind.CUSTOM else None
 
 
 def is_array_like(value: object) -> bool:
@@ -276,10 +255,6 @@ def _parts_like(structure: TreeDef, tree: object) -> list[Any] | None:
     """The children of `tree` in the order of the structure's keys; None if it is no such node."""
     cls: Any = structure.kind
     keys = structure.keys
-    entry = _registered(cls)
-    if entry is not None:
-        parts = list(entry.flatten_func(tree)[0]) if type(tree) is cls else None
-        return parts if parts is not None and len(parts) == len(keys) else None
     if issubclass(cls, dict):
         return [tree[key] for key in keys] if isinstance(tree, dict) and tree.keys() == set(keys) else None
     if issubclass(cls, list | tuple):

@@ -144,25 +144,6 @@ def test_models_are_proved_and_checked():
     assert ab.testing.check_grads(lambda m: np.tanh(m.w) * m.rate, model) < 1e-6
 
 
-def test_classes_that_optree_knows_are_taken_apart_as_it_says():
-    optree = pytest.importorskip("optree")
-
-    class Registered:
-        def __init__(self, w, units):
-            self.hidden, self.units = w, units
-
-    optree.register_pytree_node(
-        Registered, lambda x: ((x.hidden,), x.units), lambda units, parts: Registered(parts[0], units + 1),
-        namespace="autobatch",
-    )  # fmt: skip
-    model = Registered({"w": np.ones(2)}, 3)
-    grads = ab.grad(lambda m: (m.hidden["w"] ** 2).sum())(model)
-    assert_same(grads.hidden, {"w": np.array([2.0, 2.0])})
-    assert grads.units == 4  # made by what was registered
-    ab.optim.SGD(0.5).update(model, grads, ab.optim.SGD(0.5).init(model))
-    assert_same(model.hidden["w"], np.zeros(2))
-
-
 @pytest.mark.parametrize("value", [collections.deque([W]), types.MappingProxyType({"w": W})], ids=["deque", "proxy"])
 @pytest.mark.parametrize("put", [lambda x: x, lambda x: {"other": W, "cell": x}, lambda x: Model([x])])
 def test_what_cannot_be_made_anew_is_an_error_that_names_it(value, put):

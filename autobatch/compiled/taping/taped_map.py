@@ -64,10 +64,10 @@ class _TapedCall:
         assert tape is not None
         self.tape = tape
         call = call_of(function, columns, shared, arguments_of, first)
-        in_python: Any = functools.partial(_in_python, form_of, function)
         self.given = CompiledCall(
-            in_python, columns, shared, arguments_of, call.count, first, call.values, [None] * len(columns)
-        )
+            lambda *args, **named: form_of(function)(*args, **named),  # type: ignore[arg-type]  # made if it is needed
+            columns, shared, arguments_of, call.count, first, call.values, [None] * len(columns),
+        )  # fmt: skip
         self.parts: list[list[list[Any]]] | None = None
         self.form = known_form(call) if call.count else None
         if self.form is None or not self.form.checked or not self._read_at_a_glance(call, self.form):
@@ -196,11 +196,6 @@ class _TapedCall:
             return _objects(kind, [value] * self.given.count)
         parts = zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True)
         return [each for part, item in parts for each in self._objects(item, part)]
-
-
-def _in_python(form_of: Callable[[Any], Any], function: Any, *args: Any, **kwargs: Any) -> Any:
-    """One example by the function's form, which is only made when it is needed."""
-    return form_of(function)(*args, **kwargs)
 
 
 def _holds_tape(value: Any) -> bool:

@@ -298,11 +298,7 @@ def segments_of(
 
 def offsets_from(lengths: Any) -> Any:
     """(n + 1,) offsets from (n,) lengths."""
-    if type(lengths) is not np.ndarray:
-        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    offsets = np.zeros(lengths.size + 1, np.int64)
-    lengths.cumsum(out=offsets[1:])
-    return offsets
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
 def segments_in(bounds: np.ndarray) -> np.ndarray:
