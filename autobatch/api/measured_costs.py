@@ -231,7 +231,7 @@ def _kind_of_batch(batch: Any) -> tuple[Any, ...]:
     if isinstance(batch, PackedBatch):
         values, count = batch.values, len(batch.offsets) - 1
         size = 0 if isinstance(values, PackedBatch) else math.prod(values.shape) // (count or 1)
-        return PackedBatch, values.ndim, count.bit_length(), (size | _FEW).bit_length()
+        return type(values), values.ndim, count.bit_length(), (size | _FEW).bit_length()
     return type(batch), batch.batch_size.bit_length()
 
 

@@ -73,6 +73,18 @@ def adds_as_its_class_says(p):
     return (Vector(p.a, p.b) + Vector(1.0, 2.0)).b
 
 
+class Behind(NamedTuple):
+    a: float
+    b: float
+
+    def __radd__(self, other):
+        return len(other)
+
+
+def adds_what_stands_behind(p):
+    return (1.0, 2.0) + Behind(p.a, p.b)  # noqa: RUF005
+
+
 def unpacks_factors(p):
     sign, size = np.linalg.slogdet(np.array([[p.a, 1.0], [p.b, 3.0]]))
     return sign * size
@@ -90,6 +102,8 @@ def test_named_tuples_are_tuples(f, text_or_compiled):
 
 def test_operators_of_its_own_make_a_named_tuple_another_thing():
     column = [Pair(1.0, 2.0), Pair(-1.0, 0.5)]
+    assert ab.testing.forms(adds_what_stands_behind, column)["compiled"]
+    assert ab.map(adds_what_stands_behind, column) == [2, 2]
     assert ab.testing.forms(adds_as_its_class_says, column)["compiled"]
     assert ab.map(adds_as_its_class_says, column) == [4.0, 2.5]
 

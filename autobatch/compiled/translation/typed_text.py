@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation import object_trees
 from autobatch.compiled.translation.exact_types import NONE
+from autobatch.facts.types import COMPARISON_METHODS
 
 NO_CONSTANT = object()
 
@@ -127,8 +128,8 @@ class Value:
 
 
 _AS_TUPLES = (
-    "__add__", "__bool__", "__contains__", "__eq__", "__ge__", "__getitem__", "__gt__", "__iter__", "__le__", "__len__",
-    "__lt__", "__mul__", "__ne__", "__rmul__",
+    *COMPARISON_METHODS, "__ne__", "__add__", "__array__", "__bool__", "__contains__", "__getitem__", "__iadd__",
+    "__imul__", "__iter__", "__len__", "__mul__", "__radd__", "__reversed__", "__rmul__",
 )  # fmt: skip
 
 
@@ -137,9 +138,8 @@ def as_tuple(value: Value) -> Value:
     kind = value.kind
     if not (isinstance(kind, types.Struct) and issubclass(kind.cls, tuple)):
         return value
-    if any(getattr(kind.cls, name, None) is not getattr(tuple, name, None) for name in _AS_TUPLES):
-        return value
-    return Value(types.Tuple(kind.items), value.text, parts=value.parts)
+    is_changed = any(getattr(kind.cls, name, None) is not getattr(tuple, name, None) for name in _AS_TUPLES)
+    return value if is_changed else Value(types.Tuple(kind.items), value.text, parts=value.parts)
 
 
 def parts_of(value: Value) -> list[Value]:
