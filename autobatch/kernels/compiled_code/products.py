@@ -6,13 +6,13 @@ and as many of their columns as registers hold: a term of it is one fused operat
 
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import cgutils, codegen, types
 from numba.extending import intrinsic
 
 from autobatch.kernels.jit import jit
 from autobatch.kernels.simd_rows import splat
 
-_BYTES = 64  # of a vector; wider than the machine's is split by the compiler
+_BYTES, _VECTORS = (64, 4) if "+avx512f" in codegen.get_host_cpu_features() else (32, 2)  # of a vector; in a patch
 
 
 def _patch(rows, vectors, chains, part=1):
@@ -72,11 +72,11 @@ def _patch(rows, vectors, chains, part=1):
 
 
 _add_rows, _add_wide, _add_row, _add_part, _add_few, _add_one = (
-    _patch(4, 4, 1),
-    _patch(1, 16, 1),
-    _patch(1, 4, 2),
+    _patch(4, _VECTORS, 1),
+    _patch(1, 4 * _VECTORS, 1),
+    _patch(1, _VECTORS, 8 // _VECTORS),
     _patch(1, 1, 4),
-    _patch(1, 1, 4, 4),
+    _patch(1, 1, 4, _BYTES // 16),
     _patch(1, 1, 4, 16),
 )
 
@@ -98,7 +98,7 @@ def add_product(a, b, out):
         return
     rows, count, columns, size, zero = a.shape[0], a.shape[1], out.shape[1], out.itemsize, out.dtype.type(0)
     lanes = lanes_of(a, b, out)  # a constant, so nothing is divided below
-    patch, few = max(4 * lanes, 1), max(lanes // 4, 1)
+    patch, few = max(_VECTORS * lanes, 1), max(16 // size, 1)
     wide, done = columns - columns % patch, columns - columns % max(lanes, 1)
     near, last = columns - columns % few, columns
     if lanes == 0 or b.strides[1] != size:
@@ -117,7 +117,7 @@ def add_product(a, b, out):
             _add_row(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
         for j in range(wide * size, done * size, _BYTES):
             _add_part(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
-        for j in range(done * size, near * size, _BYTES // 4):
+        for j in range(done * size, near * size, 16):
             _add_few(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
         for j in range(near * size, last * size, size):
             _add_one(left, a_row, a_term, right + j, b_term, most, into + j, out_row, zero)
