@@ -84,7 +84,7 @@ class CompiledForm(KernelForm):
 
     module: Module | None = None
     careful: int = 0  # 1 once an example has set a floating-point flag; flags are then checked after each example
-    seconds: float = 0.0  # CPU seconds per example, in the last run
+    seconds: float = 0.0  # per example, in the last run
     runs: int = 0
     failures: int = 0
     taped: dict[tuple[bool, ...], Any] = dataclasses.field(default_factory=dict)  # forms for gradients
@@ -348,7 +348,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
     def part(first: int, last: int) -> tuple[Any, np.ndarray]:
         """Run the kernel on `first` to `last - 1`: result arrays, and for each a status (1: Python has to run it)."""
         status = np.zeros(last - first + 1, np.uint8)
-        start = time.thread_time()
+        start = time.perf_counter()
         for careful in (0, 1)[form.careful :]:  # flags are checked once at the end; on a second try, after each example
             if careful == form.careful or program.writes:
                 arrays, steps = compiled_call.packed_arguments(call, kinds, module.varying, first, last)
@@ -360,7 +360,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
             if not status[-1]:
                 break
             form.careful = 1
-        form.seconds = (time.thread_time() - start) / (last - first)
+        form.seconds = (time.perf_counter() - start) / (last - first)
         packed.append((first, last, arrays))
         return outs if isinstance(outs, tuple) else (), status[:-1]
 

@@ -38,7 +38,7 @@ class TapedCode(KernelForm):
     nodes: int = 1 << 12  # length of the tape, in nodes, for a form that has not run
     rows: int = _ROWS
     is_alike: bool = True  # the cotangents of the results of each call so far were all the same
-    seconds: float = 0.0  # CPU seconds per example, in the last run
+    seconds: float = 0.0  # per example, in the last run
     unused: "list[TapeMemory]" = dataclasses.field(default_factory=list)
 
     def threads(self, count: int, chunks: int) -> int:
@@ -252,7 +252,7 @@ def _part(
     assert taped.kernel is not None
     entry = taped.kernel.entry
     assert entry is not None
-    began = time.thread_time()
+    began = time.perf_counter()
     arrays, steps = packed_arguments(call, form.module.root.kinds, form.module.varying, first, last)
     count = last - first
     tables = [arrays[leaf + 1] for leaf in module.tables]  # (rows, dim)
@@ -288,7 +288,7 @@ def _part(
             break
         else:
             taped.rows = max(taped.rows, 2 * many)
-    taped.seconds = (time.thread_time() - began) / count
+    taped.seconds = (time.perf_counter() - began) / count
     each = each_shared.T if rows else summed
     leaves = [each[a:b].T.ravel() for a, b in itertools.pairwise(ends[: module.shared + 1])] + own_leaves
     like = [(arrays[leaf].dtype, int(dim)) for leaf, (_, dim) in zip(module.tables, tables, strict=True)]

@@ -492,8 +492,8 @@ class _Backward:
     def _part(self, done: Backward, leaf: _Leaf) -> Any:
         value = leaf.value
         if leaf.is_table:
-            table = done.tables[leaf.array]
-            return SparseRows.trusted(table.ids, table.rows * table.rows.dtype.type(done.scale), len(value))
+            _, ids, rows = done.tables[leaf.array]
+            return SparseRows.trusted(ids, np.multiply(rows, rows.dtype.type(done.scale), out=rows), len(value))
         flat = done.leaves[leaf.array][leaf.first : leaf.last]
         if type(value) is float:
             return np.float64(flat[0] * flat.dtype.type(done.scale))

@@ -215,21 +215,12 @@ def give(tape, start, is_list, cts):
 def walk_row_sum(tape, at, cts):
     """Propagate the cotangents of sums of rows to the rows."""
     records = records_of(tape)
-    before, rows, after, many, start = (
-        records[at + 3],
-        records[at + 4],
-        records[at + 5],
-        records[at + 6],
-        records[at + 7],
-    )
-    more = np.empty(rows * after, cts.dtype)
+    before, rows, after = records[at + 3], records[at + 4], records[at + 5]
+    many, start = records[at + 6], records[at + 7]
     for i in range(before):
-        if after == 1:
-            fill(more, cts[i])
-        else:
-            for k in range(rows):
-                copy_into(more[k * after : (k + 1) * after], cts[i * after : (i + 1) * after])
-        give(tape, start, many > 0, more)
+        own = cts[i * after : (i + 1) * after] if after != 1 else np.full(rows, cts[i])
+        for k in range(0, rows * after, max(own.size, 1)):
+            give(tape, start + k, many > 0, own)
         start += rows * after
 
 
