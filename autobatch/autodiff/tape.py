@@ -164,7 +164,7 @@ class Tape:
                 top = first - 1
         self._walk(pending, top, until, free)
         places = [place for place in places if place < len(pending)]
-        for place in places:
+        for place in places if until else ():  # the walk has found the totals of those that it passed
             pending[place] = _total(pending[place])
         if not calls or are_finite([off_tape(pending[place]) for place in places]):
             return pending
@@ -237,7 +237,7 @@ class Tape:
                     nodes[index] = None
                 continue
             if node is None:  # a leaf: its total stays
-                pending[index] = _total(part)
+                pending[index] = part.total() if type(part) is Contributions else part
                 continue
             pending[index] = None
             part = part if type(part) is _ndarray else _dense(part)
