@@ -6,6 +6,7 @@ Its operators and NumPy's protocols are those of `ops.array_protocols.ArrayMixin
 import functools
 import opcode
 import sys
+import traceback
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
@@ -13,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from autobatch.core.abstract_eval import Aval
+from autobatch.core.diagnostics import is_library
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.recorded_array import AbstractArray
 from autobatch.errors import COPY_FIRST, NeedsLoop
@@ -68,15 +70,10 @@ def link_views(views: Sequence[tuple[int, int, tuple[Any, ...]]], outs: Sequence
 _STORES = {opcode.opmap.get(name) for name in ("STORE_SUBSCR", "STORE_SLICE")}
 
 
-def _fits_everywhere(value: Any) -> bool:
-    """True for an integer that each integer dtype holds, a finite float, and what is neither."""
-    kind = value.dtype.kind
-    return bool(np.isfinite(value)) if kind == "f" else kind not in "iu" or 0 <= int(value) < 128
-
-
-def _is_stored_by(frame: Any) -> bool:
-    """True if this frame runs `x[index] = value`: NumPy checks a scalar there, but takes `__array__` for an array."""
-    return frame.f_code.co_code[frame.f_lasti] in _STORES
+def _fits(value: Any, dtype: Any) -> bool:
+    """True for a number that an integer dtype holds, and for what is no integer and no float."""
+    limits = np.iinfo(dtype)
+    return value.dtype.kind not in "iuf" or (bool(np.isfinite(value)) and limits.min <= int(value) <= limits.max)
 
 
 class LazyArray(AbstractArray, ArrayMixin):
@@ -255,7 +252,20 @@ class LazyArray(AbstractArray, ArrayMixin):
     _ab_waits = True  # reading a value may suspend the example
 
     def _ab_read(self, name: str) -> Any:
-        return self.trace.read(self, name)
+        value = self.trace.read(self, name)
+        if name == "__int__" and not (is_boxed(value) or self.aval.shape or (_fits(value, np.int8) and value >= 0)):
+            codes = [frame.f_code for frame, _ in traceback.walk_stack(sys._getframe(2))]
+            if any(code.co_exceptiontable and not is_library(code.co_filename) for code in codes):
+                self._refuse_store(sys._getframe(2))  # without a handler, what raises is run again anyway
+        return value
+
+    def _refuse_store(self, user: Any) -> None:
+        """Refuse if this frame runs `x[index] = value`, where NumPy checks its own numbers by the dtype of `x`.
+
+        It casts the `__array__` of another object unchecked, and checks its `__int__` for unsigned dtypes too.
+        """
+        if user.f_code.co_code[user.f_lasti] in _STORES:
+            self._ab_refuse(NeedsLoop("a number is written into a part of an array, whose dtype may not hold it"))
 
     def __round__(self, *ndigits: Any) -> Any:
         return self.trace.wrap(super().__round__(*ndigits))
@@ -274,8 +284,8 @@ class LazyArray(AbstractArray, ArrayMixin):
         value = self.trace.value(self)
         if is_boxed(value):
             return value.__array__(dtype)
-        if self.aval.scalar and not _fits_everywhere(value) and _is_stored_by(sys._getframe(1)):
-            self._ab_refuse(NeedsLoop("a number is written into a part of an array, whose dtype may not hold it"))
+        if self.aval.scalar and (dtype is None or np.dtype(dtype).kind == "i") and not _fits(value, dtype or np.int8):
+            self._refuse_store(sys._getframe(1))
         if self.aval.non_c_order and self.aval.ndim > 1 and self.row != -1:
             self._ab_refuse(NeedsLoop("np.asarray of an array that may not be in C order"))
         if dtype is not None and not np.can_cast(value.dtype, dtype, "safe"):

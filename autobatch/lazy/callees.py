@@ -28,8 +28,9 @@ from autobatch.program.source import PARSING
 FORM, KNOWN, ID = "_ab_form", "_ab_known", "_ab_id"  # makes the form of a function; {id of function: form}
 _OF_CONTAINERS = frozenset({"append", "extend", "pop", "get", "items", "keys", "values"})  # called in every loop
 _MISSING = object()
-CHECKS = {type: type_of, isinstance: is_instance, hasattr: has_attribute, getattr: get_attribute}
-"""Builtins that ask what an array is, with the forms in which a recorded array is what it stands for."""
+CHECKS: dict[Any, Any] = {type: type_of, isinstance: is_instance, hasattr: has_attribute, getattr: get_attribute}
+CHECKS[np.fromiter] = functools.partial(with_values, np.fromiter)  # which asks its numbers for Python's
+"""Functions that ask what an array is, with the forms in which a recorded array is what it stands for."""
 _READS: dict[type, bool] = {dict: False, list: False, set: False, tuple: False, collections.deque: False, str: True}
 _KEEPING = (functools.partial, collections.defaultdict)  # these call what they are given later
 _KEYED = (max, min, sorted)  # these call what they get by keyword only
@@ -190,7 +191,7 @@ class Forms:
             return found
         kind = type(function)
         if kind is BuiltinFunctionType:  # a method: decided at once, since it is a new object at each call
-            reads = _READS.get(type(function.__self__))
+            reads = function.__name__ == "fill" or _READS.get(type(function.__self__))
             if reads is not None and function.__name__ != "sort":
                 return functools.partial(with_values, function) if reads else function
         if kind is FunctionType:

@@ -44,9 +44,7 @@ _BY_CLASS = frozenset(
 def shared_handle(value: Any, least: int = 1) -> Any:
     """The lazy handle of an array that all examples share, if it has `least` dimensions; else the value unchanged."""
     trace = active_trace()
-    if trace is None or id(value) not in trace.reached or value.ndim < least:
-        return value
-    return trace.shared(value)
+    return value if trace is None or id(value) not in trace.reached or value.ndim < least else trace.shared(value)
 
 
 def shared_item(base: Any, index: Any) -> Any:

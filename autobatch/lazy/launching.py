@@ -572,9 +572,7 @@ class Launches:
     def _value(self, ref: int) -> Any:
         """The value of one reference, as the op's own implementation takes it."""
         number = self._buffer_of.item(ref)
-        if number < 0:
-            return self.sources[~ref]
-        return row_p(self.buffers.arrays[number], row=self._row_of.item(ref))
+        return self.sources[~ref] if number < 0 else row_p(self.buffers.arrays[number], row=self._row_of.item(ref))
 
     def _pool(self, places: np.ndarray, aval: Aval) -> None:
         """Collect external values of one shape and dtype into one buffer."""

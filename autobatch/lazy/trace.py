@@ -201,9 +201,7 @@ class Trace:
         sig = known[interned] if interned in known else self._new_signature(interned, op, args, params)
         if sig is None:
             return self.run_now(op, args, params)
-        if sig.shared:
-            return self.run_shared(sig, interned, args)
-        return self.append(sig, refs)
+        return self.run_shared(sig, interned, args) if sig.shared else self.append(sig, refs)
 
     def _new_signature(
         self, key: tuple[Any, ...], op: Op, args: Sequence[Any], params: dict[str, Any]

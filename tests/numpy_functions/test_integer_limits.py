@@ -195,3 +195,46 @@ def one_item_of_a_list(x, w):
 def test_an_array_of_one_number_is_no_number(f, dtype):
     found = every_way_is_exact(f, [np.array([1, 2], dtype), np.array([3, 4], dtype)], w=np.array([5, 6]))
     assert found[0] in (ValueError, TypeError) or np.lib.NumpyVersion(np.__version__) < "2.4.0"
+
+
+def an_element(y, w):
+    y[0] = w[0]
+
+
+def a_slice(y, w):
+    y[1:] = w[0]
+
+
+def a_sum(y, w):
+    y[0] += w[0]
+
+
+def a_list(y, w):
+    y[1:] = [w[0], 1]
+
+
+def an_item_of_flat(y, w):
+    y.flat[1] = w[0]
+
+
+def filled(y, w):
+    y.fill(w[0])
+
+
+def from_an_iterable(y, w):
+    y[:2] = np.fromiter([w[0], 1], y.dtype)
+
+
+@pytest.mark.parametrize("write", [an_element, a_slice, a_sum, a_list, an_item_of_flat, filled, from_an_iterable])
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint64, np.int8])
+def test_a_recorded_number_is_numpys_where_a_plain_array_takes_it(write, dtype):
+    def handled(v, w):
+        y = v.copy()
+        try:
+            write(y, w)
+        except (OverflowError, ValueError):
+            y = v + 1
+        return y
+
+    for low in (300, -1, 300.5, 3):
+        every_way_is_exact(handled, [np.array([1, 2, 3], dtype), np.array([3, 4, 5], dtype)], w=np.array([low, 1]))

@@ -155,9 +155,7 @@ def _match_blocks(general: _Candidate, other: _Candidate) -> _SlotMap | None:
         fit[term] = _MissingOperand(each.op, general.program.avals[each.out])
         fit.same[each.out] = kept
     pairs = zip(general.program.outputs, other.program.outputs, strict=True)
-    if step is not None or any(fit.get(fit.root(a)) != b for a, b in pairs):
-        return None
-    return fit
+    return None if step is not None or any(fit.get(fit.root(a)) != b for a, b in pairs) else fit
 
 
 def _match_step(general: _Candidate, other: _Candidate, fit: _SlotMap, each: Step, step: Step) -> bool:

@@ -385,9 +385,7 @@ class LineWriter:
         self.emit(f"_ab_add_sigs({tail})")
         self.emit(f"if {node} > _ab_most: raise _ab_misfit(_ab_full)")
         outs = [rk.Term(rk.node_kind(aval), f"({node} + {i})" if i else node) for i, aval in enumerate(site.outs)]
-        if len(outs) == 1:
-            return outs[0]
-        return rk.Term(rk.Parts(tuple(each.kind for each in outs)), "", outs)
+        return outs[0] if len(outs) == 1 else rk.Term(rk.Parts(tuple(each.kind for each in outs)), "", outs)
 
     def _kind_of(self, found: Any) -> rk.RecorderKind:
         """The kind of an operation's result."""
@@ -418,6 +416,4 @@ class LineWriter:
         if isinstance(kind, rk.ListKind):
             name = self.fresh() + "e"
             return f"[{self.boxed_text(kind.item, name)} for {name} in {text}]"
-        if kind is rk.PLAIN:
-            return f"_ab_own({text})"
-        return text
+        return f"_ab_own({text})" if kind is rk.PLAIN else text
