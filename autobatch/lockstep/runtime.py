@@ -85,9 +85,7 @@ def not_in(a: Any, b: Any) -> Any:
 
 def modulo(a: Any, b: Any) -> Any:
     """`a % b`; if `a` is a string, formatting with arguments that all lanes share."""
-    if isinstance(a, str | bytes):
-        return a % require_shared(b)
-    return BINARY["%"](a, b)
+    return a % require_shared(b) if isinstance(a, str | bytes) else BINARY["%"](a, b)
 
 
 def fstring(*parts: Any) -> Any:
@@ -95,9 +93,7 @@ def fstring(*parts: Any) -> Any:
     for part in parts:
         if isinstance(part, tuple):
             refuse_hooks(part[0], "__str__", "__repr__", "__format__")
-    if is_batched_tree(parts):
-        return stack_results(per_lane(_fstring, unwrap(parts), {}))
-    return _fstring(*unwrap(parts))
+    return stack_results(per_lane(_fstring, unwrap(parts), {})) if is_batched_tree(parts) else _fstring(*unwrap(parts))
 
 
 def _fstring(*parts: Any) -> str:

@@ -529,10 +529,16 @@ WRITTEN = {
     "a choice in a `while`": "k = 0\nwhile k < 2:\n    k += 1\n    like = like * k if r > 0 else like\n    like[n] = k",
     "rows of a new array": "for row in np.zeros((2, 4)):\n    row[n] = r\n    like = like + row",
     "numbered rows": "for k, row in enumerate(np.zeros((2, 4))):\n    row += r * k\n    like = like + row",
+    "a dict of its own": "held = {'a': np.ones(4), 'n': n}\nif r > 0:\n    held['a'][n] = r\nlike = like + held['a']",
     "rows of an array that is read": "both = np.zeros((2, 4))\nfor row in both:\n    row[n] = r\n    both[1] += row",
 }
 SEEN = {
     "a list": "held = [like]\nlike = held[0] if r > 0 else like + 0\nlike[n] = r\nkept.append(held)",
+    "a dict": "held = {'a': like}\nif r > 0:\n    held['a'][n] = r",
+    "a dict that is copied": "held = {'a': like}.copy()\nif r > 0:\n    held['a'][n] = r",
+    "a dict in a dict": "inner = {'b': like}\nheld = {'a': inner}\nif r > 0:\n    held['a']['b'][n] = r",
+    "two keys": "held = {k: like for k in 'ab'}\nif r > 0:\n    held['a'][n] = r\nkept.append(held['b'])",
+    "a key in a loop": "held = {}\nheld['a'] = like\nfor k in range(n):\n    held['a'][k] += r",
     "a name": "kept.append(like)\nlike = like * r if r > 0 else like\nlike[n] = r",
     "a view": "view = like[1:]\nlike = like * r if r > 0 else like\nlike[n] = r\nkept.append(view)",
     "a default": "def first(k=like):\n    return k[0]\nlike = like if r > 0 else -like\nlike[0] = n\nkept += [first()]",

@@ -47,9 +47,7 @@ def unwrap(value: Any) -> Any:
     """An argument for unconverted code: each `LaneList` becomes a Python list, or one list per lane if it is spread."""
     refuse_items(value)
     kind = type(value)
-    if kind is tuple or kind is list:
-        return kind(unwrap(item) for item in value)
-    return to_lists(value)
+    return kind(unwrap(item) for item in value) if kind is tuple or kind is list else to_lists(value)
 
 
 def is_batched_tree(value: Any) -> bool:
@@ -280,9 +278,7 @@ def _type(x: Any, *rest: Any) -> Any:
         return list
     if not isinstance(x, Batch) or rest:
         return type_of(x, *rest)
-    if isinstance(x, ObjectBatch):
-        return map_lanes(type, x)
-    return class_of_lanes(x)
+    return map_lanes(type, x) if isinstance(x, ObjectBatch) else class_of_lanes(x)
 
 
 _SPECIAL = {

@@ -87,9 +87,7 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
             return _call_converted(root.convert(f), f, args, kwargs)
         if kind is _DISPATCHER:
             return _call_numpy(f, args, kwargs)
-        if kind is BuiltinFunctionType:
-            return _call_builtin(f, args, kwargs)
-        return _make_instance(f, args, kwargs)
+        return _call_builtin(f, args, kwargs) if kind is BuiltinFunctionType else _make_instance(f, args, kwargs)
     if current_region() is None:
         return f(*args, **kwargs)
     if isinstance(f, Batch):
@@ -157,9 +155,7 @@ def _call_method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 def _call_converted(ours: Any, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the lock-step form `ours` of a function; call `f` as a library function if `ours` is None."""
-    if ours is None:
-        return call_plain(f, args, kwargs)
-    return ours(*args, **kwargs)
+    return call_plain(f, args, kwargs) if ours is None else ours(*args, **kwargs)
 
 
 def _list_method(holder: LaneList, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -257,9 +253,7 @@ def _make_instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _cast(x: Any, cls: Any) -> Any:
-    if x.scalar is not None:
-        return stack_results(per_lane(cls, (x,), {}))
-    return x.astype(cls)
+    return stack_results(per_lane(cls, (x,), {})) if x.scalar is not None else x.astype(cls)
 
 
 def _call_object(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

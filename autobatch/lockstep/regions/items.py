@@ -54,9 +54,7 @@ def is_per_lane(index: Any) -> bool:
 def _as_index(index: Any) -> Any:
     if isinstance(index, LaneList):
         return list(index)
-    if isinstance(index, tuple):
-        return tuple(map(_as_index, index))
-    return index
+    return tuple(map(_as_index, index)) if isinstance(index, tuple) else index
 
 
 def getitem(x: Any, index: Any) -> Any:

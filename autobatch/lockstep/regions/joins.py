@@ -1,7 +1,8 @@
 """Joins: lanes that took different paths meet, and each variable's pieces become one value for all of them."""
 
 import itertools
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from autobatch.core.pytree import flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop
 from autobatch.lockstep.lanes.region import UNBOUND, Subset, as_padded, freeze_copies, joined, lanes_within
 from autobatch.lockstep.values.lists import LaneList
-from autobatch.ops.rules.aliasing import has_views
+from autobatch.ops.rules.aliasing import has_views, is_scalar
 
 Piece = tuple[Any, tuple[Any, ...]]
 """(region, values of the variables for its lanes)."""
@@ -80,7 +81,7 @@ class _Join:
         out = self._trees(column) if is_node(first) else self._arrays(column)
         if out is None:
             out = self._joined(column, owned)
-        if not owned or any(map(has_views, column)):
+        if not owned or any(map(is_lent, column)):
             freeze_copies(out, *column)
         return out
 
@@ -184,7 +185,7 @@ def narrowed_values(values: tuple[Any, ...], region: Any, own: Sequence[int] = (
     for place, value in enumerate(values):
         if id(value) not in memo:
             memo[id(value)] = new = _narrowed(value, region, place in own)
-            if new is not value and (place not in own or has_views(value)):
+            if new is not value and (place not in own or is_lent(value)):
                 freeze_copies(new, value)
         out.append(memo[id(value)])
     return tuple(out)
@@ -212,6 +213,27 @@ def _narrowed(value: Any, region: Any, owned: bool = False) -> Any:
         return value
     freeze_dicts(value)
     return unflatten(structure, [_narrow_fully(leaf, region) if isinstance(leaf, Batch) else leaf for leaf in values])
+
+
+def _counted(held: Iterable[Any]) -> list[tuple[Any, int]]:
+    return [(each, sys.getrefcount(each)) for each in held]
+
+
+_LEAST = _counted({"": object()}.values())[0][1]  # of what nothing but a container refers to
+
+
+def _is_known(batch: Any) -> bool:
+    return bool(getattr(batch, "_frozen", None))
+
+
+def is_lent(value: Any) -> bool:
+    """True if an array has views, or if one in a container may have views or other names than the container's."""
+    if not is_node(value):
+        return has_views(value)
+    return not isinstance(value, dict | list | tuple) or any(
+        is_node(x) or has_views(x) or (isinstance(x, Batch) and not is_scalar(x) and (count > _LEAST or _is_known(x)))
+        for x, count in _counted(value.values() if isinstance(value, dict) else value)
+    )
 
 
 def _narrow_fully(leaf: Any, region: Any) -> Any:

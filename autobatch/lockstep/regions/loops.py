@@ -25,11 +25,11 @@ from autobatch.lockstep.lanes.region import (
     subset_where,
 )
 from autobatch.lockstep.regions.branches import truth
-from autobatch.lockstep.regions.joins import Piece, join_pieces, joined_where_bound, narrowed_values
+from autobatch.lockstep.regions.joins import Piece, is_lent, join_pieces, joined_where_bound, narrowed_values
 from autobatch.lockstep.values.lane_operators import refuse_hooks
 from autobatch.lockstep.values.sequences import LaneSequence, SharedSequence, lane_sequence
 from autobatch.ops.numpy.indexing import rows_between
-from autobatch.ops.rules.aliasing import has_views, is_scalar, zero_d
+from autobatch.ops.rules.aliasing import is_scalar, zero_d
 
 
 class SharedLoop:
@@ -148,7 +148,7 @@ class RaggedLoop:
             out = self._narrowed(kept, carried)
         left = self.pieces[saved][1] if len(self.pieces) > saved else ()
         for place, (new, old) in enumerate(zip(out, (*kept, *carried), strict=True)):
-            if new is not old and (place not in own or has_views(old)):
+            if new is not old and (place not in own or is_lent(old)):
                 freeze_copies(new, old, *left[place : place + 1])
         return out
 
@@ -213,7 +213,7 @@ class RaggedLoop:
             if new is not old:
                 if isinstance(old, Batched) and not is_scalar(old):
                     zero_d(new)
-                if place not in own or has_views(old):
+                if place not in own or is_lent(old):
                     freeze_copies(new, old, *column)
         return out
 

@@ -347,9 +347,7 @@ def is_lane_dependent(value: Any) -> bool:
         return value.is_spread or any(map(is_lane_dependent, value.items))
     if isinstance(value, slice):
         return is_lane_dependent(value.start) or is_lane_dependent(value.stop) or is_lane_dependent(value.step)
-    if is_node(value):
-        return any(map(is_lane_dependent, leaves(value)))
-    return is_changeable(value)
+    return any(map(is_lane_dependent, leaves(value))) if is_node(value) else is_changeable(value)
 
 
 def _narrowed_copy(leaf: Any) -> Any:

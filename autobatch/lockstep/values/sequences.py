@@ -50,9 +50,7 @@ class LaneSequence:
 
     def shortest(self) -> int:
         lengths = self.lengths()
-        if isinstance(lengths, int):
-            return lengths
-        return int(lengths.min()) if len(lengths) else 0
+        return lengths if isinstance(lengths, int) else int(lengths.min()) if len(lengths) else 0
 
     def open(self, order: Any) -> None:
         """Prepare for a loop that runs the lanes in `order` (an `Order`; None: the region's own order)."""
@@ -204,9 +202,7 @@ def rows_of(batch: Any, root: Any) -> RowSequence | None:
 
 
 def _data_of(batch: Any) -> Any:
-    if type(batch) is LaneList:
-        return batch.version
-    return batch.values if isinstance(batch, Packed) else batch.data
+    return batch.version if type(batch) is LaneList else batch.values if isinstance(batch, Packed) else batch.data
 
 
 class Nested(LaneSequence):
