@@ -1,6 +1,7 @@
 """`MaskedBatch`: what goes in comes out, and what does not fit is refused with what to write instead."""
 
 import copy
+import operator
 import pickle
 
 import hypothesis
@@ -11,6 +12,7 @@ import pytest
 
 import autobatch as ab
 from autobatch import MaskedBatch
+from autobatch.batches.objects import ObjectBatch
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from tests import inspect
 
@@ -199,6 +201,26 @@ def test_what_no_single_value_can_say_is_refused():
         bool(differing == 2)
     with pytest.raises(UnsupportedError, match=r"index\(\) of a batch, which holds 2 examples"):
         [1, 2, 3][differing]
+
+
+NUMBERS = [[2, 2], [2], [np.int64(1)] * 2, [True, True]]
+AGREEING = [MaskedBatch.from_examples(each) for each in NUMBERS] + [ObjectBatch(each) for each in NUMBERS]
+AGREEING += [make([np.ones(1)] * 2) for make in (MaskedBatch.from_examples, ab.PackedBatch.from_examples)]
+ASKS = {
+    **{f.__name__: f for f in (bool, int, float, complex, operator.index, operator.not_, range)},
+    "item of a list": lambda b: [1, 2, 3][b],
+    "slice of a list": lambda b: [1, 2, 3][:b],
+    "if": lambda b: 1 if b else 0,
+    "and": lambda b: b and 1,
+    "any": lambda b: any([b]),
+}
+
+
+@pytest.mark.parametrize("ask", ASKS.values(), ids=ASKS)
+def test_a_batch_is_no_number_where_its_examples_agree_either(ask):
+    for batch in AGREEING:
+        with pytest.raises(UnsupportedError, match=r"(bool|int|float|complex|index)\(\) of a batch, which holds [12]"):
+            ask(batch)
 
 
 def test_repr_is_short():
