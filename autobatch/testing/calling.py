@@ -282,9 +282,7 @@ class Convention:
         """
         if self._collate is not None or self.layout in ("list", "batch"):
             return self._pack_each(examples)
-        if self.layout == "packed":
-            return self._pack_end_to_end(examples)
-        return self._pack_padded(examples, padding)
+        return self._pack_end_to_end(examples) if self.layout == "packed" else self._pack_padded(examples, padding)
 
     def _columns(self, examples: Sequence[tuple[Any, ...]]) -> list[list[Any]]:
         rows = [[self.source.numpy(x) for x in leaves(example)] for example in examples]

@@ -76,6 +76,8 @@ class _Experiments:
             at = len(turned) - 1 - self.place
             out["place"] = at != self.place and self.differ(self.result(turned, found.padding, at), batch)
             out["permuted"] = self._is_permuted()
+            doubled = [x if x is self.example else map_tree(self._scaled_by(2.0), x) for x in found.examples]
+            out["values"] = self.differ(self.result(doubled, found.padding, self.place), batch)
         if convention.pads:
             out["further"] = self.differ(self.result([self.example], self.padded), alone)
             for filling in ("high", "low") if convention.knows_padding else ():
@@ -143,11 +145,8 @@ _TRAINING = ("Dropout", "BatchNorm", "SyncBatchNorm", "InstanceNorm")
 
 def _in_training(pair: Pair, names: Sequence[str]) -> str:
     """The class name of a torch module in training mode whose class name starts with one of `names`; "" if none."""
-    for module in modules_of(pair.batched):
-        for part in module.modules():
-            if part.training and type(part).__name__.startswith(tuple(names)):
-                return type(part).__name__
-    return ""
+    parts = [part for module in modules_of(pair.batched) for part in module.modules() if part.training]
+    return next((name for part in parts if (name := type(part).__name__).startswith(tuple(names))), "")
 
 
 def _conclusion(pair: Pair, found: BatchDiffersError, seen: dict[str, bool], runs: _Experiments) -> str:
@@ -187,6 +186,11 @@ def _conclusion(pair: Pair, found: BatchDiffersError, seen: dict[str, bool], run
             "and divide by its length"
         )
     if seen.get("others"):
+        if not pads and not seen["values"] and any(map(_is_number, leaves(runs.example))):
+            return (
+                "the result of an example depends on how long others of its batch are, not on what they hold: it takes "
+                "in the padding that they bring, as a maximum, a sum or a last element does"
+            )
         more = "" if pads else ", or on the padding that they bring: a maximum, a sum or a last element takes it in"
         return (
             "the result of an example depends on the other examples of its batch: a reduction, sort or norm over axis "

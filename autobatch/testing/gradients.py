@@ -161,9 +161,7 @@ def check_grads(f: Callable[..., Any], *args: object, eps: float = 1e-6, rtol: f
 
 
 def _elements(size: int, random: np.random.Generator) -> list[int]:
-    if size <= _MOST:
-        return list(range(size))
-    return sorted(random.choice(size, _MOST, replace=False).tolist())
+    return list(range(size)) if size <= _MOST else sorted(random.choice(size, _MOST, replace=False).tolist())
 
 
 def _central_difference(

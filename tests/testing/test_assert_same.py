@@ -349,15 +349,17 @@ def over_the_batch(padded, counts):
     ("one", "batched", "said"),
     [
         (lambda x: x.mean(0), lambda p, n: p.mean(1), "it divides by the padded length"),
-        (lambda x: np.exp(x).sum(0), lambda p, n: np.exp(p).sum(1), "or on the padding that they bring"),
-        (lambda x: x[-1], lambda p, n: p[:, -1], "or on the padding that they bring"),
+        (lambda x: np.exp(x).sum(0), lambda p, n: np.exp(p).sum(1), "not on what they hold: it takes in the padding"),
+        (lambda x: (x - 9.0).max(0), lambda p, n: (p - 9.0 * (p != 0)).max(1), "not on what they hold"),
+        (lambda x: x[-1], lambda p, n: p[:, -1], "not on what they hold: it takes in the padding"),
         (lambda x: x.sum(0), over_the_batch, "a reduction, sort or norm over axis 0, which counts the examples"),
     ],
-    ids=["mean", "sum", "last", "axis 0"],
+    ids=["mean", "sum", "max", "last", "axis 0"],
 )
 def test_the_mistake_behind_a_function_that_pads_by_itself(one, batched, said):
-    with pytest.raises(AssertionError, match=said):
+    with pytest.raises(AssertionError, match=said) as caught:
         assert_same(one, batched, XS, collate=collated)
+    assert ("axis 0" in str(caught.value)) == ("axis 0" in said)
 
 
 def test_jax_functions():
