@@ -73,8 +73,7 @@ def direct_bags(
         return None
     place = (table.__array_interface__["data"][0], stride)
     lanes = row_layout(format, dim, static, place, rows * row_bytes)
-    ahead = prefetch_distance(rows * row_bytes, row_bytes)
-    bags = offsets, closed, weights, norm, out, dim, ahead, lanes
+    bags = offsets, closed, weights, norm, out, dim, prefetch_distance(rows * row_bytes, row_bytes), lanes
     return out if pool_sum_checked(place, rows, ids, *bags, padding) else None
 
 

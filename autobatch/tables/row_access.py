@@ -90,8 +90,7 @@ def locate(table: Any, ids: np.ndarray | None, context: object = None) -> Locate
     if ids is None:
         return locate_array(table, None, False)
     ids = integers(ids)
-    find = getattr(table, "_ab_locate", None)
-    if find is not None:
+    if (find := getattr(table, "_ab_locate", None)) is not None:
         return find(ids, context)
     return locate_array(np.asarray(table), ids, False)
 
@@ -110,9 +109,8 @@ def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> L
             return locate_array(np.ascontiguousarray(weights), None, static)
         rows = np.ascontiguousarray(weights[ids])
         return locate_array(rows, np.arange(len(rows)), static)
-    base = weights.__array_interface__["data"][0]
     return LocatedRows(
-        (base, weights.strides[0]),
+        (weights.__array_interface__["data"][0], weights.strides[0]),
         ids,
         format_of(weights.dtype),
         weights.shape[1],
@@ -124,9 +122,10 @@ def locate_array(weights: np.ndarray, ids: np.ndarray | None, static: bool) -> L
 
 
 def row_layout(format: str, dim: int, static: bool, table: tuple[int, int], total_bytes: int) -> VectorLayout:
-    """The vector layout for rows of `dim` elements, where `table` is (address, stride)."""
-    far = None if total_bytes <= _CACHED else total_bytes > _NEAR
-    return lane_layout(format, dim, static, table[0] % LINE, table[1] % LINE, far=far)
+    """The vector layout for rows of `dim` elements, where `table` is (address, stride); one for all small tables."""
+    if total_bytes <= _CACHED:  # buffers lie at chance addresses: kernels for each cost more than they save
+        return lane_layout(format, dim, static, far=None)
+    return lane_layout(format, dim, static, table[0] % LINE, table[1] % LINE, far=total_bytes > _NEAR)
 
 
 def run_layout(format: str, dim: int) -> VectorLayout:
@@ -206,7 +205,8 @@ def pool(
         lanes = lane_layout(found.format, found.dim, found.static, widest=_WIDEST_RUN)
     else:
         lanes = row_layout(found.format, found.dim, found.static, found.table, found.total_bytes)
-    offsets = integers(offsets)
+    offsets = integers(offsets).view()
+    offsets.flags.writeable = False  # as a batch's are: a kernel is compiled again for what may be written into
     place = (found.dim, found.ahead, lanes)
 
     def work(bags: tuple[int, int]) -> None:
@@ -228,8 +228,7 @@ def _by_ids(offsets: np.ndarray, found: LocatedRows) -> list[tuple[int, int]]:
     if len(parts) == 1:
         return parts
     ends = np.searchsorted(offsets[1:], [total * (i + 1) // len(parts) for i in range(len(parts) - 1)], side="left") + 1
-    bounds = [0, *np.minimum(ends, bags).tolist(), bags]
-    return list(itertools.pairwise(bounds))
+    return list(itertools.pairwise([0, *np.minimum(ends, bags).tolist(), bags]))
 
 
 def read_rows(found: LocatedRows, out: np.ndarray) -> None:
@@ -241,8 +240,7 @@ def read_rows(found: LocatedRows, out: np.ndarray) -> None:
         lanes, target = lane_layout(found.format, dim, found.static), out
     else:
         dim, target = found.row_bytes, out.view(np.uint8)
-        (address, stride), far = table, found.total_bytes > _NEAR
-        lanes = lane_layout("u1", dim, False, address % LINE, stride % LINE) if far else lane_layout("u1", dim, False)
+        lanes = row_layout("u1", dim, False, table, found.total_bytes if found.total_bytes > _NEAR else 0)
 
     def work(part: tuple[int, int]) -> None:
         kernels.gather_rows(table, found.ids, target, part, dim, found.ahead, lanes)

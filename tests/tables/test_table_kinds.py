@@ -10,7 +10,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.kernels.simd_rows import computed_dtype
-from autobatch.tables.row_access import lane_layout, row_layout
+from autobatch.tables.row_access import kernels, lane_layout, locate, pool, row_layout
 
 RANDOM = np.random.default_rng(11)
 
@@ -209,9 +209,20 @@ def test_a_small_table_takes_one_layout_wherever_it_lies():
     def compiled_for(dim, size):
         return {row_layout("f4", dim, False, (place, 4 * dim), size)._numba_type_ for place in range(0, 64, 16)}
 
-    assert [len(compiled_for(dim, 1 << 18)) for dim in (5, 8, 16)] == [1, 1, 1]
-    assert [len(compiled_for(dim, 1 << 19)) for dim in (8, 16)] == [2, 2]
-    assert len(compiled_for(64, 1 << 18)) == 4  # whole vectors of the cache's lines
+    assert [len(compiled_for(dim, 1 << 18)) for dim in (5, 8, 16, 64)] == [1, 1, 1, 1]
+    assert [len(compiled_for(dim, 1 << 19)) for dim in (8, 16, 64)] == [2, 2, 4]  # of 64: whole cache lines
+
+
+def test_sums_are_compiled_once_whether_or_not_the_offsets_may_be_written_into():
+    table, ids, offsets = ab.EmbeddingTable(np.ones((7, 6))), np.arange(7), np.array([0, 3, 7])
+    read_only = offsets.copy()
+    read_only.flags.writeable = False
+    out = np.empty((2, 6))
+    pool(locate(table, ids), offsets, None, kernels.SUM, "sum", out)
+    before = len(kernels.pool_sum.signatures)
+    pool(locate(table, ids), read_only, None, kernels.SUM, "sum", out)
+    np.testing.assert_array_equal(out[:, 0], [3, 4])
+    assert len(kernels.pool_sum.signatures) == before
 
 
 def test_s0_33_a_thin_wrapper_of_the_array():
