@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.errors import UnsupportedError
 
 decorated = ab.batch(lambda x: (x * 2).sum())
 linear, embedding = ab.nn.Linear(4, 3, seed=0), ab.nn.Embedding(10, 2, seed=0)
@@ -236,6 +237,12 @@ MISTAKES = {
     "zero_grad": (lambda: opt.zero_grad(), AttributeError, "leave it out"),
     "BatchNorm": (lambda: ab.nn.BatchNorm, AttributeError, r"use ab\.nn\.LayerNorm"),
     "Transformer": (lambda: ab.nn.Transformer, AttributeError, r"ab\.nn\.MultiHeadAttention"),
+    "an example written": (lambda: packed.__setitem__(0, np.ones(2)), UnsupportedError, "to replace an example"),
+    "a padded batch's values": (lambda: masked.values, AttributeError, r"write batch\.data"),
+    "the longest example": (lambda: packed.max_length, AttributeError, r"batch\.lengths\.max\(\)"),
+    "sum of a batch": (lambda: sum(decorated(masked)), TypeError, r"ab\.sum\(batch\)"),
+    "a batch and a list": (lambda: ab.concat([packed, [[1.0]]]), ValueError, r"ab\.collate makes a batch of a list"),
+    "seed": (lambda: ab.seed(0), AttributeError, r"ab\.options\(seed=\.\.\.\)"),
     "Module": (lambda: ab.nn.Module, AttributeError, "no base is needed"),
 }  # fmt: skip
 

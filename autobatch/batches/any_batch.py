@@ -182,7 +182,7 @@ class Batch(Exports):
 
     def _no_iteration(self) -> UnsupportedError:
         return refusal(
-            "iteration over a batch: .examples() lists the examples; or decorate the function of one with @ab.batch",
+            "iteration over a batch: .examples() lists the examples, ab.sum(batch) adds them up; or use @ab.batch",
             f"iteration over {self._varies}",
         )
 

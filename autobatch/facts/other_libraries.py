@@ -17,7 +17,7 @@ MODULE = {
     "array asarray tensor from_numpy": "use NumPy's arrays, np.array(...); ab.collate(examples) makes a batch of them",
     "numpy": "write import numpy as np: functions are written in plain NumPy",
     "random": "use np.random.default_rng(seed); `with ab.options(seed=...)` makes ab.nn.dropout repeatable",
-    "manual_seed": "write `with ab.options(seed=...)`, and np.random.default_rng(seed) for your own numbers",
+    "manual_seed seed": "write `with ab.options(seed=...)`, and np.random.default_rng(seed) for your own numbers",
     "no_grad": "leave it out: gradients are computed only inside ab.grad and ab.value_and_grad",
     "backward GradientTape": "write value, grads = ab.value_and_grad(loss_function)(params)",
     "jacobian": "ab.grad differentiates one scalar, and ab.jvp takes one direction: call either for each row",
@@ -26,8 +26,7 @@ MODULE = {
     "stack cat": "write ab.collate(examples), which also takes examples of different lengths",
     "pad_sequence": "write ab.collate(examples), or batch.to_padded()",
     "pack_sequence": "write ab.PackedBatch.from_examples(examples)", "cuda device": "everything runs on the CPU",
-    "DataLoader Dataset": "write ab.minibatches(data, size, shuffle=True)",
-    "tree_map": "write a dict comprehension, or optree.tree_map",
+    "DataLoader Dataset": "write ab.minibatches(data, size, shuffle=True)", "tree_map": "write a dict comprehension",
     "Batch RaggedBatch": "write ab.collate(examples), ab.MaskedBatch or ab.PackedBatch",
 }  # fmt: skip
 """Names of a whole library, and what to write instead."""
@@ -47,6 +46,7 @@ ARRAY = {
     "at": "arrays are NumPy's and are written in place: x[index] = value; np.add.at(x, index, value) adds",
     "map apply": "write ab.map(f, batch.examples()), or call a function that is decorated with @ab.batch",
     "data": "write batch.values for the values end to end, or batch.to_padded() for a padded array",
+    "values": "write batch.data for the padded array, or batch.examples()", "max_length": "write batch.lengths.max()",
 }  # fmt: skip
 """Attributes of a tensor."""
 

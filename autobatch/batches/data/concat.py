@@ -42,8 +42,7 @@ def concat(batches: Sequence[Any]) -> Any:
         raise UnsupportedError(f"one {type(batches).__name__}; expected a list of batches: write ab.concat([a, b])")
     if current_region() is not None:
         raise NeedsLoop("ab.concat inside of a decorated function")
-    trees = [each.batch if isinstance(each, FORMS["examples"]) else each for each in batches]
-    if not trees:
+    if not (trees := [each.batch if isinstance(each, FORMS["examples"]) else each for each in batches]):
         raise ShapeError("no batches; expected at least one")
     return concat_trees(trees)
 
@@ -53,7 +52,8 @@ def concat_trees(trees: Sequence[Any]) -> Any:
     columns, structures = zip(*map(flatten, trees), strict=True)
     for i, structure in enumerate(structures):
         if structure != structures[0]:
-            raise StructureError(f"batch {i} is {structure}; expected the structure of batch 0, {structures[0]}")
+            like = f"the structure of batch 0, {structures[0]}; ab.collate makes a batch of a list of examples"
+            raise StructureError(f"batch {i} is {structure}; expected {like}")
     if not any(isinstance(leaf, Batch) for leaf in columns[0]):
         raise UnsupportedError("ab.concat got no batch; give batches, or trees with batches in them")
     placed = zip(zip(*columns, strict=True), paths(structures[0]), strict=True)

@@ -254,8 +254,7 @@ def picked_along(x: Any, axis: int, places: Any, keeps_order: bool = False) -> A
     plain = getattr(x, "_ab_plain", None)
     if keeps_order and type(plain) is np.ndarray and plain.flags.fnc:
         return np.transpose(picked_along(np.transpose(x), ndim_of(x) - 1 - axis, places))
-    out = getitem(x, on_axis(axis, places))
-    plain = getattr(out, "_ab_plain", None)
+    plain = getattr(out := getitem(x, on_axis(axis, places)), "_ab_plain", None)
     return out.copy() if type(plain) is np.ndarray and not plain.flags.c_contiguous else out
 
 
@@ -307,7 +306,8 @@ def setitem(x: Any, index: Any, value: Any) -> None:
         if checked or python_class(value):
             check_numbers(value, dtype_of(x))
     if ndim_of(value) and all(entry[0] == "i" for entry in spec) and len(spec) == ndim_of(x):
-        raise NeedsLoop("an array is written into one element")  # an error, or for older versions of NumPy none
+        # an error, or for older versions of NumPy none
+        raise NeedsLoop("an array is written into one element of each example; to replace an example, collate again")
     write(x, setitem_p(x, _fit_rank(value, spec, operands), *operands, spec=spec))
 
 
