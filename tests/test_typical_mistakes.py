@@ -260,6 +260,15 @@ def test_an_unknown_attribute_is_pythons_error():
         assert not hasattr(owner, "nothing_like_it")
 
 
+def test_gradient_descent_by_hand():
+    """A table less a sparse gradient is an array: slow, but what the formula says."""
+    params = {"table": ab.EmbeddingTable(np.ones((3, 2))), "w": np.ones(2)}
+    gradient = ab.grad(lambda p: (p["table"][[1, 1]] * p["w"]).sum())(params)
+    new = {name: params[name] - 0.5 * gradient[name] for name in params}
+    np.testing.assert_array_equal(new["table"], [[1, 1], [0, 0], [1, 1]])
+    np.testing.assert_array_equal((gradient["table"] - gradient["table"]).to_dense(), np.zeros((3, 2)))
+
+
 def test_a_whole_number_in_a_dataclass_is_a_setting():
     """For gradients and optimisers alike; an object of another class has only its float arrays as parameters."""
     model = dataclasses.make_dataclass("Model", ["w", "units"])(np.ones(2), 2)

@@ -366,24 +366,27 @@ class SparseRows(SparseCotangent):
 
     __radd__ = __add__
 
-    def __mul__(self, scalar: object) -> "SparseRows":
-        if shape_of(scalar) != ():
-            raise ShapeError(f"SparseRows times an array of shape {shape_of(scalar)}; only numbers: use .to_dense()")
-        return self._scaled(lambda rows: rows * scalar)
+    def __sub__(self, other: Any) -> Any:
+        return self + -other
+
+    def __rsub__(self, other: object) -> Any:
+        return -self + other
+
+    def __mul__(self, scalar: Any) -> "SparseRows":
+        return self._scaled(lambda rows: rows * scalar, scalar)
 
     __rmul__ = __mul__
 
-    def __truediv__(self, scalar: object) -> "SparseRows":
-        if shape_of(scalar) != ():
-            raise ShapeError(f"SparseRows by an array of shape {shape_of(scalar)}; only numbers: use .to_dense()")
-        return self._scaled(lambda rows: rows / scalar)
+    def __truediv__(self, scalar: Any) -> "SparseRows":
+        return self._scaled(lambda rows: rows / scalar, scalar)
 
     def __neg__(self) -> "SparseRows":
         return self._scaled(lambda rows: -rows)
 
-    def _scaled(self, scale: Callable[[Any], Any]) -> "SparseRows":
-        spread = self._spread
-        if spread is not None:
+    def _scaled(self, scale: Callable[[Any], Any], by: object = 1) -> "SparseRows":
+        if shape_of(by) != ():
+            raise ShapeError(f"SparseRows times an array of shape {shape_of(by)}; only numbers: use .to_dense()")
+        if (spread := self._spread) is not None:
             sources = scale(spread.sources)
             if type(sources) is np.ndarray and sources.dtype == spread.sources.dtype:
                 return SparseRows._lazy(self.ids, spread._replace(sources=sources), self.num_rows)
@@ -393,9 +396,7 @@ class SparseRows(SparseCotangent):
         return SparseRows.trusted, (self.ids, self.rows, self.num_rows)
 
     def __array__(self, dtype: Any = None, copy: object = None) -> np.ndarray:
-        raise UnsupportedError(
-            f"SparseRows of {len(self.ids)} rows as an array of shape {self.shape}: write .to_dense() if that is meant"
-        )
+        raise UnsupportedError(f"SparseRows as an array of shape {self.shape}: write .to_dense() if that is meant")
 
     def __dir__(self) -> list[str]:
         return [name for name in object.__dir__(self) if name not in _NOT_COMPLETED]
