@@ -90,7 +90,7 @@ class _Parser(argparse.ArgumentParser):
         commands = next((each.choices for each in self._actions if isinstance(each, argparse._SubParsersAction)), {})
         known = [*commands, *(name for each in (self, *commands.values()) for name in each._option_string_actions)]
         given = re.search(r"(?:unrecognized arguments: |invalid choice: ')([\w-]+)", message)
-        meant = difflib.get_close_matches(given[1], known, 1) if given else ()
+        meant = difflib.get_close_matches(given[1], {*known} - {given[1]}, 1, 0.75) if given else ()
         for each in self._actions:  # one that is missing, with what it takes
             name = "/".join(each.option_strings)
             message = message.replace(name, f"{name} {each.metavar}") if name and each.required else message
@@ -173,8 +173,9 @@ def _one_line(error: Exception) -> str:
         trace = trace.tb_next
     own = trace is not None and not isinstance(error, ImportError | AttributeError | SyntaxError)
     where = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace is not None and own else ""
-    text = " ".join(str(error).split()) or type(error).__name__
-    return f"error: {text}{''.join(f'; {note}' for note in getattr(error, '__notes__', ()))}{where}"
+    meant = difflib.get_close_matches(error.name or "", dir(error.obj), 1) if isinstance(error, AttributeError) else ()
+    notes = [*getattr(error, "__notes__", ()), *(f"did you mean {each}?" for each in meant)]
+    return f"error: {'; '.join([' '.join(str(error).split()) or type(error).__name__, *notes])}{where}"
 
 
 def _number(text: str) -> int:
@@ -198,7 +199,7 @@ def _check(options: argparse.Namespace) -> int:
             raise ValueError("--errors compares autobatch's modes; it does not go with --batched")
         users_code.check_call(function, columns, keywords)
     except (ImportError, AttributeError, ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(_one_line(error.with_traceback(None)), file=sys.stderr)
         return 2
     grad = not options.no_grad
     try:
@@ -237,8 +238,7 @@ def _source(options: argparse.Namespace) -> int:
 
 def _bench(options: argparse.Namespace) -> int:
     function = users_code.object_named(options.function)
-    columns = [list(column) for column in users_code.examples(options)]
-    shared = users_code.shared(options)
+    columns, shared = [list(column) for column in users_code.examples(options)], users_code.shared(options)
     sizes = {len(column) for column in columns}
     if len(sizes) != 1 or sizes == {0}:
         raise ShapeError(f"the arguments have {sorted(sizes)} examples; expected one number for all, at least 1")

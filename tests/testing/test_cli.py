@@ -103,6 +103,7 @@ def test_a_function_is_explained(capsys, tmp_path, monkeypatch, examples):
     ("given", "message"),
     [
         (["examples.tree:nothing", "--examples", "xs.npy"], "has no attribute 'nothing'"),
+        (["examples.tree:logit", "--examples", "xs.npy"], "has no attribute 'logit'; did you mean logits?"),
         (["examples.tree:logits", "--examples", "xs.npy"], "xs.npy does not exist; expected MODULE:NAME"),
         (["examples.tree:logits", "--examples", "sys:path", "--shared", "params"], "expected NAME=VALUE"),
         (["builtins:abs", "--examples", "sys:path"], "bad operand type for abs(): 'str'; raised for example 0"),
@@ -187,6 +188,10 @@ def apply(x, model):
         (["version"], "did you mean --version?"),
         (["check", "models:f", "--examples", "models:xs", "--shard", "w=models:w"], "did you mean --shared?"),
         (["check", "models:f"], "required: --examples EXAMPLES; `autobatch check --help` shows what is expected"),
+        (
+            ["check", "models:f", "--examples", "models:xs", "--way", "fly"],
+            "--way fly; `autobatch --help` shows what is expected",
+        ),
         (["doctor", "--fast"], "unrecognized arguments: --fast; `autobatch --help` shows what is expected"),
     ],
 )
