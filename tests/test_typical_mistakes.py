@@ -260,6 +260,12 @@ def test_an_unknown_attribute_is_pythons_error():
         assert not hasattr(owner, "nothing_like_it")
 
 
+def test_writing_an_example_does_not_show_the_library():
+    with pytest.raises(UnsupportedError, match="to replace an example") as caught:
+        packed[0] = np.ones(2)
+    assert len(caught.traceback) == 1
+
+
 def test_gradient_descent_by_hand():
     """A table less a sparse gradient is an array: slow, but what the formula says."""
     params = {"table": ab.EmbeddingTable(np.ones((3, 2))), "w": np.ones(2)}

@@ -291,6 +291,7 @@ class ArrayMixin:
             hide_frames(error)
             raise
 
+    @hiding_frames
     def __setitem__(self, index: Any, value: Any) -> None:
         setitem(self, index, value)
 

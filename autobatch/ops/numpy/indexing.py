@@ -305,8 +305,7 @@ def setitem(x: Any, index: Any, value: Any) -> None:
         checked = is_scalar(value) and not by_elements and dtype_of(x).kind != "u"  # where NumPy's numbers wrap around
         if checked or python_class(value):
             check_numbers(value, dtype_of(x))
-    if ndim_of(value) and all(entry[0] == "i" for entry in spec) and len(spec) == ndim_of(x):
-        # an error, or for older versions of NumPy none
+    if ndim_of(value) and all(entry[0] == "i" for entry in spec) and len(spec) == ndim_of(x):  # older NumPy takes it
         raise NeedsLoop("an array is written into one element of each example; to replace an example, collate again")
     write(x, setitem_p(x, _fit_rank(value, spec, operands), *operands, spec=spec))
 
