@@ -112,7 +112,7 @@ MOST_LINES = {
     "optim": 1_135,
     "program": 3_892,
     "ray": 2_726,
-    "report": 1_786,
+    "report": 1_780,
     "segments": 18,
     "serving": 1_688,
     "tables": 6_801,

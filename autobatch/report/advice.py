@@ -1,7 +1,7 @@
 """Explains why a line is slow and advises what to write instead, from its measured figures and its source."""
 
 import ast
-import dataclasses
+from typing import NamedTuple
 
 from autobatch.errors import Reason
 from autobatch.report.line_profile import Figures
@@ -14,8 +14,7 @@ _CHEAP = "an example takes so little that running several together would cost mo
 _ONE_BY_ONE = "each example runs it by itself, and each operation has Python's overhead"
 
 
-@dataclasses.dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """Facts about the whole call.
 
     Attributes:

@@ -360,7 +360,7 @@ def _shares(watched: WatchedCalls, facts: Facts, code: object, stats: Stats) -> 
     ):  # fmt: skip
         figures = Figures(runs=most.times, calls=most.calls)
         reason, remedy = general_advice(figures, facts)
-        lines[at] = dataclasses.replace(most, reason=reason, remedy=remedy or most.remedy)
+        lines[at] = most._replace(reason=reason, remedy=remedy or most.remedy)
     return {"lines": tuple(lines), "overheads": tuple(overheads)}
 
 

@@ -18,7 +18,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -71,8 +71,7 @@ class Figures:
     compiled: bool = False
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Span:
+class Span(NamedTuple):
     """An interval of the timeline: what ran (`kind` is "python", "launch", "compiled" or "library"), its start in
     seconds since the beginning of the call, and its duration in seconds."""
 
@@ -83,8 +82,7 @@ class Span:
     place: Place
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LaunchNode:
+class LaunchNode(NamedTuple):
     """A launch in the graph: its op, line, number of calls, seconds, and the nodes whose results it reads."""
 
     op: str

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from autobatch.core.formatting import columns, html_table, shown_bytes, wrapped
 from autobatch.errors import shown_file
@@ -24,8 +24,7 @@ _OWN_SHAPE = re.compile(r"(?<=[a-z0-9]\[)[\d, .]+(?=\](?!s))")  # the shape of a
 _SIZE = re.compile(r"\d+(?:\.\.\d+)?")  # a size, or the range of sizes
 
 
-@dataclasses.dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """The cost of all recorded calls of one signature.
 
     Attributes:
@@ -45,8 +44,7 @@ class Launch:
         return self.calls / self.launches
 
 
-@dataclasses.dataclass(frozen=True)
-class Forced:
+class Forced(NamedTuple):
     """A line of the user's code that forced a value, and how often."""
 
     file: str
@@ -54,8 +52,7 @@ class Forced:
     times: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A line of the user's source, and how the statement that begins there ran.
 
     Attributes:
