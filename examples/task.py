@@ -43,7 +43,7 @@ from examples.source import (
 MIN_NAMES = 3
 MAX_WORDS = 200
 MAX_TOKENS = 100
-MAX_NODES = 100
+MAX_NODES = 50
 MIN_COUNT = 3
 UNKNOWN = "<unknown>"
 
