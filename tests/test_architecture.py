@@ -96,7 +96,7 @@ MOST_LINES = {
     "": 406,
     "api": 2_355,
     "autodiff": 1_116,
-    "batches": 5_026,
+    "batches": 5_024,
     "blocks": 3_879,
     "bridges": 992,
     "checkpoint": 2_671,

@@ -181,10 +181,8 @@ class Batch(Exports):
         return refusal("len() of a batch: write .batch_size, or len(ab.Examples(batch))", f"len() of {self._varies}")
 
     def _no_iteration(self) -> UnsupportedError:
-        return refusal(
-            "iteration over a batch: .examples() lists the examples, ab.sum(batch) adds them up; or use @ab.batch",
-            f"iteration over {self._varies}",
-        )
+        advice = ".examples() lists the examples, ab.sum(batch) adds; or decorate the function of one with @ab.batch"
+        return refusal(f"iteration over a batch: {advice}", f"iteration over {self._varies}")
 
 
 def register_form(name: str) -> Callable[[Form], Form]:
