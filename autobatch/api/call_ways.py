@@ -101,7 +101,7 @@ def run_batch(
     try:
         if tape is None:
             return _run_batch(function, args, kwargs, given, begun)
-        before = tape.lengths(), tape.read_in((args, kwargs))
+        before = tape.lengths(), tape.read_in((*args, *kwargs.values()))
         out = _run_batch(function, args, kwargs, given, begun)
 
         def by_loop() -> Any:
@@ -134,7 +134,6 @@ def _run_batch(
     if any([type(arg) not in _NO_ROWS and may_be_rows(arg, size) for arg in given]):  # noqa: C419 - the call is short
         _warn_of_rows(given, size)
     kind = history_of(function, tuple(key), WAYS) if way == "auto" else None
-    looked_at = watched.get() is not None
     call = _BatchCall(function, args, kwargs, batches, size)
     if way != "auto":
         if way == FLY and uses_debugger(code_of(function)):
@@ -143,7 +142,7 @@ def _run_batch(
         return _lockstep(function, args, kwargs, reason) if reason else call.result([piece], [size])
     if kind is None:
         return _lockstep(function, args, kwargs)
-    if looked_at:
+    if watched.get() is not None:
         _settle_next_way(kind)
 
         def by(way: str) -> Any:
@@ -423,7 +422,7 @@ def run_map(
     try:
         if tape is None:
             return _run_map(function, sequences, shared, fixed, joining, begun)
-        before = tape.lengths(), tape.read_in((sequences, call.given))
+        before = tape.lengths(), tape.read_in((*sequences, *call.given.values()))
         results, stats = _run_map(function, sequences, shared, fixed, joining, begun)
         _keep_call(*before, function, (sequences, call.given), results, lambda: call.run(Portion(LOOP, count), 0))
         return results, stats
@@ -630,10 +629,8 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
             return run(Portion(LOOP if kind.costs[COMPILED].refused else COMPILED, 1), 0)
         return gradient(*args, **kwargs)
     (out,), _ = _run_portions(kind, 1, run, LOOP)
-    if kind.costs[COMPILED].refused:
-        known = functions.get(id(code))
-        if known is not None and sum(bool(each.costs[COMPILED].refused) for each in known.kinds.values()) > 1:
-            known.has_compiled_gradient = False
+    if kind.costs[COMPILED].refused and (known := functions.get(id(code))) is not None:
+        known.has_compiled_gradient = False
     return out
 
 
@@ -653,23 +650,21 @@ def _run_portions(
     if not pending or pending != kind.pending:
         kind.compilation_ended(pending)
     turn, tape = kind.turn(count), active_tape()
-    pieces: list[Any] = []
-    counts: list[int] = []
-    refusals: list[Reason] = []
-    start = 0
+    pieces, counts, refusals, start = list[Any](), list[int](), list[Reason](), 0
     if done is not None:
         pieces, counts, start = [done.results], [len(done.results)], len(done.results)
         turn.ran(LOOP, start, done.seconds)
     while start < count:
         step = turn.next()
-        first, begun = 0 if tape is None else len(tape.nodes), clock()
+        tick = clock if step.timed else float  # which gives 0.0
+        first, begun = 0 if tape is None else len(tape.nodes), tick()
         try:
             piece = run(step, start)
         except OverTime:
-            turn.stopped(step.way, clock() - begun)
+            turn.stopped(step.way, tick() - begun or step.limit or 0.0)
             continue
         except Unsupported as refused:
-            took, reason = clock() - begun, refused.reason
+            took, reason = tick() - begun, refused.reason
             if step.way not in (LOCKSTEP, COMPILED) or is_noted(refused):  # an example raised it
                 raise
             if not refused.passing:
@@ -681,12 +676,12 @@ def _run_portions(
             if step.way == named:
                 refusals.append(reason)
             continue
-        took = clock() - begun
+        took = tick() - begun
         if type(piece) is list and len(piece) > step.count:  # other examples joined: leave out their share of the time
             took *= step.count / len(piece)
         turn.ran(step.way, step.count, took, pending > 0)
-        if tape is not None and len(tape.nodes) > first:  # the walk back over these nodes is part of the run's cost
-            report = functools.partial(kind.add_backward_time, step.way, kind.costs[step.way].runs, step.count)
+        if step.timed and tape is not None and len(tape.nodes) > first:  # the walk back over these is part of the cost
+            report = functools.partial(kind.add_backward_time, step.way, kind.costs[step.way].timed, step.count)
             tape.timed.append((first, len(tape.nodes), report))
         pieces.append(piece)
         counts.append(step.count)

@@ -77,7 +77,7 @@ class Cost:
 
     Attributes:
         recent: seconds per example of the last runs; seconds: their median (the lower one), None if there are none.
-        runs: the number of completed runs; stops: the number of stopped runs since the last completed one.
+        runs: the number of completed runs; timed: of timed ones; stops: of stopped ones since the last completed one.
         refused: why this way cannot run the function; "" if it can.
         stopped: seconds after which the last run was stopped; 0.0 if it completed.
         is_set_up: it has completed a run; pending: code for it is being compiled in the background.
@@ -88,6 +88,7 @@ class Cost:
     recent: collections.deque[float] = dataclasses.field(default_factory=lambda: collections.deque(maxlen=_RUNS))
     seconds: float | None = None
     runs: int = 0
+    timed: int = 0
     stops: int = 0
     refused: str = ""
     stopped: float = 0.0
@@ -109,17 +110,19 @@ class Cost:
     def add(self, count: int, seconds: float) -> None:
         self.recent.append(seconds / count)
         self.settle()
-        self.runs += 1
+        self.runs, self.timed = self.runs + 1, self.timed + 1
         self.stopped, self.stops = 0.0, 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Portion:
-    """The way that runs next, the number of examples it takes, and the seconds after which to stop it (None: never)."""
+    """The way that runs next, the number of examples it takes, the seconds after which to stop it (None: never), and
+    whether to time it: reading the thread's clock is a system call, so most runs of a way in long use are not timed."""
 
     way: str
     count: int
     limit: float | None = None
+    timed: bool = True
 
 
 def _prospect(calls: int, seconds: float) -> float:
@@ -195,8 +198,7 @@ class History:
     ) -> None:
         self.calls = self.seen = self.pending = 0
         self.costs = {way: Cost() for way in (LOOP, *ways)}
-        self.work = self.lost = 0.0
-        self.sleeps = 0.0
+        self.work = self.lost = self.sleeps = 0.0
         self.last = LOOP
         self.expected, self.learned, self.spent = expected, learned, spent
         self.kinds = {} if kinds is None else kinds
@@ -227,10 +229,10 @@ class History:
         """Add `seconds` to the cost of an earlier run: the tape walked back over the run's nodes for a gradient.
 
         Args:
-            run: the number of runs of the way up to and with that one.
+            run: the number of timed runs of the way up to and with that one.
         """
         cost = self.costs[way]
-        place = cost.runs - run
+        place = cost.timed - run
         if 0 <= place < len(cost.recent):
             cost.recent[-1 - place] += seconds / count
             cost.settle()
@@ -285,11 +287,11 @@ class Turn:
         left: the number of examples that have not run.
     """
 
-    __slots__ = ("_failed", "_kind", "_loop", "_tried", "_trying", "left")
+    __slots__ = ("_failed", "_kind", "_loop", "_timed", "_tried", "_trying", "left")
 
     def __init__(self, kind: History, count: int) -> None:
         self._kind = kind
-        self._trying = False
+        self._trying, self._timed = False, True
         self._tried: set[str] = set()
         self._failed: set[str] = set()
         self._loop = kind.costs[LOOP].seconds
@@ -298,7 +300,7 @@ class Turn:
     def next(self) -> Portion:
         """The next portion; call it only while examples are left."""
         kind, left = self._kind, self.left
-        self._trying = False
+        self._trying, self._timed = False, True
         if self._loop is None or (kind.seen < FEW and kind.costs[LOOP].runs < 2):
             return Portion(LOOP, min(left, FEW))
         kind.count_small_calls(self._loop)
@@ -311,12 +313,14 @@ class Turn:
         if best == LOOP:
             return Portion(LOOP, left)
         trust = min(_FAR, 1.0 + kind.costs[best].runs / 2)
-        return Portion(best, left, max(trust * self._loop * left, READING * EACH))
+        self._timed = kind.costs[best].runs < 2 * _RUNS or kind.calls % _RUNS == 0
+        return Portion(best, left, max(trust * self._loop * left, READING * EACH), self._timed)
 
     def ran(self, way: str, count: int, seconds: float, cold: bool = False) -> None:
         """A portion of `count` examples completed; `cold`: kernels were still being compiled in the background."""
         kind = self._kind
         cost = kind.costs[way]
+        seconds = seconds if self._timed else count * (cost.seconds or 0.0)  # as much as before
         if way == LOOP:
             if cost.runs <= 2:  # cold runs cost more than later ones will
                 cost.recent.clear()
@@ -328,7 +332,9 @@ class Turn:
         if way != LOOP:
             cost.cold = cold
             kind.add_loss(seconds - loop)
-            if cost.is_set_up or seconds < loop:
+            if not self._timed:
+                cost.runs += 1
+            elif cost.is_set_up or seconds < loop:
                 cost.add(count, seconds)
             if not cost.is_set_up:
                 cost.is_set_up, cost.stopped, cost.stops = True, 0.0, 0

@@ -47,7 +47,7 @@ class FunctionCosts:
         self.array_code: bool | None = None
         self.learned: set[str] = set()
         self.size = code_size(code, function)
-        self.has_compiled_gradient = True  # until two kinds of input were refused
+        self.has_compiled_gradient = True  # until a kind of input is refused: others are, too, as a rule
 
 
 WAYS = (LOCKSTEP, FLY, COMPILED)  # of maps and of calls on batches, besides the loop

@@ -339,8 +339,7 @@ def taped(f: Any) -> Any:
 def _marked(recorded: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
     """A gradient function marked with what it differentiates, so that it, and a map of it, can be compiled."""
     gradient = _forgetting(recorded)
-    described = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)
-    gradient._ab_differentiated = described  # type: ignore[attr-defined]
+    gradient._ab_differentiated = described = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -7,7 +7,7 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -29,8 +29,7 @@ from autobatch.ops.rules.op_kinds import elementwise
 Tree = TypeVar("Tree")
 
 
-@dataclasses.dataclass(frozen=True)
-class Gradient:
+class Gradient(NamedTuple):
     """The arguments with which `grad` or `value_and_grad` made a gradient function.
 
     Attributes:
@@ -106,8 +105,7 @@ def value_and_grad(
                 inputs += slots
                 structures.append(structure)
                 boxed[position] = pytree.unflatten(structure, [slot.boxed for slot in slots])
-            pairs = [(args[position], boxed[position]) for position in positions if carries]
-            changes = ArgumentChanges(pairs)
+            changes = ArgumentChanges([(args[position], boxed[position]) for position in positions if carries])
             carry = functools.partial(_carry, changes, inputs if carries else (), tape, (args, kwargs), positions)
             try:
                 tapes.set_active(tape)

@@ -146,7 +146,8 @@ class Tape:
         """
         places = [leaf._ab_index for leaf in leaves]
         pending = self._pending(outputs, cts, places=places, free=free)
-        return [pending[place] if place < len(pending) else None for place in places]
+        known = len(pending)
+        return [pending[place] if place < known else None for place in places]
 
     def _pending(
         self, outputs: Sequence["TapeArray"], cts: Sequence[Any], *, places: Sequence[int], free: bool, until: int = 0
@@ -187,9 +188,10 @@ class Tape:
         """The tapes that record, this one first, each with its number of nodes."""
         return [(self, len(self.nodes)), *(self.outer.lengths() if self.outer is not None else ())]
 
-    def read_in(self, given: Any) -> "list[tuple[TapeArray, int, Any]]":
-        """The values of this tape in a tree: each with its index and what it holds, which a write may change."""
-        return [(x, x._ab_index, x._ab_value) for x in leaves_of_kind(given, TapeArray) if x._ab_tape is self]
+    def read_in(self, given: Sequence[Any]) -> "list[tuple[TapeArray, int, Any]]":
+        """The values of this tape in trees: each with its index and what it holds, which a write may change."""
+        found = [x for tree in given for x in leaves_of_kind(tree, TapeArray)]
+        return [(x, x._ab_index, x._ab_value) for x in found if x._ab_tape is self]
 
     def recorded_again(
         self, record: Callable[[], Sequence[tuple[Any, Any]]], first: int, given: "Sequence[tuple[TapeArray, int, Any]]"

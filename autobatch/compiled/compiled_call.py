@@ -21,7 +21,6 @@ from autobatch.compiled.translation.source_program import SourceProgram
 from autobatch.compiled.value_layout import count_steps, pack, tree_at_a_glance, type_of
 from autobatch.core.batched import Lengths
 from autobatch.core.current_region import Example, example
-from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves_of_kind
 from autobatch.errors import Unsupported, note_example
 from autobatch.ops.rules.aliasing import is_scalar
@@ -227,12 +226,11 @@ def of_lists(batch: Any) -> bool:
 def is_contiguous(batch: Any) -> bool:
     """True if the examples of a batch can be read without a copy: each is contiguous."""
     if isinstance(batch, PackedBatch):
-        values = batch.values
-        return isinstance(values, np.ndarray) and not is_boxed(values) and values.flags.c_contiguous
-    if not isinstance(batch, MaskedBatch) or batch.scalar is not None or not batch.sizes or is_boxed(batch.data):
+        return type(batch.values) is np.ndarray and batch.values.flags.c_contiguous
+    if not isinstance(batch, MaskedBatch) or batch.scalar is not None or not batch.sizes:
         return False
     data = batch.data
-    return isinstance(data, np.ndarray) and bool(data.flags.c_contiguous) and Lengths not in map(type, batch.sizes[1:])
+    return type(data) is np.ndarray and data.flags.c_contiguous and Lengths not in map(type, batch.sizes[1:])
 
 
 def describe(kind: types.Type) -> str:
@@ -325,13 +323,12 @@ def _packed_leaves(leaves: Sequence[list[Any]]) -> list[np.ndarray]:
             if len(arrays) == 1 and flags.c_contiguous and flags.aligned:
                 out += (arrays[0].reshape(-1), _sizes(arrays[0].shape))
             else:
-                out.append(np.concatenate([array.reshape(-1) for array in arrays]))
-                out.append(np.concatenate([_sizes(array.shape) for array in arrays]))
+                out += (np.concatenate(arrays, None), _sizes(*[array.shape for array in arrays]))
         else:
             out.append(np.array(own, np.int64 if cls is int else cls))
     return out
 
 
 @functools.lru_cache(maxsize=1024)
-def _sizes(shape: tuple[int, ...]) -> np.ndarray:
-    return np.array(shape, np.int64)
+def _sizes(*shapes: tuple[int, ...]) -> np.ndarray:
+    return np.array([*itertools.chain.from_iterable(shapes)], np.int64)

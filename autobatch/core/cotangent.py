@@ -170,15 +170,15 @@ class Contributions:
 
 def are_finite(cts: Sequence[Any]) -> bool:
     """False if something in plain cotangents is NaN or infinite."""
-    plain = [ct for ct in cts if type(ct) is np.ndarray and ct.dtype.kind in "fc"]
+    waiting = [*cts]
+    for ct in waiting:  # the list grows during the loop
+        waiting += map(ct.__getattribute__, type(ct).__slots__) if isinstance(ct, SparseCotangent) else ()
+    numbers = [ct for ct in waiting if isinstance(ct, np.ndarray | np.floating) and ct.dtype.kind in "fc"]
+    plain = [ct.reshape(-1) for ct in numbers if type(ct) is np.ndarray]
     # A product takes one pass, and warns of nothing; if it is infinite, it may have overflowed.
-    if not all(map(cmath.isfinite, map(np.vdot, plain, plain))) and not all(np.isfinite(ct).all() for ct in plain):
-        return False
-    others = [ct for ct in cts if type(ct) is not np.ndarray]
-    sparse: list[Any] = [ct for ct in others if isinstance(ct, SparseCotangent)]
-    inner = [getattr(ct, name) for ct in sparse for name in type(ct).__slots__]
-    numbers = [ct for ct in others if isinstance(ct, np.ndarray | np.floating) and ct.dtype.kind in "fc"]
-    return all(bool(np.isfinite(ct).all()) for ct in numbers) and (not inner or are_finite(inner))
+    if len(plain) == len(numbers) and all(map(cmath.isfinite, map(np.ndarray.dot, plain, plain))):
+        return True
+    return all(bool(np.isfinite(ct).all()) for ct in numbers)
 
 
 def total(parts: Sequence[Any]) -> Any:

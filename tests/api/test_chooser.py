@@ -178,6 +178,23 @@ def test_what_is_dear_in_its_first_run_is_tried_again_beside_another_way_in_use(
     assert costs.runs["first"] <= 12
 
 
+def test_a_way_in_long_use_is_timed_at_every_third_call_and_is_left_when_it_becomes_dear():
+    costs = Costs(GAIN, fast=lambda run, count: (0.1 if run < 40 else 1.5) * count)
+    timed = []
+    for _ in range(40):
+        turn = costs.kind.turn(100)
+        while turn.left:
+            step = turn.next()
+            timed.append(step.timed)
+            turn.ran(step.way, step.count, (1.0 if step.way == LOOP else 0.1) * step.count)
+    assert all(timed[:6])
+    assert sum(timed[-30:]) == 10
+    costs.runs["fast"] = 40
+    for _ in range(40):
+        costs.call(100)
+    assert costs.ways[-30:].count([LOOP]) >= 28
+
+
 def test_a_way_that_became_cheaper_later_is_found_beside_another_one_in_use():
     """Lock-step makes kernels behind the work, so its first runs cost more than its later ones."""
     costs = Costs(

@@ -17,7 +17,7 @@ from autobatch.compiled.python_calls import call_kernel
 from autobatch.compiled.taping.taped_module import TapedModule, write_taped
 from autobatch.compiled.translation.exact_types import Array, List, LookedUp, Scalar, Struct, Text, Tuple, Type
 from autobatch.compiled.value_layout import columns, rows_of, split
-from autobatch.core.config import config
+from autobatch.core.config import current
 from autobatch.core.cotangent import are_finite
 from autobatch.core.threads import run_together, thread_count
 from autobatch.errors import Unsupported, reason_of
@@ -43,7 +43,7 @@ class TapedCode(KernelForm):
 
     def threads(self, count: int, chunks: int) -> int:
         """How many threads are worth using for `count` examples in `chunks` parts."""
-        return min(thread_count(), chunks) if self.seconds * count > MIN_PARALLEL else 1
+        return min(thread_count(), chunks) if chunks > 1 and self.seconds * count > MIN_PARALLEL else 1
 
 
 def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedCode:
@@ -151,7 +151,7 @@ def run_backward(
     """
     assert form.module is not None
     captured = [np.ascontiguousarray(each.read()) for each in form.module.program.captured.values()]
-    depth, budget = recursion_depth(), config.memory_budget
+    depth, budget = recursion_depth(), current().memory_budget
     step = min(max(_LEAST, -(-(last - first) // 2)), _MOST)
     chunks = list(itertools.pairwise([*range(first, last, step), last]))
     threads = taped.threads(last - first, len(chunks))

@@ -100,7 +100,7 @@ class _TapedCall:
     def _read_in_full(self, function: Any) -> None:
         given = self.given
         self.boxes = [[] if isinstance(each, Batch) else leaves_of_kind(each, TapeArray) for each in given.columns]
-        self.read = self.tape.read_in((self.boxes, given.shared))
+        self.read = self.tape.read_in([*self.boxes, *given.shared.values()])
         plain_columns = [
             self._untaped(column) if boxes or isinstance(column, Batch) else column
             for column, boxes in zip(given.columns, self.boxes, strict=True)
