@@ -94,8 +94,9 @@ class _Parser(argparse.ArgumentParser):
         for each in self._actions:  # one that is missing, with what it takes
             name = "/".join(each.option_strings)
             message = message.replace(name, f"{name} {each.metavar}") if name and each.required else message
-        instead = f"did you mean {meant[0]}?" if meant else f"`{self.prog} --help` shows what is expected"
-        self.exit(2, f"error: {message}; {instead}\n")
+        example = re.search(r"autobatch \w+ \w+.*", self.epilog or "") if "are required" in message else None
+        expected = f"write {example[0]}" if example else f"see {self.prog} --help"
+        self.exit(2, f"error: {message}; {f'did you mean {meant[0]}?' if meant else expected}\n")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -277,8 +278,7 @@ def _cache(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    marks = {"": " ", "slow": "!", "wrong": "X"}
-    wrong = False
+    marks, wrong = {"": " ", "slow": "!", "wrong": "X"}, False
     for each in doctor.findings():
         wrong |= each.verdict == "wrong"
         says = [f"{marks[each.verdict]} {each.about:<11} {each.found}"]
@@ -292,9 +292,8 @@ def _overview(_: argparse.Namespace) -> int:
     print(", ".join(f"{name} {doctor.version_of(name)}" for name in doctor.REQUIRED))
     print(_fitting(f"{len(doctor.kernel_files())} kernels in {cache_folder()} (AUTOBATCH_CACHE_DIR: another folder)"))
     print("\nOptions, set for a block by `with ab.options(name=value):`")
-    meanings = _option_texts()
     for field in dataclasses.fields(Config):
-        print(_fitting(f"  {field.name} = {field.default!r}\n      {meanings[field.name]}"))
+        print(_fitting(f"  {field.name} = {field.default!r}\n      {_option_texts()[field.name]}"))
     print("\nHow to run a function f of one example\n" + "\n".join(f"  {line}" for line in _WAYS.splitlines()))
     print("\n`autobatch --help` lists the commands", flush=True)
     return 0

@@ -187,12 +187,15 @@ def apply(x, model):
         (["expalin", "models:f"], "did you mean explain?"),
         (["version"], "did you mean --version?"),
         (["check", "models:f", "--examples", "models:xs", "--shard", "w=models:w"], "did you mean --shared?"),
-        (["check", "models:f"], "required: --examples EXAMPLES; `autobatch check --help` shows what is expected"),
+        (
+            ["check", "models:f"],
+            "required: --examples EXAMPLES; write autobatch check models:loss --examples models:words models",
+        ),
         (
             ["check", "models:f", "--examples", "models:xs", "--way", "fly"],
-            "--way fly; `autobatch --help` shows what is expected",
+            "--way fly; see autobatch --help",
         ),
-        (["doctor", "--fast"], "unrecognized arguments: --fast; `autobatch --help` shows what is expected"),
+        (["doctor", "--fast"], "unrecognized arguments: --fast; see autobatch --help"),
     ],
 )
 def test_a_mistyped_word_is_told_what_was_meant(arguments, says, capsys):
