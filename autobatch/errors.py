@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 import sys
+from os.path import basename
 from typing import Any
 
 # What to write instead, where several signals say the same.
@@ -57,8 +58,7 @@ def shown_file(filename: str) -> str:
     >>> shown_file("model.py")
     'model.py'
     """
-    interactive = sys.modules.get("IPython")
-    shell = interactive.get_ipython() if interactive is not None else None
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     name = getattr(getattr(shell, "compile", None), "format_code_name", lambda filename: None)(filename)
     return " ".join(name) if name else filename
 
@@ -138,8 +138,8 @@ class Reason(str):
 
     @property
     def placed(self) -> str:
-        """The text with the user's line before it."""
-        return str(self) if self.where is None else f"{shown_file(self.where[0])}:{self.where[1]}: {self}"
+        """The text with the user's line before it, by the file's name alone."""
+        return str(self) if self.where is None else f"{basename(shown_file(self.where[0]))}:{self.where[1]}: {self}"
 
 
 class Unsupported(Exception):  # noqa: N818  # a signal, not a failure

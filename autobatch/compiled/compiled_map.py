@@ -208,7 +208,7 @@ def prepared(
     try:
         kinds = [compiled_call.kind_of_value(program, call, value, f"argument {i}") for i, value in enumerate(values)]
     except Unsupported as error:
-        raise Unsupported(f"{function.__qualname__} is given what is not compiled: {error}") from None
+        raise Unsupported(f"{function.__qualname__} is given what cannot be compiled: {error}") from None
     varying = [compiled_call.is_varying(value) for value in values]
     key = f"{varying}{[compiled_call.describe(kind) for kind in kinds]}"
     with _lock:
@@ -373,7 +373,7 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
     except OverflowError:
         raise Unsupported("an int of more than 64 bits") from None
     except Unsupported as error:
-        raise Unsupported(f"{call.function.__qualname__} is given what is not compiled: {error}") from None
+        raise Unsupported(f"{call.function.__qualname__} is given what cannot be compiled: {error}") from None
     statuses = np.concatenate([status for _, status in parts])
     failed = np.flatnonzero(statuses).tolist()
     if stacked and form.checked and not (failed or module.changes or program.writes):

@@ -117,7 +117,7 @@ def _type_of(
             ]
             out = types.join(out, types.Struct(tuple(items), cls, names, bool(given)))
         else:
-            raise Unsupported(f"a {cls.__qualname__}")
+            raise Unsupported(f"an object of class {cls.__qualname__}")
     return out
 
 

@@ -55,7 +55,7 @@ def test_only_a_foreign_call_runs_as_a_loop():
         got = examples(batch(c_extension)(batch_of(XS)))
     assert not whole_calls
     assert len(found) == 1
-    assert f"{__file__}:" in found[0].placed
+    assert found[0].placed.startswith("test_alone.py:")
     assert_same(got, [c_extension(x) for x in XS])
     with pytest.raises(UnsupportedError, match=r"test_alone.py:\d+: .*strict=True allows no loop"):
         batch(c_extension, strict=True)(batch_of(XS))

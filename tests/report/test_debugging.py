@@ -334,7 +334,7 @@ def test_a_warning_names_the_line_the_construct_and_what_to_write(function, line
     assert write in str(said[0].message)
     with pytest.raises(ab.errors.UnsupportedError, match=construct) as raised:
         ab.batch(function, strict=True)(batch_of(XS))
-    place = f"{__file__}:{function.__code__.co_firstlineno + line}: "
+    place = f"test_debugging.py:{function.__code__.co_firstlineno + line}: "
     assert str(raised.value).startswith(place)
     assert write in str(raised.value)
 

@@ -37,7 +37,7 @@ def fails_for_the_long(x):
 
 
 def place(function, line):
-    return f"{__file__}:{function.__code__.co_firstlineno + line}: "
+    return f"test_forms.py:{function.__code__.co_firstlineno + line}: "
 
 
 def test_a_form_in_every_mode():
