@@ -133,6 +133,26 @@ def test_public_names_of_a_sparse_gradient_complete():
     assert not names & {"boxed", "checked_ids", "gathered", "map_arrays", "pieces", "spread", "trusted"}
 
 
+OWN_NAMES = {  # what only the library uses
+    "a table of keys": (ab.EmbeddingVariable(2), {"keys", "insert", "step"}, {"blocks", "locks", "mark", "slot_array"}),
+    "a table": (ab.EmbeddingTable(np.ones((2, 2))), {"weights", "read", "sum"}, set()),
+    "an optimiser": (ab.optim.Adam(0.1), {"init", "update", "lr", "betas"}, {"slots", "by_row"}),
+    "a vocabulary": (ab.Vocabulary(["a"]), {"strings", "find", "grow"}, {"arrays", "from_arrays"}),
+    "an LSTM": (ab.nn.LSTM(2, 3), {"w", "u", "b"}, {"gates", "start_biases"}),
+    "a convolution": (ab.nn.Conv1d(2, 3, 3), {"weight", "bias"}, {"beside"}),
+    "initialisers": (ab.nn.init, {"normal", "zeros"}, {"np", "math", "Any", "normal_rows"}),
+    "admissions": (ab.tables.admission, {"count", "bloom"}, {"np", "kernels", "KeyIndex"}),
+    "strategies": (ab.tables.strategies, {"Default", "SimpleParallel"}, {"dataclasses", "ShapeError"}),
+}
+
+
+@pytest.mark.parametrize(("owner", "public", "own"), OWN_NAMES.values(), ids=OWN_NAMES)
+def test_the_librarys_own_names_do_not_complete(owner, public, own):
+    assert public <= set(dir(owner))
+    assert not own & set(dir(owner))
+    assert all(hasattr(owner, name) for name in own)
+
+
 def test_the_report_of_equivalence():
     report = ab.testing.assert_equivalent(lambda x: x.sum(), [np.ones(2), np.ones(3)])
     lines = repr(report).splitlines()
@@ -148,4 +168,13 @@ def test_the_report_of_equivalence():
 def test_a_batch_that_is_asked_for_one_value_shows_the_users_line_only(function):
     with pytest.raises(TypeError, match=r"write ab\.mean\(batch\)") as caught:
         function(ab.collate([[1.0], [2.0, 3.0]]))
+    assert len(caught.traceback) == 1
+
+
+@pytest.mark.parametrize("wrong", [list, len, max])
+@pytest.mark.parametrize("form", [ab.MaskedBatch, ab.PackedBatch])
+def test_a_batch_as_a_sequence_shows_the_users_line_only(form, wrong):
+    batch = form.from_examples([[1.0], [2.0, 3.0]])
+    with pytest.raises(TypeError, match=r"\.examples\(\)|\.batch_size") as caught:
+        wrong(batch)
     assert len(caught.traceback) == 1

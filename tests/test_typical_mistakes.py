@@ -220,7 +220,7 @@ MISTAKES = {
         lambda: ab.map(lambda x, y: x + y, [np.ones(2), np.ones(3)], y=[1.0, 2.0]), ValueError, r"one each is ab\.map"
     ),
     "ab.vmap": (lambda: ab.vmap, AttributeError, "@ab.batch, or call ab.map"),
-    "ab.jit": (lambda: ab.jit, AttributeError, "leave it out: .* compile where"),
+    "ab.jit": (lambda: ab.jit, AttributeError, "write plain Python: .* compile where"),
     "a whole loss to explain": (lambda: ab.explain(abs, params), TypeError, r"ab\.explain\(ab\.value_and_grad\(loss\)"),
     "a layer at the top level": (lambda: ab.linear, AttributeError, r"write ab\.nn\.Linear"),
     "an optimiser at the top level": (lambda: ab.Adam, AttributeError, r"write ab\.optim\.Adam"),
@@ -245,6 +245,128 @@ MISTAKES = {
     "seed": (lambda: ab.seed(0), AttributeError, r"ab\.options\(seed=\.\.\.\)"),
     "Module": (lambda: ab.nn.Module, AttributeError, "no base is needed"),
 }  # fmt: skip
+
+
+logits, scores = ab.collate(np.ones((4, 3))), ab.collate(np.arange(4.0))
+pairs = ab.collate([{"x": 1.0}, {"x": 2.0}])
+AXES = "axes of a batch are each example's"
+# The same, of a first hour with NumPy, torch, JAX, pandas and scikit-learn in mind
+FIRST_HOUR = {
+    "np: the axis of the batch, a method": (lambda: logits.argmax(1), IndexError, AXES),
+    "np: the axis of the batch, a function": (lambda: np.max(logits, axis=1), IndexError, AXES),
+    "np: the axis of the batch, of ab.nn": (lambda: ab.nn.softmax(logits, axis=1), IndexError, AXES),
+    "np: the axis of the batch, joined": (lambda: np.concatenate([logits, logits], axis=1), IndexError, AXES),
+    "np: an example by its index": (lambda: logits[3], IndexError, r"x\.example\(i\) is one"),
+    "np: examples by their indices": (lambda: logits[[0, 3]], IndexError, r"x\.example\(i\) is one"),
+    "np: a column": (lambda: logits[:, 0], IndexError, r"x\.example\(i\) is one"),
+    "np: an axis for ab.mean": (lambda: ab.mean(scores, 0), TypeError, r"np\.mean\(batch, axis\) reduces each"),
+    "np: an f-string": (lambda: f"{scores:.2f}", TypeError, r"format '\.2f' of a batch, .* write ab\.mean"),
+    "np: int of a batch": (lambda: int(scores), TypeError, r"int\(\) of a batch, which holds 4"),
+    "np: a condition": (lambda: 1 if scores > 1 else 0, TypeError, r"bool\(\) of a batch, which holds 4"),
+    "np: max of a batch": (lambda: max(scores), TypeError, r"\.examples\(\) lists the examples"),
+    "np: sorted": (lambda: sorted(scores), TypeError, r"\.examples\(\) lists the examples"),
+    "np: an array of a batch": (lambda: np.array(logits), TypeError, "NumPy functions take the batch as it is"),
+    "np: the batch in the shape": (lambda: logits.reshape(4, 3), ValueError, "size 3 into shape .4, 3. in example 0"),
+    "np: another type": (lambda: logits.astype("float34"), TypeError, "float34"),
+    "np: a product of other sizes": (lambda: logits @ np.ones(4), ValueError, "3 and 4 in example 0"),
+    "np: batches that differ": (lambda: scores + masked, ValueError, "batches of 4 and 2 examples"),
+    "np: a number to collate": (lambda: ab.collate(5), TypeError, "got int; expected a sequence of examples"),
+    "np: a text to collate": (lambda: ab.collate("text"), TypeError, "got str; expected a sequence of examples"),
+    "torch: view": (lambda: logits.view(-1), TypeError, r"write x\.reshape"),
+    "torch: relu": (lambda: logits.relu(), AttributeError, r"write ab\.nn\.relu\(x\)"),
+    "torch: unsqueeze": (lambda: logits.unsqueeze(0), AttributeError, r"np\.expand_dims"),
+    "torch: permute": (lambda: logits.permute(1, 0), AttributeError, r"x\.transpose"),
+    "torch: detach": (lambda: logits.detach(), AttributeError, r"ab\.stop_gradient"),
+    "torch: functional": (lambda: ab.nn.functional, AttributeError, r"in ab\.nn itself"),
+    "torch: ReLU": (lambda: ab.nn.ReLU(), AttributeError, r"ab\.nn\.relu"),
+    "torch: nll_loss": (lambda: ab.nn.nll_loss, AttributeError, r"ab\.nn\.cross_entropy"),
+    "torch: no_grad": (lambda: ab.no_grad(), AttributeError, "leave it out"),
+    "torch: manual_seed": (lambda: ab.manual_seed(0), AttributeError, r"ab\.options\(seed="),
+    "torch: randn": (lambda: ab.randn(3), AttributeError, r"np\.random\.default_rng"),
+    "torch: utils.data": (lambda: ab.utils.data, AttributeError, r"ab\.minibatches"),
+    "torch: DataLoader": (lambda: ab.DataLoader, AttributeError, r"ab\.minibatches"),
+    "torch: pad_sequence": (lambda: ab.pad_sequence, AttributeError, r"ab\.collate\(examples\)"),
+    "torch: StepLR": (lambda: ab.optim.StepLR, AttributeError, "lr may be a function of the step"),
+    "torch: clip_grad_norm_": (lambda: ab.nn.utils, AttributeError, "clip_norm=1.0"),
+    "torch: the optimiser's state": (lambda: opt.state_dict(), AttributeError, r"ab\.save\(path, state\)"),
+    "torch: load_state_dict": (lambda: linear.load_state_dict({}), AttributeError, r"ab\.load\(path, like=layer\)"),
+    "torch: a weight to an optimiser": (lambda: ab.optim.Adam(linear.weight), TypeError, r"go to opt\.init\(params\)"),
+    "torch: an id that is too large": (lambda: embedding(10), IndexError, "takes integer ids below 10"),
+    "torch: logits and labels swapped": (
+        lambda: ab.nn.cross_entropy(scores, logits), ValueError, r"write cross_entropy\(logits, label\)"
+    ),
+    "torch: labels that are floats": (
+        lambda: ab.nn.cross_entropy(logits, scores), ValueError, "expected integer class ids"
+    ),
+    "torch: fewer labels": (lambda: ab.nn.cross_entropy(logits, packed), ValueError, "batches of . and . examples"),
+    "torch: save the other way round": (lambda: ab.save(params, "x"), TypeError, "a path and a tree, in this order"),
+    "jax: in_axes of a map": (lambda: ab.map(decorated, [np.ones(2)], in_axes=0), TypeError, "in_axes by keyword"),
+    "jax: static_argnums": (lambda: ab.batch(decorated, static_argnums=0), TypeError, "batch takes f, strict, way"),
+    "jax: lax": (lambda: ab.lax.scan, AttributeError, "write plain Python"),
+    "jax: a gradient that is not called": (
+        lambda: opt.update(params, ab.grad(decorated), opt.init(params)), ValueError, r"write value, grads = ab\.value"
+    ),
+    "jax: optax's order": (lambda: opt.update(grads, opt.init(params), params), ValueError, "in this order"),
+    "jax: at": (lambda: logits.at[0].set(1), AttributeError, r"x\[index\] = value"),
+    "jax: tree_map": (lambda: ab.tree_map, AttributeError, "a comprehension"),
+    "jax: an argument by name": (lambda: ab.grad(decorated)(x=np.ones(2)), TypeError, "differentiated by position"),
+    "jax: argnums by name": (lambda: ab.grad(decorated, argnums="x"), TypeError, "expected the position of an"),
+    "jax: nothing is returned": (lambda: ab.grad(lambda x: None)(np.ones(2)), TypeError, "is a `return` missing"),
+    "jax: two values": (lambda: ab.grad(lambda x: (x.sum(), x))(np.ones(2)), TypeError, "has_aux=True"),
+    "jax: a mode": (lambda: ab.batch(way="jit")(len), TypeError, "expected one of auto, loop, lockstep"),
+    "pandas: head": (lambda: logits.head(), AttributeError, r"batch\.example\(i\)"),
+    "pandas: iloc": (lambda: logits.iloc[0], AttributeError, r"batch\.example\(i\)"),
+    "pandas: apply": (lambda: logits.apply(np.sum), AttributeError, r"ab\.map\(f, batch\.examples\(\)\)"),
+    "pandas: a missing number": (lambda: ab.collate([1.0, None]), ValueError, "nulls='drop'"),
+    "sklearn: fit": (lambda: opt.fit(logits, scores), AttributeError, r"ab\.grad\(loss\)\(params\)"),
+    "sklearn: predict": (lambda: linear.predict(np.ones(4)), AttributeError, r"call the layer: layer\(x\)"),
+    "sklearn: an example that is not there": (lambda: ab.Examples(logits)[[0, 9]], IndexError, "no example 9: there"),
+    "sklearn: columns of other lengths": (
+        lambda: list(ab.minibatches(([1.0, 2.0], [1.0]), 2)), ValueError, "column 1 has 1 examples, column 0 2"
+    ),
+    "sklearn: random_state": (
+        lambda: ab.minibatches([1.0], 1, random_state=0), TypeError, "minibatches takes data, size, shuffle, seed"
+    ),
+    "a proof of nothing": (lambda: ab.testing.assert_equivalent(decorated), ValueError, "give a non-empty sequence"),
+    "a report of a result": (lambda: ab.explain(scores), TypeError, "takes a function and what to call it with"),
+    "a function in a file": (lambda: ab.save("x", {"f": decorated}), TypeError, r"tree\['f'\] is a .*cannot be stored"),
+}  # fmt: skip
+MISTAKES |= FIRST_HOUR
+
+ROWS = {
+    "labels": lambda y: scores - y, "labels first": lambda y: y - scores, "predictions": lambda y: logits.argmax() == y,
+    "accuracy": lambda y: np.mean(logits.argmax() == y), "a ufunc": lambda y: np.subtract(scores, y),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", ROWS.values(), ids=ROWS)
+@pytest.mark.parametrize("labels", [[0, 1, 1, 0], np.array([0, 1, 1, 0])], ids=["list", "array"])
+def test_labels_that_are_no_batch_are_warned_of(call, labels):
+    """Beside a batch of numbers; a bias as long as the batch, beside its vectors, is nothing of the kind."""
+    with pytest.warns(UserWarning, match=r"beside a batch of 4 numbers: .* write ab\.collate\(y\)"):
+        call(labels)
+    call(ab.collate(labels))
+    logits + np.ones(3)
+    ab.collate(np.ones((4, 4))) + np.arange(4.0)
+    ab.batch(lambda x, y: x - y)(scores, ab.shared(np.arange(4.0)))
+
+
+def test_an_index_inside_a_decorated_function_has_no_note_about_batches():
+    for way in ("lockstep", "fly", "loop"):
+        for wrong in (lambda x: x[7], lambda x: x.sum(axis=2), lambda x: ab.nn.softmax(x, axis=2)):
+            with pytest.raises(IndexError) as caught:  # noqa: PT011 - NumPy's own message
+                ab.batch(wrong, way=way)(logits)
+            assert caught.value.__notes__ == ["raised for example 0"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda: logits.argmax(1), lambda: logits.reshape(4, 3), lambda: logits.astype("x"), lambda: logits.view(-1)],
+)
+def test_a_method_of_a_batch_shows_the_users_line_only(call):
+    with pytest.raises((ValueError, TypeError)) as caught:
+        call()
+    assert len(caught.traceback) == 2
 
 
 @pytest.mark.parametrize(("call", "error", "match"), MISTAKES.values(), ids=MISTAKES)

@@ -13,7 +13,7 @@ import numpy as np
 from autobatch.batches.exports import Exports
 from autobatch.core.current_region import asks_batches, current_region
 from autobatch.core.diagnostics import hiding_frames
-from autobatch.core.formatting import SHOWN_ROWS, html_table, shown_value
+from autobatch.core.formatting import SHOWN_ROWS, html_table, public_names, shown_value
 from autobatch.core.op import BATCH_RANK, is_boxed
 from autobatch.core.pytree import is_node, leaves, leaves_of_kind, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
@@ -54,8 +54,6 @@ SLOTS = ("__weakref__", "_frozen", "region")
 """The slots of every batch class; no base can hold them, since bases with slots do not combine."""
 ARRAY_SLOTS = (*SLOTS, "_view", "_views")
 _SHOWN = 4  # examples in a repr
-_INTERNAL = "from_masked guard_data in_region is_ragged of of_data pending rank region scalar sizes stacked"
-_NOT_COMPLETED = frozenset((*_INTERNAL.split(), "size_of_first", "unguarded"))
 
 
 def _asking(function: Callable[[Any], Form]) -> Callable[[Any], Form]:
@@ -101,11 +99,7 @@ class Batch(Exports):
         Raises:
             IndexError: there is no such example.
         """
-        count = self.batch_size
-        at = operator.index(index)
-        if not -count <= at < count:
-            raise IndexError(f"there is no example {at}: there are {count}, counted from 0")
-        return self._lane(at + count if at < 0 else at)
+        return self._lane(example_number(index, self.batch_size))
 
     def _repr_html_(self) -> str:
         """HTML for notebooks: the first examples, without padding."""
@@ -140,13 +134,12 @@ class Batch(Exports):
     def _unanimous(self, function: Callable[[Any], Any]) -> Any:
         """In lock-step the Python value that `function` gives for every lane; an error if they differ, and outside."""
         self._refuse_outside(f"{function.__name__}()")
-        values = []
-        for i, value in enumerate(narrowed(self).examples()):
-            try:
-                values.append(function(value))
-            except Exception as error:
-                note_lane(error, i)
-                raise
+        values: list[Any] = []
+        try:
+            values.extend(map(function, narrowed(self).examples()))
+        except Exception as error:
+            note_lane(error, len(values))
+            raise
         if not values or any(value != values[0] for value in values[1:]):
             raise refusal(f"{function.__name__}() of a value that differs by example")
         return values[0]
@@ -157,8 +150,11 @@ class Batch(Exports):
         first = [shown_value(self._lane(i)) for i in range(count if count <= _SHOWN else _SHOWN - 1)]
         return f"[{', '.join(first)}{', ...' if count > _SHOWN else ''}]"
 
-    def __dir__(self) -> list[str]:
-        return [name for name in object.__dir__(self) if name not in _NOT_COMPLETED]
+    __dir__ = public_names
+    _ab_own_names = (
+        "from_masked guard_data in_region is_ragged of of_data pending rank region scalar size_of_first sizes stacked "
+        "unguarded"
+    )
 
     def _refuse_outside(self, what: str) -> None:
         """Raise outside of converted code, where what may be one value today need not be one tomorrow."""
@@ -175,7 +171,9 @@ class Batch(Exports):
     def __format__(self, spec: str) -> str:
         if current_region() is not None:
             raise refusal("formatting a value that differs by example")
-        return format(repr(self), spec)
+        if spec:
+            self._refuse_outside(f"format {spec!r}")
+        return repr(self)
 
     def _no_len(self) -> UnsupportedError:
         return refusal("len() of a batch: write .batch_size, or len(ab.Examples(batch))", f"len() of {self._varies}")
@@ -185,14 +183,17 @@ class Batch(Exports):
         return refusal(f"iteration over a batch: {advice}", f"iteration over {self._varies}")
 
 
+def example_number(index: Any, count: int) -> int:
+    """The position of an example, from 0; raises IndexError if there is none, TypeError for what is not an integer."""
+    at = operator.index(index)
+    if not -count <= at < count:
+        raise IndexError(f"there is no example {at}: there are {count}, counted from 0")
+    return at + count if at < 0 else at
+
+
 def register_form(name: str) -> Callable[[Form], Form]:
     """Decorator that registers a class, or function, in `FORMS` under this name."""
-
-    def register(cls: Form) -> Form:
-        FORMS[name] = cls
-        return cls
-
-    return register
+    return lambda cls: FORMS.setdefault(name, cls)
 
 
 class Shared:

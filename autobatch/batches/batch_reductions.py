@@ -136,10 +136,10 @@ def count(x: Any, by: str = "element") -> Any:
     """
     _check_by(by)
     if _is_single(x):
-        return 1 if by == "example" else _element_count(x)
+        return 1 if by == "example" else getattr(x, "size", 1)
     if isinstance(x, Batched | Packed) and by == "example":
         return x.batch_size
-    return len(_examples(x)) if by == "example" else _element_count(_elements(x))
+    return len(_examples(x)) if by == "example" else _elements(x).size
 
 
 def _reduced(function: Callable[[Any], Any], x: object, by: str) -> Any:
@@ -157,7 +157,7 @@ def _reduced(function: Callable[[Any], Any], x: object, by: str) -> Any:
 
 def _check_by(by: object) -> None:
     if not isinstance(by, str) or by not in ("element", "example"):
-        raise UnsupportedError(f"by={by!r}; expected 'element' or 'example'")
+        raise UnsupportedError(f"by={by!r}; expected 'element' or 'example'; np.mean(batch, axis) reduces each example")
 
 
 def _is_single(x: object) -> bool:
@@ -165,10 +165,6 @@ def _is_single(x: object) -> bool:
     if isinstance(x, Batch):
         return current_region() is not None
     return isinstance(x, np.ndarray | np.generic | int | float | complex) or is_boxed(x)
-
-
-def _element_count(x: object) -> Any:
-    return x.size if hasattr(x, "size") else 1
 
 
 def _examples(x: object) -> list[Any]:

@@ -14,6 +14,7 @@ from autobatch.batches.padded_batch import MaskedBatch, as_data
 from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike, shown_value
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
@@ -428,9 +429,11 @@ class PackedBatch(Packed, ArrayBatch):
         packed = new if isinstance(new, PackedBatch) else PackedBatch.from_masked(new)
         self.values, self.offsets, self._size = packed.values, packed.offsets, packed._size
 
+    @hiding_frames
     def __len__(self) -> int:
         raise self._no_len()
 
+    @hiding_frames
     def __iter__(self) -> Iterator[Any]:
         if current_region() is not None and not isinstance(self.values, PackedBatch):
             return (unclear_view(row, self) for row in narrowed(self).to_masked())

@@ -25,7 +25,7 @@ from autobatch.core.abstract_eval import (
 )
 from autobatch.core.batched import Batched, Lengths, Size, check_padding, padding_mask
 from autobatch.core.current_region import asks_batches, check_time, current_region
-from autobatch.core.diagnostics import hide_frames, is_library_file
+from autobatch.core.diagnostics import hide_frames, hiding_frames, is_library_file, warn_user
 from autobatch.core.formatting import ArrayLike, shown_value
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
@@ -315,6 +315,8 @@ class MaskedBatch(Batched, ArrayBatch):
             _without_padding(*args)
         if region is not None:
             check_time()
+        elif op.kind == "elementwise":
+            _warn_of_rows(args, size)
         out = op.rule(op, args, params)
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
@@ -365,6 +367,7 @@ class MaskedBatch(Batched, ArrayBatch):
             return lambda *args, **kwargs: map_lanes(attribute, self, *args, **kwargs)
         return map_lanes(getattr, self, name)
 
+    @hiding_frames
     def __len__(self) -> int:
         if current_region() is None:
             raise self._no_len()
@@ -375,6 +378,7 @@ class MaskedBatch(Batched, ArrayBatch):
             raise self._no_len()
         return self.sizes[0]
 
+    @hiding_frames
     def __iter__(self) -> Iterator[Any]:
         if current_region() is None and not asks_batches.get():
             raise self._no_iteration()
@@ -412,6 +416,14 @@ class MaskedBatch(Batched, ArrayBatch):
         ragged = f", lengths={shown_value(self.lengths)}" if self.is_ragged else ""
         shown = self._shown() if self.is_ragged else shown_value(self.data)
         return f"MaskedBatch(batch_size={self.batch_size}, example={example}{ragged}, examples={shown})"
+
+
+def _warn_of_rows(args: Sequence[Any], size: int) -> None:
+    """Warn of a list or array as long as the batch beside numbers: an element for each may have been meant."""
+    given = [arg for arg in args if type(arg) in (list, np.ndarray) and np.shape(arg) == (size,) != (1,)]
+    if given and not any(type(arg) is MaskedBatch and arg.sizes for arg in args):
+        what = f"{'a list' if type(given[0]) is list else 'an array'} of {size} beside a batch of {size} numbers"
+        warn_user(f"{what}: each example gets all of it; write ab.collate(y) for one each", "as long as the batch")
 
 
 def _without_padding(x: MaskedBatch, y: object) -> None:

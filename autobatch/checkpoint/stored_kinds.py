@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.errors import CheckpointError
-from autobatch.tables.keyed.features import Vocabulary, restored_vocabulary
+from autobatch.tables.keyed.features import Vocabulary
 from autobatch.tables.sparse import SparseRows
 from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
@@ -77,6 +77,6 @@ declare(
     "Vocabulary",
     Vocabulary,
     lambda words: ({"grow": words.grow}, words.arrays()),
-    lambda settings, arrays: restored_vocabulary(arrays, settings["grow"]),
+    lambda settings, arrays: Vocabulary.from_arrays(arrays, grow=settings["grow"]),
     grows=True,
 )

@@ -107,11 +107,8 @@ def warn_user(message: str, reason: str = "") -> None:
 
 def raised_at(error: BaseException) -> tuple[str, int] | None:
     """(file, line) of the innermost user frame in an error's traceback; None if it has none."""
-    found = None
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        if not is_library_file(frame.f_code.co_filename):
-            found = frame.f_code.co_filename, line
-    return found
+    lines = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    return next((each for each in reversed(lines) if not is_library_file(each[0])), None)
 
 
 _CALLING = (
@@ -298,20 +295,22 @@ def hide_frames(error: BaseException) -> None:
 
 def _note_what_is_taken(error: BaseException) -> None:
     """Say what the layer takes in whose call an error was raised, or the public function whose call does not fit."""
-    trace, note = error.__traceback__, ""
-    while trace is not None:
-        code, names = trace.tb_frame.f_code, trace.tb_frame.f_locals
+    note = ""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        code, names = frame.f_code, frame.f_locals
         layer: Any = names.get("self")
         if code.co_name == "__call__" and hasattr(type(layer), "_ab_takes"):
             note = f"{layer!r} takes {layer._ab_takes.format(*layer._made_from())}"
-            given = [names[name] for name in ("xs", "x", "ids") if name in names]
-            given += [names["context"]] if names.get("context") is not None else []
+            given = [names[name] for name in ("xs", "x", "ids", "context") if names.get(name) is not None]
             arrays = [np.asarray(each) for each in given if not is_boxed(each)]
             got = [_OF_WORDS if x.dtype.kind in "USO" else f"{x.dtype} of shape {x.shape}" for x in arrays]
             note += f"; got {' and '.join(got)}" if got else ""
+        if type(error) in (IndexError, np.exceptions.AxisError) and code.co_filename.startswith(f"{_PACKAGE}ops"):
+            given = [layer, names.get("x"), *names.get("args", ())]
+            if any(getattr(each, "region", each) is None for each in given if each is not None):
+                note = "indices and axes of a batch are each example's: axis=-1 is its last, x.example(i) is one"
         if type(error) is TypeError and code.co_name == "call" and code.co_filename == __file__:  # in `hiding_frames`
             note = _what_would_fit(names["function"], names["args"], names["kwargs"]) or note
-        trace = trace.tb_next
     if note and note not in getattr(error, "__notes__", ()):
         error.add_note(note)
 

@@ -60,6 +60,12 @@ def few_rows(value: object, *arrays: object) -> str:
         return dict.__repr__(value) if isinstance(value, dict) else repr(value)
 
 
+def public_names(self: object) -> list[str]:
+    """The `__dir__` of classes: without the names in their `_ab_own_names`, which only the library uses."""
+    internal = {name for each in type(self).__mro__ for name in vars(each).get("_ab_own_names", "").split()}
+    return [name for name in object.__dir__(self) if name not in internal]
+
+
 def layer_repr(layer: Any) -> str:
     """The `__repr__` of layers. Not a method of theirs: their code is read as the user's, and this asks for classes."""
     bias = ", bias=False" if getattr(layer, "bias", layer) is None else ""
@@ -72,11 +78,8 @@ def shown_bytes(count: float) -> str:
     >>> shown_bytes(10), shown_bytes(12_345), shown_bytes(3e9)
     ('10 B', '12.3 kB', '3.0 GB')
     """
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} GB"
+    power = min((len(str(int(count))) - 1) // 3, 3)
+    return f"{count / 1000**power:.{min(power, 1)}f} {('B', 'kB', 'MB', 'GB')[power]}"
 
 
 def html_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]], count: int = 0) -> str:

@@ -205,8 +205,6 @@ def parts_of(tree: Any) -> dict[Any, Any]:
     {0: 3, 1: 4}
     """
     cls = type(tree)
-    if cls is dict:
-        return dict(tree)
     if cls in PLAIN or isinstance(tree, _OPAQUE):
         return {}
     if isinstance(tree, dict | types.MappingProxyType):
@@ -245,7 +243,7 @@ def like_leaves(structure: TreeDef, tree: Any, what: str, path: str = "") -> Ite
         raise StructureError(
             f"{what}{path} is {given}; expected what the parameters have there, "
             f"a {cls.__name__} with {list(structure.keys)}"
-            + (": write value, grads = ab.value_and_grad(f)(params)" if what == "grads" and type(tree) is tuple else "")
+            + (": write value, grads = ab.value_and_grad(f)(params)" if what == "grads" else "")
         )
     for key, child, part in zip(structure.keys, structure.children, parts, strict=True):
         yield from like_leaves(child, part, what, f"{path}[{key!r}]")

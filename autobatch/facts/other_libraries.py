@@ -13,10 +13,10 @@ from autobatch.core.diagnostics import KEYWORDS, hiding_frames
 MODULE = {
     "vmap vectorize function": "decorate the function of one example with @ab.batch, or call ab.map(f, examples)",
     "pmap": "ab.map(f, examples) runs all examples; ab.ray runs on several processes",
-    "jit compile": "leave it out: @ab.batch and ab.map compile where it pays",
+    "jit compile lax": "write plain Python: @ab.batch and ab.map compile where it pays",
     "array asarray tensor from_numpy": "use NumPy's arrays, np.array(...); ab.collate(examples) makes a batch of them",
     "numpy": "write import numpy as np: functions are written in plain NumPy",
-    "random": "use np.random.default_rng(seed); `with ab.options(seed=...)` makes ab.nn.dropout repeatable",
+    "random randn rand": "use np.random.default_rng(seed); `with ab.options(seed=...)` makes ab.nn.dropout repeatable",
     "manual_seed seed": "write `with ab.options(seed=...)`, and np.random.default_rng(seed) for your own numbers",
     "no_grad": "leave it out: gradients are computed only inside ab.grad and ab.value_and_grad",
     "backward GradientTape": "write value, grads = ab.value_and_grad(loss_function)(params)",
@@ -26,7 +26,7 @@ MODULE = {
     "stack cat": "write ab.collate(examples), which also takes examples of different lengths",
     "pad_sequence": "write ab.collate(examples), or batch.to_padded()",
     "pack_sequence": "write ab.PackedBatch.from_examples(examples)", "cuda device": "everything runs on the CPU",
-    "DataLoader Dataset": "write ab.minibatches(data, size, shuffle=True)", "tree_map": "write a dict comprehension",
+    "DataLoader Dataset utils": "write ab.minibatches(data, size, shuffle=True)", "tree_map": "use a comprehension",
     "Batch RaggedBatch": "write ab.collate(examples), ab.MaskedBatch or ab.PackedBatch",
 }  # fmt: skip
 """Names of a whole library, and what to write instead."""
@@ -34,7 +34,7 @@ MODULE = {
 ARRAY = {
     "numpy to_numpy": "write np.asarray(x) for an array; of a batch, batch.examples(), or batch.to_padded()",
     "device cuda cpu": "leave it out: everything runs on the CPU", "norm": "write np.linalg.norm(x)",
-    "to": "for a device leave it out; for a dtype write x.astype(dtype)", "exp": "write np.exp(x)",
+    "to": "for a device leave it out; for a dtype write x.astype(dtype)", "head iloc": "write batch.example(i)",
     "detach": "write ab.stop_gradient(x)", "backward": "write value, grads = ab.value_and_grad(loss_function)(params)",
     "grad": "write grads = ab.grad(loss_function)(params)", "unsqueeze": "write x[:, None], or np.expand_dims(x, axis)",
     "block_until_ready": "results are ready: leave it out", "expand": "write np.broadcast_to(x, shape)",
@@ -42,7 +42,7 @@ ARRAY = {
     "permute": "write x.transpose(axes)", "shuffle": "write ab.minibatches(batch, size, shuffle=True)",
     "float": "write x.astype(np.float32)", "append": "write ab.concat([batch, other])", "relu": "write ab.nn.relu(x)",
     "long": "write x.astype(np.int64)", "mask batch_sizes": "write batch.lengths, which has the length of each example",
-    "log": "write np.log(x)", "to_dense pad": "write batch.to_padded()", "softmax": "write ab.nn.softmax(x)",
+    "to_dense pad": "write batch.to_padded()", "softmax": "write ab.nn.softmax(x)", "exp log": "call np.exp, np.log",
     "at": "arrays are NumPy's and are written in place: x[index] = value; np.add.at(x, index, value) adds",
     "map apply": "write ab.map(f, batch.examples()), or call a function that is decorated with @ab.batch",
     "data": "write batch.values for the values end to end, or batch.to_padded() for a padded array",
@@ -55,9 +55,9 @@ OPTIMIZER = {
     "zero_grad": "leave it out: each ab.grad gives new gradients, which opt.update(params, grads, state) takes",
     "param_groups": "the parameters are given to opt.update; lr may be a function of the step's number",
     "state_dict load_state_dict": "opt.init and opt.update return the state, a dict: ab.save(path, state)",
-    "lr_scheduler": "lr may be a function of the step's number: ab.optim.Adam(lr=lambda step: 1e-3 / (1 + step))",
+    "lr_scheduler StepLR CosineAnnealingLR": "lr may be a function of the step, lambda step: 1e-3 / (1 + step)",
     "clip_grad_norm_": "write opt = ab.optim.Adam(lr, clip_norm=1.0)",
-    "minimize": "write grads = ab.grad(loss)(params), then opt.update(params, grads, state)",
+    "minimize fit": "write grads = ab.grad(loss)(params), then opt.update(params, grads, state)",
     "apply_updates": "opt.update already writes the parameters: params, state = opt.update(params, grads, state)",
 }  # fmt: skip
 """Attributes of an optimiser, and names of a package of them."""
@@ -75,7 +75,7 @@ NN = {
     "MaxPool2d": "write it in NumPy, as a function of one example: x.reshape(h, size, w, size, channels).max((1, 3))",
     "EmbeddingBag": "write ab.nn.Embedding(rows, dim)(ids).sum(0), or ab.embedding_bag",
     "CrossEntropyLoss": "write ab.nn.cross_entropy(logits, label)", "L1Loss": "write np.abs(predicted - target).mean()",
-    "NLLLoss": "write ab.nn.cross_entropy(logits, label), which takes logits", "ReLU": "call the function ab.nn.relu",
+    "NLLLoss nll_loss": "write ab.nn.cross_entropy(logits, label), which takes logits", "ReLU": "call ab.nn.relu",
     "MSELoss mse_loss": "write np.mean((predicted - target) ** 2)", "LeakyReLU": "write np.where(x > 0, x, 0.01 * x)",
     "BCELoss binary_cross_entropy": "write -np.where(label, np.log(p), np.log(1 - p))",
     "BCEWithLogitsLoss binary_cross_entropy_with_logits bce_with_logits": "write np.logaddexp(0, logit) - logit*label",
@@ -89,7 +89,7 @@ NN = {
 LAYER = {
     "parameters named_parameters": "a layer is a tree of parameters: write opt.init(layer), and ab.grad(loss)(layer)",
     "state_dict": "a layer is itself a tree of arrays: ab.save(path, layer)",
-    "load_state_dict": "write layer = ab.load(path, like=layer)", "forward apply": "call the layer: layer(x)",
+    "load_state_dict": "write layer = ab.load(path, like=layer)", "forward apply predict": "call the layer: layer(x)",
     "train": "only ab.nn.Dropout has a mode: dropout.training = True, or dropout(x, training=True)",
     "eval": "only ab.nn.Dropout has a mode: dropout.training = False, or dropout(x, training=False)",
     "to cuda cpu": "everything runs on the CPU; give a layer its dtype when you make it: dtype=np.float64",
@@ -134,7 +134,7 @@ def missing(owner: str, name: str, table: dict[str, str], names: Iterable[str] =
         table: one of this module; names: those that exist.
 
     >>> str(missing("module 'autobatch'", "jit", MODULE))
-    "module 'autobatch' has no attribute 'jit': leave it out: @ab.batch and ab.map compile where it pays"
+    "module 'autobatch' has no attribute 'jit': write plain Python: @ab.batch and ab.map compile where it pays"
     """
     own = _BY_NAME[id(table)]
     hint = own.get(name) or own.get(name.lower())

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.api.batch import batch
-from autobatch.core.formatting import DTypeLike, layer_repr
+from autobatch.core.formatting import DTypeLike, layer_repr, public_names
 from autobatch.errors import OptionError
 from autobatch.facts.other_libraries import Spelled, layer_attribute
 from autobatch.ops.nn.activations import sigmoid
@@ -39,6 +39,7 @@ class Layer(metaclass=Spelled):
     """The base of the layers: prints what a layer was made from, and says in notes of errors what it takes."""
 
     _ab_takes: ClassVar[str] = "(..., {0})"  # filled in with what it was made from
+    _ab_own_names: ClassVar[str] = "beside gates start_biases"
 
     def _made_from(self) -> tuple[Any, ...]:
         raise TypeError(f"{type(self).__name__} does not say what it was made from")
@@ -46,7 +47,7 @@ class Layer(metaclass=Spelled):
     if not TYPE_CHECKING:  # else each attribute would have the type Any
         __getattr__ = layer_attribute
 
-    __repr__ = layer_repr
+    __repr__, __dir__ = layer_repr, public_names
 
 
 class Linear(Layer):
@@ -229,12 +230,11 @@ class Conv1d(Layer):
         dtype: DTypeLike = np.float32,
     ) -> None:
         check_sizes(inputs=inputs, outputs=outputs, width=width)
-        beside = _zeros_beside(padding, width, "valid", "same", "full", "causal")
+        self.beside = _zeros_beside(padding, width, "valid", "same", "full", "causal")
         (own,) = seeds_from(seed, 1)
         bound = 1 / math.sqrt(width * inputs)
         self.weight = (init or uniform(-bound, bound))((width, inputs, outputs), own, dtype)
         self.bias = np.zeros(outputs, dtype) if bias else None
-        self.beside = beside
 
     def _made_from(self) -> tuple[Any, ...]:
         return (*self.weight.shape[1:], self.weight.shape[0])

@@ -98,7 +98,11 @@ def _method(function: Callable[..., Any]) -> Callable[..., Any]:
     """An ndarray method that calls a NumPy function with the array as its first argument."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return FUNCTIONS.get(function, function)(self, *args, **kwargs)
+        try:
+            return FUNCTIONS.get(function, function)(self, *args, **kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     method.__name__ = method.__qualname__ = function.__name__
     method.__doc__ = f"As `{name_of(function)}` of the array."
@@ -273,15 +277,9 @@ class ArrayMixin:
 
     @hiding_frames
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        implementation = FUNCTIONS.get(func)
+        implementation = FUNCTIONS.get(func) or NUMPY_OWN.get(func) or like_function(func)
         if implementation is not None:
             return implementation(*args, **kwargs)
-        own = NUMPY_OWN.get(func)
-        if own is not None:
-            return own(*args, **kwargs)
-        creation = like_function(func)
-        if creation is not None:
-            return creation(*args, **kwargs)
         return refuse(func, args, kwargs, unsupported_reason(func) or "")
 
     def __getitem__(self, index: Any) -> Any:
@@ -317,6 +315,7 @@ class ArrayMixin:
 
     # shapes
 
+    @hiding_frames
     def reshape(self, *shape: Any, order: Any = "C", copy: Any = None) -> Any:
         shape = shape[0] if len(shape) == 1 else shape
         return _impl(np.reshape)(self, shape, order=order, copy=copy)
@@ -327,10 +326,8 @@ class ArrayMixin:
         return _impl(np.reshape)(self, (-1,), order=order, copy=True)
 
     def transpose(self, *axes: Any) -> Any:
-        order: Any = axes
-        if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])):
-            order = axes[0]
-        return _impl(np.transpose)(self, order or None)
+        all_in_one = len(axes) == 1 and (axes[0] is None or np.ndim(axes[0]))
+        return _impl(np.transpose)(self, (axes[0] if all_in_one else axes) or None)
 
     @property
     def T(self) -> Any:  # noqa: N802
@@ -363,6 +360,7 @@ class ArrayMixin:
 
     # values
 
+    @hiding_frames
     def astype(
         self, dtype: Any, order: Any = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
     ) -> Any:
@@ -399,15 +397,17 @@ class ArrayMixin:
 
     def item(self, *index: Any) -> Any:
         """The element at `index` (default: the only element) as a Python scalar."""
-        flat = np.asarray(self)
-        return flat.item(*index)
+        return np.asarray(self).item(*index)
 
     def tolist(self) -> Any:
         return np.asarray(self).tolist()
 
+    @hiding_frames
     def view(self, *args: Any, **kwargs: Any) -> Any:
         if not args and not kwargs:
             return getitem(self, Ellipsis)
+        if args and type(args[0]) is int:
+            raise TypeError(f"Cannot interpret '{args[0]}' as a data type: write x.reshape(...)")
         return refuse(_ndarray_view, (self, *args), kwargs, "ndarray.view of another dtype has no batching rule")
 
 

@@ -15,7 +15,7 @@ from numpy.lib.array_utils import byte_bounds
 from autobatch.core import parameter_trees, pytree
 from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
 from autobatch.core.diagnostics import hiding_frames
-from autobatch.core.formatting import DTypeLike, few_rows
+from autobatch.core.formatting import DTypeLike, few_rows, public_names
 from autobatch.core.memory import overlap
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
 from autobatch.core.threads import thread_count, with_locks
@@ -139,8 +139,7 @@ def _check(leaf: Leaf, by_row: bool) -> None:
 def _refuse_whole_numbers(params: object) -> None:
     """Raise for a leaf that `ab.grad` refuses: integers would silently stay as they are."""
     values, structure = parameter_trees.flatten(params)
-    places = zip(values, pytree.paths(structure), pytree.in_dataclass(structure), strict=True)
-    for value, path, own in places:
+    for value, path, own in zip(values, pytree.paths(structure), pytree.in_dataclass(structure), strict=True):
         of_arrays = parameter_trees.is_array_like(value) and not is_keyed(value)
         if isinstance(value, bool) or not (isinstance(value, int | complex) or of_arrays):
             continue
@@ -305,7 +304,9 @@ class Optimizer(metaclass=Spelled):
     (array([0.85 , 0.925]), 2)
     """
 
-    _ab_advice = (PARAMETERS,)  # of the class: without an annotation it is not a field
+    # Without an annotation these are the class's, and not fields.
+    _ab_advice, _ab_own_names = (PARAMETERS,), "by_row slots"
+    __dir__ = public_names
 
     clip_value: float | None = None
     clip_norm: float | None = None
@@ -313,7 +314,6 @@ class Optimizer(metaclass=Spelled):
 
     def __post_init__(self) -> None:
         """Check combinations of fields; each single field is checked in `__setattr__`."""
-        return
 
     def __setattr__(self, name: str, value: object) -> None:  # called by __init__, and when a training loop sets lr
         field = type(self).__dataclass_fields__.get(name)

@@ -12,6 +12,7 @@ import dataclasses
 from autobatch.errors import ShapeError
 
 __all__ = ["Default", "Preallocation", "SimpleParallel", "Strategy"]
+__dir__ = __all__.copy
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from autobatch.core.abstract_eval import check_plain
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.diagnostics import hide_frames
-from autobatch.core.formatting import SHOWN_ROWS, html_table
+from autobatch.core.formatting import SHOWN_ROWS, html_table, public_names
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from autobatch.facts.call_effects import SHAPED_METHODS
@@ -66,6 +66,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
     shape: tuple[int, int]
     dtype: np.dtype
     trainable = True
+    __dir__ = public_names
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)

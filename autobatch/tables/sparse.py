@@ -7,7 +7,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
 from autobatch.core.cotangent import SparseCotangent
-from autobatch.core.formatting import SHOWN_ROWS, few_rows, html_table
+from autobatch.core.formatting import SHOWN_ROWS, few_rows, html_table, public_names
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels.rows import unique_first_seen
@@ -95,7 +95,6 @@ def _slots_for(count: int) -> int:
     return 1 << max(3, (2 * count).bit_length())
 
 
-_NOT_COMPLETED = frozenset(["boxed", "checked_ids", "gathered", "map_arrays", "pieces", "spread", "trusted"])
 _ADDED = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
 
 
@@ -398,8 +397,8 @@ class SparseRows(SparseCotangent):
     def __array__(self, dtype: Any = None, copy: object = None) -> np.ndarray:
         raise UnsupportedError(f"SparseRows as an array of shape {self.shape}: write .to_dense() if that is meant")
 
-    def __dir__(self) -> list[str]:
-        return [name for name in object.__dir__(self) if name not in _NOT_COMPLETED]
+    __dir__ = public_names
+    _ab_own_names = "boxed checked_ids gathered map_arrays pieces spread trusted"
 
     __array_ufunc__ = None  # so that array + sparse and array * sparse call this class, not the elements
 

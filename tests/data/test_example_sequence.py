@@ -108,7 +108,8 @@ def test_one_example(form):
 def test_an_index_of_a_batch_is_one_of_each_example(form):
     with pytest.raises(IndexError, match="out of bounds") as caught:
         FORMS[form]()[8]
-    assert caught.value.__notes__ == ["x[8] of a batch is that element of each example; x.example(8) is one example"]
+    (note,) = caught.value.__notes__
+    assert note == "indices and axes of a batch are each example's: axis=-1 is its last, x.example(i) is one"
     with pytest.raises(IndexError, match="out of bounds") as caught:
         ab.batch(lambda x: x[8])(FORMS[form]())
     assert not any("x.example" in note for note in getattr(caught.value, "__notes__", ()))

@@ -1,12 +1,12 @@
 """`ab.Examples`: the examples of a batch, or of a tree of batches, as a sequence."""
 
-import operator
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from autobatch.batches.any_batch import FORMS, batch_size_of, lane, register_form
+from autobatch.batches.any_batch import FORMS, batch_size_of, example_number, lane, register_form
 from autobatch.batches.data.columns import take_examples
 from autobatch.batches.stacking import lanes_of
 from autobatch.errors import ShapeError, UnsupportedError
@@ -60,13 +60,7 @@ class Examples:
         if type(index) is tuple and len(index) == 2 and index[1] is Ellipsis:  # as scikit-learn writes it
             index = index[0]
         found = read_index(index, self._count)
-        return lane(self.batch, found) if isinstance(found, int) else Examples._of(take_examples(self.batch, found))
-
-    @classmethod
-    def _of(cls, batch: object) -> "Examples":
-        self = object.__new__(cls)
-        self.batch, self._count = batch, batch_size_of(batch) or 0
-        return self
+        return lane(self.batch, found) if isinstance(found, int) else Examples(take_examples(self.batch, found))
 
     def __iter__(self) -> Iterator[Any]:
         return iter(lanes_of(self.batch, self._count))
@@ -88,14 +82,8 @@ def read_index(index: object, count: int) -> Any:
         start, stop, step = index.indices(count)
         return np.arange(start, stop, step)
     if hasattr(index, "__index__") and not isinstance(index, bool):
-        try:
-            at = operator.index(index)
-        except TypeError:  # an array of several
-            pass
-        else:
-            if not -count <= at < count:
-                raise IndexError(f"there is no example {at}: there are {count}, counted from 0")
-            return at + count if at < 0 else at
+        with contextlib.suppress(TypeError):  # an array of several
+            return example_number(index, count)
     found = np.asarray(index)
     if found.dtype == np.bool_ and found.ndim == 1:
         if len(found) != count:
@@ -108,7 +96,6 @@ def read_index(index: object, count: int) -> Any:
             f"an index that is {index!r}; expected the number of an example, a slice, a list of numbers or a mask"
         )
     if int(found.max()) >= count or int(found.min()) < -count:
-        wrong = int(found[np.argmax((found >= count) | (found < -count))])
-        raise IndexError(f"there is no example {wrong}: there are {count}, counted from 0")
+        example_number(found[np.argmax((found >= count) | (found < -count))], count)  # raises
     found = found.astype(np.int64, copy=False)
     return np.where(found < 0, found + count, found) if (found < 0).any() else found

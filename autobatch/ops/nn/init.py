@@ -29,6 +29,7 @@ __all__ = [
     "xavier_uniform",
     "zeros",
 ]
+__dir__ = __all__.copy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,8 +202,7 @@ class orthogonal(Initializer):  # noqa: N801
         return (self.gain * (q if rows >= columns else q.T)).astype(dtype).reshape(shape)
 
 
-_ALL: Any = (normal, uniform, constant, xavier_uniform, kaiming_normal, orthogonal)
-_KINDS = {each.__name__: each for each in _ALL}
+_KINDS: Any = {each.__name__: each for each in (normal, uniform, constant, xavier_uniform, kaiming_normal, orthogonal)}
 
 
 def from_settings(settings: dict[str, Any]) -> Initializer:

@@ -25,7 +25,6 @@ import numpy as np
 
 from autobatch.core.abstract_eval import as_size, dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, same_size
-from autobatch.core.current_region import current_region
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import WRITE_AXIS, NeedsLoop, ShapeError, Unsupported
 from autobatch.ops.rules.padding import mask_padding, to_width, to_widths
@@ -90,7 +89,7 @@ def parse(x: Any, index: Any) -> tuple[Spec, list[Any]]:
     rank = ndim_of(x)
     if used > rank:
         says = f"too many indices for array: array is {rank}-dimensional, but {used} were indexed"
-        raise _of_a_batch(says, index) if rank_of(x) == BATCH_RANK and not rank else IndexError(says)
+        raise IndexError(says)
     if used < rank:
         place = ellipsis if ellipsis >= 0 else len(spec)
         spec[place:place] = [FULL] * (rank - used)
@@ -246,7 +245,7 @@ def basic_index(
                 if not size.is_unknown:
                     _check_lanes(at, size.values, axis)
             elif not -size <= at < size:
-                raise _out_of_bounds(at, axis, f"{size}")
+                raise IndexError(f"index {at} is out of bounds for axis {axis} with size {size}")
             out.append(at)
         else:
             _, start, stop, step = entry
@@ -275,20 +274,8 @@ def _check_lanes(at: int, lengths: np.ndarray, axis: int) -> None:
     bad = at >= lengths
     if bad.any():
         lane = int(np.argmax(bad))
-        raise _out_of_bounds(at, axis, f"{lengths[lane]} in example {lane}")
-
-
-def _out_of_bounds(at: Any, axis: int, size: str) -> IndexError:
-    says = f"index {at} is out of bounds for axis {axis} with size {size}"
-    return IndexError(says) if axis else _of_a_batch(says, at)
-
-
-def _of_a_batch(says: str, at: Any) -> IndexError:
-    """The IndexError of an example, with a note outside lock-step, where the user may have meant to index the batch."""
-    error = IndexError(says)
-    if current_region() is None:
-        error.add_note(f"x[{at}] of a batch is that element of each example; x.example({at}) is one example")
-    return error
+        says = f"index {at} is out of bounds for axis {axis} with size {lengths[lane]}"
+        raise IndexError(f"{says} in example {lane}")
 
 
 class _Reader:

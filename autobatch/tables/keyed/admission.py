@@ -17,6 +17,7 @@ from autobatch.tables.keyed.growing_arrays import memory_of_machine
 from autobatch.tables.keyed.key_index import KeyIndex
 
 __all__ = ["bloom", "count"]
+__dir__ = __all__.copy
 
 _SEEN = 255  # the maximum of a Bloom filter's counter
 

@@ -5,6 +5,7 @@ n different strings, two get the same 64-bit key with a probability of about n²
 1 in 37 for a thousand million.
 """
 
+import functools
 import itertools
 import operator
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, shape_of
-from autobatch.core.formatting import ArrayLike
+from autobatch.core.formatting import ArrayLike, public_names
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
 from autobatch.kernels import hash_functions as kernels
@@ -124,6 +125,8 @@ class Vocabulary:
     """
 
     __slots__ = ("_names", "_numbers", "grow")
+    __dir__ = public_names
+    _ab_own_names = "arrays from_arrays"
 
     def __init__(self, strings: Any = (), *, grow: bool = True) -> None:
         self._numbers: dict[str | bytes, int] = {}
@@ -144,9 +147,8 @@ class Vocabulary:
         keys, known = _text_of(values), self._numbers
         if grow:
             new = [str(key) if isinstance(key, str) else key for key in dict.fromkeys(keys) if key not in known]
-            known.update(
-                zip(new, itertools.count(len(known)), strict=False)
-            )  # one step, so an interrupt adds all or none
+            # One step, so an interrupt adds all or none.
+            known.update(zip(new, itertools.count(len(known)), strict=False))
         return np.fromiter(map(known.get, keys, itertools.repeat(-1)), np.int64, len(keys)).reshape(shape)[()]
 
     def __contains__(self, string: object) -> bool:
@@ -204,11 +206,11 @@ class Vocabulary:
         return {"bytes": data.copy(), "offsets": offsets}
 
     @classmethod
-    def from_arrays(cls, *parts: dict[str, np.ndarray]) -> "Vocabulary":
+    def from_arrays(cls, *parts: dict[str, np.ndarray], grow: bool = True) -> "Vocabulary":
         """Restore a vocabulary from results of `arrays`.
 
         Args:
-            parts: one result, or the results of successive increments, in order.
+            parts: one result, or the results of successive increments, in order. grow: as for the class.
 
         Returns:
             The vocabulary, in which every string has its former id.
@@ -219,6 +221,7 @@ class Vocabulary:
                 raise StructureError(f"from_arrays of {part!r:.60}; expected results of Vocabulary.arrays()")
             bounds, data = part["offsets"].tolist(), part["bytes"].tobytes()
             out[[data[start:end] for start, end in itertools.pairwise(bounds)]]
+        out.grow = grow
         return out
 
     @property
@@ -234,17 +237,10 @@ class Vocabulary:
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
-        return restored_vocabulary, (self.arrays(), self.grow)
+        return functools.partial(Vocabulary.from_arrays, grow=self.grow), (self.arrays(),)
 
     def __repr__(self) -> str:
         return f"Vocabulary({len(self)} strings)"
-
-
-def restored_vocabulary(arrays: dict[str, np.ndarray], grow: bool) -> Vocabulary:
-    """Restore a vocabulary from its `arrays()` and `grow`."""
-    out = Vocabulary.from_arrays(arrays)
-    out.grow = grow
-    return out
 
 
 def multi_hash(keys: Any, quotients: object, remainders: object, buckets: int, combine: str = "add") -> np.ndarray:

@@ -34,6 +34,10 @@ class KeyedTable(Table):
 
     dim: int
     key_dtype: np.dtype
+    _ab_own_names = (
+        "add_slot arrays blocks changed_since from_settings locks mark restore_blocks row_array row_bytes settings "
+        "slot_array split start_update"
+    )
 
     def _take_settings(self, like: "KeyedTable") -> None:
         """Have the dim, the dtypes and the trainability of another table."""

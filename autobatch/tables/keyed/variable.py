@@ -52,9 +52,6 @@ class SlotOf:
     def __hash__(self) -> int:
         return hash((self.name, self.token))
 
-    def __reduce__(self) -> Any:
-        return SlotOf, (self.name, self.token)
-
     def __repr__(self) -> str:
         return f"SlotOf({self.name!r}, token={self.token})"
 
