@@ -203,7 +203,7 @@ class EquivalenceReport:
     def _rows(self) -> list[tuple[str, str]]:
         """(what was compared, outcome)."""
         rows = [(way, "equal") for way in self.ways]
-        rows += [("central differences", f"equal along {self.directions} directions")] if self.directions else []
+        rows += [("central differences", f"equal (directions: {self.directions})")] if self.directions else []
         found = [(f"fell back to the loop: {why}", way) for way, reasons in self.fallbacks.items() for why in reasons]
         skipped = [*self.skipped.items(), ("compiled", self.not_compiled)]
         found += [(f"not compared ({why})", what) for what, why in skipped if why]
