@@ -145,7 +145,10 @@ def fit(model: Model, task: Task, *, seed: int = 0, epochs: int | None = None, q
     optimizer = ab.optim.Adam(lr=model.lr)
     state = optimizer.init(params)
     steps = epochs * -(-len(task.train) // model.batch_size)
-    with tqdm(total=epochs * len(task.train), desc="  training ", unit="", leave=False, ncols=79, disable=quiet) as bar:
+    hidden = quiet or None  # None: unless it is shown in a terminal
+    with tqdm(
+        total=epochs * len(task.train), desc="  training ", unit="", leave=False, ncols=79, disable=hidden
+    ) as bar:
         for _ in range(epochs):
             for batch in batches(task.train, model, rng):
                 xs = [tuple(thinned(x, model.dropout, rng) for x in model.inputs(example)) for example in batch]
