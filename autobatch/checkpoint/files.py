@@ -190,7 +190,7 @@ def read_all(files: Files, handle: object, out: memoryview, offset: int, path: s
 
 _OF_VALUES = (  # exceptions that wrong values cause in whatever is given them
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, MemoryError, RecursionError,
-    ImportError, Warning,
+    ImportError, SyntaxError, Warning,
 )  # fmt: skip
 
 
