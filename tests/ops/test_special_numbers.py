@@ -201,6 +201,9 @@ def test_bags(mode, dtype, dim):
             assert_same_classes(row, want, f"{mode} of {bag!r}", loose=True)
 
 
+IN_PROGRAMS = [name for name in BINARY_FLOATS if name not in ("fmax", "fmin")]  # NumPy's take a zero by its place
+
+
 def compare(seed):
     """A random program of such ops on such numbers, by every way."""
     rng = np.random.default_rng(seed)
@@ -208,7 +211,7 @@ def compare(seed):
     steps = []
     for _ in range(rng.integers(2, 7)):
         unary = rng.random() < 0.5
-        steps.append((str(rng.choice(UNARY_FLOATS if unary else BINARY_FLOATS)), *rng.integers(0, 100, 2)))
+        steps.append((str(rng.choice(UNARY_FLOATS if unary else IN_PROGRAMS)), *rng.integers(0, 100, 2)))
 
     def f(x, y):
         values = [x, y]
