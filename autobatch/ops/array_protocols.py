@@ -37,6 +37,7 @@ from autobatch.ops.rules.dispatch import (
     refuse,
     top_box,
 )
+from autobatch.ops.rules.op_kinds import python_class
 
 _FUNCTIONS = {each.ufunc: each.function for each in (*ARITHMETIC, *COMPARISONS, *UNARY)} | {np.absolute: abs}
 # A NumPy scalar as the left operand calls the ufunc for its operator, too.
@@ -122,17 +123,16 @@ _POWERS: dict[tuple[type, Any], np.ufunc] = {(int, 2): np.square, (int, -1): np.
 
 
 def _power(op: Callable[..., Any]) -> Callable[..., Any]:
-    """The operator `**`: NumPy computes these powers of a complex array by another function, and `x ** 2` of bools."""
+    """The operator `**`: NumPy computes these powers by another function, as `np.power` itself does for "f" and "d"."""
 
     def power(x: Any, y: Any) -> Any:
-        kind = dtype_of(x).kind
-        if kind in "bc" and is_boxed(x) and not is_scalar(x):
+        kind = dtype_of(x).char
+        if kind in "?egFDG" and is_boxed(x) and not is_scalar(x):
             ufunc = _POWERS.get((type(y), y)) if type(y) in (int, float) else None
-            if ufunc is not None and (kind == "c" or y == 2):
+            if ufunc is not None and (kind != "?" or y == 2):
                 return UFUNCS[ufunc](x)
-            weak = getattr(y, "scalar", None) or getattr(getattr(y, "aval", None), "weak", None)
-            if weak in (int, float):
-                return refuse(operator.pow, (x, y), {}, "a power of complex numbers or bools, by an unknown exponent")
+            if is_boxed(y) and python_class(y) in (int, float):
+                return refuse(operator.pow, (x, y), {}, "a power of such numbers by an unknown exponent")
         return op(x, y)
 
     return power

@@ -40,7 +40,7 @@ def in_place(x, e):
 
 
 @pytest.mark.parametrize("name", [*POWERS, "in place"])
-@pytest.mark.parametrize("dtype", [np.complex128, np.float64, np.float32])
+@pytest.mark.parametrize("dtype", [np.complex128, np.float64, np.float32, np.float16, np.longdouble])
 def test_powers_of_special_numbers(name, dtype):
     f = POWERS.get(name, in_place)
     numbers = list(itertools.starmap(complex, itertools.product(PARTS, PARTS))) if dtype is np.complex128 else PARTS
@@ -57,6 +57,8 @@ EXTREMES = {
     "min from below": lambda x: np.min(x, initial=-0.0),
     "reduce": lambda x: np.maximum.reduce(x, initial=0.0),
     "where": lambda x: np.min(x, initial=0.0, where=x > -1),
+    "nanmax of nothing": lambda x: np.nanmax(x, initial=x.dtype.type(-3), where=x > 5),
+    "nanmin of nothing": lambda x: np.nanmin(x, axis=0, initial=7.0, where=x > 5, keepdims=True),
     "by axis": lambda x: np.stack([x, -x]).max(axis=1, initial=-0.0),
     "across": lambda x: np.stack([x, -x]).max(axis=0),
     "of more": lambda x: np.concatenate([x, [0.0, -0.0]]).min(),

@@ -404,8 +404,7 @@ def _plain_stack(x: tuple[Size, ...], y: tuple[Size, ...]) -> bool:
 def _as(x: Any, dtype: np.dtype) -> Any:
     if isinstance(x, Batched):
         return x if dtype_of(x.data) == dtype and x.scalar is None else Batched(x.data.astype(dtype), x.sizes)
-    x = x if hasattr(x, "shape") else np.asarray(x)
-    return cast(x, dtype)
+    return cast(x if hasattr(x, "shape") else np.asarray(x), dtype)
 
 
 def check_matmul(x: tuple[Size, ...], y: tuple[Size, ...]) -> None:
@@ -550,8 +549,7 @@ def kron(a: Any, b: Any) -> Any:
     a, b = a[(None,) * (rank - ndim_of(a))], b[(None,) * (rank - ndim_of(b))]
     left = a[tuple(item for _ in range(rank) for item in (slice(None), None))]
     right = b[tuple(item for _ in range(rank) for item in (None, slice(None)))]
-    sizes = tuple(m * n for m, n in zip(shape_of(a), shape_of(b), strict=True))
-    return np.reshape(left * right, sizes)
+    return np.reshape(left * right, tuple(m * n for m, n in zip(shape_of(a), shape_of(b), strict=True)))
 
 
 @implements(np.convolve)

@@ -188,8 +188,7 @@ def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: Any = "C")
     if any(is_boxed(size) and dtype_of(size).kind not in "iu" for size in (N, M)):
         raise Unsupported("np.eye of a size that is not an int")
     rows = arange(N)
-    columns = rows if M is None else arange(M)
-    return (rows[:, None] + k == columns).astype(dtype)
+    return (rows[:, None] + k == (rows if M is None else arange(M))).astype(dtype)
 
 
 def identity(n: Any, dtype: Any = None) -> Any:

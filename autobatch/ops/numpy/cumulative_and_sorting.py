@@ -111,8 +111,7 @@ def _sort_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
     stable = down.get("kind") in ("stable", "mergesort")
     if dtype.kind not in "biuf" or not dtype.isnative or (op is argsort_p and not stable):
         return run_by_length(op, operands, params, (axis,))  # the order of ties depends on the length
-    out = op(fill(x, _last(dtype), (axis,)), **down)
-    return Batched(mask_cotangent(out, x.sizes), x.sizes)
+    return Batched(mask_cotangent(op(fill(x, _last(dtype), (axis,)), **down), x.sizes), x.sizes)
 
 
 def _sort_vjp(ct: Any, out: Any, x: Any, axis: int, kind: Any = None) -> Any:

@@ -225,7 +225,7 @@ for _ufunc in vars(umath).values():  # the list of numpy.testing.overrides, whos
 
 def _power_of_one_exponent(x: Any, y: Any, **params: Any) -> Any:
     out = np.power(x, y, **params)
-    roots = np.equal(y, 0.5) & (np.equal(x, 0) | np.equal(x, -np.inf)) if out.dtype.kind == "f" else np.False_
+    roots = np.equal(y, 0.5) & (np.equal(x, 0) | np.equal(x, -np.inf)) if out.dtype.char in "fd" else np.False_
     return np.where(roots, np.sqrt(x, **params), out) if roots.any() else out
 
 

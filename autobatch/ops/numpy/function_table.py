@@ -60,7 +60,7 @@ _NUMPY_OWN_NAMES = """
     flip fliplr flipud gradient hsplit hstack intersect1d isclose iscomplex iscomplexobj isneginf isposinf isreal
     isrealobj ix_ linalg.cond linalg.diagonal linalg.matmul linalg.matrix_norm linalg.matrix_power
     linalg.matrix_transpose linalg.multi_dot linalg.norm linalg.outer linalg.svdvals linalg.tensordot linalg.trace
-    linalg.vector_norm matrix_transpose moveaxis nan_to_num nancumprod nancumsum nanmax nanmin nanprod nansum ndim
+    linalg.vector_norm matrix_transpose moveaxis nan_to_num nancumprod nancumsum nanprod nansum ndim
     outer polyval ptp put_along_axis rollaxis rot90 select shape sinc size split take_along_axis tensordot trapezoid
     tril tril_indices_from triu triu_indices_from union1d unique_values unstack vsplit vstack
 """

@@ -115,8 +115,7 @@ def _setitem_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: 
     if position != 1:
         return None
     if all(entry[0] != "a" for entry in spec):
-        read = getitem_op(spec)(ct, *operands, spec=spec)
-        return unbroadcast(read, value)
+        return unbroadcast(getitem_op(spec)(ct, *operands, spec=spec), value)
     shape = tuple(shape_of(x))
     size = math.prod(shape)
     src = np.arange(size).reshape(shape)[build(spec, [np.asarray(operand) for operand in operands])]

@@ -418,8 +418,7 @@ def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> An
 
 
 def _side(x: Any, axis: int, width: Any, value: Any) -> Any:
-    shape: Sequence[Any] = (*shape_of(x)[:axis], width, *shape_of(x)[axis + 1 :])
-    return full(shape, value, dtype_of(x))
+    return full((*shape_of(x)[:axis], width, *shape_of(x)[axis + 1 :]), value, dtype_of(x))
 
 
 def _places(mode: str, n: Any, i: Any) -> Any:

@@ -137,9 +137,7 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
         if ufunc.identity is None and "initial" not in params:
             message = f"zero-size array to reduction operation {ufunc.__name__} which has no identity"
             check_not_empty(x, axes, message)
-            if 0 in x.data.shape and 0 in [
-                x.data.shape[1 + axis] for axis in axes
-            ]:  # only examples with empty results remain
+            if 0 in [x.data.shape[1 + axis] for axis in axes]:  # only examples with empty results remain
                 down["initial"] = filler(dtype)
         value = filler(dtype)
         if Lengths not in map(type, sizes):  # no padding remains that could cause a warning
@@ -237,8 +235,7 @@ def _position(function: Callable[..., Any], fill_value: Callable[[np.dtype], Any
         if x.data.shape[1 + axis] == 0:
             shape = tuple(n for at, n in enumerate(x.data.shape) if keepdims or at != axis + 1)
             return Batched(np.zeros(shape, np.intp), sizes)
-        data = fill(x, fill_value(dtype_of(x.data)), (axis,))
-        return Batched(op(data, axis=axis + 1, keepdims=keepdims), sizes)
+        return Batched(op(fill(x, fill_value(dtype_of(x.data)), (axis,)), axis=axis + 1, keepdims=keepdims), sizes)
 
     return Op(name, impl, rule=rule, kind="reduction")
 

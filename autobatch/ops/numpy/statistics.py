@@ -355,3 +355,14 @@ def _nanvar(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> A
 implements(np.nanstd)(
     lambda a, axis=None, ddof=0, keepdims=False: np.sqrt(np.nanvar(a, axis, ddof=ddof, keepdims=keepdims))
 )
+
+
+def _no_nan(out: Any) -> Any:
+    if any_true(np.isnan(out)):
+        raise Unsupported("a slice of nothing but NaN")  # of which NumPy warns
+    return out
+
+
+# Of arrays that are not plain, NumPy's own code gives NaN where `where=` leaves nothing but `initial`.
+implements(np.nanmax)(lambda a, axis=None, **params: _no_nan(np.fmax.reduce(a, axis, **params)))
+implements(np.nanmin)(lambda a, axis=None, **params: _no_nan(np.fmin.reduce(a, axis, **params)))

@@ -161,8 +161,7 @@ def _rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dic
 def _put_rows_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     x, values, src = args
     if position == 0:
-        zeros = np.zeros(shape_of(values), dtype_of(ct))
-        return unbroadcast(put_rows_p(ct, zeros, src, unique=True), x)
+        return unbroadcast(put_rows_p(ct, np.zeros(shape_of(values), dtype_of(ct)), src, unique=True), x)
     if position != 1:
         return None
     if not params.get("unique", False):

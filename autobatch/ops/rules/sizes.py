@@ -51,8 +51,7 @@ def slice_lengths(n: np.ndarray, start: Any, stop: Any, step: Any) -> tuple[Any,
     first = _clip_bound(start, n, low, high) if start is not None else np.where(back, high, low)
     last = _clip_bound(stop, n, low, high) if stop is not None else np.where(back, low, high)
     lengths = np.where(back, (first - last - step - 1) // -step, (last - first + step - 1) // step)
-    lengths = np.maximum(lengths, 0)
-    return first, lengths, step
+    return first, np.maximum(lengths, 0), step
 
 
 def _clip_bound(value: Any, n: np.ndarray, low: Any, high: Any) -> np.ndarray:
