@@ -6,7 +6,7 @@ Its methods only dispatch: to the op of an operator, or to the implementation re
 import copy
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -429,25 +429,32 @@ for _one in UNARY:
 def _ufunc_into(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any], out: tuple[Any, ...]) -> Any:
     """A ufunc call with `out=`: the result is written into the given array."""
     target = out[0]
-    if len(out) != 1 or target is None:
-        return refuse(ufunc, inputs, {**kwargs, "out": out}, f"{name_of(ufunc)} with several outputs into out=")
     called = ufunc if method == "__call__" else getattr(ufunc, method)
+    if len(out) != 1 or target is None or (method == "outer" and "where" in kwargs):
+        return refuse(called, inputs, {**kwargs, "out": out}, f"{name_of(called)} into several out=, or with where=")
     if not is_boxed(target):
-        top = top_box((inputs, kwargs))
-        if rank_of(top) == BATCH_RANK:
-            raise NeedsLoop(
-                "a result that differs between examples is written into an array that they share", instead=OWN_LENGTHS
-            )
+        if rank_of(top_box((inputs, kwargs))) == BATCH_RANK:
+            why = "a result that differs between examples is written into an array that they share"
+            raise NeedsLoop(why, instead=OWN_LENGTHS)
         return refuse(called, inputs, {**kwargs, "out": out}, "a plain array as out=")
     if is_scalar(target):
         raise TypeError("return arrays must be of ArrayType")
-    where = kwargs.pop("where", True)
+    where = kwargs.pop("where", True) if method == "__call__" else True
     if where is not True:
-        inputs = tuple(np.where(where, x, np.ones((), dtype_of(x))) for x in inputs)
+        inputs = tuple(_set_elsewhere(ufunc, inputs, where))
     new = called(*inputs, **kwargs)
     new = cast_for_write(new if where is True else np.where(where, new, target), target, ufunc)
     write(target, new)
     return target
+
+
+def _set_elsewhere(ufunc: Any, inputs: tuple[Any, ...], where: Any) -> Iterator[Any]:
+    """The operands, Python's numbers in the ufunc's dtype, with 1 where `where` is False: nothing is reported there."""
+    kinds = [dtype_of(x) if python_class(x) in (None, bool) else python_class(x) for x in inputs]
+    for given, kind, dtype in zip(inputs, kinds, ufunc.resolve_dtypes((*kinds, None)), strict=False):
+        x = np.multiply(np.ones((), dtype), given) if isinstance(kind, type) else given
+        is_exponent = ufunc is np.power and not ndim_of(x) and dtype.kind == "f"  # one, which may be a root
+        yield x if is_exponent else np.where(where, x, np.ones((), dtype_of(x)))
 
 
 def _ufunc_at(ufunc: Any, inputs: tuple[Any, ...]) -> None:

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+import autobatch as ab
 from tests.law import every_way_is_exact
 
 PARTS = [-np.inf, -0.0, 0.0, 2.0, np.inf, np.nan]
@@ -95,3 +96,35 @@ def test_signs_of_zeros(name):
     for dtype in (np.float64, np.float32):
         for lengths in ([1, 1], [0, 1, 1], [1, 2, 1, 9, 17, 9], [8] * 4, [33] * 3, [2, 4, 8, 16, 31, 32, 40]):
             every_way_is_exact(EXTREMES[name], [draw.choice([0.0, -0.0], n).astype(dtype) for n in lengths])
+
+
+M = np.array([True, False, True])
+CHOSEN = {
+    "a float": lambda x, n: np.fmod(x, 0.1, where=M, out=x),
+    "from the left": lambda x, n: np.divide(0.1, x, where=M, out=np.zeros_like(x)),
+    "its own": lambda x, n: np.nextafter(x, float(x[0]), where=M, out=x),
+    "a root": lambda x, n: np.power(x, 0.5, where=M, out=np.zeros_like(x)),
+    "too large": lambda x, n: np.add(x.astype(np.int8), n, where=M, out=np.zeros(3, np.int8)),
+    "by nothing": lambda x, n: np.divide(x, 0.0, where=x > np.inf, out=np.zeros_like(x)),
+    "reduced": lambda x, n: np.add.reduce(np.stack([x, x]), 1, where=M, out=np.zeros(2, x.dtype)),
+}
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_numbers_where_only_some_elements_are_computed(name, dtype):
+    """Python's numbers take the array's dtype, and an exponent stays one, whatever `where=` leaves out."""
+    xs = [np.array(each, dtype) for each in ([1.7, -2, 0.3], [-0.0, 0.5, 3.1], [4, 0.0, 7.3])]
+    for n in (100, 300):
+        every_way_is_exact(CHOSEN[name], xs, n=n)
+
+
+def test_an_outer_operation_leaves_what_it_does_not_compute():
+    def f(x):
+        out = np.zeros((3, 3))
+        np.add.outer(x, x, out=out, where=x > 0)
+        return out
+
+    xs = [np.array([1.0, -2, 3]), np.array([-1.0, 2, -3]), np.array([5.0, 6, 0])]
+    with ab.options(warn=False):
+        np.testing.assert_array_equal(ab.examples(ab.batch(f)(ab.MaskedBatch.from_examples(xs))), [f(x) for x in xs])

@@ -84,8 +84,7 @@ def _cross_entropy(logits: Any, labels: Any) -> Any:
 def _cross_entropy_vjp(ct: Any, out: Any, logits: Any, labels: Any) -> Any:
     p = softmax_p(logits, axis=ndim_of(logits) - 1)
     hit = np.expand_dims(labels, -1) == np.arange(shape_of(logits)[-1])
-    rows = math.prod(shape_of(logits)[:-1])
-    return (p - hit.astype(dtype_of(p))) * (ct / max(rows, 1))
+    return (p - hit.astype(dtype_of(p))) * (ct / max(math.prod(shape_of(logits)[:-1]), 1))
 
 
 def _cross_entropy_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:

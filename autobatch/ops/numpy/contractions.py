@@ -334,8 +334,7 @@ def _matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
         if position:
             if is_of_unknown_count(ct):
                 return unbroadcast(tall_product_p(x, np.expand_dims(ct, -1))[:, 0], y)
-            width = shape_of(y)[0]
-            return unbroadcast(matmul_p(np.reshape(ct, (-1,)), np.reshape(x, (_size(ct), width))), y)
+            return unbroadcast(matmul_p(np.reshape(ct, (-1,)), np.reshape(x, (_size(ct), shape_of(y)[0]))), y)
         return unbroadcast(np.expand_dims(ct, -1) * y, x)
     if position == 0:
         return unbroadcast(matmul_p(ct, mt(y)), x)
@@ -557,8 +556,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     a, v = as_array(a), as_array(v)
     expect(a, "np.convolve", rank=1)
     expect(v, "np.convolve", rank=1)
-    small = np.minimum(shape_of(a)[0], shape_of(v)[0])
-    return _convolved(a, v, mode, (small - 1) // 2)
+    return _convolved(a, v, mode, (np.minimum(shape_of(a)[0], shape_of(v)[0]) - 1) // 2)
 
 
 def _convolved(a: Any, v: Any, mode: str, start: Any) -> Any:

@@ -360,8 +360,7 @@ def resize(a: Any, new_shape: Any) -> Any:
     total: Any = 1
     for size in shape:
         total = total * size
-    n = shape_of(flat)[0]
-    return np.reshape(getitem(flat, arange(total) % np.maximum(n, 1)), shape)
+    return np.reshape(getitem(flat, arange(total) % np.maximum(shape_of(flat)[0], 1)), shape)
 
 
 def _pairs(value: Any, rank: int) -> list[tuple[Any, Any]]:

@@ -169,8 +169,7 @@ def _to_last(x: Any, axes: Sequence[int]) -> Any:
     kept = [axis for axis in range(ndim) if axis not in axes]
     x = np.transpose(x, (*kept, *axes)) if (*kept, *axes) != tuple(range(ndim)) else x
     shape = shape_of(x)[: len(kept)]
-    width = math.prod(shape_of(x)[len(kept) :])
-    return np.reshape(x, (*shape, width))
+    return np.reshape(x, (*shape, math.prod(shape_of(x)[len(kept) :])))
 
 
 def _from_last(flat: Any, axes: Sequence[int], shape: tuple[int, ...]) -> Any:

@@ -349,16 +349,14 @@ class _Reader:
         size = self.sizes[axis]
         if not isinstance(size, Lengths) and all(bound is None or bound.ndim == 0 for bound in lane_bounds):
             item = slice(*(None if bound is None else int(bound) for bound in lane_bounds))
-            index = (slice(None),) * (axis + self.batched) + (item,)
-            self.data = self.data[index]
+            self.data = self.data[(slice(None),) * (axis + self.batched) + (item,)]
             self.sizes[axis] = len(range(*item.indices(size)))
             return
         first, lengths, step = slice_lengths(size_per_lane(size), *lane_bounds)
         first, lengths, step = (np.broadcast_to(part, (self.lanes,)) for part in (first, lengths, step))
         width = int(lengths.max(initial=0))
         if self.batched and not first.any() and (step == 1).all():
-            index = (slice(None),) * (axis + 1) + (slice(0, width),)
-            self.data = self.data[index]
+            self.data = self.data[(slice(None),) * (axis + 1) + (slice(0, width),)]
             self.sizes[axis] = Lengths(lengths)
             if is_boxed(self.data):  # cut-off elements are padding now: no cotangent from them
                 self.data = mask_padding(self.data, self.sizes)
