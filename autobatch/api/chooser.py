@@ -5,7 +5,7 @@ begins a call; its `Turn` says which way takes how many examples next (`Portion`
 test can drive the rule with its own clock.
 
 The rule
-- The cost of a way is the median of its last few runs, in seconds per example. The cheapest way that has run is used.
+- The cost of a way is the median of its last few timed runs, per example. The cheapest way that has run is used.
 - The loop runs the first examples of the first call, so that its cost is known first.
 - Setting a way up (reading, rewriting, typing, loading) has a price of its own, which is known before it begins. The
   first run of a way pays it; what that run takes beyond the loop is lost, but it is no cost of the way.

@@ -238,8 +238,7 @@ class _Lowering:
         operator = nf.Operator(at, f"{_SYMBOLS[type(node.op)]}=")
         target = node.target
         if isinstance(target, ast.Name):
-            read = ast.copy_location(ast.Name(target.id, ast.Load()), target)
-            values = self.values([read, node.value])
+            values = self.values([ast.copy_location(ast.Name(target.id, ast.Load()), target), node.value])
             self.out.append(nf.Bind(at, self.renamed.get(target.id, target.id), nf.Call(at, operator, values)))
             return
         bound = {part.target.id for part in ast.walk(node.value) if isinstance(part, ast.NamedExpr)}

@@ -115,7 +115,7 @@ def written_lines(code: CodeType) -> list[str]:
 
 
 def _interactive_sources(code: CodeType, file: str | None = None) -> Iterator[list[str]]:
-    """Candidate sources of code that names no file: the program of `python -c`, or a statement at the prompt.
+    """Candidate sources of code that names no file: the program of `python -c`, a statement at the prompt, a cell.
 
     cloudpickle names no file for any function: it may be of the module's `file`, or of a cell that was sent with it.
 
@@ -130,8 +130,11 @@ def _interactive_sources(code: CodeType, file: str | None = None) -> Iterator[li
         yield from [entry[2] for entry in list(linecache.cache.values()) if len(entry) > 1 and entry[1] is None]
     if code.co_filename == "<string>" and "-c" in sys.orig_argv[1:-1]:
         program = sys.orig_argv[sys.orig_argv.index("-c") + 1]
-        yield textwrap.dedent(program).splitlines(keepends=True)
-        yield program.splitlines(keepends=True)
+        yield from (text.splitlines(keepends=True) for text in (textwrap.dedent(program), program))
+    if code.co_filename == "<timed exec>":  # the rest of a notebook's cell that begins with %%time
+        cells = [cell for name, cell in vars(sys.modules["__main__"]).items() if re.fullmatch(r"_i\d+", name)]
+        rest = [re.sub(r"\A\s*%%time.*\n(\s*\n)*", "", cell) for cell in cells[::-1] if "%%time" in cell]
+        yield from (text.splitlines(keepends=True) for text in rest)
     readline = sys.modules.get("readline")
     if code.co_filename in ("<stdin>", "<console>") and readline is not None:
         count = readline.get_current_history_length()
@@ -393,13 +396,11 @@ def compiled(tree: ast.FunctionDef, code: CodeType, given: Iterable[str]) -> Cod
     tree.lineno = code.co_firstlineno  # the line of its first decorator, as in the user's code
     tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
     tree.args.kw_defaults = [None if default is None else ast.Constant(None) for default in tree.args.kw_defaults]
-    module = located(ast.Module([factory], []))
-    outer = compile(module, code.co_filename, "exec", dont_inherit=True)
+    outer = compile(located(ast.Module([factory], [])), code.co_filename, "exec", dont_inherit=True)
     (tree.args.defaults, tree.args.kw_defaults), tree.name = defaults, own_name
     (made,) = [const for const in outer.co_consts if isinstance(const, CodeType)]
     (inner,) = [const for const in made.co_consts if isinstance(const, CodeType) and const.co_name == "_ab_function"]
-    named = _requalified(inner, inner.co_qualname, code.co_qualname)
-    return named.replace(co_name=code.co_name)
+    return _requalified(inner, inner.co_qualname, code.co_qualname).replace(co_name=code.co_name)
 
 
 def _requalified(code: CodeType, own: str, name: str) -> CodeType:
