@@ -57,6 +57,17 @@ def test_with_nan_grads(name):
     check_grads(WITH_NAN[name], ROWS)
 
 
+@pytest.mark.filterwarnings("ignore::autobatch.errors.FallbackWarning")
+@pytest.mark.parametrize("way", ["lockstep", "fly", "loop"])
+@pytest.mark.parametrize("f", [lambda x: np.nanmax(x), lambda x: np.nanmin(x, axis=0)], ids=["max", "min"])
+def test_an_example_of_nothing_but_nan_is_warned_of(f, way):
+    xs = [np.array([np.nan, 1.0]), np.array([np.nan, np.nan]), np.array([np.nan]), np.array([2.0, 3.0])]
+    for run in (lambda: ab.batch(f)(ab.MaskedBatch.from_examples(xs)).examples(), lambda: ab.map(f, xs)):
+        with ab.options(way=way), pytest.warns(RuntimeWarning, match="All-NaN"):
+            found = run()
+        np.testing.assert_array_equal(found, [f(x) if np.isfinite(x).any() else np.nan for x in xs])
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.int64])
 def test_dtypes(dtype):
     check(lambda x: np.median(x), [(9 * x).astype(dtype) for x in VECTORS])
