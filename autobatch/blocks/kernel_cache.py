@@ -53,7 +53,7 @@ except ImportError:  # Windows
 
 _INTERVAL = 0.05  # seconds between two checks for kernels that the other process has compiled
 _RETRY = 0.5  # seconds before a kernel is requested again after its process has died
-_TRIES = 3
+_TRIES = 3  # after which the kernel itself is taken for the cause
 _SECONDS = 120  # time limit for compiling a kernel, and for waiting for the next request
 _BYTES = 8 << 30  # of memory that the compiling process may map
 _AHEAD = 32 << 10  # bytes of requests sent before an answer: fewer than any pipe holds, so that sending never blocks

@@ -41,7 +41,7 @@ from autobatch.tables.lookup import lookup_p
 _ndarray = np.ndarray
 _PLAIN = frozenset((np.ndarray, int, float, bool, complex))
 RUNS_BEFORE_A_FORM = 2  # step by step; compiling costs as much time as a dozen or so runs save
-RUNS_BEFORE_KERNELS = 3
+RUNS_BEFORE_KERNELS = 3  # a block that runs less often would not repay the compiling of its kernel
 
 
 class _Block:

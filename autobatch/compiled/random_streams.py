@@ -27,7 +27,7 @@ from numba.np.random._constants import (
 
 from autobatch.kernels.jit import jit
 
-_MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
+_MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645  # of PCG64, as in NumPy
 _32 = np.uint64(0xFFFFFFFF)
 
 

@@ -267,7 +267,7 @@ def leaves(kind: types.Type) -> list[str]:
     return [array.dtype.name for array in pack(kind, ())]
 
 
-_WORD = (1 << 64) - 1
+_WORD = (1 << 64) - 1  # the bits of a word
 
 
 def words_of(generator: np.random.Generator) -> list[int]:

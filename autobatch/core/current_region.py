@@ -25,7 +25,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop, OverTime, note_example
 
-_ALL_BITS = (1 << 64) - 1
+_ALL_BITS = (1 << 64) - 1  # of a word: a seed may be a larger or a negative number
 
 
 class Region(Protocol):

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-BATCH_RANK = 1 << 60
+BATCH_RANK = 1 << 60  # above the level of any tape or trace, which are counted from 0
 
 _levels = itertools.count(1)
 

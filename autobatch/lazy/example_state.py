@@ -544,7 +544,7 @@ def _is_in_module(made: Any) -> bool:
     return isinstance(module, str) and module.lstrip("_").partition(".")[0] in ACTING_MODULES
 
 
-_SEVERAL = -2
+_SEVERAL = -2  # in place of an example's number
 
 
 class Inputs:

@@ -42,7 +42,7 @@ from autobatch.tables.table import EmbeddingTable
 
 _FEWEST = 3  # minimum number of remaining steps
 _MOST_TRIES = 6  # failed attempts in one loop
-_MOST_ROWS = 1 << 16
+_MOST_ROWS = 1 << 16  # of all steps of one run, whose operands lie in memory at once
 
 
 class Ahead(NamedTuple):

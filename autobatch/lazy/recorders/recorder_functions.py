@@ -25,7 +25,7 @@ from autobatch.lazy.recorders.guards import Constants
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds, captured
 
-_ROUNDS = 12
+_ROUNDS = 12  # of writing all versions: the kinds of a recursion may change without end
 
 
 class CallSite:

@@ -12,7 +12,7 @@ from autobatch.ops.rules.dispatch import source
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import where_or_zero
 
-_SQRT_HALF = 0.7071067811865476
+_SQRT_HALF = math.sqrt(0.5)
 
 
 def normal_cdf(x: Any) -> np.ndarray:
@@ -27,7 +27,7 @@ def normal_cdf(x: Any) -> np.ndarray:
         return (0.5 * np.array(tails, np.float64)).reshape(x.shape).astype(dtype)
 
 
-_INV_SQRT_2PI = 0.3989422804014327
+_INV_SQRT_2PI = 1 / math.sqrt(2 * math.pi)
 
 
 def _sigmoid(x: Any) -> Any:

@@ -21,7 +21,7 @@ from autobatch.errors import BadIdError, DTypeError, OffsetsError, OptionError, 
 from autobatch.kernels.rows import copy_ids, first_bad_id, first_bad_offset
 from autobatch.ops.rules.padding import fill
 
-_BEYOND = 1 << 62
+_BEYOND = 1 << 62  # so that twice a size is an int64
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 
 
