@@ -351,7 +351,7 @@ class _BatchCall:
         if step.way == LOOP and step.count == self._size:
             return _looped(self.function, self._args, self._kwargs, self._batches, self._size, self._columns)
         if self._columns is None:
-            self._columns = ExampleColumns(self.function, self._args, self._kwargs)
+            self._columns = ExampleColumns(self.function, self._args, self._kwargs, self._batches)
         own = self._columns
         columns = own.values(start, None if stop == self._size else stop)
         if step.way == LOOP:
@@ -362,7 +362,7 @@ class _BatchCall:
 
     def packed(self, start: int, stop: int) -> tuple[Any, ...]:
         """Arguments of the compiled way: batches, shared values, and the function that places both in a call."""
-        own = self._columns = self._columns or ExampleColumns(self.function, self._args, self._kwargs)
+        own = self._columns = self._columns or ExampleColumns(self.function, self._args, self._kwargs, self._batches)
         whole = start == 0 and stop == self._size
         batches = own.batches if whole else [lanes_between(batch, start, stop) for batch in own.batches]
         return batches, own.shared, own.arguments_of

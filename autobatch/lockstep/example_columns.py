@@ -24,6 +24,7 @@ class ExampleColumns:
 
     As in lock-step, the function's writes into its arguments reach the batches. An example's array cut from a padded
     one is copied to be contiguous, as it would be alone; `giving_back` writes the copy back into the batch.
+    `known` are all batches in the arguments, if the caller has looked for them: containers are then not searched again.
 
     Attributes:
         batches: the distinct batches among the arguments; shared: the others, by str(position) or name.
@@ -31,29 +32,29 @@ class ExampleColumns:
 
     __slots__ = ("_copies", "_function", "_is_flat", "_mixed", "_takes", "batches", "shared")
 
-    def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        self._function = function
+    def __init__(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any], known: Any = None) -> None:
+        self._function, self._is_flat = function, True
         self._copies: list[tuple[np.ndarray, np.ndarray]] = []
         self._takes: list[tuple[Any, int | None]] = []  # per argument: position or name; column or None
-        self._is_flat = True
         self._mixed: set[str] = set()  # the keys of `shared` whose containers hold batches
         self.batches: list[Any] = []
         self.shared: dict[str, Any] = {}
+        is_known = known is not None and len(known) == len([each for each in args if isinstance(each, Batch)])
         for key, arg in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
             if isinstance(arg, Batch):
                 self._takes.append((key, self._column(arg)))
                 self._is_flat = self._is_flat and type(key) is int
                 continue
             self._takes.append((key, None))
-            other = map_batches(lambda leaf: _Slot(self._column(leaf)), arg) if is_node(arg) else arg
+            other = arg if is_known or not is_node(arg) else map_batches(lambda leaf: _Slot(self._column(leaf)), arg)
             if other is not arg:
                 self._is_flat = False
                 self._mixed.add(str(key))
             self.shared[str(key)] = other
 
     def _column(self, batch: Any) -> int:
-        for column, known in enumerate(self.batches):
-            if known is batch:
+        for column, each in enumerate(self.batches):
+            if each is batch:
                 return column
         self.batches.append(batch)
         return len(self.batches) - 1
@@ -154,8 +155,7 @@ def lanes_between(batch: Any, start: int, stop: int | None) -> Any:
     """Lanes `start:stop` of a batch outside any lock-step call; arrays are views of the batch's."""
     if isinstance(batch, MaskedBatch):
         sizes = tuple(Lengths(n.values[start:stop]) if isinstance(n, Lengths) else n for n in batch.sizes)
-        out = MaskedBatch.in_region(Batched(batch.data[start:stop], sizes, batch.scalar), None)
-        return out
+        return MaskedBatch.in_region(Batched(batch.data[start:stop], sizes, batch.scalar), None)
     if isinstance(batch, PackedBatch):
         offsets = batch.offsets[start : None if stop is None else stop + 1]
         first, last = int(offsets[0]), int(offsets[-1])
