@@ -421,7 +421,7 @@ def _taped(f, args, weights, which):
     tape = Tape()
     leaf = tape.leaf(np.array(args[which], np.float64))
     out = f(*(leaf if k == which else a for k, a in enumerate(args)))
-    return tape.backward([out], [np.asarray(weights)], [leaf])[0]
+    return tape.backward([out], [np.asarray(weights)], [leaf._ab_index])[0]
 
 
 def dense(grad, like):
@@ -457,7 +457,7 @@ def _batched_grads(f, operands, weights, which, garbage, looped):
         ct = np.full(out.data.shape, np.nan if garbage != 0 else 1.0)
         for corner, weight in zip(corners(out), weights, strict=True):
             ct[corner] = weight
-        grad = dense(tape.backward([out.data], [ct], [leaf])[0], leaf._ab_value)
+        grad = dense(tape.backward([out.data], [ct], [leaf._ab_index])[0], leaf._ab_value)
     if isinstance(operands[which], Shared):
         return grad
     return [grad[corner] for corner in corners(own)]

@@ -44,11 +44,15 @@ class ArgumentChanges:
             if type(part) is not np.ndarray and key in before:
                 self._add(part, before[key])
 
-    def carry(self, arrays: Sequence[tuple[Any, Any, Any]], others: Callable[[], Sequence[Any]], unboxed: Any) -> None:
+    def carry(
+        self, written: Sequence[tuple[Any, Any]], given: Sequence[tuple[Any, Any]],
+        others: Callable[[], Sequence[Any]], unboxed: Callable[[Any], Any],
+    ) -> None:  # fmt: skip
         """Make the changes in the caller's objects; all of them if an interrupt comes meanwhile. May be repeated.
 
         Args:
-            arrays: (the caller's array, what the function got for it, its new value or None) of each parameter.
+            written: (the caller's array, its new value) of each parameter that the function has written into.
+            given: (the caller's value, what the function got for it) of each parameter.
             others: returns what else the function was called with.
             unboxed: takes values off the tape.
 
@@ -60,19 +64,18 @@ class ArgumentChanges:
             for original, copy, before in self._nodes
             if list(now := parts_of(copy)) != list(before) or any(map(operator.is_not, now.values(), before.values()))
         ]
-        written = [(value, new) for value, _, new in arrays if new is not None]
         if not changed and not written:
             return
         places = [id(original) for original, _, _ in self._nodes]
         for original, _, _ in changed:
             if places.count(id(original)) > 1:
                 _refuse(f"a {type(original).__name__}")
-        reached = [*(value for value, _, _ in arrays), *others()]
+        reached = [*(value for value, _ in given), *others()]
         for value, _ in written:
             if sum(_overlap(value, other) for other in reached) > 1:
                 _refuse("an array")
         known = {id(copy): original for original, copy, _ in self._nodes}
-        known |= {id(given): value for value, given, _ in arrays}
+        known |= {id(box): value for value, box in given}
         found = [
             [value for key, value in now.items() if before.get(key, now) is not value] for _, before, now in changed
         ]

@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import dataclasses
 import functools
 import inspect
 import operator
@@ -94,19 +93,15 @@ def value_and_grad(
         keep_freed_memory()
         outer, tape = tapes.active_tape(), Tape()
         with collector_paused():
-            boxed = list(args)
-            inputs: list[DifferentiatedInput] = []
-            structures = []
+            boxed, inputs, structures = list(args), DifferentiatedInputs(tape), []
             for position in positions:
                 values, structure = parameter_trees.flatten(args[position], functools.partial(_argument, f, position))
-                slots = [DifferentiatedInput.of(tape, value) for value in values]
-                if [slot for slot in slots if slot.error]:
-                    _refuse_leaf(f, position, structure, slots)
-                inputs += slots
+                boxed[position] = pytree.unflatten(structure, inputs.add(values))
                 structures.append(structure)
-                boxed[position] = pytree.unflatten(structure, [slot.boxed for slot in slots])
+                if inputs.refused:
+                    inputs.refuse(f, position, structure)
             changes = ArgumentChanges([(args[position], boxed[position]) for position in positions if carries])
-            carry = functools.partial(_carry, changes, inputs if carries else (), tape, (args, kwargs), positions)
+            carry = functools.partial(_carry, changes, inputs, args, kwargs, positions if carries else ())
             try:
                 tapes.set_active(tape)
                 result = _call(f, boxed, kwargs)
@@ -115,9 +110,8 @@ def value_and_grad(
                 result, aux = _split_aux(result) if has_aux else (result, None)
                 result = forced(result, tape)
                 _check_result(result)
-                found = iter(_backward(tape, result, [slot for slot in inputs if slot.leaf is not None]))
-                taken: set[int] = set()
-                gradients = iter([None if slot.leaf is None else slot.finish(next(found), taken) for slot in inputs])
+                top = _recorded(result, tape)
+                gradients = iter(inputs.gradients([] if top is None else [(top, np.ones((), top.dtype))], free=True))
                 trees = [pytree.unflatten(structure, gradients) for structure in structures]
                 value = unboxed(result, tape)
                 if has_aux:
@@ -138,24 +132,24 @@ def value_and_grad(
 
 
 def _carry(
-    changes: ArgumentChanges,
-    inputs: "Sequence[DifferentiatedInput]",
-    tape: Tape,
-    given: tuple[tuple[Any, ...], dict[str, Any]],
+    changes: ArgumentChanges, inputs: "DifferentiatedInputs", args: Sequence[Any], kwargs: dict[str, Any],
     positions: Sequence[int],
-) -> None:
+) -> None:  # fmt: skip
     """Carry over to the caller's objects what the function has changed in its arguments."""
-    args, kwargs = given
-    arrays = [(slot.value, slot.boxed, slot.written(tape)) for slot in inputs if slot.leaf is not None]
+    given = list(zip(inputs.values, inputs.boxed, strict=True)) if positions else []
+    arrays = [pair for pair in given if type(pair[1]) is TapeArray and pair[1] is not pair[0]]
     changes.carry(
-        arrays,
+        [(value, forced(box._ab_value, inputs.tape)) for value, box in arrays if box._ab_value is not value],
+        given,
         lambda: pytree.leaves([[arg for position, arg in enumerate(args) if position not in positions], kwargs]),
-        lambda leaf: unboxed(forced(leaf, tape), tape),
+        lambda leaf: unboxed(forced(leaf, inputs.tape), inputs.tape),
     )
 
 
 def _positions(argnums: Any) -> tuple[tuple[int, ...], bool]:
     """The positions of the differentiated arguments, and whether one was given rather than a sequence."""
+    if type(argnums) is int:
+        return (argnums,), True
     single = hasattr(argnums, "__index__")
     try:
         positions = tuple(operator.index(position) for position in ([argnums] if single else argnums))
@@ -179,63 +173,93 @@ def _call(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) ->
         raise
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class DifferentiatedInput:
-    """A leaf of the differentiated arguments: its tape leaf (None: no gradient), and what `f` gets for it (`boxed`)."""
+class DifferentiatedInputs:
+    """The leaves of the differentiated arguments of one call.
 
-    value: Any
-    leaf: TapeArray | None
-    boxed: Any
-    error: str = ""
+    Attributes:
+        values: the leaves; boxed: what the function gets for each, the value itself if it has no gradient.
+        places: the nodes on the tape, one for each leaf that has a gradient.
+        refused: {number of a leaf: what it is} of those whose dtype has no gradient.
+    """
 
-    @classmethod
-    def of(cls, tape: Tape, value: Any) -> "DifferentiatedInput":
-        if type(value) is not np.ndarray or value.dtype.kind != "f":
-            if isinstance(value, bool) or not (
-                isinstance(value, int | float | complex) or parameter_trees.is_array_like(value)
-            ):
-                return cls(value, None, value)
-            dtype = dtype_of(value)
-            if getattr(value, "trainable", True) is False:  # a frozen embedding table
-                return cls(value, None, value)
-            if dtype.kind != "f":
-                return cls(value, None, value, f"{type(value).__name__} of dtype {dtype}")
-            if rank_of(value) == BATCH_RANK:
-                leaf = tape.leaf(batch_data(value))
-                return cls(value, leaf, with_data(value, leaf.alias()))
-        leaf = tape.leaf(value)
-        boxed = TapeArray(tape, leaf._ab_index, value)  # another object: an in-place write does not reach the leaf
-        return cls(value, leaf, zero_d(boxed) if isinstance(value, np.ndarray) and not value.ndim else boxed)
+    def __init__(self, tape: Tape) -> None:
+        self.tape, self.refused = tape, dict[int, str]()
+        self.values, self.boxed, self.places = list[Any](), list[Any](), list[int]()
 
-    def written(self, tape: Tape) -> Any:
-        """The new contents of an array that the function has written into; else None."""
-        boxed, leaf = self.boxed, self.leaf
-        if type(boxed) is not TapeArray or leaf is None or boxed._ab_value is leaf._ab_value:
-            return None
-        return forced(boxed._ab_value, tape)
+    def add(self, values: Sequence[Any]) -> list[Any]:
+        """Add leaves; returns what the function gets for them."""
+        nodes, added = self.tape.nodes, len(self.values)
+        place = len(nodes)
+        self.values += values
+        for value in values:
+            if type(value) is np.ndarray and value.dtype.kind == "f" and value.ndim:  # nearly always
+                box: Any = TapeArray(self.tape, place, value)
+            else:
+                box = self._other(value, place)
+            self.boxed.append(box)
+            place += box is not value
+        self.places += range(len(nodes), place)
+        nodes += [None] * (place - len(nodes))
+        return self.boxed[added:]
 
-    def finish(self, ct: Any, taken: set[int]) -> Any:
-        """The gradient for the caller: of the leaf's kind, shape and dtype, in memory that no array in `taken` has."""
-        value = self.value
-        if type(value) is np.ndarray:
-            return _as_owned(ct, value, taken)
-        if hasattr(value, "_ab_gradient"):
-            unexpanded = ct._ab_unexpanded(taken) if hasattr(ct, "_ab_unexpanded") else None
-            return value._ab_gradient(ct, taken) if unexpanded is None else unexpanded
+    def _other(self, value: Any, place: int) -> Any:
+        if isinstance(value, bool) or not (
+            isinstance(value, int | float | complex) or parameter_trees.is_array_like(value)
+        ):
+            return value
+        dtype = dtype_of(value)
+        if getattr(value, "trainable", True) is False:  # a frozen embedding table
+            return value
+        if dtype.kind != "f":
+            self.refused[len(self.boxed)] = f"{type(value).__name__} of dtype {dtype}"
+            return value
         if rank_of(value) == BATCH_RANK:
-            out = _as_owned(ct, batch_data(value), taken)
-            if isinstance(value, Batched) and (mask := padding_mask(value.sizes, value.data.shape[1:])) is not None:
-                out = np.where(mask, out, np.zeros((), dtype_of(out)))
-            return with_data(value, out)
-        return _as_owned(ct, value, taken)
+            return with_data(value, TapeArray(self.tape, place, batch_data(value)))
+        box = TapeArray(self.tape, place, value)
+        return zero_d(box) if isinstance(value, np.ndarray) else box
+
+    def refuse(self, f: Callable[..., Any], position: int, structure: pytree.TreeDef) -> None:
+        """Raise DTypeError for a leaf of the argument added last whose dtype has no gradient.
+
+        An int in a dataclass is a setting, so it is allowed.
+        """
+        places = zip(pytree.paths(structure), pytree.in_dataclass(structure), strict=True)
+        for at, (path, own) in enumerate(places, len(self.values) - structure.num_leaves):
+            if at not in self.refused or (own and isinstance(self.values[at], int | np.integer)):
+                continue
+            where = _argument(f, position) + path
+            check_own_dtype(dtype_of(self.values[at]), where)
+            raise DTypeError(
+                f"{where} is {self.refused[at]}, which has no gradient; make it a float (3.0 for 3, or "
+                f"{where}.astype(np.float32)), or pass it outside of the differentiated argument"
+            )
+
+    def gradients(self, seeds: Sequence[tuple[TapeArray, Any]], free: bool = False) -> list[Any]:
+        """The gradients of all leaves, from (result, cotangent): of its kind, shape and dtype, in its own memory."""
+        pairs, taken = zip(self.values, self.boxed, strict=True), set[int]()
+        given: Any = *zip(*seeds, strict=True), self.places
+        found = iter(self.tape.backward(*given, free=free) if seeds else ())
+        return [None if box is value else _gradient(next(found, None), value, taken) for value, box in pairs]
+
+
+def _gradient(ct: Any, value: Any, taken: set[int]) -> Any:
+    """The gradient of a leaf for the caller, in memory that no array in `taken` has."""
+    if type(ct) is type(value) is np.ndarray and ct.base is None and ct.flags.owndata and id(ct) not in taken:
+        taken.add(id(ct))  # nearly always
+        return ct
+    if hasattr(value, "_ab_gradient"):
+        unexpanded = ct._ab_unexpanded(taken) if hasattr(ct, "_ab_unexpanded") else None
+        return value._ab_gradient(ct, taken) if unexpanded is None else unexpanded
+    if rank_of(value) == BATCH_RANK:
+        out = _as_owned(ct, batch_data(value), taken)
+        if isinstance(value, Batched) and (mask := padding_mask(value.sizes, value.data.shape[1:])) is not None:
+            out = np.where(mask, out, np.zeros((), dtype_of(out)))
+        return with_data(value, out)
+    return _as_owned(ct, value, taken)
 
 
 def _as_owned(ct: Any, value: Any, taken: set[int]) -> Any:
     """A cotangent converted to the kind of `value` (float, NumPy scalar, array), sharing no memory with others."""
-    if type(ct) is np.ndarray and type(value) is np.ndarray and ct.base is None and ct.flags.owndata:  # nearly always
-        ct = np.array(ct) if id(ct) in taken else ct
-        taken.add(id(ct))
-        return ct
     if ct is None:
         ct = np.zeros(getattr(value, "shape", ()), dtype_of(value))
     elif isinstance(ct, SparseCotangent):
@@ -282,24 +306,6 @@ def _check_call(f: Callable[..., Any], positions: Sequence[int], args: Sequence[
             )
     if current_region() is not None and any(rank_of(x) == BATCH_RANK for arg in args for x in pytree.leaves(arg)):
         raise NeedsLoop("ab.grad of a value of each example")
-
-
-def _refuse_leaf(
-    f: Callable[..., Any], position: int, structure: pytree.TreeDef, slots: Sequence[DifferentiatedInput]
-) -> None:
-    """Raise DTypeError for a leaf that is not a float; an int in a dataclass is a setting, so it is allowed."""
-    places = zip(pytree.paths(structure), pytree.in_dataclass(structure), slots, strict=True)
-    ints = int, np.integer
-    wrong = ((path, slot) for path, own, slot in places if slot.error and not (own and isinstance(slot.value, ints)))
-    path, slot = next(wrong, ("", None))
-    if slot is None:
-        return
-    where = _argument(f, position) + path
-    check_own_dtype(dtype_of(slot.value), where)
-    raise DTypeError(
-        f"{where} is {slot.error}, which has no gradient; make it a float (3.0 for 3, or {where}.astype(np.float32)), "
-        "or pass it outside of the differentiated argument"
-    )
 
 
 def _argument(f: Callable[..., Any], position: int) -> str:
@@ -353,13 +359,6 @@ def _check_result(result: object) -> None:
         )
 
 
-def _backward(tape: Tape, result: Any, inputs: Sequence[DifferentiatedInput]) -> list[Any]:
-    leaves = [slot.leaf for slot in inputs if slot.leaf is not None]
-    if type(result) is not TapeArray or result._ab_tape is not tape or result._ab_index < 0:
-        return [None] * len(leaves)
-    return tape.backward([result], [np.ones((), result.dtype)], leaves, free=True)
-
-
 def unboxed(leaf: Any, tape: Tape) -> Any:
     """The data of a value on this tape; any other value unchanged."""
     if type(leaf) is TapeArray:
@@ -395,25 +394,19 @@ def vjp(f: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> tuple[Any, Pull
     """
     keep_freed_memory()
     tape = Tape()
-    slots = [DifferentiatedInput.of(tape, x) for x in inputs]
+    given = DifferentiatedInputs(tape)
+    boxed = given.add(inputs)
     with contextlib.ExitStack() as stack:
         stack.enter_context(collector_paused())
         stack.callback(tapes.set_active, tapes.active_tape())
         tapes.set_active(tape)
-        found, structure = pytree.flatten(f([slot.boxed for slot in slots]))
+        found, structure = pytree.flatten(f(boxed))
         found = [forced(leaf, tape) for leaf in found]
     recorded = [_recorded(leaf, tape) for leaf in found]
 
     def back(cotangents: Sequence[Any]) -> list[Any]:
         pairs = [(top, ct) for top, ct in zip(recorded, cotangents, strict=True) if top is not None and ct is not None]
-        leaves: list[Any] = [slot.leaf for slot in slots]
-        grads: Sequence[Any] = [None] * len(slots)
-        if pairs and slots:
-            outputs, cts = zip(*pairs, strict=True)
-            grads = tape.backward(outputs, cts, leaves)
-        taken: set[int] = set()
-        finished = [slot.finish(g, taken) for slot, g in zip(slots, grads, strict=True)]
-        return [batch_data(g) if rank_of(g) == BATCH_RANK else g for g in finished]
+        return [batch_data(g) if rank_of(g) == BATCH_RANK else g for g in given.gradients(pairs)]
 
     return pytree.unflatten(structure, [unboxed(leaf, tape) for leaf in found]), back
 

@@ -100,7 +100,7 @@ class Tape:
     >>> tape = Tape()
     >>> x = tape.leaf(np.array([1.0, 2.0]))
     >>> y = x * x + x
-    >>> tape.backward([y], [np.ones(2)], [x])
+    >>> tape.backward([y], [np.ones(2)], [x._ab_index])
     [array([3., 5.])]
     """
 
@@ -135,16 +135,15 @@ class Tape:
     @library_code
     @np.errstate(all="ignore")  # no warnings from padding, or from code that the user did not write
     def backward(
-        self, outputs: Sequence["TapeArray"], cts: Sequence[Any], leaves: Sequence["TapeArray"], *, free: bool = False
+        self, outputs: Sequence["TapeArray"], cts: Sequence[Any], places: Sequence[int], *, free: bool = False
     ) -> list[Any]:
-        """The cotangent of each leaf, given those of `outputs`; None for a leaf that does not influence them.
+        """The cotangents of the leaves at these nodes, given those of `outputs`; None where a leaf influences none.
 
         Contributions to a value are summed when the walk reaches it; a cotangent is freed once its op was processed.
 
         Args:
             free: drop each node after its use, to free its arrays early.
         """
-        places = [leaf._ab_index for leaf in leaves]
         pending = self._pending(outputs, cts, places=places, free=free)
         known = len(pending)
         return [pending[place] if place < known else None for place in places]
@@ -164,10 +163,12 @@ class Tape:
                 report(clock() - begun)
                 top = first - 1
         self._walk(pending, top, until, free)
-        places = [place for place in places if place < len(pending)]
+        known = len(pending)
+        places = [place for place in places if place < known]
         for place in places if until else ():  # the walk has found the totals of those that it passed
             pending[place] = _total(pending[place])
-        if not calls or are_finite([off_tape(pending[place]) for place in places]):
+        totals = map(pending.__getitem__, places)
+        if not calls or are_finite([ct if type(ct) is _ndarray else off_tape(ct) for ct in totals]):
             return pending
         pending, top = _seeded(len(pending), outputs, cts), len(pending) - 1
         for first, end, by_loop in reversed(calls):
@@ -296,7 +297,10 @@ def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
     found = op.joint([position for position, _ in parents], cts, outs, args, params)  # type: ignore[misc]
     for (_, parent), contribution in zip(parents, found, strict=True):
         for part in contribution if type(contribution) is list else [contribution]:
-            _contribute(pending, parent, part)
+            if pending[parent] is None:
+                pending[parent] = part
+            else:
+                _contribute(pending, parent, part)
 
 
 class TapeArray(RecordedArray, ArrayMixin):

@@ -123,7 +123,7 @@ def _walk_back(
     ]
     if not heads:
         return [None] * len(leaves)
-    found = tape.backward([x for x, _ in heads], [ct for _, ct in heads], leaves)
+    found = tape.backward([x for x, _ in heads], [ct for _, ct in heads], [leaf._ab_index for leaf in leaves])
     dense = [ct.to_dense() if isinstance(ct, SparseCotangent) else ct for ct in found]
     return [None if ct is None else _slot(tracer, ct) for ct in dense]
 

@@ -172,13 +172,13 @@ def are_finite(cts: Sequence[Any]) -> bool:
     """False if something in plain cotangents is NaN or infinite."""
     waiting = [*cts]
     for ct in waiting:  # the list grows during the loop
-        waiting += map(ct.__getattribute__, type(ct).__slots__) if isinstance(ct, SparseCotangent) else ()
-    numbers = [ct for ct in waiting if isinstance(ct, np.ndarray | np.floating) and ct.dtype.kind in "fc"]
-    plain = [ct.reshape(-1) for ct in numbers if type(ct) is np.ndarray]
+        if type(ct) is not np.ndarray and isinstance(ct, SparseCotangent):
+            waiting += map(ct.__getattribute__, type(ct).__slots__)
+    plain = [ct for ct in waiting if type(ct) is np.ndarray and ct.dtype.kind in "fc"]
+    others = [ct for ct in waiting if type(ct) is not np.ndarray and isinstance(ct, np.ndarray | np.floating)]
     # A product takes one pass, and warns of nothing; if it is infinite, it may have overflowed.
-    if len(plain) == len(numbers) and all(map(cmath.isfinite, map(np.ndarray.dot, plain, plain))):
-        return True
-    return all(bool(np.isfinite(ct).all()) for ct in numbers)
+    others += () if all(map(cmath.isfinite, map(np.vdot, plain, plain))) else plain
+    return all(bool(np.isfinite(ct).all()) for ct in others if ct.dtype.kind in "fc")
 
 
 def total(parts: Sequence[Any]) -> Any:

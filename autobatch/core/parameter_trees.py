@@ -204,11 +204,11 @@ def parts_of(tree: Any) -> dict[Any, Any]:
     >>> parts_of(collections.deque([3, 4]))
     {0: 3, 1: 4}
     """
+    if isinstance(tree, dict | types.MappingProxyType):
+        return dict(tree)
     cls = type(tree)
     if cls in PLAIN or isinstance(tree, _OPAQUE):
         return {}
-    if isinstance(tree, dict | types.MappingProxyType):
-        return dict(tree)
     if is_container(cls) or cls.__name__ in _NOT_REBUILT:
         return dict(enumerate(tree))
     slots = [name for each in cls.__mro__ for name in _slots(each)]

@@ -62,7 +62,11 @@ def differentiate(run, program, operands, batched, cts):
     results = run(program, [Batched(x, x.shape[1:]) if own else x for x, own in zip(data, batched, strict=True)])
     heads = [(x, ct) for x, ct in zip(results, cts, strict=True) if getattr(x, "_ab_tape", None) is tape]
     kept = [leaf for leaf in leaves if leaf is not None]
-    found = tape.backward([x for x, _ in heads], [ct for _, ct in heads], kept) if heads else [None] * len(kept)
+    found = (
+        tape.backward([x for x, _ in heads], [ct for _, ct in heads], [leaf._ab_index for leaf in kept])
+        if heads
+        else [None] * len(kept)
+    )
     gradients = [
         np.zeros(leaf.shape, leaf.dtype) if ct is None else ct.to_dense() if hasattr(ct, "to_dense") else ct
         for leaf, ct in zip(kept, found, strict=True)

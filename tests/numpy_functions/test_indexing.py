@@ -120,7 +120,7 @@ def test_a_table_gets_the_rows_that_were_read():
     tape = Tape()
     table = tape.leaf(np.zeros((1000, 3)))
     out = getitem(table, MaskedBatch.from_examples([np.array([1, 1]), np.array([5])]))
-    (grad,) = tape.backward([out.data], [np.where(out.mask, 1.0, np.nan)], [table])
+    (grad,) = tape.backward([out.data], [np.where(out.mask, 1.0, np.nan)], [table._ab_index])
     assert isinstance(grad, Scatter)
     assert grad.index.tolist() == [1, 1, 5]
     dense = grad.to_dense()

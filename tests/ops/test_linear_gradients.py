@@ -49,7 +49,7 @@ def check_linear(f, x, rtol=1e-5):
         back = back.to_dense() if hasattr(back, "to_dense") else back
         moved = np.zeros(out.shape)
         if getattr(back, "_ab_tape", None) is tape:
-            moved = dense(tape.backward([np.sum(back * direction)], [np.array(1.0)], [leaf])[0], out)
+            moved = dense(tape.backward([np.sum(back * direction)], [np.array(1.0)], [leaf._ab_index])[0], out)
         np.testing.assert_allclose(moved, slope, rtol=rtol, atol=1e-6)
 
 

@@ -44,7 +44,7 @@ def gradient(f, x, weights):
     out = f(leaf)
     if not hasattr(out, "_ab_tape") or out._ab_tape is not tape:
         return None
-    return tape.backward([out], [weights], [leaf])[0]
+    return tape.backward([out], [weights], [leaf._ab_index])[0]
 
 
 def check_second(f, x, rtol=1e-4):
@@ -56,7 +56,7 @@ def check_second(f, x, rtol=1e-4):
     grad = grad.to_dense() if hasattr(grad, "to_dense") else grad
     got = np.zeros_like(x)
     if getattr(grad, "_ab_tape", None) is tape:
-        got = dense(tape.backward([np.sum(grad * inner)], [np.array(1.0)], [leaf])[0], x)
+        got = dense(tape.backward([np.sum(grad * inner)], [np.array(1.0)], [leaf._ab_index])[0], x)
     want = np.zeros_like(x)
     for index in np.ndindex(x.shape):
         ends = []
