@@ -64,6 +64,11 @@ EXTREMES = {
     "across": lambda x: np.stack([x, -x]).max(axis=0),
     "of more": lambda x: np.concatenate([x, [0.0, -0.0]]).min(),
     "fmin": lambda x: np.fmin.reduce(x, initial=0.0),
+    "sum": lambda x: (x.sum(), x.sum(initial=-0.0), np.sum(x, initial=np.float32(-0.0), keepdims=True), (x * 2).sum()),
+    "sum by axis": lambda x: (np.add.reduce(np.stack([x, -x]), 1, initial=-0.0), np.nansum(x, initial=-0.0)),
+    "sum of some": lambda x: (x.sum(initial=-0.0, where=x > 5), np.sum(x, where=x < 5)),
+    "complex sum": lambda x: (np.conj(x + 0j).sum(initial=-0.0), np.sum(-x * 1j, initial=1 - 0j, where=x > 5)),
+    "complex product": lambda x: (np.conj(x.astype(complex)).prod(initial=-0.0), (x * 1j).prod(where=x < 1)),
 }
 
 

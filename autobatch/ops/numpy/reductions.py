@@ -66,11 +66,8 @@ def shifted(axes: tuple[int, ...]) -> tuple[int, ...]:
 
 def reduces_nothing(x: Batched, axes: Sequence[int]) -> bool:
     """True if a reduced dimension is empty in some example."""
-    for axis in axes:
-        size = x.sizes[axis]
-        if size == 0 or (isinstance(size, Lengths) and size.has_zero()):
-            return True
-    return False
+    sizes = [x.sizes[axis] for axis in axes]
+    return any(size.has_zero() if isinstance(size, Lengths) else size == 0 for size in sizes)
 
 
 def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
@@ -82,7 +79,6 @@ def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
         raise note_example(ValueError(message), int(np.argmax(empty)))
 
 
-_every, _some = np.logical_and.reduce, np.logical_or.reduce
 _EXTREMES = (np.minimum, np.maximum, np.fmin, np.fmax)
 
 
@@ -92,19 +88,23 @@ def _of_signed_zeros(rule: Callable[..., Batched]) -> Callable[..., Batched]:
     """
 
     def call(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-        out = rule(op, operands, params)
-        x = operands[0]
-        if x.data.dtype.kind != "f" or type(out.data) is not np.ndarray or _every(out.data, axis=None):
+        out, x = rule(op, operands, params), operands[0]
+        if x.data.dtype.kind != "f" or type(out.data) is not np.ndarray or out.data.all():
             return out
         data = x.data._ab_force() if hasattr(x.data, "_ab_force") else x.data
         signs = np.signbit(data[data == 0])
         initial = params.get("initial")
         signs = np.append(signs, np.signbit(initial)) if initial is not None and initial == 0 else signs
-        if not _some(signs) or _every(signs):
-            return out
-        return lane_by_lane(op, [Batched(data, x.sizes)], params)
+        return out if signs.all() or not signs.any() else lane_by_lane(op, [Batched(data, x.sizes)], params)
 
     return call
+
+
+def _shows_identity(ufunc: np.ufunc, dtype: np.dtype, initial: Any) -> bool:
+    """True where one more zero or one shows: in sums that start at -0.0, in the signs and NaNs of complex products."""
+    if ufunc is np.add and initial is not None:
+        return dtype.kind == "c" or (initial == 0 and bool(np.signbit(np.real(initial))))
+    return ufunc is np.multiply and dtype.kind == "c"
 
 
 def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | None = None, *, name: str) -> Op:
@@ -134,24 +134,24 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
         if Lengths not in map(type, x.sizes):
             return Batched(op(x.data, **down), sizes)
         dtype = x.data.dtype
+        if _shows_identity(ufunc, dtype, params.get("initial")):
+            data = x.data._ab_force() if hasattr(x.data, "_ab_force") else x.data
+            if not is_boxed(data):  # of recorded values, the derivative is what counts
+                return lane_by_lane(op, [Batched(data, x.sizes)], params)
         if ufunc.identity is None and "initial" not in params:
-            message = f"zero-size array to reduction operation {ufunc.__name__} which has no identity"
-            check_not_empty(x, axes, message)
+            check_not_empty(x, axes, f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
             if 0 in [x.data.shape[1 + axis] for axis in axes]:  # only examples with empty results remain
                 down["initial"] = filler(dtype)
         value = filler(dtype)
         if Lengths not in map(type, sizes):  # no padding remains that could cause a warning
             return Batched(op(fill(x, value, axes), **down), sizes)
 
-        def run() -> Any:
-            return op(fill(x, value, axes), **down)
-
         def rerun() -> Any:
             inside = fill(x, value, axes)
             rest = padding_mask(x.sizes, x.data.shape[1:], [a for a in range(x.rank) if a not in axes])
             return op(inside if rest is None else np.where(rest, inside, np.asarray(value, dtype)), **down)
 
-        return Batched(speculate(run, rerun), sizes)
+        return Batched(speculate(lambda: op(fill(x, value, axes), **down), rerun), sizes)
 
     def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         axes, keepdims = params["axis"], params.get("keepdims", False)
@@ -189,8 +189,7 @@ def _first_vjp(ct: Any, out: Any, x: Any, axes: Any) -> Any:
     if width == 0:
         return np.zeros(shape_of(x), dtype_of(ct))
     place = np.argmax(hit, axis=-1)
-    first = prefix_mask(place + 1, width) & ~prefix_mask(place, width)
-    first = _from_last(first & hit, axes, shape_of(x))
+    first = _from_last(hit & prefix_mask(place + 1, width) & ~prefix_mask(place, width), axes, shape_of(x))
     return np.where(first, ct, np.zeros((), dtype_of(ct)))
 
 
@@ -276,10 +275,11 @@ def _chosen(op: Op, a: Any, where: Any, initial: Any) -> Any:
             f"reduction operation '{ufunc.__name__}' does not have an identity, so to use a where mask one has to "
             "specify 'initial'"
         )
-    mask = as_array(where)
-    dtype = dtype_of(a)
+    mask, dtype = as_array(where), dtype_of(a)
     if dtype_of(mask).kind != "b" or dtype.kind not in "biufc":
         raise Unsupported("a reduction with where= that is not an array of bools")
+    if _shows_identity(ufunc, dtype, initial):
+        raise Unsupported("a sum from -0.0, or a complex product, with where=")
     out = np.where(mask, a, np.asarray(identity(dtype), dtype))  # type: ignore[misc]
     if ndim_of(out) != ndim_of(a) or any(map(differ_somewhere, shape_of(out), shape_of(a))):
         raise Unsupported("a reduction with where= of a shape that does not broadcast to the array's")
