@@ -99,7 +99,9 @@ def test_xarray():
     data = xr.Dataset({"x": array, "y": ("sample", np.array([1, 2]))})
     batch = ab.collate(data)
     assert list(batch) == ["x", "y"]
-    assert_same(ab.examples(batch), [{"x": x, "y": np.int64(y)} for x, y in zip(ROWS, (1, 2), strict=True)])
+    rows = [{"x": x, "y": np.int64(y)} for x, y in zip(ROWS, (1, 2), strict=True)]
+    assert_same(ab.examples(batch), rows)
+    assert_same(ab.examples(ab.collate([data.isel(sample=0), data.isel(sample=1)])), rows)
     with pytest.raises(StructureError, match=r"variable 'w' lies along \('time',\).*ds\.transpose"):
         ab.collate(data.assign(w=("time", np.arange(4))))
     with pytest.raises(StructureError, match="without a field"):

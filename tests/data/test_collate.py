@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import datetime
 import enum
+import types
 
 import numpy as np
 import pytest
@@ -73,6 +74,15 @@ def test_records_in_lists_are_lists_of_each_field():
     assert_same(batch["id"].examples(), [np.array([1]), np.zeros(0, np.int64), np.array([2, 3])])
     assert_same(batch["at"].examples(), [np.array([0.5]), np.zeros(0), np.array([1.5, 2.5])])
     assert batch["id"].offsets is batch["at"].offsets
+
+
+def test_mappings_that_are_no_dicts_are_dicts_of_their_fields():
+    """Such as a UserDict or a data set of xarray's, which are not made from their fields alone."""
+    rows = [{"x": np.array([1, 2]), "y": 3}, {"x": np.array([4]), "y": 5}]
+    for kind in (collections.UserDict, types.MappingProxyType, collections.ChainMap, collections.OrderedDict):
+        assert_same(ab.examples(ab.collate(list(map(kind, rows)))), rows)
+        nested = ab.collate([(kind({"inner": kind(row)}), 1) for row in rows])
+        assert_same(ab.examples(nested), [({"inner": row}, 1) for row in rows])
 
 
 def test_a_dict_or_tuple_holds_columns():

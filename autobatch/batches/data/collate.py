@@ -137,12 +137,10 @@ def _rebuilt(example: object, column: Column) -> Column:
     """The dict of records' fields as records of the kind of this one."""
     cls: Any = type(example)
     parts = column.tree
-    if cls is dict:
-        return column
     if isinstance(example, tuple):
         values = tuple(parts.values())
         return Column(cls(*values) if hasattr(cls, "_fields") else values, column.valid)
-    if isinstance(example, dict):
+    if isinstance(example, Mapping):  # not rebuilt: a UserDict or a data set of xarray's may be made in any way
         return column
     out = object.__new__(cls)  # no __init__: what it checks are examples, not batches
     for name, value in parts.items():
