@@ -28,8 +28,7 @@ def diagnosis(pair: Pair, found: BatchDiffersError) -> list[str]:
     seen = _Experiments(pair, found, place)
     answers = seen.answers()
     lines = ["what changes the result of this example in the batched function:"]
-    asked = [(what, answers[name]) for name, what in _QUESTIONS.items() if name in answers]
-    lines += [f"  {what}: {'yes' if answer else 'no'}" for what, answer in asked]
+    lines += [f"  {what}: {'yes' if answers[name] else 'no'}" for name, what in _QUESTIONS.items() if name in answers]
     lines.append(f"  alone and without padding it {'differs' if answers['alone'] else 'is right'}")
     return [*lines, "so: " + _conclusion(pair, found, answers, seen)]
 
@@ -64,10 +63,9 @@ class _Experiments:
         convention, found = self.pair.convention, self.found
         batch = self.result(found.examples, found.padding, self.place)
         alone = self.result([self.example], Padding())
+        again = [self.result(found.examples, found.padding, self.place) for _ in range(2)]
         out = {
-            "repeated": any(
-                self.differ(batch, self.result(found.examples, found.padding, self.place)) for _ in range(2)
-            ),
+            "repeated": any(self.differ(batch, each) for each in again),
             "alone": self.differ(self.pair.reference(self.example), alone),
         }
         if len(found.examples) > 1:
@@ -76,8 +74,10 @@ class _Experiments:
             at = len(turned) - 1 - self.place
             out["place"] = at != self.place and self.differ(self.result(turned, found.padding, at), batch)
             out["permuted"] = self._is_permuted()
-            doubled = [x if x is self.example else map_tree(self._scaled_by(2.0), x) for x in found.examples]
-            out["values"] = self.differ(self.result(doubled, found.padding, self.place), batch)
+            change = self._scaled_by(2.0, leaves(self.example))
+            changed = [x if x is self.example else map_tree(change, x) for x in found.examples]
+            if any(x is not y for x, y in zip(leaves(changed), leaves(found.examples), strict=True)):
+                out["values"] = self.differ(self.result(changed, found.padding, self.place), batch)
         if convention.pads:
             out["further"] = self.differ(self.result([self.example], self.padded), alone)
             for filling in ("high", "low") if convention.knows_padding else ():
@@ -98,9 +98,8 @@ class _Experiments:
 
     def reads_values(self) -> bool:
         """True if the values in the padding change the result, not only its amount."""
-        width = self.padded.least
-        high, low = (self.result([self.example], Padding(filling, least=width)) for filling in ("high", "low"))
-        return self.differ(high, low)
+        paddings = [Padding(filling, least=self.padded.least) for filling in ("high", "low")]
+        return self.differ(*[self.result([self.example], padding) for padding in paddings])
 
     def is_mean_over_padding(self) -> bool:
         """True if the padded result is length / padded length times the right one, or the result of x scaled by it."""
@@ -122,11 +121,16 @@ class _Experiments:
                 return True
         return False
 
-    def _scaled_by(self, ratio: float) -> Callable[[Any], Any]:
+    def _scaled_by(self, ratio: float, ids: Sequence[Any] = ()) -> Callable[[Any], Any]:
+        """Multiplies floats; integers, which may be ids, become those of `ids`, leaves of an example."""
         source = self.pair.convention.source
+        known = {x.dtype: x for x in map(source.numpy, ids) if np.size(x) and np.ndim(x) and x.dtype.kind in "iu"}
 
         def scaled(x: object) -> Any:
             plain = source.numpy(x)
+            if np.ndim(plain) and plain.dtype in known:
+                new = np.resize(known[plain.dtype], plain.shape)
+                return x if (new == plain).all() else source.array(new, x)
             return source.array((plain * ratio).astype(plain.dtype), x) if _is_number(plain) and np.ndim(plain) else x
 
         return scaled
@@ -151,8 +155,7 @@ def _in_training(pair: Pair, names: Sequence[str]) -> str:
 
 def _conclusion(pair: Pair, found: BatchDiffersError, seen: dict[str, bool], runs: _Experiments) -> str:
     if seen["repeated"]:
-        dropout = _in_training(pair, ["Dropout"])
-        if dropout:
+        if dropout := _in_training(pair, ["Dropout"]):
             return f"{dropout} is in training mode; call .eval() on the model before comparing"
         return (
             "it is not a function of its arguments: it draws random numbers (dropout in training mode?) or keeps state"
@@ -186,12 +189,12 @@ def _conclusion(pair: Pair, found: BatchDiffersError, seen: dict[str, bool], run
             "and divide by its length"
         )
     if seen.get("others"):
-        if not pads and not seen["values"] and any(map(_is_number, leaves(runs.example))):
+        if not pads and not seen.get("values", True):
             return (
                 "the result of an example depends on how long others of its batch are, not on what they hold: it takes "
                 "in the padding that they bring, as a maximum, a sum or a last element does"
             )
-        more = "" if pads else ", or on the padding that they bring: a maximum, a sum or a last element takes it in"
+        more = "" if pads or "values" in seen else ", or on the padding that they bring, as a sum does"
         return (
             "the result of an example depends on the other examples of its batch: a reduction, sort or norm over axis "
             f"0, which counts the examples{'; and on the padding' if seen.get('further') or reads else more}"

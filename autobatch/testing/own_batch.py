@@ -119,11 +119,8 @@ class Pair:
         result = framework.call(self.batched, args, {**more, **self._keywords(framework)})
         if not examples:
             is_ours = hasattr(result, "examples") or getattr(result, "is_nested", False)
-            own = (
-                []
-                if is_ours or (isinstance(result, list) and not result)
-                else leaves_like(result, self.reference(self.examples[0]))
-            )
+            is_without = is_ours or (isinstance(result, list) and not result)
+            own = [] if is_without else leaves_like(result, self.reference(self.examples[0]))
             return [framework.numpy(x) for x in own]
         found = rows(result, references, self.is_varying)
         return [map_tree(framework.numpy, x) for x in found]

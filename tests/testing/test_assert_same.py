@@ -362,6 +362,32 @@ def test_the_mistake_behind_a_function_that_pads_by_itself(one, batched, said):
     assert ("axis 0" in str(caught.value)) == ("axis 0" in said)
 
 
+TABLE = np.random.default_rng(0).normal(size=(9, 3))
+IDS = [np.random.default_rng(n).integers(1, 9, n) for n in (3, 5, 2, 6)]
+
+
+def collated_ids(xs):
+    return (np.stack([np.pad(x, (0, max(map(len, xs)) - len(x))) for x in xs]),)
+
+
+@pytest.mark.parametrize(
+    ("one", "batched", "said"),
+    [
+        (lambda x: TABLE[x].sum(0), lambda p: TABLE[p].sum(1), "not on what they hold: it takes in the padding"),
+        (lambda x: TABLE[x].mean(0), lambda p: TABLE[p].mean(1), "not on what they hold: it takes in the padding"),
+        (lambda x: TABLE[x][-1], lambda p: TABLE[p][:, -1], "not on what they hold: it takes in the padding"),
+        (lambda x: TABLE[x[0]], lambda p: np.sort(TABLE[p[:, 0]], 0), "norm over axis 0, which counts the examples$"),
+        (lambda x: 1.0 * x.max(), lambda p: p.max() * np.ones(len(p)), "norm over axis 0, which counts the examples$"),
+    ],
+    ids=["sum", "mean", "last", "sorted", "max"],
+)
+def test_the_mistake_with_ids_has_one_reason(one, batched, said):
+    """Ids cannot be doubled, so those of the example that differs tell whether others' values matter."""
+    with pytest.raises(AssertionError, match=f"(?m){said}") as caught:
+        assert_same(one, batched, IDS, collate=collated_ids, grad=False)
+    assert ("axis 0" in str(caught.value)) == ("axis 0" in said)
+
+
 def test_jax_functions():
     jax = pytest.importorskip("jax")
     jnp = jax.numpy
