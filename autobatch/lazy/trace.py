@@ -28,7 +28,7 @@ from autobatch.core.abstract_eval import (
 )
 from autobatch.core.config import config
 from autobatch.core.diagnostics import catches_warnings, handling, user_filters, user_line, warn_fallback
-from autobatch.core.op import Op, is_boxed, next_level
+from autobatch.core.op import BATCH_RANK, Op, is_boxed, next_level, rank_of
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.core.recorded_array import is_recorded
 from autobatch.errors import NeedsLoop
@@ -530,7 +530,7 @@ def wrap_example(trace: Trace, value: Any, copies: list[Any] | None = None) -> A
         if type(x) is np.ndarray:
             lazy = is_recorded(x)
         else:
-            is_float = is_boxed(x) and hasattr(type(x), "dtype") and x.dtype.kind in "fc"
+            is_float = is_boxed(x) and rank_of(x) != BATCH_RANK and hasattr(type(x), "dtype") and x.dtype.kind in "fc"
             lazy = is_float and not (type(x) is LazyArray and x.trace is trace)
         if not lazy:
             return x
@@ -551,8 +551,8 @@ def wrap_shared(trace: Trace, value: Any, copies: list[Any] | None = None) -> An
     def leaf(x: Any) -> Any:
         if type(x) is np.ndarray:
             return trace.shared(x) if x.ndim and x.dtype.kind in "biufc" and x.dtype.isnative else x
-        if type(x) is LazyArray and x.trace is trace:
-            return x
+        if (type(x) is LazyArray and x.trace is trace) or (is_boxed(x) and rank_of(x) == BATCH_RANK):
+            return x  # a batch that was made outside is an object like any other
         return trace.shared(x) if is_boxed(x) or hasattr(type(x), "_ab_lookup") else x
 
     return replace_leaves(value, leaf, copies=copies)

@@ -153,3 +153,28 @@ def test_a_call_that_gives_what_another_left_at_its_default(way):
         assert_same(ab.map(f, xs, [second * x[0] for x in xs]), [f(x, second * x[0]) for x in xs])
         want = sum(ab.grad(f, argnums=1)(x, first) for x in xs)
         assert_same(ab.grad(lambda w: sum(ab.map(f, xs, w=w)))(first), want)
+
+
+BATCHES = {
+    "of one length": ab.collate(np.arange(6.0).reshape(3, 2)), "of numbers": ab.collate([1.0, 2.0]),
+    "padded": ab.MaskedBatch.from_examples([[1.0, 2.0], [3.0]]), "packed": ab.PackedBatch.from_examples([[1.0], [2.0]]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
+@pytest.mark.parametrize("way", ["fly", "lockstep", "compiled", None])
+def test_a_batch_that_a_map_is_given_is_an_object_of_its_examples(batch, way):
+    """By keyword, in a tree, or as an example: its own functions see all of it, as in the loop."""
+
+    def of_all(x, each):
+        return (each * x.sum()).example(0), ab.mean(ab.map(np.sum, each.examples())), x.sum() * ab.sum(each[...])
+
+    def of_tree(x, tree):
+        return of_all(x, tree["b"])
+
+    with ab.options(warn=False, **({} if way is None else {"way": way})):
+        for _ in range(3):
+            expected = [of_all(x, batch) for x in XS[:2]]
+            assert_same(ab.map(of_all, XS[:2], each=ab.shared(batch)), expected)
+            assert_same(ab.map(of_tree, XS[:2], tree={"b": batch}), expected)
+            assert_same(ab.map(of_all, XS[:2], [batch, batch]), expected)
