@@ -5,6 +5,7 @@ import dataclasses
 import difflib
 import inspect
 import os
+import pkgutil
 import platform
 import re
 import sys
@@ -174,7 +175,12 @@ def _one_line(error: Exception) -> str:
         trace = trace.tb_next
     own = trace is not None and not isinstance(error, ImportError | AttributeError | SyntaxError)
     where = f" ({trace.tb_frame.f_code.co_filename}:{trace.tb_lineno})" if trace is not None and own else ""
-    meant = difflib.get_close_matches(error.name or "", dir(error.obj), 1) if isinstance(error, AttributeError) else ()
+    name, known = getattr(error, "name", None) or "", dir(error.obj) if isinstance(error, AttributeError) else []
+    if isinstance(error, ModuleNotFoundError):
+        folder, _, name = name.rpartition(".")
+        paths = [folder.replace(".", os.sep)] if folder else [".", *sys.path]
+        known = [each.name for each in pkgutil.iter_modules(paths)]
+    meant = difflib.get_close_matches(name, known, 1)
     notes = [*getattr(error, "__notes__", ()), *(f"did you mean {each}?" for each in meant)]
     return f"error: {'; '.join([' '.join(str(error).split()) or type(error).__name__, *notes])}{where}"
 

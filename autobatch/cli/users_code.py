@@ -30,13 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of a command that runs a function: its name, its examples, its shared values."""
     add_function(parser)
     parser.add_argument(
-        "--examples",
-        nargs="+",
-        action="extend",
-        required=True,
-        metavar="EXAMPLES",
+        "--examples", nargs="+", action="extend", required=True, metavar="EXAMPLES",
         help=f"a sequence of examples for each argument of the function: {VALUE}",
-    )
+    )  # fmt: skip
     parser.add_argument(
         "--shared", nargs="+", action="extend", default=[], metavar="NAME=VALUE", help="shared arguments, by keyword"
     )
@@ -48,10 +44,9 @@ def examples(options: argparse.Namespace) -> list[Any]:
     Raises:
         OptionError: a name of the wrong form. OSError, ImportError, AttributeError: it does not exist.
     """
-    columns = [_value(name) for name in options.examples]
     return [
         [np.array(x) if isinstance(x, list) else x for x in column] if ".json" in name else column
-        for name, column in zip(options.examples, columns, strict=True)
+        for name, column in zip(options.examples, map(_value, options.examples), strict=True)
     ]
 
 

@@ -83,8 +83,7 @@ def _timing(way: WayName, call: Callable[[], Any] | str, expected: object, secon
             result = call()
         if ran and ran[-1].way != way:
             return Timing(NAMES[way], ran[-1].why or "it is not run so")
-        wrong = compare(expected, result)
-        if wrong:
+        if wrong := compare(expected, result):
             return Timing(NAMES[way], f"DIFFERS from the loop: {wrong[0]}")
         why = f"fell back: {fallbacks[0].placed}" if fallbacks else ""
         return Timing(NAMES[way], why, first, _fastest(call, seconds))

@@ -104,6 +104,8 @@ def test_a_function_is_explained(capsys, tmp_path, monkeypatch, examples):
     [
         (["examples.tree:nothing", "--examples", "xs.npy"], "has no attribute 'nothing'"),
         (["examples.tree:logit", "--examples", "xs.npy"], "has no attribute 'logit'; did you mean logits?"),
+        (["exmples.tree:logits", "--examples", "xs.npy"], "No module named 'exmples'; did you mean examples?"),
+        (["examples.tre:logits", "--examples", "xs.npy"], "No module named 'examples.tre'; did you mean tree?"),
         (["examples.tree:logits", "--examples", "xs.npy"], "xs.npy does not exist; expected MODULE:NAME"),
         (["examples.tree:logits", "--examples", "sys:path", "--shared", "params"], "expected NAME=VALUE"),
         (["builtins:abs", "--examples", "sys:path"], "bad operand type for abs(): 'str'; raised for example 0"),
