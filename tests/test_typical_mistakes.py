@@ -248,7 +248,15 @@ MISTAKES = {
 
 
 logits, scores = ab.collate(np.ones((4, 3))), ab.collate(np.arange(4.0))
-pairs = ab.collate([{"x": 1.0}, {"x": 2.0}])
+product = ab.batch(lambda x, params: x @ params["w"])
+of_pairs = [(np.ones(3), 1.0), (np.zeros(3), 0.0)]
+
+
+@ab.batch
+def squared(x, y, params):
+    return ((x @ params["w"] - y) ** 2).sum()
+
+
 AXES = "axes of a batch are each example's"
 # The same, of a first hour with NumPy, torch, JAX, pandas and scikit-learn in mind
 FIRST_HOUR = {
@@ -314,6 +322,16 @@ FIRST_HOUR = {
     "jax: nothing is returned": (lambda: ab.grad(lambda x: None)(np.ones(2)), TypeError, "is a `return` missing"),
     "jax: two values": (lambda: ab.grad(lambda x: (x.sum(), x))(np.ones(2)), TypeError, "has_aux=True"),
     "jax: a mode": (lambda: ab.batch(way="jit")(len), TypeError, "expected one of auto, loop, lockstep"),
+    "torch: a batch of pairs": (
+        lambda: squared(ab.collate(of_pairs), params), TypeError, r"write squared\(\*ab\.collate\(examples\), \.\.\.\)"
+    ),
+    "torch: a list of pairs": (lambda: squared(of_pairs, params), TypeError, r"squared\(\*ab\.collate\(tuples\)\)"),
+    "torch: pairs to a map": (
+        lambda: ab.map(squared, of_pairs, params=params), TypeError, r"of 2: write ab\.map\(f, \*zip\(\*examples\)"
+    ),
+    "torch: the first example": (
+        lambda: product(logits[0], params), ValueError, r"first example is batch\.example\(0\)"
+    ),
     "pandas: head": (lambda: logits.head(), AttributeError, r"batch\.example\(i\)"),
     "pandas: iloc": (lambda: logits.iloc[0], AttributeError, r"batch\.example\(i\)"),
     "pandas: apply": (lambda: logits.apply(np.sum), AttributeError, r"ab\.map\(f, batch\.examples\(\)\)"),
@@ -373,6 +391,52 @@ def test_a_method_of_a_batch_shows_the_users_line_only(call):
 def test_the_message_says_what_to_write(call, error, match):
     with pytest.raises(error, match=match):
         call()
+
+
+def test_a_failure_for_numbers_of_a_table_has_no_note_about_an_index():
+    columns = {"x": scores}
+    for call in (lambda: product(columns["x"], params), lambda: product(scores, params)):
+        with pytest.raises(ValueError, match="matmul") as caught:
+            call()
+        assert caught.value.__notes__ == ["raised for example 0"]
+
+
+def test_a_gradient_function_that_is_unpacked_says_to_call_it():
+    """Where its call stands in the source: other calls may return two gradient functions."""
+    with pytest.raises(UnsupportedError, match=r"call it: value, grad = ab\.value_and_grad\(f\)\(params\)"):
+        value, grad = ab.value_and_grad(decorated)
+    with pytest.raises(UnsupportedError, match=r"grad returns a function; call it: gradient = ab\.grad"):
+        value, grad = ab.grad(
+            decorated, argnums=0
+        )  # fmt: skip
+    with pytest.raises(UnsupportedError, match="call it"):
+        (value, _), grad = ab.value_and_grad(decorated, has_aux=True)
+    first, second = list(map(ab.value_and_grad, [decorated, decorated]))
+    assert first is not second
+    first, second = ab.grad(decorated), ab.grad(decorated)
+    value, grad = ab.value_and_grad(decorated)(np.ones(2))
+    assert (value, *grad) == (4.0, 2.0, 2.0)
+    assert inspect.signature(ab.grad(decorated)) == inspect.signature(decorated)
+
+
+@pytest.mark.parametrize("way", ["auto", "loop", "fly"])
+def test_a_batch_by_keyword_of_a_map_is_warned_of(way):
+    """Every example gets all of it, as of any shared argument; without a warning if that is said."""
+    xs = [np.ones(2), np.zeros(1)]
+    for batch in (masked, packed):
+        with pytest.warns(UserWarning, match=r"for one each write ab\.map\(f, examples, b\)"):
+            assert all(each is batch for each in ab.map(lambda x, b: b, xs, b=batch, way=way))
+        ab.map(lambda x, b: b, xs, b=ab.shared(batch), way=way)
+        ab.map(lambda x, b: b, [*xs, np.ones(3)], b=batch, way=way)
+
+
+def test_the_error_of_an_example_of_a_batch_that_is_mapped_is_its_own():
+    def fails(x, p=None):
+        raise ValueError(f"of {len(x)}")
+
+    for shared in ({}, {"p": [1.0, 2.0]}):
+        with pytest.raises(ValueError, match="of 2"):
+            ab.map(fails, masked, **shared)
 
 
 def test_an_unknown_attribute_is_pythons_error():

@@ -7,11 +7,14 @@ typing cannot say so of later arguments and of batches inside a dict: `ab.exampl
 annotated as a Python number takes no batch; annotate it as `ArrayLike` for that.
 """
 
+import contextlib
 import dataclasses
 import functools
+import inspect
 import itertools
 import linecache
 import os
+import re
 import sys
 import types
 import weakref
@@ -47,9 +50,10 @@ _owners: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
 def reduce_value(decorated: Any) -> tuple[Any, ...]:
     """The value of `__reduce__` of a decorated function: by name where that finds it, else with its source lines."""
-    function = decorated.__wrapped__
+    function, found = decorated.__wrapped__, None
     module, name = decorated.__module__, getattr(function, "__qualname__", "")
-    found = _looked_up(module, name)
+    with contextlib.suppress(AttributeError, ImportError):
+        found = by_name(module, name)
     if found is decorated and module != "__main__":
         return by_name, (module, name)
     if type(function) is not types.FunctionType:
@@ -65,13 +69,6 @@ def by_name(module: str, name: str) -> Any:
     for part in name.split("."):
         out = getattr(out, part)
     return out
-
-
-def _looked_up(module: str, name: str) -> Any:
-    try:
-        return by_name(module, name)
-    except (AttributeError, ImportError):
-        return None
 
 
 def itself(decorated: Any) -> Any:
@@ -286,11 +283,8 @@ class BatchFunction(Generic[P, R_co]):
     @overload
     def __call__(
         self: "BatchFunction[Concatenate[Any, Bound], NDArray[Any] | np.generic | float]",
-        first: MaskedBatch | PackedBatch,
-        /,
-        *args: Bound.args,
-        **kwargs: Bound.kwargs,
-    ) -> MaskedBatch: ...
+        first: MaskedBatch | PackedBatch, /, *args: Bound.args, **kwargs: Bound.kwargs,
+    ) -> MaskedBatch: ...  # fmt: skip
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: `first` is not in `*args`
@@ -304,7 +298,7 @@ class BatchFunction(Generic[P, R_co]):
             try:
                 return as_example(function, args, kwargs, config.numbering)
             except Exception as error:
-                _note_lists(error, function, (*args, *kwargs.values()))
+                _note_lists(error, function, args, kwargs)
                 note_foreign(error, args, kwargs)
                 hide_frames(error)
                 raise
@@ -319,6 +313,7 @@ class BatchFunction(Generic[P, R_co]):
                 return engines().run_batch(function, args, kwargs, given, begun)
             return begun
         except Exception as error:
+            _note_batches(error, function, args, kwargs)
             hide_frames(error)
             raise
 
@@ -360,25 +355,47 @@ _REFRESH = (
 %autoreload has such rules for functions and classes only."""
 
 
-def _note_lists(error: Exception, function: Any, given: tuple[Any, ...]) -> None:
+def _note_lists(error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Add a note to a failed call's error if an argument was a list of arrays or records, which is one example."""
     if any(_ONE_EXAMPLE in note for note in getattr(error, "__notes__", ())):
         return
-    kinds: tuple[tuple[str, Any], ...] = (
-        ("arrays", lambda x: isinstance(x, np.ndarray)),
-        ("dicts", lambda x: isinstance(x, dict)),
-        ("records", dataclasses.is_dataclass),
-        ("lists", lambda x: isinstance(x, list | tuple)),
-    )
-    for what, is_one in kinds:
-        size = next((len(arg) for arg in given if type(arg) is list and arg and all(map(is_one, arg))), None)
-        if size is not None:
-            name = name if (name := getattr(function, "__name__", "")).isidentifier() else "f"
-            error.add_note(
-                f"a list of {size} {what} {_ONE_EXAMPLE}; for a batch of {size} write "
-                f"{name}(ab.collate({what})), or ab.map({name}, {what}) for a list of results"
-            )
-            return
+    kinds = {"arrays": np.ndarray, "dicts": dict, "tuples": tuple, "lists": list | tuple}
+    for arg in (*args, *kwargs.values()):
+        if type(arg) is list and arg:
+            found = (what for what, kind in kinds.items() if all(isinstance(each, kind) for each in arg))
+            if what := next(found, "records" if all(map(dataclasses.is_dataclass, arg)) else ""):
+                name = name if (name := getattr(function, "__name__", "")).isidentifier() else "f"
+                apart = what == "tuples" and unfit(function, args, kwargs) is not None
+                error.add_note(
+                    f"a list of {len(arg)} {what} {_ONE_EXAMPLE}; for a batch of {len(arg)} write {name}("
+                    f"{'*' * apart}ab.collate({what})), or ab.map({name}, {f'*zip(*{what})' if apart else what}) for a "
+                    "list of results"
+                )
+                return
+
+
+def unfit(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> inspect.Signature | None:
+    """The signature of a function that does not take these arguments; None if it does, or has no signature."""
+    with contextlib.suppress(TypeError, ValueError):
+        signature = inspect.signature(function)
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError:
+            return signature
+    return None
+
+
+def _note_batches(error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Add a note to a failed call's error if an argument was a batch of tuples, or `batch[0]`."""
+    if args and type(args[0]) is MaskedBatch and not args[0].ndim:
+        source = inspect.getframeinfo(sys._getframe(2), 1).code_context or ()
+        if re.search(r"\(\w+\[-?(\d+|[ijk])\]", "".join(source)):
+            error.add_note("batch[0] is element 0 of every example; the first example is batch.example(0)")
+    if type(error) is TypeError and (signature := unfit(function, args, kwargs)):
+        for arg in args:
+            if type(arg) is tuple and all(isinstance(each, Batch) for each in arg):
+                call = f"{getattr(function, '__name__', 'f')}(*ab.collate(examples), ...)"
+                error.add_note(f"it takes {signature}; {len(arg)} batches were given as one argument: write {call}")
 
 
 def _warn_of_frames(function: Any, args: tuple[Any, ...]) -> None:

@@ -83,12 +83,9 @@ NOT_NEEDED = "lock-step supports it"  # the reason that tracing is refused for a
 
 
 def run_batch(
-    function: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    given: tuple[Any, ...] = (),
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...] = (),
     begun: Begun | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     """Call a function of one example on batches; returns its batched result.
 
     `given` are the arguments by position with the marks of `ab.shared`, and () where there is nothing to warn of;
@@ -370,10 +367,8 @@ class _BatchCall:
     def _in_lock_step(self, start: int, stop: int, limit: float | None) -> Any:
         args, kwargs = self._args, self._kwargs
         if start or stop < self._size:
-            args = tuple(map_batches(lambda batch: lanes_between(batch, start, stop), arg) for arg in args)
-            kwargs = {
-                name: map_batches(lambda batch: lanes_between(batch, start, stop), arg) for name, arg in kwargs.items()
-            }
+            taken = functools.partial(map_batches, lambda batch: lanes_between(batch, start, stop))
+            args, kwargs = tuple(taken(arg) for arg in args), {name: taken(arg) for name, arg in kwargs.items()}
         return _Batched(in_lock_step(self.function, args, kwargs, stop - start, _convert, is_pure, start, limit))
 
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
@@ -398,13 +393,9 @@ class _Batched:
 
 
 def run_map(
-    function: Any,
-    sequences: Sequence[Any],
-    shared: dict[str, Any],
-    fixed: dict[int, Any] | None = None,
-    joining: Joining | None = None,
-    begun: Begun | None = None,
-) -> tuple[list[Any], Stats]:
+    function: Any, sequences: Sequence[Any], shared: dict[str, Any], fixed: dict[int, Any] | None = None,
+    joining: Joining | None = None, begun: Begun | None = None,
+) -> tuple[list[Any], Stats]:  # fmt: skip
     """Map a function of one example; returns the results and the statistics of launches.
 
     Args:
@@ -431,13 +422,9 @@ def run_map(
 
 
 def _run_map(
-    function: Any,
-    sequences: Sequence[Any],
-    shared: dict[str, Any],
-    fixed: dict[int, Any] | None,
-    joining: Joining | None,
-    begun: Begun | None,
-) -> tuple[list[Any], Stats]:
+    function: Any, sequences: Sequence[Any], shared: dict[str, Any], fixed: dict[int, Any] | None,
+    joining: Joining | None, begun: Begun | None,
+) -> tuple[list[Any], Stats]:  # fmt: skip
     options = current()
     way: str = options.way
     fixed = fixed or {}
@@ -700,11 +687,8 @@ def _run_observed(
     way = kind.best() if has_run else named
     reason = "the fastest so far" if costs[way].runs else "no other mode was worth a try"
     if way != named:
-        try:
+        with contextlib.suppress(Unsupported):  # the compiled code was evicted meanwhile, or these examples differ
             out = by(way)
-        except Unsupported:  # the compiled code was evicted meanwhile, or these examples differ
-            pass
-        else:
             looped = call.stats.looped if way == FLY else None
             note(LOOP if looped else way, looped or reason, function, call.stats, costs)
             return out
@@ -717,14 +701,9 @@ def _run_observed(
 
 
 def _on_the_fly(
-    function: Any,
-    columns: Sequence[Any],
-    shared: dict[str, Any],
-    arguments_of: Arguments | None = None,
-    first: int = 0,
-    limit: float | None = None,
-    joining: Joining | None = None,
-) -> tuple[list[Any], Stats]:
+    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None = None,
+    first: int = 0, limit: float | None = None, joining: Joining | None = None,
+) -> tuple[list[Any], Stats]:  # fmt: skip
     plain, by_op = per_example_form(function), call_form(function)
     form = block_form(function) if config.blocks else by_op
     recorders = functools.partial(_recorders, function, arguments_of)

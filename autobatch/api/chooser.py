@@ -189,13 +189,10 @@ class History:
     )  # fmt: skip
 
     def __init__(
-        self,
-        ways: Sequence[str],
-        expected: Callable[[str], Expectation] = lambda way: Expectation(),
+        self, ways: Sequence[str], expected: Callable[[str], Expectation] = lambda way: Expectation(),
         learned: Callable[[str, float, bool], None] = lambda way, seconds, loaded: None,
-        spent: Spent | None = None,
-        kinds: Mapping[Any, "History"] | None = None,
-    ) -> None:
+        spent: Spent | None = None, kinds: Mapping[Any, "History"] | None = None,
+    ) -> None:  # fmt: skip
         self.calls = self.seen = self.pending = 0
         self.costs = {way: Cost() for way in (LOOP, *ways)}
         self.work = self.lost = self.sleeps = 0.0
@@ -425,9 +422,5 @@ class Turn:
             needs = warm = seconds * left
         else:
             needs = min(warm, now)
-        return (
-            max(needs, (1 + cost.stops) * cost.stopped),
-            warm / (loop * count) * (1 + cost.runs + cost.stops),
-            way,
-            count,
-        )
+        needs, tries = max(needs, (1 + cost.stops) * cost.stopped), 1 + cost.runs + cost.stops
+        return needs, warm / (loop * count) * tries, way, count

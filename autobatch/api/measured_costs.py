@@ -90,8 +90,7 @@ def code_size(code: Any, function: Any) -> int:
         total += len(each.co_code) // 2
         found = [(const, names) for const in each.co_consts if isinstance(const, CodeType)]
         for name in each.co_names:
-            value = names.get(name)
-            value = getattr(value, "__wrapped__", value)
+            value = getattr(value := names.get(name), "__wrapped__", value)
             if type(value) is FunctionType and not is_library(value.__code__.co_filename):
                 found.append((value.__code__, value.__globals__))
         codes += [(inner, own) for inner, own in found if inner not in seen]
@@ -155,12 +154,10 @@ def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
         known.array_code = isinstance(known.code, CodeType) and is_array_code(known.code)
     if way == COMPILED:  # the price of reading the code; compiling it, or loading it from disk, is in the background
         share = 0.3 if known.array_code else 0.02
-        loading = _price(_LOADING, known.size)
-        return Expectation(max(price, _COMPILING), loading, call=1e-4, example=2e-6, share=share)
+        return Expectation(max(price, _COMPILING), _price(_LOADING, known.size), 1e-4, example=2e-6, share=share)
     if way == LOCKSTEP:  # an op on a batch costs a multiple of the op on one example, nearly independent of batch size
         if taped:  # the loop would record each operation of each example
-            steps = 2.0 if known.array_code else 20.0
-            return Expectation(price, call=5e-4, steps=steps, share=0.05)
+            return Expectation(price, call=5e-4, steps=2.0 if known.array_code else 20.0, share=0.05)
         if known.array_code:
             return Expectation(price, call=2e-4, steps=15.0, share=0.1)
         return Expectation(price, call=1e-3, steps=500.0, share=0.2)

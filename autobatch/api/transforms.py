@@ -1,16 +1,21 @@
 """`ab.map`, `ab.lazy`, `ab.grad`, `ab.value_and_grad` and `ab.jvp`: transforms of a function of one example."""
 
+import contextlib
+import dis
 import functools
 import inspect
+import re
+import sys
+import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 import numpy as np
 
-from autobatch.api.batch import Begun, engines, pins, small_map
+from autobatch.api.batch import Begun, engines, pins, small_map, unfit
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
-from autobatch.batches.any_batch import Shared, unwrap_shared
+from autobatch.batches.any_batch import Batch, Shared, unwrap_shared
 from autobatch.core.config import WayName, with_options
 from autobatch.core.diagnostics import hide_frames, hiding_frames, warn_fallback, warn_user
 from autobatch.core.foreign_arrays import note_foreign
@@ -38,14 +43,9 @@ def map(
 ) -> list[R]: ...
 @overload
 def map(
-    f: Callable[Concatenate[A, B, C, P], R],
-    xs: Iterable[A],
-    ys: Iterable[B],
-    zs: Iterable[C],
-    /,
-    *args: P.args,
-    **shared: P.kwargs,
-) -> list[R]: ...
+    f: Callable[Concatenate[A, B, C, P], R], xs: Iterable[A], ys: Iterable[B], zs: Iterable[C], /,
+    *args: P.args, **shared: P.kwargs,
+) -> list[R]: ...  # fmt: skip
 @overload
 def map(
     f: Callable[..., R], /, *example_sequences: Any, way: WayName, strict: bool = False, **shared: Any
@@ -54,23 +54,13 @@ def map(
 def map(f: Callable[..., R], /, *example_sequences: Any, strict: bool, **shared: Any) -> list[R]: ...
 @overload
 def map(
-    f: Callable[..., R],
-    first: Iterable[Any],
-    second: Iterable[Any],
-    third: Iterable[Any],
-    fourth: Iterable[Any],
-    /,
-    *more: Iterable[Any],
-    **shared: Any,
-) -> list[R]: ...
+    f: Callable[..., R], first: Iterable[Any], second: Iterable[Any], third: Iterable[Any], fourth: Iterable[Any], /,
+    *more: Iterable[Any], **shared: Any,
+) -> list[R]: ...  # fmt: skip
 def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the options' names; then they are refused
-    f: Callable[..., Any],
-    /,
-    *example_sequences: Any,
-    way: WayName | None = None,
-    strict: bool | None = None,
+    f: Callable[..., Any], /, *example_sequences: Any, way: WayName | None = None, strict: bool | None = None,
     **shared: Any,
-) -> list[Any]:
+) -> list[Any]:  # fmt: skip
     """`[f(x, **shared) for x in examples]`, with equal operations of different examples launched together.
 
     The examples may differ in every way: shapes, control flow, recursion over Python objects. NumPy operations on float
@@ -101,6 +91,12 @@ def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the 
     [np.float64(1.0), np.float64(3.0), np.float64(2.0)]
     """
     if shared:
+        for name, value in shared.items():
+            if isinstance(value, Batch) and value.batch_size == _count(example_sequences):
+                warn_user(
+                    f"{name}, by keyword, is a batch of as many examples as are mapped, and every example gets all of "
+                    f"it; for one each write ab.map(f, examples, {name}); if all is meant, {name}=ab.shared({name})"
+                )
         _, shared = unwrap_shared((), shared)
     if not callable(f):
         raise UnsupportedError(
@@ -127,10 +123,9 @@ def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the 
 
 def _refuse_own_names(f: Any, given: dict[str, Any]) -> None:
     """Raise for an option of `ab.map` that is meant for `f`, which has a parameter of its name."""
-    try:
+    parameters: Any = ()
+    with contextlib.suppress(TypeError, ValueError):  # a C function without a signature
         parameters = inspect.signature(undecorated(f)).parameters
-    except (TypeError, ValueError):  # a C function without a signature
-        return
     for name, value in given.items():
         if name in parameters and not (isinstance(f, functools.partial) and name in f.keywords):
             called = getattr(f, "__name__", "f").replace("<lambda>", "f")
@@ -140,22 +135,22 @@ def _refuse_own_names(f: Any, given: dict[str, Any]) -> None:
 
 def _note_arguments(error: Exception, f: Any, sequences: Sequence[Any], shared: dict[str, Any]) -> None:
     """Add a note to the error of a map whose arguments are not those of its function, or not as they may be meant."""
-    count = next((len(each) for each in sequences if hasattr(each, "__len__")), -1)
-    for name in [name for name, value in shared.items() if type(value) is list and len(value) == count]:
+    for name in [name for name, value in shared.items() if type(value) is list and len(value) == _count(sequences)]:
         error.add_note(f"{name}, by keyword, is the same for all examples; one each is ab.map(f, examples, {name})")
-    if type(error) is not TypeError:
-        return
-    try:
-        signature = inspect.signature(undecorated(f))
-    except (TypeError, ValueError):
-        return
-    try:
-        signature.bind(*sequences, **shared)
-    except TypeError:
-        error.add_note(
-            f"the function takes {signature}; ab.map passed it one element of each of {len(sequences)} sequences, and "
-            f"{', '.join(shared) or 'nothing'} by keyword; pass shared arguments as ab.map(f, examples, name=value)"
-        )
+    if type(error) is TypeError and (signature := unfit(undecorated(f), sequences, shared)):
+        given = f"one element of each of {len(sequences)} sequences, and {', '.join(shared) or 'nothing'} by keyword"
+        better = "pass shared arguments as ab.map(f, examples, name=value)"
+        if len(sequences) == 1 and type(sequences[0]) is list and type(pair := [*sequences[0], 0][0]) is tuple:
+            better = f"an element is a tuple of {len(pair)}: write ab.map(f, *zip(*examples), name=value)"
+        error.add_note(f"the function takes {signature}; ab.map passed it {given}; {better}")
+
+
+def _count(sequences: Sequence[Any]) -> int:
+    """The number of examples of a map; -1 if no sequence says it."""
+    for each in sequences:
+        with contextlib.suppress(TypeError):
+            return each.batch_size if isinstance(each, Batch) else len(each)
+    return -1
 
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> "tuple[list[Any], Stats]":
@@ -199,8 +194,7 @@ def _warn_of_arrays(sequences: Sequence[Any]) -> None:
     if not any(isinstance(each, list | tuple) for each in sequences):
         return
     for at, each in enumerate(sequences):
-        boxed = is_boxed(each) and rank_of(each) != BATCH_RANK
-        if isinstance(each, np.ndarray | Table) or boxed:
+        if isinstance(each, np.ndarray | Table) or (is_boxed(each) and rank_of(each) != BATCH_RANK):
             warn_user(
                 f"ab.map reads argument {at + 1}, an array of shape {each.shape}, as one row for each example; to "
                 "share all of it, pass it by keyword (W=W) or as ab.shared(W); if its rows are meant, pass list(W)"
@@ -338,6 +332,10 @@ def taped(f: Any) -> Any:
 
 def _marked(recorded: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
     """A gradient function marked with what it differentiates, so that it, and a map of it, can be compiled."""
+    caller = sys._getframe(2)
+    following = caller.f_code.co_code[caller.f_lasti + 2 : caller.f_lasti + 16 : 2]  # a call has at most four caches, 0
+    if following.lstrip(b"\0").startswith(_UNPACK):
+        _refuse_unpacking(caller)
     gradient = _forgetting(recorded)
     gradient._ab_differentiated = described = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
 
@@ -352,6 +350,22 @@ def _marked(recorded: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, w
     call.__name__ = getattr(f, "__name__", type(f).__name__)
     call._ab_differentiated = described  # type: ignore[attr-defined]
     return call
+
+
+_UNPACK = bytes([dis.opmap["UNPACK_SEQUENCE"]])
+
+
+def _refuse_unpacking(caller: types.FrameType) -> None:
+    """Raise for `value, grad = ab.value_and_grad(f)`, since a function cannot say what is wrong when it is unpacked.
+
+    The caller's next instruction unpacks the result of its call, which is ours if its source names ours.
+    """
+    info = inspect.getframeinfo(caller, 1)
+    column = info.positions and info.positions.col_offset
+    text = "".join(info.code_context or ()).encode()[column or 0 :].decode(errors="replace")
+    if called := re.match(r"[\w.]*\b(value_and_grad|grad)(?=\()", text):
+        result = "value, grad" if called[1] == "value_and_grad" else "gradient"
+        raise UnsupportedError(f"{called[1]} returns a function; call it: {result} = {called[0]}(f)(params)")
 
 
 def _forgetting(gradient: Callable[..., Any]) -> Callable[..., Any]:
