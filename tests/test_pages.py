@@ -236,6 +236,18 @@ def test_the_version_is_the_same_everywhere():
     assert f"\nversion: {autobatch.__version__}\n" in citation
 
 
+def test_the_project_has_one_address():
+    """That of the repository, in what cites it, in where to report, and in the addresses that the index shows."""
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in ("CITATION.cff", "mkdocs.yml", *PROJECT[1:4])}
+    assert f"\nrepository-code: {REPOSITORY}\n" in texts["CITATION.cff"]
+    assert all(f"({REPOSITORY}/security)" in texts[name] for name in ("SECURITY.md", "CODE_OF_CONDUCT.md"))
+    site = re.search(r"^site_url: (\S+?)/?$", texts["mkdocs.yml"], re.MULTILINE)[1]
+    urls = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"].values()
+    assert [each for each in urls if not each.startswith((REPOSITORY, site))] == []
+    kept = [each.removeprefix(f"{REPOSITORY}/blob/main/") for each in urls if "/blob/main/" in each]
+    assert [name for name in kept if not (ROOT / name).is_file()] == []
+
+
 def test_the_site_has_every_page():
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     listed = re.findall(r"[\w/-]+\.md", text.partition("\nnav:")[2])
