@@ -57,10 +57,10 @@ def mean(x: object, by: str = "element") -> Any:
 
     Args:
         x: as for `sum`.
-        by: "element": every element has equal weight. "example": every example has, by the mean of the examples' means.
+        by: "element": every element has equal weight. "example": every example has, as the mean of the examples' means.
 
     Returns:
-        A NumPy scalar of the dtype that `np.mean` gives; on a tape, a recorded scalar that carries the gradient.
+        A NumPy scalar of the dtype that `np.mean` gives; under `ab.grad`, a recorded scalar that carries the gradient.
 
     Raises:
         UnsupportedError: as for `sum`.
@@ -82,7 +82,7 @@ def max(x: object, by: str = "element") -> Any:
         by: "element"; or "example", the largest of the examples' maxima: an empty example is an error, as in NumPy.
 
     Returns:
-        A NumPy scalar of the batch's dtype; on a tape, what carries the gradient.
+        A NumPy scalar of the batch's dtype; under `ab.grad`, a value that carries the gradient.
 
     Raises:
         UnsupportedError: as for `sum`. ValueError: there is no element.
@@ -103,7 +103,7 @@ def min(x: object, by: str = "element") -> Any:
         by: as for `max`.
 
     Returns:
-        A NumPy scalar of the batch's dtype; on a tape, what carries the gradient.
+        A NumPy scalar of the batch's dtype; under `ab.grad`, a value that carries the gradient.
 
     Raises:
         UnsupportedError: as for `sum`. ValueError: there is no element.

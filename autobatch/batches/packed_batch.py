@@ -566,7 +566,7 @@ def maps_to_packed(examples: Sequence[Mapping[int, Any]]) -> tuple[PackedBatch, 
         list of arrays, with the same offsets at its outer level.
 
     Raises:
-        DTypeError: an example that is no map, keys that are not integers. ShapeError: lists beside numbers.
+        DTypeError: an example that is not a dict, keys that are not integers. ShapeError: lists beside numbers.
 
     Source: Caffe2's nested segments, `LIST<MAP<INT, LIST<INT>>>`.
 

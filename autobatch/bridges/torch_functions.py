@@ -23,7 +23,7 @@ from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 def torch_function(f: Callable[..., Any], *, in_dims: object = None) -> Callable[..., Any]:
     """A function of one example, in NumPy, as a function of torch tensors: batched, and `.backward()` works through it.
 
-    A jagged tensor (`torch.nested`) is a batch: its examples run together, as in a call of `ab.batch(f)` on batches, by
+    A jagged tensor (`torch.nested`) is a batch: its examples run together, as in a call of `ab.batch(f)` on batches, in
     the mode that has cost least. Every other tensor is the same for all examples, unless `in_dims` says that its first
     axis counts examples. Without a batch `f` runs once, on the tensors' arrays.
 

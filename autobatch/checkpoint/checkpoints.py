@@ -107,7 +107,7 @@ class Checkpoints:
         folder: its path; the first save creates it.
         keep: how many good checkpoints to keep, the latest ones. Each save removes older ones when it is done, with
             the files that no kept one needs. A damaged checkpoint does not count, so the last good ones stay.
-        full_every: one in so many saves is full, so no checkpoint has more parts than that; 1: every save is full. With
+        full_every: one save in this many is full, so no checkpoint has more parts; 1: every save is full. With
             `background` only the first is full; later, the parts are merged from the files (`compact`) instead.
         background: `save` returns once it has copied the data to write; a thread writes the copy. What exceeds
             `config.memory_budget` (1 GiB) in total is written before `save` returns. Only one save runs at a time: the

@@ -79,7 +79,7 @@ def load(path: Any, like: object = ANY, *, mapped: bool = False) -> Any:
             header is verified; tables of keys are for look-ups only.
 
     Returns:
-        The tree, with new arrays; for a safetensors file of another writer, a dict of its arrays.
+        The tree, with new arrays; for a safetensors file by another writer, a dict of its arrays.
 
     Raises:
         CheckpointError: the file does not exist or is damaged, or names something that is not imported.

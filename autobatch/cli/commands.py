@@ -135,7 +135,7 @@ def _parser() -> argparse.ArgumentParser:
         f"  autobatch explain {given}\n  autobatch explain model.py:loss --examples words.npz --html report.html",
     )  # fmt: skip
     users_code.add_arguments(show)
-    show.add_argument("--way", choices=("auto", "loop", "lockstep", "fly", "compiled"), default="auto", help="the mode")
+    show.add_argument("--way", choices=("auto", *way_timing.NAMES), default="auto", help="the mode (fly: tracing)")
     show.add_argument("--html", metavar="FILE", help="write the report as a page")
     show.add_argument("--trace", metavar="FILE", help="write the timeline for chrome://tracing")
 
@@ -152,7 +152,7 @@ def _parser() -> argparse.ArgumentParser:
         "  autobatch cache size\n  autobatch cache list\n  autobatch cache clear --older 30",
     )  # fmt: skip
     cache.add_argument("what", choices=("list", "size", "clear"), nargs="?", default="size")
-    cache.add_argument("--older", type=_days, default=0.0, metavar="DAYS", help="clear only those that are older")
+    cache.add_argument("--older", type=_days, default=0.0, metavar="DAYS", help="clear only kernels older than this")
 
     _command(commands, "doctor", _doctor, "versions, threads, BLAS, cache, compiler: what is slow, and why", "")
     return parser

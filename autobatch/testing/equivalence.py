@@ -167,8 +167,8 @@ class EquivalenceReport:
     Attributes:
         ways: the modes that ran.
         skipped: the modes (and "gradients") that did not, and why.
-        not_compiled: why the function was not compared compiled: few are, or another process is still compiling it, and
-            the next run compares it; "" if it is among the modes.
+        not_compiled: why compiled code was not compared: the function cannot be compiled, or another process is still
+            compiling it, and the next run compares it; "" if it was compared.
         fallbacks: by mode, what ran as a loop over the examples, and why: right, but no proof of the batched code.
         examples: how many examples there were, and `failing`, how many of them raise.
         runs: how many batches were run.
@@ -476,8 +476,8 @@ def assert_equivalent(
             numbers, or trees of them alike in structure, are compared with tracing only; the report says so.
         grad: compare gradients. A function without float outputs has none.
         central_differences: compare the gradient with the slope of the values, too, in float64 along a random direction
-            of each array: a vjp that is wrong is so in all modes alike. False for an operation whose gradient is meant
-            to be another, as that of rounding in quantised training.
+            of each array: all modes share the vjps, so a wrong one is wrong in all of them. False for an operation
+            whose gradient differs on purpose, such as rounding in quantised training.
         errors: "raise" runs everything, the loop too, under `np.errstate(all="raise")` and with warnings as errors:
             what NumPy reports of an example, such as an integer that overflows, is then an exception, and compared.
             None: as the caller has set them.
@@ -490,7 +490,7 @@ def assert_equivalent(
         AssertionError: names the mode, the example, the leaf and the first element that differ, with both values.
         ShapeError: no examples, or sequences of different lengths.
         TypeError: `f` does not take these arguments.
-        OptionError: `errors` has another value.
+        OptionError: `errors` is neither "raise" nor None.
 
     >>> def scaled(x, w):
     ...     return w * x.sum()

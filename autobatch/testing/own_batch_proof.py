@@ -34,7 +34,7 @@ def assert_same(
 ) -> EquivalenceReport:
     """Assert that your own batched function gives, for each example, what your function of one example gives.
 
-    Both may be of NumPy, Numba, torch or JAX, alike or not. `batched` is called as its parameters say. Each argument
+    Each may use NumPy, Numba, torch or JAX. `batched` is called as its parameters say. Each argument
     of an example arrives as one array, padded at the end to the longest, with the axis of examples in front:
     `batched(padded)`. A further parameter gets what its name says, of the first argument whose length varies, or, as
     in `src_mask`, of the argument of that name:
@@ -47,9 +47,9 @@ def assert_same(
     Compared are values (floats up to re-association), dtypes, shapes, structure, and gradients along random cotangents
     (torch's autograd, `jax.vjp`, `ab.grad`) with respect to the float arrays of the examples, those of `shared`, and
     the parameters of torch modules that both functions name; on all examples, shuffled, split, alone and none, padded
-    to the longest and further. What is told to be padding is filled with other ids or values as well, which may not
-    matter. A result with an axis as long as the padding is cut to the example's own part. If they differ, hypothesis
-    looks for the smallest batch that does, and the message says what changes the result there, and what follows.
+    to the longest and further. What `batched` knows to be padding is also filled with other ids or values,
+    which must not matter. A result with an axis as long as the padding is cut to the example's own part. If they
+    differ, hypothesis looks for the smallest batch that does, and the message says what changes the result there.
 
     Args:
         per_example: the reference: a function of one example.
@@ -63,9 +63,9 @@ def assert_same(
         padding: what you pad with, as an id for padding. A function that is told no lengths and no mask may rely on it.
         poison: "finite" fills padding with values ten times larger than the largest; "nan" with NaN, after which
             `(x * mask).sum(1)` differs too, as 0 * NaN is NaN.
-        collate: makes the arguments of `batched` of a list of examples, as the `collate_fn` of a torch loader: a tuple
-            is positional, a dict by keyword. Padding is its business then.
-        empty: whether a batch of no examples has to work, too.
+        collate: makes the arguments of `batched` from a list of examples, as the `collate_fn` of a torch loader does: a
+            tuple is positional, a dict by keyword. It also does the padding.
+        empty: whether a batch without examples has to work, too.
         shared: keyword arguments of both functions: parameters.
 
     Returns:

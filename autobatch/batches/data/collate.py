@@ -49,11 +49,11 @@ def collate(data: Any, *, nulls: object = "raise") -> Any:
     Raises:
         ShapeError, DTypeError, StructureError: no examples, examples that do not fit together, or a missing value;
             the message names the example and the place in it.
-        UnsupportedError: data of no kind that is known.
+        UnsupportedError: data of an unknown kind.
 
     An empty example without a dtype of its own (`[]`, `np.array([])`) takes that of the others. A list of lists whose
-    rows are equally long is a matrix. No library is imported: if you have its data, it is
-    loaded already. But what speaks Arrow's interface is read by pyarrow, which then has to be installed.
+    rows are equally long is a matrix. No library is imported: if you have its data, it is loaded already. Only what
+    speaks Arrow's interface is read by pyarrow, which then has to be installed.
 
     >>> collate([{"ids": [3, 1], "y": 0.5}, {"ids": [7], "y": 1.0}])["ids"].examples()
     [array([3, 1]), array([7])]

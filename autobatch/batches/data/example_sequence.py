@@ -28,7 +28,7 @@ class Examples:
     not keep the rest alive.
 
     Raises:
-        ShapeError: batches that differ in size. UnsupportedError: data of no kind that is known.
+        ShapeError: batches that differ in size. UnsupportedError: data of an unknown kind.
 
     >>> x = Examples([[1, 2, 3], [4], [5, 6]])
     >>> len(x), x[1], x[[2, 0]].batch.lengths

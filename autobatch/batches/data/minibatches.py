@@ -56,10 +56,10 @@ def minibatches(
     Args:
         data: what `ab.collate` takes, or `ab.Examples`: batches, and trees of them, are not copied as a whole.
         size: the number of examples in a mini-batch.
-        shuffle: take the examples in an order drawn with `seed`; else in their own.
+        shuffle: take the examples in a random order, drawn with `seed`; else in their own order.
         seed: an integer, or a sequence of them such as (seed, epoch): what `np.random.default_rng` takes.
-        bucket: sort the examples by length, stably, within pools of so many mini-batches, so that those of a mini-batch
-            are about equally long; with `shuffle` the mini-batches of a pool then come in a drawn order. The
+        bucket: sort the examples by length, stably, within pools of this many mini-batches, so that those of a
+            mini-batch are about equally long; with `shuffle` the mini-batches of a pool come in a random order. The
             length is the largest of the dimensions that vary, in all batches of a tree; of nested lists the number of
             values in them.
         drop_last: leave out the last examples of the order that do not fill a mini-batch. They are left out before

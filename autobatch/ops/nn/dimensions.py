@@ -22,7 +22,7 @@ def split_dim(x: ArrayLike, axis: int, parts: int) -> NDArray[Any]:
         An array with one more dimension.
 
     Raises:
-        OptionError: there is no such dimension, or `parts` is 0. ValueError: its size is no multiple of `parts`.
+        OptionError: there is no such dimension, or `parts` is 0. ValueError: its size is not a multiple of `parts`.
 
     Source: Matchbox's `split_dim` (Bradbury and Fu, 2018), used to split attention heads.
 
