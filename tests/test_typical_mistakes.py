@@ -401,24 +401,6 @@ def test_a_failure_for_numbers_of_a_table_has_no_note_about_an_index():
         assert caught.value.__notes__ == ["raised for example 0"]
 
 
-def test_a_gradient_function_that_is_unpacked_says_to_call_it():
-    """Where its call stands in the source: other calls may return two gradient functions."""
-    with pytest.raises(UnsupportedError, match=r"call it: value, grad = ab\.value_and_grad\(f\)\(params\)"):
-        value, grad = ab.value_and_grad(decorated)
-    with pytest.raises(UnsupportedError, match=r"grad returns a function; call it: gradient = ab\.grad"):
-        value, grad = ab.grad(
-            decorated, argnums=0
-        )  # fmt: skip
-    with pytest.raises(UnsupportedError, match="call it"):
-        (value, _), grad = ab.value_and_grad(decorated, has_aux=True)
-    first, second = list(map(ab.value_and_grad, [decorated, decorated]))
-    assert first is not second
-    first, second = ab.grad(decorated), ab.grad(decorated)
-    value, grad = ab.value_and_grad(decorated)(np.ones(2))
-    assert (value, *grad) == (4.0, 2.0, 2.0)
-    assert inspect.signature(ab.grad(decorated)) == inspect.signature(decorated)
-
-
 @pytest.mark.parametrize("way", ["auto", "loop", "fly"])
 def test_a_batch_by_keyword_of_a_map_is_warned_of(way):
     """Every example gets all of it, as of any shared argument; without a warning if that is said."""

@@ -1,12 +1,8 @@
 """`ab.map`, `ab.lazy`, `ab.grad`, `ab.value_and_grad` and `ab.jvp`: transforms of a function of one example."""
 
 import contextlib
-import dis
 import functools
 import inspect
-import re
-import sys
-import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
@@ -315,7 +311,10 @@ def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) ->
     >>> tangent
     array([2., 2.])
     """
-    return _forgetting(plain.jvp)(taped(f), primals, tangents)
+    try:
+        return plain.jvp(taped(f), primals, tangents)
+    finally:
+        _forget()
 
 
 def taped(f: Any) -> Any:
@@ -332,51 +331,24 @@ def taped(f: Any) -> Any:
 
 def _marked(recorded: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, with_value: bool) -> Callable[..., Any]:
     """A gradient function marked with what it differentiates, so that it, and a map of it, can be compiled."""
-    caller = sys._getframe(2)
-    following = caller.f_code.co_code[caller.f_lasti + 2 : caller.f_lasti + 16 : 2]  # a call has at most four caches, 0
-    if following.lstrip(b"\0").startswith(_UNPACK):
-        _refuse_unpacking(caller)
-    gradient = _forgetting(recorded)
-    gradient._ab_differentiated = described = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
+    recorded._ab_differentiated = described = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
 
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return with_options(lambda: engines().run_gradient(gradient, *unwrap_shared(args, kwargs)), **pins(f))
+            return with_options(lambda: engines().run_gradient(recorded, *unwrap_shared(args, kwargs)), **pins(f))
         except Exception as error:
             hide_frames(error)
             raise
+        finally:
+            _forget()
 
     call.__name__ = getattr(f, "__name__", type(f).__name__)
     call._ab_differentiated = described  # type: ignore[attr-defined]
     return call
 
 
-_UNPACK = bytes([dis.opmap["UNPACK_SEQUENCE"]])
-
-
-def _refuse_unpacking(caller: types.FrameType) -> None:
-    """Raise for `value, grad = ab.value_and_grad(f)`, since a function cannot say what is wrong when it is unpacked.
-
-    The caller's next instruction unpacks the result of its call, which is ours if its source names ours.
-    """
-    info = inspect.getframeinfo(caller, 1)
-    column = info.positions and info.positions.col_offset
-    text = "".join(info.code_context or ()).encode()[column or 0 :].decode(errors="replace")
-    if called := re.match(r"[\w.]*\b(value_and_grad|grad)(?=\()", text):
-        result = "value, grad" if called[1] == "value_and_grad" else "gradient"
-        raise UnsupportedError(f"{called[1]} returns a function; call it: {result} = {called[0]}(f)(params)")
-
-
-def _forgetting(gradient: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a gradient function: after its outermost call, drop the rewritten forms, which keep closures alive."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return gradient(*args, **kwargs)
-        finally:
-            if tapes.active_tape() is None:
-                engines().taped_form.forget()
-
-    call.__wrapped__ = gradient  # type: ignore[attr-defined]
-    return call
+def _forget() -> None:
+    """After the outermost call of a gradient function: drop the rewritten forms, which keep closures alive."""
+    if tapes.active_tape() is None:
+        engines().taped_form.forget()
