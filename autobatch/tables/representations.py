@@ -62,6 +62,8 @@ def lengths_to_segment_ids(lengths: ArrayLike) -> np.ndarray:
     array([0, 1, 1, 1, 3, 3])
     """
     own: Any = lengths if is_boxed(lengths) else lengths_of(lengths)
+    if len(shape_of(own)) != 1:
+        raise ShapeError(f"lengths have shape {shape_of(own)}; expected one dimension")
     return np.repeat(arange(shape_of(own)[0]), own)
 
 
@@ -186,9 +188,7 @@ def sort_segments(values: object, segment_ids: object) -> tuple[np.ndarray, np.n
     """
     values, (ids, _) = np.asarray(values), own_segments(segment_ids, None)
     if not values.ndim or values.shape[0] != ids.shape[0]:
-        raise ShapeError(
-            f"segment_ids have shape {ids.shape} for values of shape {values.shape}; expected one for each"
-        )
+        raise ShapeError(f"segment_ids of shape {ids.shape} for values of shape {values.shape}; expected one for each")
     order = np.argsort(ids, kind="stable")
     return values[order], ids[order]
 

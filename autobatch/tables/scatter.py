@@ -137,8 +137,6 @@ def _array(x: object) -> Any:
 
 
 def _check(data: ArrayLike, ids: np.ndarray) -> None:
-    if not ndim_of(data):
-        raise ShapeError("data is a single number; expected rows, (n, ...)")
     if ids.ndim != 1:
         raise ShapeError(f"ids have shape {ids.shape}; expected one dimension")
     check_ids(ids, shape_of(data)[0])
@@ -156,6 +154,8 @@ def _scatter(mode: str, data: Any, ids: Any, rows: Any, out: Any) -> Any:
     data = data.weights if isinstance(data, EmbeddingTable) else _array(data)
     ids, rows = ids if is_boxed(ids) else as_ids(ids), _array(rows)
     operands = (data, ids, rows)
+    if not ndim_of(data):
+        raise ShapeError("data is a single number; expected rows, (n, ...)")
     if any(rank_of(x) == BATCH_RANK for x in operands):
         if out is not None:
             raise UnsupportedError("out= with batched operands; use the result")

@@ -142,7 +142,7 @@ def test_s3_07_empty_maps_and_lists():
         (lambda: ab.offsets_to_lengths([]), BadIdError, r"offsets are empty"),
         (lambda: ab.segment_ids_to_lengths([0, -1]), BadIdError, r"segment id -1 at position 1 is negative"),
         (lambda: ab.segment_ids_to_lengths([0, 9], 3), BadIdError, r"segment id 9 at position 1 is outside 3"),
-        (lambda: ab.sort_segments([1, 2], [0]), ShapeError, r"segment_ids have shape \(1,\) for values"),
+        (lambda: ab.sort_segments([1, 2], [0]), ShapeError, r"segment_ids of shape \(1,\) for values"),
         (lambda: ab.lengths_to_padded([1, 2], [3]), ShapeError, r"lengths add up to 3; expected the number of values"),
         (lambda: ab.lengths_to_padded([1, 2], [2], filler=0.5), DTypeError, r"filler 0.5 is not a value of int64"),
         (lambda: ab.padded_to_lengths([1, 2], 0), ShapeError, r"padded data of shape \(2,\)"),
