@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 import numpy as np
 
-from autobatch.api.batch import Begun, engines, pins, small_map, unfit
+from autobatch.api.batch import BatchFunction, Begun, engines, pins, small_map, unfit
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
 from autobatch.batches.any_batch import Batch, Shared, unwrap_shared
@@ -29,6 +29,8 @@ B = TypeVar("B")
 C = TypeVar("C")
 R = TypeVar("R")
 Aux = TypeVar("Aux")
+_Xs = Iterable[Any]
+_Places = int | Sequence[int]
 
 
 @overload
@@ -43,16 +45,13 @@ def map(
     *args: P.args, **shared: P.kwargs,
 ) -> list[R]: ...  # fmt: skip
 @overload
+def map(f: Callable[..., R], /, *xs: _Xs, way: WayName, strict: bool = False, **shared: Any) -> list[R]: ...
+@overload
+def map(f: Callable[..., R], /, *xs: _Xs, strict: bool, **shared: Any) -> list[R]: ...
+@overload
 def map(
-    f: Callable[..., R], /, *example_sequences: Any, way: WayName, strict: bool = False, **shared: Any
+    f: Callable[..., R], first: _Xs, second: _Xs, third: _Xs, fourth: _Xs, /, *more: _Xs, **shared: Any
 ) -> list[R]: ...
-@overload
-def map(f: Callable[..., R], /, *example_sequences: Any, strict: bool, **shared: Any) -> list[R]: ...
-@overload
-def map(
-    f: Callable[..., R], first: Iterable[Any], second: Iterable[Any], third: Iterable[Any], fourth: Iterable[Any], /,
-    *more: Iterable[Any], **shared: Any,
-) -> list[R]: ...  # fmt: skip
 def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the options' names; then they are refused
     f: Callable[..., Any], /, *example_sequences: Any, way: WayName | None = None, strict: bool | None = None,
     **shared: Any,
@@ -220,7 +219,11 @@ def lazy() -> "Lazy":
     return Lazy()
 
 
-def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[P, Any]:
+@overload
+def grad(f: BatchFunction[P, Any], argnums: _Places = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+@overload
+def grad(f: Callable[P, Any], argnums: _Places = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+def grad(f: Callable[P, Any], argnums: _Places = 0, has_aux: bool = False) -> Callable[P, Any]:
     """The gradient of a function that returns one real scalar.
 
     Args:
@@ -253,20 +256,18 @@ def grad(f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = 
 
 
 @overload
+def value_and_grad(f: BatchFunction[P, R], argnums: _Places = 0) -> Callable[P, tuple[R, Any]]: ...
+@overload
 def value_and_grad(
-    f: Callable[P, R], argnums: int | Sequence[int] = 0, has_aux: Literal[False] = False
+    f: Callable[P, R], argnums: _Places = 0, has_aux: Literal[False] = False
 ) -> Callable[P, tuple[R, Any]]: ...
 @overload
 def value_and_grad(
-    f: Callable[P, tuple[R, Aux]], argnums: int | Sequence[int] = 0, *, has_aux: Literal[True]
+    f: Callable[P, tuple[R, Aux]], argnums: _Places = 0, *, has_aux: Literal[True]
 ) -> Callable[P, tuple[tuple[R, Aux], Any]]: ...
 @overload
-def value_and_grad(
-    f: Callable[P, Any], argnums: int | Sequence[int], has_aux: bool
-) -> Callable[P, tuple[Any, Any]]: ...
-def value_and_grad(
-    f: Callable[P, Any], argnums: int | Sequence[int] = 0, has_aux: bool = False
-) -> Callable[P, tuple[Any, Any]]:
+def value_and_grad(f: Callable[P, Any], argnums: _Places, has_aux: bool) -> Callable[P, tuple[Any, Any]]: ...
+def value_and_grad(f: Callable[P, Any], argnums: _Places = 0, has_aux: bool = False) -> Callable[P, tuple[Any, Any]]:
     """The gradient, as `grad` gives it, and the value.
 
     Args:
@@ -286,6 +287,10 @@ def value_and_grad(
     return _marked(plain.value_and_grad(taped(f), argnums, has_aux), f, argnums, has_aux, True)
 
 
+@overload
+def jvp(f: BatchFunction[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, Any]: ...
+@overload
+def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, Any]: ...
 @hiding_frames
 def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[R, Any]:
     """The value of a function and its derivative along a direction: the Jacobian-vector product.

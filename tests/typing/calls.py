@@ -82,6 +82,10 @@ def accepted() -> None:
     assert_type(ab.map(pair, xs, xs, params={"w": w}), list[tuple[Array, int]])
     assert_type(ab.map(anything, xs, params={"w": w}), list[Any])
     assert_type(ab.value_and_grad(pair)(w, w, {"w": w}), tuple[tuple[Array, int], Any])
+    assert_type(ab.value_and_grad(total)(w, w), tuple[np.float32, Any])
+    assert_type(ab.value_and_grad(count)(w, by=2), tuple[int, Any])
+    assert_type(ab.grad(total, argnums=(0, 1))(w, w), Any)
+    assert_type(ab.jvp(total, (w, w), (w, None)), tuple[np.float32, Any])
     assert_type(ab.value_and_grad(loss, has_aux=True)(w, w), tuple[tuple[Array, str], Any])
     assert_type(ab.nn.softmax(masked, axis=0), NDArray[Any])
     assert_type(2.0 * (masked - w) @ w, ab.MaskedBatch)
@@ -123,6 +127,8 @@ def refused() -> None:
     ab.map(scaled, ["a"], w=w)  # wrong: call-overload
     ab.grad(loss)(w)  # wrong: call-arg
     ab.value_and_grad(loss, has_aux=True)(w)  # wrong: call-arg
+    ab.value_and_grad(total)(w)  # wrong: call-arg
+    ab.grad(total)("a", w)  # wrong: arg-type
     ab.MaskedBatch.from_examples(xs, dim=[True])  # wrong: call-arg
     ab.optim.SGD(rate=0.1)  # wrong: call-arg
     ab.nn.softmax(masked, axes=0)  # wrong: call-arg
