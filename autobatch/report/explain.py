@@ -19,7 +19,7 @@ from autobatch.batches.any_batch import Batch, has_batch
 from autobatch.batches.data.collate import collate
 from autobatch.batches.objects import ObjectBatch
 from autobatch.blocks.kernel_cache import wait_for_kernels
-from autobatch.core.config import options
+from autobatch.core.config import config, options
 from autobatch.core.current_region import clock
 from autobatch.core.diagnostics import hiding_frames, noted_fallbacks
 from autobatch.core.pytree import children_of, is_node, leaves
@@ -45,7 +45,7 @@ _OVERHEADS = {
 }  # fmt: skip
 _WARM_CALLS, _WARM = 5, 0.02  # before the one that is watched: at most; for so many seconds, if they are short
 _COMPILING, _WAITED = 2.0, 4  # to wait for compiled code: at most these seconds, and times those of the first call
-_SHORT, _MOST = 0.03, 7  # to watch a short call again: at most these seconds; all takes so many times a call
+_SHORT, _MOST = 0.03, 6  # to watch a short call again: at most these seconds; all takes so many times a call
 _CHEAP = 5e-6  # seconds that other modes add to an example at the least, on any machine of today
 _TIMES = 4  # times a call to watch examples of a loop
 
@@ -155,8 +155,7 @@ def _warm_up(roots: list[Any], call: Callable[[], Any]) -> tuple[list[float], li
     changing = may_change(before.functions or roots[:1], [*before.classes, *kinds])
     if changing and not before.complete:
         before = Snapshot(roots)
-    times: list[float] = []
-    spent: list[float] = []
+    times, spent = list[float](), list[float]()
     most = _WARM_CALLS
     histories = (kind for costs in functions.copy().values() for kind in costs.kinds.copy().values())
     counts = [(kind, kind.calls) for kind in histories]
@@ -168,9 +167,11 @@ def _warm_up(roots: list[Any], call: Callable[[], Any]) -> tuple[list[float], li
             times.append(now - began)
             spent.append(clock() - before_call)
             if len(times) == 1:
-                calls = min((before for kind, before in counts if kind.calls != before), default=0)
-                most = 2 if calls >= most else most  # of what was called as often, the mode is chosen
+                if min((before for kind, before in counts if kind.calls != before), default=0) >= most:
+                    most = 2  # of what was called as often, the mode is chosen
                 end = now + min(_COMPILING, _WAITED * times[0])
+            elif config.way != "auto" and times[0] < 2 * times[1]:  # there is nothing to choose, or to set up
+                most = 2
             wait_for_kernels(max(end - now, 0.0))
             if changing:
                 before.restore()

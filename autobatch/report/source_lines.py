@@ -62,8 +62,10 @@ class Source:
         else:
             return
         self._known.update(*(range(each.lineno, (each.end_lineno or 0) + 1) for each in tree.body))
-        for node in ast.walk(tree):
-            self._parents.update(dict.fromkeys(ast.iter_child_nodes(node), node))
+        nodes: list[ast.AST] = [tree]
+        for node in nodes:  # the list grows during the loop; most nodes are expressions, which are left out
+            nodes += (inner := [each for each in ast.iter_child_nodes(node) if not isinstance(each, ast.expr)])
+            self._parents.update(dict.fromkeys(inner, node))
             if isinstance(node, ast.stmt):
                 self._statements.update(dict.fromkeys(_own_lines(node), node))
 
@@ -78,11 +80,8 @@ class Source:
     def mark(self, line: int) -> str:
         """How a statement that begins at a line, without its body, runs for the examples of a batch."""
         node = self.statement(line)
-        if node is None or node.lineno != line:
-            return ""
-        if isinstance(node, ast.For | ast.While):
-            return "steps"
-        return "parts" if isinstance(node, ast.If | ast.Assert) else ""
+        marks = {ast.For: "steps", ast.While: "steps", ast.If: "parts", ast.Assert: "parts"}
+        return "" if node is None or node.lineno != line else marks.get(type(node), "")
 
     def start(self, line: int) -> int:
         """The first line of the statement at a line."""
@@ -104,11 +103,11 @@ class Source:
 
     def section(self, first: int, name: str) -> Section:
         """The lines of the function of this name that begins at line `first`; only that line if there is none."""
-        self._read_around(first)
-        for node in self._parents:
-            if isinstance(node, Function) and (name == "<lambda>") == isinstance(node, ast.Lambda):
+        own = self.statement(first)
+        for node in () if own is None else ast.walk(own) if name == "<lambda>" else (own,):
+            if isinstance(node, Function) and getattr(node, "name", "<lambda>") == name:
                 start = min([node.lineno, *[each.lineno for each in getattr(node, "decorator_list", ())]])
-                if start == first and getattr(node, "name", name) == name:
+                if start == first:
                     return Section(self.file, start, node.end_lineno or start, name)
         return Section(self.file, first, first, name)
 
