@@ -133,9 +133,7 @@ class Report:
 
     @property
     def launches(self) -> int:
-        if self.rows:
-            return sum(row.launches for row in self.rows)
-        return sum(line.times for line in self.lines if line.calls)
+        return sum([row.launches for row in self.rows] or [line.times for line in self.lines if line.calls])
 
     @property
     def calls(self) -> int:
@@ -168,23 +166,25 @@ class Report:
     def _repr_html_(self) -> str:
         """HTML for notebooks: what takes the time, and a table of the lines."""
         rows: list[Sequence[str]] = []
-        for line in self.lines:
-            time, share = (self.time_of(line), f"{line.share:.0%}") if line.how else ("", "")
-            rows.append((str(line.line), time, share, str(line.times or ""), line.how, line.text))
+        for line in (*self.lines, *self.overheads) if self.lines else ():
+            time, share = (self.time_of(line), f"{line.share:.0%}") if line.how or not line.file else ("", "")
+            rows.append((str(line.line or ""), time, share, str(line.times or ""), line.how, line.text))
             if line.reason:
                 rows.append(("", "", "", "", "", f"^ {line.reason}{f' → {line.remedy}' if line.remedy else ''}"))
-        table = html_table(self.name, ("line", "time", "%", "times", "how", "source"), rows) if rows else ""
+        caption = f"{self.name} ({shown_file(self.lines[0].file)})" if rows else ""
+        table = html_table(caption, ("line", "time", "%", "times", "how", "source"), rows) if rows else ""
         says = [_SAYS.format(at + 2, html.escape(text) or "&nbsp;") for at, text in self._paragraphs()]
         return f'<div style="font-family:monospace;white-space:pre-wrap">{"".join(says)}</div><br>{table}'
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the report as a page of its own, which loads nothing: the table of lines, and all of the text.
+        """Write the report as a page of its own, which loads nothing: the table of lines, and the text that follows it.
 
         Args:
             path: of the file, as "report.html". What is there is replaced.
         """
         head = f"{_HEAD}<title>{html.escape(self.name or 'ab.explain')}</title>"
-        body = f"{self._repr_html_()}<pre>{html.escape(str(self).removeprefix(self.summary()))}</pre>"
+        text = str(self).removeprefix("\n".join([self.summary(), *self._source()]))
+        body = f"{self._repr_html_()}<pre>{html.escape(text)}</pre>"
         with open(path, "w", encoding="utf-8") as file:
             file.write(f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>')
 

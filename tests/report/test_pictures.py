@@ -63,6 +63,18 @@ def test_a_phone_breaks_the_lines_of_a_report_itself(report, tmp_path):
     assert len(times) >= sum(line.how != "" for line in report.lines)
 
 
+def test_a_saved_page_shows_each_line_once(report, tmp_path):
+    """In the table, which also has what belongs to no line, and names the file; the text below has the rest."""
+    report.save(tmp_path / "report.html")
+    page = Reader((tmp_path / "report.html").read_text(encoding="utf-8"))
+    longest = max((line.text for line in report.lines), key=len)
+    assert sum(longest.strip()[:20] in text for text in page.texts if text not in report.summary()) == 1
+    assert any(tagger.__file__ in text for text in page.texts)
+    assert report.overheads
+    assert all(each.text in page.texts for each in report.overheads)
+    assert "signature" in page.texts[-1]
+
+
 def test_source_is_shown_as_text():
     def compares(x):
         return x[x < 3] if "<b>" != "&amp;" else x
