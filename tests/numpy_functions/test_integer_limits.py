@@ -50,6 +50,27 @@ def test_creation_from_large_integers(name):
                     every_way_is_exact(f, [np.array(row, dtype) for row in rows])
 
 
+CAST = {
+    "int": lambda n: np.arange(n[0], n[1], dtype=int),
+    "complex": lambda n: np.arange(n[0], int(n[1]), dtype=complex),
+    "float64": lambda n: np.arange(n[1], n[0], -1, dtype=np.float64),
+    "falling uint64": lambda n: np.arange(n[1], n[0], -1, dtype=np.uint64),
+    "falling uint8": lambda n: np.arange(n[1] - n[0], n[0] - n[0], -1, dtype=np.uint8),
+    "objects": lambda n: np.arange(n[0], n[1], dtype=object),
+    "full of objects": lambda n: np.full(2, n[0], dtype=object),
+    "like of objects": lambda n: np.full_like(n, n[0], dtype="O"),
+}
+
+
+@pytest.mark.parametrize("name", CAST)
+def test_creation_casts_what_the_bounds_numbers_hold(name):
+    """From 2**24 on, float32 holds no odd numbers: there `np.arange` of another dtype repeats its first one."""
+    for dtype in (np.float32, np.float64, np.int64, np.uint64):
+        xs = [np.array([low, low + more], dtype) for low in (1, 2**24) for more in (4, 2, 4)]
+        with np.errstate(all="ignore"):
+            every_way_is_exact(CAST[name], xs)
+
+
 def element(x, w):
     x[0] = w[0]
     return x

@@ -69,6 +69,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C") -> An
         if ndim_of(fill_value) == 0:
             return _ordered(_constant(shape, np.asarray(fill_value).item(), dtype or dtype_of(fill_value)), order)
         fill_value = np.asarray(fill_value)
+    if dtype in (object, "O"):
+        raise Unsupported("np.full of objects, which keep their classes")
     if dtype is not None and dtype_of(fill_value) != dtype:
         if python_class(fill_value):  # NumPy's own numbers are cast
             check_numbers(fill_value, np.dtype(dtype))
@@ -131,20 +133,16 @@ def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     if any(v.dtype.kind == "O" or (v.dtype.kind in "iu" and (np.abs(v.astype(float)) > 1 << 53).any()) for v in values):
         return lane_by_lane(op, operands, params)
     values = [v.astype(np.int64) if v.dtype.kind in "iu" else v for v in values]
-    start: Any = np.zeros(1, np.int64)
-    step: Any = np.ones(1, np.int64)
-    if len(values) == 1:
-        stop = values[0]
-    else:
-        start, stop = values[:2]
-        step = values[2] if len(values) == 3 else step
-        if not all(_fits(kind, start, stop - start, start + step) for kind in (dtype, *kinds)):
-            return lane_by_lane(op, operands, params)  # NumPy computes with the bounds' own numbers, which overflow
+    bounds: list[Any] = [np.zeros(1, np.int64), *values] if len(values) == 1 else values
+    start, stop, step = [*bounds, np.ones(1, np.int64)][:3]
+    rounded = any(kind.kind == "f" and kind.itemsize < 8 and kind != dtype for kind in kinds)
+    wraps = bounds is values and not all(_fits(kind, start, stop - start, start + step) for kind in (dtype, *kinds))
+    if rounded or wraps:  # NumPy computes with the bounds' own numbers
+        return lane_by_lane(op, operands, params)
     if (step == 0).any():
         raise ZeroDivisionError("division by zero")
-    lengths = np.broadcast_to(np.maximum(np.ceil((stop - start) / step), 0).astype(np.int64), (lanes,))
-    size = Lengths(lengths)
-    steps = np.arange(size.max())
+    size = Lengths(np.broadcast_to(np.maximum(np.ceil((stop - start) / step), 0).astype(np.int64), (lanes,)))
+    steps = np.arange(size.max()).astype(dtype if dtype.kind == "u" else np.int64)  # a falling one wraps
     first = start.astype(dtype).reshape(-1, 1)
     delta = (start + step).astype(dtype).reshape(-1, 1) - first  # from two elements that are rounded, as NumPy does
     return Batched((first + steps * delta).astype(dtype) + np.zeros((lanes, 1), dtype), (size,))
@@ -173,6 +171,8 @@ def arange(*bounds: Any, dtype: Any = None, **named: Any) -> Any:
     if len(given) == 4:
         dtype = given.pop()
     if any(rank_of(bound) == BATCH_RANK for bound in given):
+        if dtype in (object, "O"):
+            raise Unsupported("np.arange of objects, which keep their classes")
         return arange_p(*given, given=len(given), dtype=None if dtype is None else np.dtype(dtype))
     return np.arange(*(_known(bound) for bound in given), dtype=dtype)
 
