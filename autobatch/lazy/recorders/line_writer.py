@@ -331,7 +331,7 @@ class LineWriter:
             raise Unsupported("a look-up by a key: it counts, and may insert the key")
         trace, lengths = self.written.trace, itertools.repeat(2)
         segment = trace.segment
-        nodes, refs = len(segment.sigs), len(segment.refs)
+        nodes, refs, wanted = len(segment.sigs), len(segment.refs), len(trace.wanted)
         park, trace.park = trace.park, refuse_to_wait
         try:
             for number in (1, 0, 1.0):  # possible numbers of an example; the result is checked at run time
@@ -349,8 +349,7 @@ class LineWriter:
         finally:
             trace.park = park
             trace.failed = None
-            del segment.sigs[nodes:]
-            del segment.refs[refs:]
+            del segment.sigs[nodes:], segment.refs[refs:], trace.wanted[wanted:]
 
     def of_any_length(self, function: Callable[..., Any], values: Sequence[rk.Term]) -> rk.Term:
         """An operation with some operands that are arrays of any length."""

@@ -202,7 +202,7 @@ class OpEntry(CallSite):
             NeedsLoop: it records other than one node, or a node with other operands.
         """
         segment = trace.segment
-        nodes, refs = len(segment.sigs), len(segment.refs)
+        nodes, refs, wanted = len(segment.sigs), len(segment.refs), len(trace.wanted)
         given = [rk.built(kind, trace, values, iter(())) for _, kind in self.specs]
         for place, each in enumerate(given):
             if type(each) is LazyArray:  # made for this call, as constants are scalars
@@ -219,8 +219,7 @@ class OpEntry(CallSite):
             return trace.under_error_state(trace.signature_of(out)), operands
         finally:
             trace.park = park
-            del segment.sigs[nodes:]
-            del segment.refs[refs:]
+            del segment.sigs[nodes:], segment.refs[refs:], trace.wanted[wanted:]
 
     def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
         sig, operands = self._called(trace, values)
