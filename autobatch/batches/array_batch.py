@@ -91,10 +91,9 @@ class ArrayBatch(Batch, _Mixin):
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
         return loop_over_examples(function, args, kwargs, no_rule_message(function, reason))
 
-    @hiding_frames
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if FORMS["objects"] in types:
-            return loop_over_examples(func, args, kwargs, mixed_reason(args))
+            return hiding_frames(loop_over_examples)(func, args, kwargs, mixed_reason(args))
         return super().__array_function__(func, types, args, kwargs)
 
     def __array__(self, dtype: Any = None, copy: object = None) -> np.ndarray:  # type: ignore[override]

@@ -237,7 +237,7 @@ def getitem(x: Any, index: Any) -> Any:
     if not views and not (type(index) is tuple and is_basic(spec) and any(item is Ellipsis for item in index)):
         return out
     items = index if type(index) is tuple else (index,)
-    if any(entry[0] == "i" for entry in spec) and any(
+    if "i" in [entry[0] for entry in spec] and any(
         (type(each) is np.ndarray or is_boxed(each)) and not is_scalar(each) for each in items
     ):  # a 0-d index array: NumPy returns a copy
         return out

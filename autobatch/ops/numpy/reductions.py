@@ -66,8 +66,11 @@ def shifted(axes: tuple[int, ...]) -> tuple[int, ...]:
 
 def reduces_nothing(x: Batched, axes: Sequence[int]) -> bool:
     """True if a reduced dimension is empty in some example."""
-    sizes = [x.sizes[axis] for axis in axes]
-    return any(size.has_zero() if isinstance(size, Lengths) else size == 0 for size in sizes)
+    for axis in axes:
+        size = x.sizes[axis]
+        if size == 0 or (isinstance(size, Lengths) and size.has_zero()):
+            return True
+    return False
 
 
 def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
@@ -79,6 +82,7 @@ def check_not_empty(x: Batched, axes: Sequence[int], message: str) -> None:
         raise note_example(ValueError(message), int(np.argmax(empty)))
 
 
+_every, _some = np.logical_and.reduce, np.logical_or.reduce
 _EXTREMES = (np.minimum, np.maximum, np.fmin, np.fmax)
 
 
@@ -89,13 +93,12 @@ def _of_signed_zeros(rule: Callable[..., Batched]) -> Callable[..., Batched]:
 
     def call(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         out, x = rule(op, operands, params), operands[0]
-        if x.data.dtype.kind != "f" or type(out.data) is not np.ndarray or out.data.all():
+        if x.data.dtype.kind != "f" or type(out.data) is not np.ndarray or _every(out.data, axis=None):
             return out
         data = x.data._ab_force() if hasattr(x.data, "_ab_force") else x.data
         signs = np.signbit(data[data == 0])
-        initial = params.get("initial")
-        signs = np.append(signs, np.signbit(initial)) if initial is not None and initial == 0 else signs
-        return out if signs.all() or not signs.any() else lane_by_lane(op, [Batched(data, x.sizes)], params)
+        signs = np.append(signs, np.signbit(params["initial"])) if params.get("initial") == 0 else signs
+        return out if not _some(signs) or _every(signs) else lane_by_lane(op, [Batched(data, x.sizes)], params)
 
     return call
 
@@ -134,7 +137,7 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
         if Lengths not in map(type, x.sizes):
             return Batched(op(x.data, **down), sizes)
         dtype = x.data.dtype
-        if _shows_identity(ufunc, dtype, params.get("initial")):
+        if (dtype.kind == "c" or "initial" in params) and _shows_identity(ufunc, dtype, params.get("initial")):
             data = x.data._ab_force() if hasattr(x.data, "_ab_force") else x.data
             if not is_boxed(data):  # of recorded values, the derivative is what counts
                 return lane_by_lane(op, [Batched(data, x.sizes)], params)

@@ -32,9 +32,7 @@ def _working(dtype: np.dtype, given: Any) -> np.dtype:
 
 
 def _result(dtype: np.dtype, given: Any) -> np.dtype:
-    if given is not None:
-        return np.dtype(given)
-    return np.dtype(np.float64) if dtype.kind in "iub" else dtype
+    return np.dtype(given if given is not None else np.float64 if dtype.kind in "iub" else dtype)
 
 
 def _divisor(x: Batched, axes: Sequence[int], keepdims: bool, less: float = 0) -> Any:

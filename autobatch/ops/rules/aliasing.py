@@ -85,9 +85,7 @@ def view(
         restore: `restore(base, new, *args)` returns the base's value after a write of `new`; None: read-only.
         contiguous: the view is contiguous if its base is, so that a reshape of it is a view again.
     """
-    if out is base or not hasattr(type(out), "_view"):
-        return out
-    if is_scalar(base):
+    if out is base or not hasattr(type(out), "_view") or is_scalar(base):
         return out
     zero_d(out)
     _register(out, base, _View(base, derive, restore, args, contiguous and is_contiguous(base)))

@@ -222,7 +222,7 @@ def basic_index(
     sizes: Sequence[Size], spec: Spec, index: Sequence[Any]
 ) -> tuple[tuple[Any, ...], tuple[Size, ...]] | None:
     """One NumPy index for the padded data, and the result's sizes; None if examples need different positions."""
-    if any(isinstance(operand, Batched) for operand in index):
+    if index and any(isinstance(operand, Batched) for operand in index):
         return None
     out: list[Any] = [slice(None)]
     new: list[Size] = []
@@ -258,7 +258,8 @@ def basic_index(
             elif (start or 0) < 0 or (stop is not None and stop < 0) or (step is not None and step < 0):
                 return None
             else:
-                new.append(Lengths(slice_lengths(size.values, start, stop, step)[1]))
+                last = size.values if stop is None else np.minimum(size.values, stop)
+                new.append(Lengths(-(-np.maximum(last - (start or 0), 0) // (step or 1))))
             out.append(slice(start, stop, step))
         axis += 1
     return tuple(out), tuple(new)

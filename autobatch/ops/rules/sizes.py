@@ -55,8 +55,7 @@ def slice_lengths(n: np.ndarray, start: Any, stop: Any, step: Any) -> tuple[Any,
 
 
 def _clip_bound(value: Any, n: np.ndarray, low: Any, high: Any) -> np.ndarray:
-    value = np.asarray(value)
-    return np.clip(np.where(value < 0, value + n, value), low, high)
+    return np.clip(np.where((given := np.asarray(value)) < 0, given + n, given), low, high)
 
 
 def sizes_agree(a: Sequence[Size], b: Sequence[Size]) -> bool:
