@@ -59,16 +59,17 @@ def segment_count(segments, out):
 @jit
 def sum_vectors(x, ids, weights, segments, out):
     """`segment_sum` of rows of any width."""
-    width = x.shape[1]
-    n = segments.shape[0]
+    width, count, n = x.shape[1], uint64(out.shape[0]), segments.shape[0]
+    following = uint64(segments[0]) if n else count  # as in `sum_scalars`: the check then costs nothing
     for i in range(n):
         if i + AHEAD < n:
             if ids is not None:
                 prefetch_source(x, ids[i + AHEAD])
             prefetch_row(out, segments[i + AHEAD])
-        segment = uint64(segments[i])
-        if segment >= uint64(out.shape[0]):
+        segment = following
+        if segment >= count:
             return False
+        following = uint64(segments[min(i + 1, n - 1)])
         into = out[segment]
         values = x[i if ids is None else ids[i]]
         weight = x.dtype.type(1) if weights is None else weights[i]
@@ -142,8 +143,7 @@ def first_equal(x, ids, segments, values, out):
         wanted = values[segment]
         into = out[segment]
         for j in range(x.shape[1]):
-            a = row[j]
-            b = wanted[j]
+            a, b = row[j], wanted[j]
             if a == b or (a != a and b != b):
                 into[j] = i
     return True
