@@ -448,11 +448,15 @@ def _params(rng):
     return {"w": rng.normal(size=WIDTH), "u": u, "table": rng.normal(size=(50, WIDTH))}
 
 
-SCALE = 1  # examples are this many times as long
+SCALE = 1  # examples are this many times as long; of functions that take a step for each pair, the square root
 
 
 def _sequence(rng):
     return rng.normal(size=SCALE * rng.integers(15, 31))
+
+
+def _short(rng):
+    return rng.normal(size=int(SCALE**0.5 * rng.integers(15, 31)))
 
 
 def _even(rng):
@@ -461,6 +465,10 @@ def _even(rng):
 
 def _letters(rng):
     return rng.integers(0, 9, size=SCALE * rng.integers(6, 16))
+
+
+def _word(rng):
+    return rng.integers(0, 9, size=int(SCALE**0.5 * rng.integers(6, 16)))
 
 
 def _points(rng):
@@ -500,16 +508,15 @@ class Function:
 def functions() -> dict[str, Function]:
     """Every function, by its name."""
     by_columns: list[tuple[Any, Sequence[Any]]] = [
-        (
-            (_sequence,),
-            (longest_increasing, drawdown, smoothed, soft_threshold, inversions, insertion_sorted, crossings),
-        ),
+        ((_short,), (longest_increasing, inversions, insertion_sorted, moving_median)),
+        ((_sequence,), (drawdown, smoothed, soft_threshold)),
         ((_sequence,), (welford, kahan, peaks, histogram, kalman, relative_strength, run_lengths, simpson)),
-        ((_sequence,), (moving_median, clipped_rewards, softmax, entropy, standardised, shrunk, autocorrelation)),
+        ((_sequence,), (clipped_rewards, softmax, entropy, standardised, shrunk, autocorrelation)),
         ((_sequence,), (spectrum, quartile_range, returns_sharpe, crossings)),
-        ((_sequence, None), (rnn, gru, attention, gated, viterbi)),
-        ((_letters, _letters), (edit_distance,)),
-        ((_sequence, _sequence), (time_warp,)),
+        ((_short, None), (rnn, gru, attention, viterbi)),
+        ((_sequence, None), (gated,)),
+        ((_word, _word), (edit_distance,)),
+        ((_short, _short), (time_warp,)),
         ((_letters,), (knapsack, luhn)),
         ((_letters, None), (bag,)),
         ((_points,), (polygon_area, inside, path_length, nearest, regression)),

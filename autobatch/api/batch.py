@@ -209,20 +209,16 @@ def _small_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], gi
     spent = spent_on(function)
     if spent is None or (kwargs and has_batch((), kwargs)):
         return None
-    batches, others = [], []
-    for arg, marked in zip(args, given, strict=True):
-        if isinstance(arg, Batch):
-            batches.append(arg)
-        elif is_node(arg) and leaves_of_kind(arg, Batch):
-            return None
-        else:
-            others.append(marked)
-    size = batches[0].batch_size
-    differ = len(batches) > 1 and any(each.batch_size != size for each in batches)
-    if not size or differ or (others and any(may_be_rows(arg, size) for arg in others)):
-        return None  # what has to be looked at, and perhaps warned of
-    columns = view_columns(args, batches, size)
-    results = None if columns is None else small_loop(spent, function, columns, size, kwargs)
+    batches: list[Any] = []
+    columns = view_columns(args, batches)
+    counts = {len(column) for column in columns or () if type(column) is list}
+    if columns is None or len(counts) != 1 or 0 in counts:
+        return None
+    (size,) = counts
+    for arg, marked in zip(args, given, strict=True) if len(batches) < len(args) else ():
+        if not isinstance(arg, Batch) and (may_be_rows(marked, size) or (is_node(arg) and leaves_of_kind(arg, Batch))):
+            return None  # what has to be looked at, and perhaps warned of
+    results = small_loop(spent, function, columns, size, kwargs)
     return batched(results, batches) if type(results) is list else results
 
 

@@ -301,12 +301,11 @@ def _lockstep(function: Any, args: Any, kwargs: Any, why: str = "the call asks f
     return out
 
 
-def _looped(
-    function: Any, args: Any, kwargs: Any, batches: list[Any], size: int, own: ExampleColumns | None = None
-) -> list[Any]:
+def _looped(function: Any, args: Any, kwargs: Any, batches: list[Any], own: ExampleColumns | None = None) -> list[Any]:
     """The results of all examples, one after the other; a short code path, since small calls end here."""
-    columns = view_columns(args, batches, size)
-    if columns is not None:
+    found: list[Any] = []
+    columns = view_columns(args, found)
+    if columns is not None and len(found) == len(batches):
         return run_loop(per_example_form(function), columns, kwargs)
     own = own or ExampleColumns(function, args, kwargs)
     return own.giving_back(_loop_over, function, own, own.values(), 0)
@@ -346,7 +345,7 @@ class _BatchCall:
             out = _compiled(self.function, batches, shared, arguments_of, start, whole)
             return out if isinstance(out, list) else _Batched(normalised(out, self._size, self._batches))
         if step.way == LOOP and step.count == self._size:
-            return _looped(self.function, self._args, self._kwargs, self._batches, self._size, self._columns)
+            return _looped(self.function, self._args, self._kwargs, self._batches, self._columns)
         if self._columns is None:
             self._columns = ExampleColumns(self.function, self._args, self._kwargs, self._batches)
         own = self._columns

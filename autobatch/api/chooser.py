@@ -36,7 +36,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 LOOP: Final = "loop"
-_CALLS, _PART = 30, 0.18  # after so many calls, at most this share of the loop's time is lost: 1.2 is promised
+_CALLS, _PART = 30, 0.1  # after so many calls, at most this share of the loop's time is lost
 _RUNS = 3  # tries of a way, and runs whose median counts: the second and third run of 54 functions differ by a half in
 # lock-step, where code for blocks is still made, later ones by a tenth
 _FAR = 8.0  # a way is not tried if it is expected to cost this many times the way in use, and stopped after this many

@@ -163,7 +163,9 @@ def _expected(known: FunctionCosts, taped: bool, way: str) -> Expectation:
         return Expectation(price, call=1e-3, steps=500.0, share=0.2)
     if taped:
         return Expectation(price, call=1e-3, share=0.4, divides=True)
-    return Expectation(price, call=1e-3, example=1e-4, share=0.5 if known.array_code else 5.0, divides=True)
+    if known.array_code:  # a launch for each op, as in lock-step, besides recording it for each example
+        return Expectation(price, call=1e-3, steps=15.0, example=1e-4, share=0.5, divides=True)
+    return Expectation(price, call=1e-3, example=1e-4, share=5.0, divides=True)
 
 
 def is_array_code(code: CodeType) -> bool:

@@ -29,30 +29,29 @@ from autobatch.ops.rules.padding import to_widths
 _Entry = tuple[Lengths, int, Any]  # a dimension's lengths, its padded size, and its offsets if packed (else None)
 
 
-def view_columns(args: Sequence[Any], batches: Sequence[Any], count: int) -> list[Any] | None:
+def view_columns(args: Sequence[Any], batches: list[Any]) -> list[Any] | None:
     """One iterable of per-example values for each positional argument, if examples are plain views of the batches.
 
-    None if a batch is passed twice, by keyword or in a container, or if its examples are not contiguous in memory.
+    Appends the batches to `batches`. None if one is passed twice, or its examples are not contiguous in memory.
     """
     columns: list[Any] = []
-    found: set[int] = set()
     for arg in args:
-        if not isinstance(arg, Batch):
-            columns.append(itertools.repeat(arg, count))
-        elif id(arg) not in found and _is_of_views(arg):
-            columns.append(arg.examples())
-            found.add(id(arg))
+        kind = type(arg)
+        if kind is MaskedBatch:
+            inner = arg.sizes[1:]
+            is_of_views = not inner or (Lengths not in map(type, inner) and arg.unguarded().flags.c_contiguous)
+        elif kind is PackedBatch:
+            is_of_views = type(arg.values) is np.ndarray and arg.values.flags.c_contiguous
         else:
+            if isinstance(arg, Batch):
+                return None
+            columns.append(itertools.repeat(arg))
+            continue
+        if not is_of_views or any([arg is each for each in batches]):  # noqa: C419 - they are few
             return None
-    return columns if len(found) == len(batches) else None
-
-
-def _is_of_views(batch: object) -> bool:
-    """True if the batch's examples are contiguous views of its data."""
-    if type(batch) is MaskedBatch:
-        inner = batch.sizes[1:]
-        return not inner or (Lengths not in map(type, inner) and batch.unguarded().flags.c_contiguous)
-    return type(batch) is PackedBatch and type(batch.values) is np.ndarray and batch.values.flags.c_contiguous
+        batches.append(arg)
+        columns.append(arg.examples())
+    return columns
 
 
 def batched(results: Sequence[Any], batches: Sequence[Any]) -> Any:
