@@ -16,7 +16,7 @@ The rule
 - A try may lose `_PART` of the loop's time so far, in the first calls of what `_CALLS` such calls will take, as soon as
   the loop has taken that time itself. When no try is affordable, nothing is looked at until one will be.
 - Compiling takes another process: what waits for it costs nothing, and is used as soon as it is ready.
-- A way that is expected to cost many times as much as the way in use is not tried.
+- A way that is expected to cost many times as much as the way in use is not tried, but for code that has been compiled.
 - A way gets `_RUNS` tries, since later ones reuse what the first ones set up. Then its cost counts, and it is tried
   as often again each time that the work of all calls has doubled, if affordable and not far behind; so is the loop,
   whose few runs may have been disturbed. A way in use that is stopped is tried again as soon as that is affordable.
@@ -414,7 +414,7 @@ class Turn:
         expected = kind.expected(way)
         count = min(left, max(FEW, left // 8)) if expected.divides and cost.runs < _RUNS else left
         warm = expected.seconds(count, loop)
-        if seconds is None and warm > _FAR * count * (kind.costs[kind.best()].seconds or loop):
+        if seconds is None and not cost.pending and warm > _FAR * count * (kind.costs[kind.best()].seconds or loop):
             return None
         if not cost.is_set_up:  # then a second run measures the warm cost
             needs = min(warm, now) + warm + (expected.loading if cost.pending else expected.price)

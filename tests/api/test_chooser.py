@@ -398,6 +398,25 @@ def test_a_way_that_waits_again_is_not_asked_twice_in_a_call():
     assert turn.next().way == LOOP
 
 
+def test_what_was_compiled_is_tried_however_dear_it_was_expected_to_be():
+    kind = History(("quick", "compiled"), {"quick": Expectation(share=0.5), "compiled": Expectation(share=0.3)}.get)
+    asked, used = 0, []
+    for number in range(40):
+        turn = kind.turn(64)
+        while turn.left:
+            step = turn.next()
+            if step.way == "compiled" and number < 10:
+                asked += 1
+                turn.not_ready("compiled", 0.1)
+            else:
+                used.append(step.way)
+                turn.ran(step.way, step.count, step.count * {LOOP: 1.0, "quick": 0.02, "compiled": 0.01}[step.way])
+        if number == 10:
+            kind.compilation_ended()
+    assert asked
+    assert used[-1] == "compiled"
+
+
 @pytest.mark.parametrize(("price", "first"), [(9.0, 0), (20.0, 2), (28.0, 2)])
 def test_what_is_expected_to_gain_is_tried_in_the_first_calls(price, first):
     expected = Expectation(price=price, share=0.01)
