@@ -256,13 +256,9 @@ def packed_values(
     if not isinstance(value, ColumnPlace):
         if not is_varying(value):
             return pack(kind, [value] * (last - first)), [-1] * count_steps(kind)
-        arrays: list[Any] = []
-        steps: list[int] = []
-        for each, item in zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True):
-            inner_arrays, inner_steps = packed_values(call, each, item, first, last)
-            arrays += inner_arrays
-            steps += inner_steps
-        return arrays, steps
+        items = zip(value.values() if isinstance(value, dict) else value, kind.items, strict=True)
+        parts = [packed_values(call, each, item, first, last) for each, item in items]
+        return [array for arrays, _ in parts for array in arrays], [step for _, steps in parts for step in steps]
     column = call.columns[value.column]
     if isinstance(column, Batch) and is_contiguous(column):
         if isinstance(column, PackedBatch):
@@ -303,10 +299,7 @@ def packed_arguments(
     arrays: list[Any] = []
     steps: list[int] = []
     for value, kind, shared in zip(call.values, kinds, call.packed, strict=True):
-        if shared is not None:
-            arrays += shared
-            continue
-        own_arrays, own_steps = packed_values(call, value, kind, first, last)
+        own_arrays, own_steps = packed_values(call, value, kind, first, last) if shared is None else (shared, [])
         arrays += own_arrays
         steps += own_steps
     return arrays, steps

@@ -13,7 +13,7 @@ import operator
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from types import FunctionType
 from typing import Any
 
@@ -196,10 +196,8 @@ def prepared(
         Unsupported: the function, or this call of it, has no compiled form.
     """
     call = call_of(function, columns, shared, arguments_of, first)
-    if call.count == 0:
-        return call, None
-    form = known_form(call)
-    if form is not None:
+    form = known_form(call) if call.count else None
+    if form is not None or not call.count:
         return call, form
     values = call.values
     if has_more_parts(values, _MOST_SHARED):  # the kernel reads a copy of them, made at each call
@@ -327,80 +325,61 @@ def recursion_depth() -> int:
     return max(0, min(sys.getrecursionlimit() - open_calls() - 60, 3000))
 
 
-def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) -> Run:
-    """Run a compiled form on all examples; `stacked` allows a batch as the result if none fails or changes an argument.
+class _Parts:
+    """The examples of a call, divided into parts, of which each runs on a thread."""
 
-    Raises:
-        Unsupported: the kernel does not take these values, or its results differ from Python's.
-    """
-    module = form.module
-    assert module is not None
-    assert form.kernel is not None
-    entry = form.kernel.entry
-    assert entry is not None
-    program, kinds = module.program, module.root.kinds
-    if program.writes:
-        check_independent(call, program, kinds)
-    captured = [np.ascontiguousarray(each.read()) for each in program.captured.values()]
-    depth = recursion_depth()
-    packed: list[tuple[int, int, list[np.ndarray]]] = []
+    def __init__(self, call: CompiledCall, form: CompiledForm) -> None:
+        assert form.module is not None
+        self.call, self.form, self.module, self.program = call, form, form.module, form.module.program
+        self.depth = recursion_depth()
+        self.captured = [np.ascontiguousarray(each.read()) for each in self.program.captured.values()]
+        self.packed: list[tuple[int, int, list[np.ndarray]]] = []
 
-    def part(first: int, last: int) -> tuple[Any, np.ndarray]:
-        """Run the kernel on `first` to `last - 1`: result arrays, and for each a status (1: Python has to run it)."""
+    def run(self) -> list[tuple[Any, np.ndarray]]:
+        """Run the kernel: for each part result arrays, and for each example a status (1: Python has to run it)."""
+        form, count = self.form, self.call.count
+        try:
+            threads = min(thread_count(), count) if form.seconds * count > MIN_PARALLEL else 1
+            bounds = [count * i // threads for i in range(threads + 1)]
+            return run_together([functools.partial(self._part, a, b) for a, b in itertools.pairwise(bounds)])
+        except OverflowError:
+            raise Unsupported("an int of more than 64 bits") from None
+        except Unsupported as error:
+            name = self.call.function.__qualname__
+            raise Unsupported(f"{name} is given what cannot be compiled: {error}") from None
+
+    def _part(self, first: int, last: int) -> tuple[Any, np.ndarray]:
+        call, form, module = self.call, self.form, self.module
+        assert form.kernel is not None
+        assert form.kernel.entry is not None
         status = np.zeros(last - first + 1, np.uint8)
         start = time.perf_counter()
         for careful in (0, 1)[form.careful :]:  # flags are checked once at the end; on a second try, after each example
-            if careful == form.careful or program.writes:
-                arrays, steps = compiled_call.packed_arguments(call, kinds, module.varying, first, last)
+            if careful == form.careful or self.program.writes:
+                arrays, steps = compiled_call.packed_arguments(call, module.root.kinds, module.varying, first, last)
             status[:] = 0
+            given = form.table, self.depth, status, *arrays, *steps, *self.captured
             try:
-                outs = call_kernel(entry, last - first, careful, form.table, depth, status, *arrays, *steps, *captured)
+                outs = call_kernel(form.kernel.entry, last - first, careful, *given)
             except Exception:  # no memory for an array, say: Python raises its own error
                 return None, np.ones(last - first, np.uint8)
             if not status[-1]:
                 break
             form.careful = 1
         form.seconds = (time.perf_counter() - start) / (last - first)
-        packed.append((first, last, arrays))
+        self.packed.append((first, last, arrays))
         return outs if isinstance(outs, tuple) else (), status[:-1]
 
-    try:
-        count = call.count
-        threads = min(thread_count(), count) if form.seconds * count > MIN_PARALLEL else 1
-        bounds = [count * i // threads for i in range(threads + 1)]
-        calls = [functools.partial(part, a, b) for a, b in itertools.pairwise(bounds)]
-        parts = run_together(calls)
-    except OverflowError:
-        raise Unsupported("an int of more than 64 bits") from None
-    except Unsupported as error:
-        raise Unsupported(f"{call.function.__qualname__} is given what cannot be compiled: {error}") from None
-    statuses = np.concatenate([status for _, status in parts])
-    failed = np.flatnonzero(statuses).tolist()
-    if stacked and form.checked and not (failed or module.changes or program.writes):
-        tree = batch_of(module.kept, [np.concatenate(each) for each in zip(*(outs for outs, _ in parts), strict=True)])
-        if tree is not None:
-            form.runs += count
-            return Run([], [], lambda first, last: None, tree)
-    results: list[Any] = []
-    for outs, status in parts:
-        made = unpack(module.kept, outs, len(status) - int(np.count_nonzero(status))) if outs is not None else []
-        if len(made) < len(status):
-            good = iter(made)
-            made = [None if is_bad else next(good) for is_bad in status.tolist()]
-        results += made
-    contents: list[Any] = []
-    if module.changes:
-        results, contents = _with_arguments(call, module, results)
-    bad = set(failed)
-
-    def put(first: int, last: int) -> None:
+    def put(self, contents: Sequence[Any], bad: Collection[int], first: int, last: int) -> None:
+        """`Run.put`; `contents`: for each example, what its changed containers hold now; `bad`: those that failed."""
+        call, program = self.call, self.program
         if not program.writes or first == last:
             return
         calls: list[tuple[Any, ...]] = []
-        for start, end, arrays in packed:
+        for start, end, arrays in self.packed:
             wanted = [first <= index < last and index not in bad for index in range(start, end)]
             given = iter(arrays)
-            for value, kind in zip(call.values, kinds, strict=True):
+            for value, kind in zip(call.values, self.module.root.kinds, strict=True):
                 varying = isinstance(value, ColumnPlace)  # nothing is written into shared arguments
                 examples = call.examples(value.column)[start:end] if varying else [value]
                 calls += writes_back(program, kind, examples, given, wanted if varying else [False])
@@ -412,10 +391,37 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
                     calls += [(value.clear,), (value.update, content)]
         call_all(calls)
 
-    run = Run(results, failed, put)
+
+def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) -> Run:
+    """Run a compiled form on all examples; `stacked` allows a batch as the result if none fails or changes an argument.
+
+    Raises:
+        Unsupported: the kernel does not take these values, or its results differ from Python's.
+    """
+    parts = _Parts(call, form)
+    module, program = parts.module, parts.program
+    if program.writes:
+        check_independent(call, program, module.root.kinds)
+    outcomes = parts.run()
+    failed = np.flatnonzero(np.concatenate([status for _, status in outcomes])).tolist()
+    if stacked and form.checked and not (failed or module.changes or program.writes):
+        columns = zip(*(outs for outs, _ in outcomes), strict=True)
+        tree = batch_of(module.kept, [np.concatenate(each) for each in columns])
+        if tree is not None:
+            form.runs += call.count
+            return Run([], [], lambda first, last: None, tree)
+    results: list[Any] = []
+    for outs, status in outcomes:
+        made = unpack(module.kept, outs, len(status) - int(np.count_nonzero(status))) if outs is not None else []
+        good = iter(made)
+        results += made if len(made) == len(status) else [None if bad else next(good) for bad in status.tolist()]
+    contents: list[Any] = []
+    if module.changes:
+        results, contents = _with_arguments(call, module, results)
+    run = Run(results, failed, functools.partial(parts.put, contents, frozenset(failed)))
     if not form.checked:
         check(call, form, run, call.function.__qualname__, program.approximate, bool(program.writes))
-    form.runs += count
+    form.runs += call.count
     form.failures += len(failed)
     return run
 

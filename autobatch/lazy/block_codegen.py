@@ -154,6 +154,19 @@ def recorder(
     return made.compiled()
 
 
+class _Operands:
+    """What the code that records a node names, as text.
+
+    Attributes:
+        key: the parts of the key by which its signature is found; refs: its operands' references.
+        arrays, sources, constants, trees: the variables of each kind; owner: one whose trace records the node.
+    """
+
+    def __init__(self, key: str) -> None:
+        self.key, self.refs, self.owner = [key], list[str](), ""
+        self.arrays, self.sources, self.constants, self.trees = list[str](), list[str](), list[str](), list[str]()
+
+
 class _Source:
     """The generated source, and the objects that it refers to."""
 
@@ -270,78 +283,63 @@ class _Source:
 
     def append(self, values: Sequence[Any], kinds: Sequence[str], outs: int) -> None:
         """Emit code that looks the signature up, records the node and makes the outputs."""
-        key = [self.refer(self.block.kinds_key(kinds))]
-        refs: list[str] = []
-        arrays: list[str] = []
-        sources: list[str] = []
-        constants: list[str] = []
-        trees: list[str] = []
-        owner = ""
-        for (name, *index), kind, value in zip(self.slots, kinds, values, strict=True):
-            if kind == "number":
-                key.append(f"_weak[_type({name})]")
-            elif kind == "static":
-                key.append(name if type(value) is int else f"(_type({name}), _freeze({name}))")
-            elif kind == "tree":
-                key.append(f"_t{len(trees)}")
-                refs.append(f"*_f{len(trees)}")
-                trees.append(name)
-            elif kind == "constant":
-                key.append(f"_c{len(constants)}")
-                refs.append(f"_d{len(constants)}")
-                constants.append(name)
-            else:
-                key.append(f"{name}.aval")
-                owner = name if kind == "array" and not arrays else owner or name
-            if kind == "array":
-                arrays.append(name)
-                refs.append(f"{name}.ref")
-            elif kind in ("row", "number"):
-                if kind == "row":
-                    key.append(self.refer(self.block.id_kind))
-                sources.append(index[0] if index else name)
-                refs.append(f"_n - {len(sources) - 1}" if len(sources) > 1 else "_n")
-        if not refs or not owner:
-            raise Unsupported
-        add = self.rest.append
-        outputs = [f"_v{i}" for i in range(outs)]
-        each_array = list(dict.fromkeys(arrays))
+        found = self._operands(values, kinds)
+        arrays, sources = dict.fromkeys(found.arrays), ", ".join(found.sources)
         self.rest += [
-            f"_trace = {owner}.trace",
+            f"_trace = {found.owner}.trace",
             "_segment = _trace.segment",
-            *[f"_c{i}, _d{i} = _constant(_trace, {name})" for i, name in enumerate(constants)],
-            *[f"_t{i}, _f{i} = _flatten(_trace, {name})" for i, name in enumerate(trees)],
-            f"_sig = _trace.of_blocks.get(({', '.join(key)},))",
+            *[f"_c{i}, _d{i} = _constant(_trace, {name})" for i, name in enumerate(found.constants)],
+            *[f"_t{i}, _f{i} = _flatten(_trace, {name})" for i, name in enumerate(found.trees)],
+            f"_sig = _trace.of_blocks.get(({', '.join(found.key)},))",
             f"if _sig is None or _handling() is not _trace._handling: {self.slow}",
-            *[f"if {name}.segment is not _segment and not _trace.enter({name}): {self.slow}" for name in each_array],
+            *[f"if {x}.segment is not _segment and not _trace.enter({x}): {self.slow}" for x in arrays],
             "_call = _sig.block",
-            f"({', '.join(outputs)},) = _call.outs",
+            f"({', '.join(f'_v{i}' for i in range(outs))},) = _call.outs",
+            *[f"if not 0 <= {at[0]} < {name}.aval.shape[0]: {self.slow}" for name, *at in self.slots if at],
         ]
-        for name, *index in self.slots:
-            if index:
-                add(f"if not 0 <= {index[0]} < {name}.aval.shape[0]: {self.slow}")
         if sources:
-            add("_sources = _segment.sources")
-            add("_n = -1 - _len(_sources)")
-            add(f"_sources += ({', '.join(sources)},)")
-        add("_refs = _segment.refs")
-        add(f"_refs += ({', '.join(refs)},)")
-        add("_sigs = _segment.sigs")
-        add("_ref = _len(_sigs)")
-        add("_sigs += _call.tail")
+            self.rest += ["_sources = _segment.sources", "_n = -1 - _len(_sources)", f"_sources += ({sources},)"]
+        self.rest += ["_refs = _segment.refs", f"_refs += ({', '.join(found.refs)},)"]
+        self.rest += ["_sigs = _segment.sigs", "_ref = _len(_sigs)", "_sigs += _call.tail"]
         results = [f"_x{i}" for i in range(outs)]
         for i, each in enumerate(results):
-            add(f"{each} = _new(_lazy)")
-            add(f"{each}.trace = _trace")
-            add(f"{each}.aval = _v{i}")
-            add(f"{each}.segment = _segment")
-            add(f"{each}.ref = _ref + {i}" if i else f"{each}.ref = _ref")
-            add(f"{each}.source = None")
+            ref = f"_ref + {i}" if i else "_ref"
+            fields = {"trace": "_trace", "aval": f"_v{i}", "segment": "_segment", "ref": ref, "source": "None"}
+            self.rest += [f"{each} = _new(_lazy)", *[f"{each}.{name} = {text}" for name, text in fields.items()]]
         if outs > 1:
-            add(f"if _call.views: _link_views(_call.views, ({', '.join(results)},))")
-        add("_trace._room -= _sig.nbytes")
-        add("if _trace._room < 0: _trace._overflow()")
-        add(f"return {', '.join(results)}")
+            self.rest.append(f"if _call.views: _link_views(_call.views, ({', '.join(results)},))")
+        self.rest += ["_trace._room -= _sig.nbytes", "if _trace._room < 0: _trace._overflow()"]
+        self.rest.append(f"return {', '.join(results)}")
+
+    def _operands(self, values: Sequence[Any], kinds: Sequence[str]) -> "_Operands":
+        out = _Operands(self.refer(self.block.kinds_key(kinds)))
+        for (name, *index), kind, value in zip(self.slots, kinds, values, strict=True):
+            if kind == "number":
+                out.key.append(f"_weak[_type({name})]")
+            elif kind == "static":
+                out.key.append(name if type(value) is int else f"(_type({name}), _freeze({name}))")
+            elif kind == "tree":
+                out.key.append(f"_t{len(out.trees)}")
+                out.refs.append(f"*_f{len(out.trees)}")
+                out.trees.append(name)
+            elif kind == "constant":
+                out.key.append(f"_c{len(out.constants)}")
+                out.refs.append(f"_d{len(out.constants)}")
+                out.constants.append(name)
+            else:
+                out.key.append(f"{name}.aval")
+                out.owner = name if kind == "array" and not out.arrays else out.owner or name
+            if kind == "array":
+                out.arrays.append(name)
+                out.refs.append(f"{name}.ref")
+            elif kind in ("row", "number"):
+                if kind == "row":
+                    out.key.append(self.refer(self.block.id_kind))
+                out.sources.append(index[0] if index else name)
+                out.refs.append(f"_n - {len(out.sources) - 1}" if len(out.sources) > 1 else "_n")
+        if not out.refs or not out.owner:
+            raise Unsupported
+        return out
 
     def compiled(self) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Compile: a factory (slow path -> recorder); the recorder's globals are those of the user's function."""
