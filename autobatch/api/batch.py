@@ -86,7 +86,7 @@ def itself(decorated: Any) -> Any:
     return out
 
 
-def revived(kind: type, function: Any, strict: bool, sources: dict[str, list[str]], way: WayName | None = None) -> Any:
+def revived(cls: type, function: Any, strict: bool, sources: dict[str, list[str]], way: WayName | None = None) -> Any:
     """The decorated function when unpickling: the existing one of this name, or a new one."""
     owner = _owners.get(function)
     if owner is not None and owner() is not None:
@@ -94,7 +94,7 @@ def revived(kind: type, function: Any, strict: bool, sources: dict[str, list[str
     function.__qualname__ = function.__qualname__.removesuffix(f".{_NAME}")
     for filename, lines in sources.items():
         linecache.cache.setdefault(filename, (sum(map(len, lines)), None, lines, filename))
-    return kind(function, strict, way)
+    return cls(function, strict, way)
 
 
 def _sources(function: Any) -> dict[str, list[str]]:
@@ -358,7 +358,7 @@ def _note_lists(error: Exception, function: Any, args: tuple[Any, ...], kwargs: 
     kinds = {"arrays": np.ndarray, "dicts": dict, "tuples": tuple, "lists": list | tuple}
     for arg in (*args, *kwargs.values()):
         if type(arg) is list and arg:
-            found = (what for what, kind in kinds.items() if all(isinstance(each, kind) for each in arg))
+            found = (what for what, cls in kinds.items() if all(isinstance(each, cls) for each in arg))
             if what := next(found, "records" if all(map(dataclasses.is_dataclass, arg)) else ""):
                 name = name if (name := getattr(function, "__name__", "")).isidentifier() else "f"
                 apart = what == "tuples" and unfit(function, args, kwargs) is not None

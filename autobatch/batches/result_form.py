@@ -36,11 +36,11 @@ def view_columns(args: Sequence[Any], batches: list[Any]) -> list[Any] | None:
     """
     columns: list[Any] = []
     for arg in args:
-        kind = type(arg)
-        if kind is MaskedBatch:
+        cls = type(arg)
+        if cls is MaskedBatch:
             inner = arg.sizes[1:]
             is_of_views = not inner or (Lengths not in map(type, inner) and arg.unguarded().flags.c_contiguous)
-        elif kind is PackedBatch:
+        elif cls is PackedBatch:
             is_of_views = type(arg.values) is np.ndarray and arg.values.flags.c_contiguous
         else:
             if isinstance(arg, Batch):

@@ -68,8 +68,8 @@ def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], gi
     tracer = Tracer()
     kinds: Sequence[Any] = program.inputs
     inputs = [
-        tracer.input(aval_of((B, *kind.shape), kind.dtype) if own else kind)
-        for kind, own in zip(kinds, batched, strict=True)
+        tracer.input(aval_of((B, *aval.shape), aval.dtype) if own else aval)
+        for aval, own in zip(kinds, batched, strict=True)
     ]
     lengths: dict[Any, Lengths] = {}
     for name in program.lengths:
@@ -83,9 +83,9 @@ def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], gi
     tape = Tape()
     leaves = {position: tape.leaf(inputs[position]) for position in wanted} if any(given) else {}
     slots: list[Any] = []
-    for position, (kind, own) in enumerate(zip(kinds, batched, strict=True)):
+    for position, (aval, own) in enumerate(zip(kinds, batched, strict=True)):
         box: Any = leaves.get(position, inputs[position])
-        slots.append(Batched(box, [lengths.get(size, size) for size in kind.shape]) if own else box)
+        slots.append(Batched(box, [lengths.get(size, size) for size in aval.shape]) if own else box)
     slots += program.constants
     try:
         for step in program.steps:

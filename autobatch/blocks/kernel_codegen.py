@@ -96,8 +96,8 @@ class KernelSource:
         what, slot = argument
         if what == "number":
             return "types.float64"
-        kind = self.plan.code.kinds[slot]
-        return f'types.Array(types.{"boolean" if kind.dtype.kind == "b" else kind.dtype.name}, {len(kind.shape)}, "C")'
+        aval = self.plan.code.kinds[slot]
+        return f'types.Array(types.{"boolean" if aval.dtype.kind == "b" else aval.dtype.name}, {len(aval.shape)}, "C")'
 
     def _argument(self, what: str, slot: int) -> str:
         """The name of an argument, added if it is new."""

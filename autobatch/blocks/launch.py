@@ -236,11 +236,11 @@ def padded_operands(program: Program, operands: Sequence[Any]) -> tuple[list[Any
     data: list[Any] = []
     lengths: dict[str, Lengths] = {}
     widths: dict[str, int] = {}
-    for operand, kind in zip(operands, program.inputs, strict=True):
+    for operand, aval in zip(operands, program.inputs, strict=True):
         value = operand
         if isinstance(operand, Batched):
             value = padded(operand.data)
-            for axis, (size, own) in enumerate(zip(kind.shape, operand.sizes, strict=True)):
+            for axis, (size, own) in enumerate(zip(aval.shape, operand.sizes, strict=True)):
                 if type(size) is Affine:
                     (name,) = size.factors
                     lengths.setdefault(name, own)
@@ -263,11 +263,11 @@ def _compiled(program: Program, data: Sequence[Any], rows: tuple[bool, ...], sho
     """
     wanted = []
     for position, x in enumerate(data):
-        kind = type(x)
-        if kind is not _ndarray:
+        cls = type(x)
+        if cls is not _ndarray:
             if not is_plain(x):
                 return None
-            if kind is TapeArray:
+            if cls is TapeArray:
                 wanted.append(position)
     if True not in rows:
         return None

@@ -130,7 +130,7 @@ class Program:
         return renumbered(avals or self.avals, constants, inputs, steps, outputs)
 
     def __repr__(self) -> str:
-        lines = [f"{slot}: {kind!r}" for slot, kind in enumerate(self.inputs)]
+        lines = [f"{slot}: {aval!r}" for slot, aval in enumerate(self.inputs)]
         lines += [f"{len(self.inputs) + i} = {value!r}" for i, value in enumerate(self.constants)]
         lines += [repr(step) for step in self.steps]
         return "\n".join([*lines, f"return {', '.join(map(str, self.outputs))}"])
@@ -169,7 +169,7 @@ _skeletons: dict[Any, object] = {}
 
 def interned(program: Program) -> Program:
     """The canonical program among all that do the same, so that calls from several places share launches."""
-    constants = tuple([(kind, repr(value) if isinstance(kind, Weak) else value.tobytes()) for kind, value in zip(
+    constants = tuple([(aval, repr(value) if isinstance(aval, Weak) else value.tobytes()) for aval, value in zip(
         program.avals[len(program.inputs) :], program.constants, strict=False)])  # fmt: skip
     key = (program.inputs, constants, *_steps_key(program, lambda op, params: freeze_params(params)))
     return _interned.setdefault(key, program)

@@ -28,9 +28,9 @@ def unbroadcast(ct: Any, like: Any) -> Any:
     >>> unbroadcast(np.ones((3, 2)), like=np.zeros((1, 2), np.float32))
     array([[3., 3.]], dtype=float32)
     """
-    kind = type(ct)
-    if kind is type(like) and (
-        (ct.dtype == like.dtype and ct.shape == like.shape) if kind is np.ndarray else issubclass(kind, np.floating)
+    cls = type(ct)
+    if cls is type(like) and (
+        (ct.dtype == like.dtype and ct.shape == like.shape) if cls is np.ndarray else issubclass(cls, np.floating)
     ):
         return ct  # nearly always
     shape, ct_shape = shape_of(like), shape_of(ct)

@@ -114,16 +114,16 @@ class LazyArray(AbstractArray, ArrayMixin):
     def __getitem__(self, index: Any) -> Any:
         if self.aval.shared:
             return self.trace.read_shared(self, index)
-        kind = type(index)
-        if kind is slice:
+        cls = type(index)
+        if cls is slice:
             is_simple = {type(index.start), type(index.stop), type(index.step)} <= _BOUNDS
         else:
             n = self.aval.shape[0] if self.aval.shape else 0
-            is_simple = kind is int and -n <= index < n
+            is_simple = cls is int and -n <= index < n
         if is_simple and self.source is not None:
             if self.row == -1 and type(self.source) is np.ndarray:
                 return self._known_view(index)
-        elif is_simple and self.segment is None and kind is int:
+        elif is_simple and self.segment is None and cls is int:
             return self.trace.read_row(self, index)
         return super().__getitem__(index)
 

@@ -137,16 +137,16 @@ def _calls_others(function: Any) -> bool:
 
 def is_users(value: Any) -> bool:
     """True if calling the value runs Python code that belongs to no library."""
-    kind = type(value)
-    if kind is types.FunctionType:
+    cls = type(value)
+    if cls is types.FunctionType:
         return not is_library(value.__code__.co_filename)
-    if kind is types.MethodType:
+    if cls is types.MethodType:
         return is_users(value.__func__)
-    if hasattr(kind, "_ab_batch"):
+    if hasattr(cls, "_ab_batch"):
         return is_users(value.__wrapped__)
-    if kind is functools.partial or isinstance(value, type):
+    if cls is functools.partial or isinstance(value, type):
         return False
-    call: Any = getattr(kind, "__call__", None)  # noqa: B004  (reads the method; a callable() test is not enough)
+    call: Any = getattr(cls, "__call__", None)  # noqa: B004  (reads the method; a callable() test is not enough)
     call = call.__wrapped__ if hasattr(type(call), "_ab_batch") else call
     return type(call) is types.FunctionType and is_users(call)
 
@@ -189,25 +189,25 @@ class Forms:
         found = self.known.get(id(function))
         if found is not None:
             return found
-        kind = type(function)
-        if kind is BuiltinFunctionType:  # a method: decided at once, since it is a new object at each call
+        cls = type(function)
+        if cls is BuiltinFunctionType:  # a method: decided at once, since it is a new object at each call
             reads = function.__name__ == "fill" or _READS.get(type(function.__self__))
             if reads is not None and function.__name__ != "sort":
                 return functools.partial(with_values, function) if reads else function
-        if kind is FunctionType:
+        if cls is FunctionType:
             is_own = not is_library(function.__code__.co_filename)
             return self._keep(function, functools.partial(self._of_function, self) if is_own else self._library)
-        if kind is MethodType:
+        if cls is MethodType:
             inner = self(function.__func__)
             return function if inner is function.__func__ else MethodType(inner, function.__self__)
         if isinstance(function, type):
             return self._keep(function, self._class)
-        if hasattr(kind, "_ab_batch"):
+        if hasattr(cls, "_ab_batch"):
             return self._keep(function, functools.partial(self._of_decorated, self))
-        if kind is functools.partial:
+        if cls is functools.partial:
             inner = self(function.func)
             return function if inner is function.func else functools.partial(inner, *function.args, **function.keywords)
-        call: Any = getattr(kind, "__call__", None)  # noqa: B004  (reads the method; a callable() test is not enough)
+        call: Any = getattr(cls, "__call__", None)  # noqa: B004  (reads the method; a callable() test is not enough)
         if (type(call) is FunctionType or hasattr(type(call), "_ab_batch")) and is_users(call):
             return MethodType(self(call), function)
         return self._library(function)

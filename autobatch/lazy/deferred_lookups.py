@@ -26,14 +26,14 @@ _MULTIPLY = elementwise.UFUNCS[np.multiply]
 
 def read(trace: Any, table: LazyArray, index: Any) -> Any:
     """`table[index]` of a shared table: deferred if a bag may follow, else recorded."""
-    kind = type(index)
+    cls = type(index)
     aval = table.aval
     if aval.ndim == 2 and aval.dtype.kind == "f":
-        if kind is np.ndarray:
+        if cls is np.ndarray:
             if index.ndim == 1 and index.dtype.kind in "iu" and _from_zero(table, index):
                 ids = index.astype(np.int64) if id_bound(table) is not None else table_ids(table, index.copy())
                 return _defer(trace, table, ids, None)
-        elif (kind is int or kind is np.int64) and id_bound(table) is not None and 0 <= index < aval.shape[0]:
+        elif (cls is int or cls is np.int64) and id_bound(table) is not None and 0 <= index < aval.shape[0]:
             out = record_row(trace, table, np.int64(index))
             if type(out) is LazyArray and type(getattr(table.source, "_ab_value", table.source)) is np.ndarray:
                 out._view = _SHARED

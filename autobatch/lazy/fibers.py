@@ -33,7 +33,7 @@ _READ = PLAIN | {np.ndarray, type}
 _ITERATORS = frozenset((types.GeneratorType, map, filter, zip, itertools.chain, itertools.islice, type(iter([]))))
 _GATHERED = frozenset((set, frozenset, collections.deque))
 _BY_CLASS = frozenset(
-    kind.__instancecheck__ for kind in (type, abc.ABCMeta, type(typing.SupportsInt), type(typing.Sized))
+    metaclass.__instancecheck__ for metaclass in (type, abc.ABCMeta, type(typing.SupportsInt), type(typing.Sized))
 )
 
 
@@ -57,11 +57,11 @@ def _value(x: Any) -> Any:
 
 
 def _leaf_value(x: Any) -> Any:
-    kind = type(x)
-    if kind in _ITERATORS:
+    cls = type(x)
+    if cls in _ITERATORS:
         return map(_value, x)
-    is_gathered = kind in _GATHERED and any(type(each) is LazyArray for each in x)
-    return kind(map(_value, x)) if is_gathered else _value(x)
+    is_gathered = cls in _GATHERED and any(type(each) is LazyArray for each in x)
+    return cls(map(_value, x)) if is_gathered else _value(x)
 
 
 def with_values(function: Any, *args: Any, **kwargs: Any) -> Any:

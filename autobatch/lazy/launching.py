@@ -608,9 +608,9 @@ def packed_values(values: Sequence[Any]) -> Packed:
     return Packed(np.concatenate(values), np.cumsum([0, *(len(value) for value in values)]))
 
 
-def weak_numbers(values: Sequence[Any], kind: type) -> Any:
+def weak_numbers(values: Sequence[Any], cls: type) -> Any:
     """Python numbers as an operand: the number itself if all are equal (including the sign of zero), else `Batched`."""
     first = values[0]
-    if values.count(first) == len(values) and (first != 0 or kind in (int, bool) or len(set(map(str, values))) == 1):
+    if values.count(first) == len(values) and (first != 0 or cls in (int, bool) or len(set(map(str, values))) == 1):
         return first
-    return Batched(np.array(values), (), kind)
+    return Batched(np.array(values), (), cls)

@@ -172,12 +172,12 @@ class Trace:
         key: list[Any] = [op]
         refs: list[int] = []
         for arg in args:
-            kind = type(arg)
-            if kind is LazyArray and arg.trace is self:
+            cls = type(arg)
+            if cls is LazyArray and arg.trace is self:
                 refs.append(arg.ref if arg.segment is segment else self.external(arg))
                 key.append(arg.aval)
-            elif kind in WEAK:
-                key.append(WEAK[kind])
+            elif cls in WEAK:
+                key.append(WEAK[cls])
                 refs.append(segment.external(arg))
             else:
                 aval, ref = self.constant(arg)

@@ -138,16 +138,16 @@ def map_batches(change: Callable[[Any], Any], tree: Any) -> Any:
     return map_leaves(Batch, change, tree)
 
 
-def map_leaves(kind: Any, change: Callable[[Any], Any], tree: Any) -> Any:
+def map_leaves(cls: Any, change: Callable[[Any], Any], tree: Any) -> Any:
     """Replace each leaf of type `kind` by `change(leaf)`; subtrees without one stay the same objects."""
-    if isinstance(tree, kind):
+    if isinstance(tree, cls):
         return change(tree)
-    if not is_node(tree) or not leaves_of_kind(tree, kind):
+    if not is_node(tree) or not leaves_of_kind(tree, cls):
         return tree
     keys, children = children_of(tree)
     one_level = dataclasses.replace(node_def(tree, keys, (leaf_def,) * len(keys)), kind=type(tree))
     return unflatten(
-        one_level, [child if type(child) in PLAIN else map_leaves(kind, change, child) for child in children]
+        one_level, [child if type(child) in PLAIN else map_leaves(cls, change, child) for child in children]
     )
 
 

@@ -84,7 +84,7 @@ def _reachable_callables(roots: Iterable[Any]) -> tuple[list[type], dict[str, li
     waiting, seen = list(roots), set()
     while waiting:
         value = waiting.pop()
-        kind = type(value)
+        cls = type(value)
         if id(value) in seen:
             continue
         seen.add(id(value))
@@ -102,9 +102,9 @@ def _reachable_callables(roots: Iterable[Any]) -> tuple[list[type], dict[str, li
             if not is_library(value.__code__.co_filename):
                 code = value.__code__
                 waiting += [meaning_of(value, name) for name in (*code.co_freevars, *code.co_names)]
-        elif is_user_code(kind) and not isinstance(value, type):
-            classes[kind] = None
-            for name in {*getattr(value, "__dict__", ()), *copyreg._slotnames(kind)}:  # type: ignore[attr-defined]
+        elif is_user_code(cls) and not isinstance(value, type):
+            classes[cls] = None
+            for name in {*getattr(value, "__dict__", ()), *copyreg._slotnames(cls)}:  # type: ignore[attr-defined]
                 waiting.append(part := getattr(value, name, None))
                 if callable(part):
                     held.setdefault(name, []).append(part)
@@ -155,7 +155,7 @@ def _any_changes(
         waiting += [(_callee(given[name]), False) for name in summary.given]
         waiting += [(each, False) for each in summary.calls]
         for name in summary.methods:
-            found = [method for kind in classes if (method := _method(kind, name)) is not None]
+            found = [method for cls in classes if (method := _method(cls, name)) is not None]
             found += [_callee(each) for each in held.get(name, ())]
             if not found:
                 return True
@@ -174,16 +174,16 @@ def _callee(value: Any) -> Any:
     return _method(type(function), "__call__") or function
 
 
-def _method(kind: type, name: str) -> FunctionType | None:
-    found = inspect.getattr_static(kind, name, None)
+def _method(cls: type, name: str) -> FunctionType | None:
+    found = inspect.getattr_static(cls, name, None)
     found = found.__func__ if isinstance(found, staticmethod | classmethod) else found
     found = getattr(found, "__wrapped__", found) if hasattr(type(found), "_ab_batch") else found
     return found if isinstance(found, FunctionType) else None
 
 
-def _is_simple(kind: type) -> bool:
+def _is_simple(cls: type) -> bool:
     """True if making an object of the class runs only its `__init__` and `__post_init__`."""
-    return type(kind) is type and (kind.__new__ is object.__new__ or issubclass(kind, tuple | BaseException))
+    return type(cls) is type and (cls.__new__ is object.__new__ or issubclass(cls, tuple | BaseException))
 
 
 def _summary(function: Any, of_new: bool) -> _Summary:

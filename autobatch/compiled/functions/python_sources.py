@@ -16,9 +16,9 @@ from autobatch.compiled.translation.exact_types import Array, Counts, Deque, Lis
 from autobatch.ops.rules.dispatch import leave_to_python, source
 
 
-def method(kind: type, name: str) -> Callable[[Any], Any]:
+def method(owner: type, name: str) -> Callable[[Any], Any]:
     """Register the decorated function to be read for calls of a method."""
-    return implements((kind, name), into=METHODS)
+    return implements((owner, name), into=METHODS)
 
 
 CALLS[leave_to_python] = lambda reader, node: reader.stop()

@@ -439,20 +439,20 @@ def contract(graph: Graph, numbers: Sequence[int], table: Sequence[Any]) -> tupl
     Returns:
         The new graph, and for each of its calls the old call; negative for a forest.
     """
-    is_kind = np.zeros(len(table) + len(graph.forests), bool)
-    is_kind[list(numbers)] = True
-    kind = is_kind[graph.sigs]
-    mine = np.flatnonzero(kind)
+    is_chosen = np.zeros(len(table) + len(graph.forests), bool)
+    is_chosen[list(numbers)] = True
+    chosen = is_chosen[graph.sigs]
+    mine = np.flatnonzero(chosen)
     pairs = graph.operands[graph.offsets[mine][:, None] + np.arange(2)]
-    links = (pairs >= 0) & kind[np.maximum(pairs, 0)]
+    links = (pairs >= 0) & chosen[np.maximum(pairs, 0)]
     if not links.any():
         return None
-    stage = np.zeros(len(kind), np.int64)
-    _stages(graph.offsets, graph.operands, kind, stage)
+    stage = np.zeros(len(chosen), np.int64)
+    _stages(graph.offsets, graph.operands, chosen, stage)
     stages, inverse = np.unique(stage[mine], return_inverse=True)
-    member = np.full(len(kind), -1, np.int64)  # the number of each call's forest; -1 for none
+    member = np.full(len(chosen), -1, np.int64)  # the number of each call's forest; -1 for none
     member[mine] = inverse
-    kept = np.flatnonzero(~kind)
+    kept = np.flatnonzero(~chosen)
     forests, first = [], []
     for number in range(len(stages)):
         forest, terms, calls = _forest(graph, mine[inverse == number], member, number, table)

@@ -73,7 +73,7 @@ class AnyLength:
             if sig.block.views or sig.block.program.skeleton() is None:  # writes into views need exact shapes
                 raise Unsupported
             kinds = zip(sig.block.program.inputs, sig.block.shared, strict=True)
-            shared = [None if value is None else kind.key.dummy() for kind, value in kinds]
+            shared = [None if value is None else aval.key.dummy() for aval, value in kinds]
         outs = [sig.out] if sig.block is None else sig.block.outs
         for out, aval in zip(self.run(operands, sizes_of, shared, Counter()), outs, strict=True):
             for size, expected in zip(out.sizes, aval.shape, strict=True):

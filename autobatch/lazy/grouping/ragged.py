@@ -207,9 +207,9 @@ def by_family(sigs: np.ndarray, used: Sequence[int], table: Sequence[Any]) -> tu
     for number in used:
         family = family_of(table[number])
         if family is not None and table[number].any_length is None:
-            kind = first.setdefault(family, number)
-            if kind != number:
-                kind_of[number] = kind
+            earlier = first.setdefault(family, number)
+            if earlier != number:
+                kind_of[number] = earlier
                 is_mixed = True
     return (kind_of[sigs] if is_mixed else sigs), is_mixed
 

@@ -36,7 +36,7 @@ class BlockCall:
         """Text for reports, given the kinds of the non-shared operands."""
         own = iter(avals)
         kinds = zip(self.program.inputs, self.shared, strict=True)
-        shown_kinds = [repr(next(own)) if value is None else f"{kind!r}s" for kind, value in kinds]
+        shown_kinds = [repr(next(own)) if value is None else f"{aval!r}s" for aval, value in kinds]
         return f"{', '.join(shown_kinds)}: {', '.join([step.op.name for step in self.program.steps])}"
 
 

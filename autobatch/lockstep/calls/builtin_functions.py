@@ -46,8 +46,8 @@ from autobatch.program import normal_form as nf
 def unwrap(value: Any) -> Any:
     """An argument for unconverted code: each `LaneList` becomes a Python list, or one list per lane if it is spread."""
     refuse_items(value)
-    kind = type(value)
-    return kind(unwrap(item) for item in value) if kind is tuple or kind is list else to_lists(value)
+    cls = type(value)
+    return cls(unwrap(item) for item in value) if cls is tuple or cls is list else to_lists(value)
 
 
 def is_batched_tree(value: Any) -> bool:
@@ -250,8 +250,8 @@ def _specimen(x: Any) -> Any:
         return []
     if not isinstance(x, Batch) or isinstance(x, ObjectBatch):
         return x
-    kind = class_of_lanes(x)
-    return np.empty((0,) * x.ndim, x.dtype) if kind is np.ndarray else kind()  # type: ignore[attr-defined]
+    cls = class_of_lanes(x)
+    return np.empty((0,) * x.ndim, x.dtype) if cls is np.ndarray else cls()  # type: ignore[attr-defined]
 
 
 def is_instance(x: Any, classes: Any) -> Any:

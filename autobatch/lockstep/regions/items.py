@@ -59,11 +59,11 @@ def _as_index(index: Any) -> Any:
 
 def getitem(x: Any, index: Any) -> Any:
     """Like `x[index]`, but `x` and `index` may differ by lane."""
-    kind = type(x)
-    if kind is dict or kind is tuple:
+    cls = type(x)
+    if cls is dict or cls is tuple:
         if type(index) is str or type(index) is int:
             return x[index]
-    elif kind is MaskedBatch:
+    elif cls is MaskedBatch:
         if type(index) is LaneList or type(index) is tuple:
             index = _as_index(index)
         region = current_region()
@@ -75,15 +75,15 @@ def getitem(x: Any, index: Any) -> Any:
                 freeze_part(out, x)
             return out
         return x[index]
-    elif kind is np.ndarray:
+    elif cls is np.ndarray:
         if type(index) is LaneList or type(index) is tuple:
             index = _as_index(index)
         if is_deferrable_lookup(x, index):
             return deferred_lookup(x, index)
         return indexing.getitem(x, index) if is_per_lane(index) else x[index]
-    elif kind is LaneList:
+    elif cls is LaneList:
         return x.part(index) if isinstance(index, slice) else x.item(index)
-    elif kind is PackedBatch and isinstance(x.values, PackedBatch):
+    elif cls is PackedBatch and isinstance(x.values, PackedBatch):
         raise NeedsLoop("an item of a list of arrays of different lengths", instead=BUILD_ARRAYS)
     elif isinstance(x, LaneSequence):
         raise NeedsLoop("an item of a sequence whose length differs by example", instead=OWN_LENGTHS)
@@ -93,7 +93,7 @@ def getitem(x: Any, index: Any) -> Any:
         require_made_here(x, "a read of an item, which may make it,")
     if isinstance(x, dict) and is_per_lane(index) and is_made(x) and current_root() is not None:
         raise NeedsLoop("a key that differs by example, of a dict of the call", instead=OWN_LENGTHS)
-    if type(index) is PackedBatch and is_deferrable_lookup(x._ab_value if kind is TapeArray else x, index):
+    if type(index) is PackedBatch and is_deferrable_lookup(x._ab_value if cls is TapeArray else x, index):
         return deferred_lookup(x, index)
     if is_boxed(x) or not is_per_lane(index) or hasattr(type(x), "_ab_lookup") or hasattr(type(x), "_ab_internal"):
         return x[index]  # these handle per-lane values themselves
@@ -211,18 +211,18 @@ def is_deferrable_lookup(table: Any, index: Any) -> bool:
 
     A NumPy array qualifies if the call did not make it (so the call does not write into it) and no id is negative.
     """
-    kind = type(table)
-    if kind is np.ndarray:
+    cls = type(table)
+    if cls is np.ndarray:
         if table.ndim != 2 or table.base is not None or table.dtype not in _FLOATS or is_made(table):
             return False
-    elif kind is not EmbeddingTable:
+    elif cls is not EmbeddingTable:
         return False
     ids = index.values if type(index) is PackedBatch else None
-    return type(ids) is np.ndarray and ids.ndim == 1 and _are_ids(ids, kind)
+    return type(ids) is np.ndarray and ids.ndim == 1 and _are_ids(ids, cls)
 
 
-def _are_ids(ids: np.ndarray, kind: type) -> bool:
-    return ids.dtype.kind in "iu" and (kind is not np.ndarray or ids.min(initial=0) >= 0)
+def _are_ids(ids: np.ndarray, cls: type) -> bool:
+    return ids.dtype.kind in "iu" and (cls is not np.ndarray or ids.min(initial=0) >= 0)
 
 
 def deferred_lookup(table: Any, index: Any) -> Any:

@@ -104,10 +104,10 @@ class _Join:
         first = column[0]
         if not _is_simple(first) or first.data.shape[1:] != first.sizes:
             return None
-        kind = first.sizes, first.scalar, first.data.dtype, first._zero_d
+        alike = first.sizes, first.scalar, first.data.dtype, first._zero_d
         data = np.empty((self.target.count, *first.sizes), first.data.dtype)
         for value, region, places in zip(column, self.regions, self.places, strict=True):
-            if not _is_simple(value) or (value.sizes, value.scalar, value.data.dtype, value._zero_d) != kind:
+            if not _is_simple(value) or (value.sizes, value.scalar, value.data.dtype, value._zero_d) != alike:
                 return None
             index = None if value.region is region else lanes_within(region, value.region)
             if index is None and value.region is not region:

@@ -254,11 +254,11 @@ def _are_simple(values: tuple[Any, ...], region: Prefix) -> bool:
 
 def loop(iterable: Any) -> Any:
     """The object that a rewritten `for` iterates over."""
-    kind = type(iterable)
+    cls = type(iterable)
     # So many steps of a shared `range` may run as one op.
-    if kind is range and 0 < len(iterable) <= 1 << 12 and current_region() is not None:
+    if cls is range and 0 < len(iterable) <= 1 << 12 and current_region() is not None:
         return UniformLoop(SharedSequence(iterable))
-    if kind is range or kind is list or kind is tuple:
+    if cls is range or cls is list or cls is tuple:
         return SharedLoop(iterable)
     sequence = lane_items(iterable)
     return SharedLoop(iterable) if sequence is None else loop_over(sequence)

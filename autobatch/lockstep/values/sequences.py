@@ -94,8 +94,8 @@ class RowSequence(LaneSequence):
         self.scalar = scalar
         self.named = source if named is None else named
         if not source.sizes:
-            kind = "0-d array" if source.scalar is None else f"{source.scalar.__name__!r} object"
-            raise TypeError(f"iteration over a {kind}")
+            what = "0-d array" if source.scalar is None else f"{source.scalar.__name__!r} object"
+            raise TypeError(f"iteration over a {what}")
         self.source = source
         self.backwards = backwards
 

@@ -135,8 +135,8 @@ def _arange_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Bat
     values = [v.astype(np.int64) if v.dtype.kind in "iu" else v for v in values]
     bounds: list[Any] = [np.zeros(1, np.int64), *values] if len(values) == 1 else values
     start, stop, step = [*bounds, np.ones(1, np.int64)][:3]
-    rounded = any(kind.kind == "f" and kind.itemsize < 8 and kind != dtype for kind in kinds)
-    wraps = bounds is values and not all(_fits(kind, start, stop - start, start + step) for kind in (dtype, *kinds))
+    rounded = any(each.kind == "f" and each.itemsize < 8 and each != dtype for each in kinds)
+    wraps = bounds is values and not all(_fits(each, start, stop - start, start + step) for each in (dtype, *kinds))
     if rounded or wraps:  # NumPy computes with the bounds' own numbers
         return lane_by_lane(op, operands, params)
     if (step == 0).any():
@@ -158,8 +158,8 @@ def _fits(dtype: np.dtype, *values: np.ndarray) -> bool:
 
 def _one_like(bound: Any, dtype: np.dtype) -> Any:
     """The number 1 in the type that a bound has in one example: a Python number or a NumPy scalar."""
-    kind = bound.scalar if isinstance(bound, Batched) else type(bound)
-    return kind(1) if kind in (int, float) else dtype.type(1)
+    cls = bound.scalar if isinstance(bound, Batched) else type(bound)
+    return cls(1) if cls in (int, float) else dtype.type(1)
 
 
 arange_p = Op("arange", _arange, rule=_arange_rule, data_dependent=True, kind="creation")

@@ -412,13 +412,13 @@ implements(np.fix, out=write_into)(lambda x: np.trunc(x))
 @implements(np.round, np.around, out=write_into)
 def round_(a: Any, decimals: int = 0) -> Any:
     np.zeros(()).round(decimals)  # raises what NumPy raises
-    kind = dtype_of(a).kind
-    if kind == "b" and decimals:
+    letter = dtype_of(a).kind
+    if letter == "b" and decimals:
         raise Unsupported("np.round of bools to a dtype that is not an integer's")
-    if kind in "biu" and decimals >= 0:
-        out = np.copy(a).astype(np.float16) if kind == "b" else np.copy(a)
+    if letter in "biu" and decimals >= 0:
+        out = np.copy(a).astype(np.float16) if letter == "b" else np.copy(a)
         return out if ndim_of(out) else out[()]
-    if kind != "f":
+    if letter != "f":
         raise Unsupported("np.round of integers to tens, or of complex numbers")
     if decimals == 0:
         return np.rint(a)

@@ -86,8 +86,8 @@ def speculate(run: Callable[[], Any], rerun: Callable[[], Any]) -> Any:
     """
     flags: list[str] = []
 
-    def note(kind: str, _flag: int) -> None:
-        flags.append(kind)
+    def note(flag: str, _flag: int) -> None:
+        flags.append(flag)
 
     try:
         with np.errstate(divide="call", over="call", invalid="call", call=note):

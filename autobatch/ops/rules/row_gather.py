@@ -99,20 +99,20 @@ def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: boo
     if unique:
         dense[ids] += values
         return
-    kind = dense.dtype
-    if kind == np.float16:
+    dtype = dense.dtype
+    if dtype == np.float16:
         wide = dense.astype(np.float32)
         add_rows(wide, ids, values.astype(np.float32))
         dense[...] = wide
         return
     # For fewer elements np.add.at is faster.
-    by_kernel = values.size >= 2048 and kind.kind in "fc" and kind.itemsize >= 4
-    by_kernel = by_kernel or (dense.ndim > 1 and kind in _COMPILED)
-    if by_kernel and values.dtype == kind and dense.flags.c_contiguous:
+    by_kernel = values.size >= 2048 and dtype.kind in "fc" and dtype.itemsize >= 4
+    by_kernel = by_kernel or (dense.ndim > 1 and dtype in _COMPILED)
+    if by_kernel and values.dtype == dtype and dense.flags.c_contiguous:
         width = dense.size // max(dense.shape[0], 1)
         rows = np.ascontiguousarray(spread_out(values, ids.shape + dense.shape[1:])).reshape(len(ids), width)
         segment_sum(rows, None, None, np.ascontiguousarray(ids, np.int64), dense.reshape(dense.shape[0], width))
-    elif dense.ndim == 1 and kind == np.float64 and values.dtype == np.float64:
+    elif dense.ndim == 1 and dtype == np.float64 and values.dtype == np.float64:
         dense += np.bincount(ids, weights=values, minlength=dense.shape[0])
     else:
         np.add.at(dense, ids, values)
