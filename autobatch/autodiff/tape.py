@@ -320,7 +320,7 @@ class TapeArray(RecordedArray, ArrayMixin):
 
     __copy__ = alias
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if ufunc in _PYTHON_OPERATORS and all(type(off_tape(x)) in _WEAK for x in inputs):  # no operator, but a call
             inputs = (_scalar_p(inputs[0]), *inputs[1:])
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)

@@ -247,7 +247,7 @@ class PaddedArray(np.ndarray):
     def __array_finalize__(self, other: object) -> None:
         self._ragged = None  # derived arrays may have their padding along other dimensions
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         first = inputs[0]
         known = method == "reduce" and type(first) is PaddedArray and first._ragged is not None
         if known and kwargs.get("where", True) is True:

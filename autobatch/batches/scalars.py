@@ -72,12 +72,12 @@ def _is_exact(x: Any) -> bool:
     return bool((np.abs(x) <= _EXACT).all()) if isinstance(x, np.ndarray) else -_EXACT <= x <= _EXACT
 
 
-def _int_division(ufunc: Any) -> Callable[..., Any]:
+def _int_division(ufunc: np.ufunc) -> Callable[..., Any]:
     """A ufunc that divides ints as Python does, except by zero and for the smallest int64; None for these."""
     return lambda x, y: None if _has_zero(y) or np.any(np.equal(x, _INT64.min)) else ufunc(x, y)
 
 
-def _finite_only(ufunc: Any) -> Callable[..., Any]:
+def _finite_only(ufunc: np.ufunc) -> Callable[..., Any]:
     """A ufunc that agrees with Python's operator only for finite operands and a nonzero divisor; else None."""
 
     def divide(x: Any, y: Any) -> Any:
@@ -158,7 +158,7 @@ def reflected(function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
 BINARY: dict[str, Callable[[Any, Any], Any]] = {name: _binary(name, f) for name, f in BINARY_OPERATORS.items()}
 
 
-def _except_min(ufunc: Any) -> Callable[[Any], Any]:
+def _except_min(ufunc: np.ufunc) -> Callable[[Any], Any]:
     """A unary ufunc that agrees with Python's operator except for the smallest int64; None for that."""
 
     def call(x: Any) -> Any:

@@ -268,7 +268,7 @@ class _UFunc(ctypes.Structure):
 
 
 @functools.cache
-def _loop(ufunc: Any, loop: str) -> tuple[int, int]:
+def _loop(ufunc: np.ufunc, loop: str) -> tuple[int, int]:
     """The address of an inner loop, and the data pointer that it takes as its last argument."""
     head = _UFunc.from_address(id(ufunc))
     if (head.nin, head.nout, head.ntypes) != (ufunc.nin, ufunc.nout, ufunc.ntypes):

@@ -120,6 +120,6 @@ class AbstractArray(RecordedArray):
     def _ab_set_order(self, non_c_order: bool) -> None:
         self.aval = with_order(self.aval, non_c_order)
 
-    def copy(self, order: Any = "C") -> Any:
+    def copy(self, order: str = "C") -> Any:
         """A copy, like `np.ndarray.copy`; a scalar is immutable, so it returns itself."""
         return self if self.aval.scalar else super().copy(order)  # type: ignore[misc]

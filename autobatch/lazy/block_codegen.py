@@ -29,7 +29,7 @@ Where = tuple[str, int, int]
 
 
 def signature(
-    trace: Any, program: Program, avals: Sequence[Any], shared: Sequence[LazyArray], where: Where
+    trace: Trace, program: Program, avals: Sequence[Any], shared: Sequence[LazyArray], where: Where
 ) -> Signature:
     """The signature of a block call; equal for all blocks with the same program and the same shared values.
 
@@ -83,7 +83,7 @@ class Tree:
         return _unflatten(self._structure, values)
 
 
-def flatten(trace: Any, value: Any) -> tuple[Tree | None, list[int]]:
+def flatten(trace: Trace, value: Any) -> tuple[Tree | None, list[int]]:
     """The structure of a list or tuple and the references of its arrays; (None, []) if it cannot be a block's input.
 
     It may contain only non-shared arrays recorded in this trace, nested in lists and tuples.
@@ -100,7 +100,7 @@ def flatten(trace: Any, value: Any) -> tuple[Tree | None, list[int]]:
     return found, refs
 
 
-def _structure(trace: Any, value: Any, refs: list[int]) -> Any:
+def _structure(trace: Trace, value: Any, refs: list[int]) -> Any:
     segment = trace.segment
     out: list[Any] = [type(value)]
     for part in value:

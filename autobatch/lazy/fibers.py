@@ -108,12 +108,12 @@ def is_instance(x: Any, classes: Any) -> bool:
     return isinstance(_specimen(x) if by_class else _value(x), classes)
 
 
-def has_attribute(x: Any, name: Any) -> bool:
+def has_attribute(x: Any, name: str) -> bool:
     """`hasattr`, for which a recorded array has the attributes of its value only."""
     return hasattr(_specimen(x), name)
 
 
-def get_attribute(x: Any, name: Any, *default: Any) -> Any:
+def get_attribute(x: Any, name: str, *default: Any) -> Any:
     """`getattr`, likewise."""
     if type(x) is LazyArray and not (has_attribute(x, name) and hasattr(LazyArray, name)):
         return getattr(_value(x), name, *default)

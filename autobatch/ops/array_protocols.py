@@ -46,7 +46,7 @@ _ORDERS = {each.ufunc for each in COMPARISONS}
 _UFUNC_DEFAULTS = {"where": True, "casting": "same_kind", "order": "K", "subok": True, "out": None, "dtype": None}
 
 
-def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def call_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The result of `__array_ufunc__`; some of the operands are this library's arrays.
 
     Raises:
@@ -77,7 +77,7 @@ def call_ufunc(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[st
     return function(*inputs, **options)
 
 
-def _call(ufunc: Any, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _call(ufunc: np.ufunc, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     op = UFUNCS.get(ufunc) or elementwise_of(ufunc)
     if op is None:
         raise Unsupported(UNSUPPORTED.get(ufunc, f"{name_of(ufunc)} has no batching rule"))
@@ -114,7 +114,7 @@ def _ndarray_view(x: Any, *args: Any, **kwargs: Any) -> Any:
     return np.asarray(x).view(*args, **kwargs)
 
 
-def _op_of(ufunc: Any) -> Callable[..., Any]:
+def _op_of(ufunc: np.ufunc) -> Callable[..., Any]:
     op = operator_of(ufunc, _FUNCTIONS[ufunc])
     return _power(op) if ufunc is np.power else op
 
@@ -148,7 +148,7 @@ def _repeat_list(count: Any, items: list[Any] | tuple[Any, ...]) -> Any:
 _OPERANDS = (int, float, complex, list, tuple, np.generic, np.ndarray)
 
 
-def _is_of_values(ufunc: Any, self: Any, other: Any) -> bool:
+def _is_of_values(ufunc: np.ufunc, self: Any, other: Any) -> bool:
     """True for an operator of recorded values by which Python asks an operand that is not an array, as of `Decimal`."""
     kind = type(other)
     if kind is not float and kind is not int and not isinstance(other, _OPERANDS) and not hasattr(kind, "__array__"):
@@ -204,7 +204,7 @@ def _binary(which: Binary) -> tuple[Callable[..., Any], Callable[..., Any], Call
     return forward, reflected, inplace
 
 
-def _unary(ufunc: Any) -> Callable[[Any], Any]:
+def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
     op = _op_of(ufunc)
     return lambda self: op(self)
 
@@ -223,7 +223,7 @@ def _equality(which: Binary) -> Callable[[Any, Any], Any]:
     return compare
 
 
-def _of_objects(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _of_objects(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A ufunc of lists, or of arrays of objects, whose items keep their classes only one example at a time."""
     arrays = tuple(FUNCTIONS[np.array](x) if isinstance(x, list | tuple) else x for x in inputs)
     called = ufunc if method == "__call__" else getattr(ufunc, method)
@@ -246,7 +246,7 @@ class ArrayMixin:
     __array_priority__ = 1000
     __hash__ = None  # type: ignore[assignment]
 
-    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
         try:
             if ufunc in _ORDERS and type(inputs[0]) is np.ndarray and not inputs[0].ndim:  # `scalar < x` makes it one
                 inputs = (inputs[0][()], *inputs[1:])
@@ -260,7 +260,7 @@ class ArrayMixin:
             hide_frames(error)
             raise
 
-    def _of_ufunc(self, ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _of_ufunc(self, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         out = kwargs.pop("out", None)
         if out is not None:
             return _ufunc_into(ufunc, method, inputs, kwargs, out)
@@ -316,11 +316,11 @@ class ArrayMixin:
     # shapes
 
     @hiding_frames
-    def reshape(self, *shape: Any, order: Any = "C", copy: Any = None) -> Any:
+    def reshape(self, *shape: Any, order: str = "C", copy: Any = None) -> Any:
         shape = shape[0] if len(shape) == 1 else shape
         return _impl(np.reshape)(self, shape, order=order, copy=copy)
 
-    def flatten(self, order: Any = "C") -> Any:
+    def flatten(self, order: str = "C") -> Any:
         if order == "K":
             return _impl(np.copy)(_impl(np.ravel)(self, order))
         return _impl(np.reshape)(self, (-1,), order=order, copy=True)
@@ -371,7 +371,7 @@ class ArrayMixin:
         out = _impl(np.astype)(self, dtype)
         return out if order == "K" else np.copy(out, order=order)
 
-    def copy(self, order: Any = "C") -> Any:
+    def copy(self, order: str = "C") -> Any:
         return _impl(np.copy)(self, order)
 
     def conj(self) -> Any:
@@ -448,7 +448,7 @@ def _ufunc_into(ufunc: Any, method: str, inputs: tuple[Any, ...], kwargs: dict[s
     return target
 
 
-def _set_elsewhere(ufunc: Any, inputs: tuple[Any, ...], where: Any) -> Iterator[Any]:
+def _set_elsewhere(ufunc: np.ufunc, inputs: tuple[Any, ...], where: Any) -> Iterator[Any]:
     """The operands, Python's numbers in the ufunc's dtype, with 1 where `where` is False: nothing is reported there."""
     kinds = [dtype_of(x) if python_class(x) in (None, bool) else python_class(x) for x in inputs]
     for given, kind, dtype in zip(inputs, kinds, ufunc.resolve_dtypes((*kinds, None)), strict=False):
@@ -457,7 +457,7 @@ def _set_elsewhere(ufunc: Any, inputs: tuple[Any, ...], where: Any) -> Iterator[
         yield x if is_exponent else np.where(where, x, np.ones((), dtype_of(x)))
 
 
-def _ufunc_at(ufunc: Any, inputs: tuple[Any, ...]) -> None:
+def _ufunc_at(ufunc: np.ufunc, inputs: tuple[Any, ...]) -> None:
     """`np.add.at(x, index, values)` and `np.subtract.at`: repeated positions accumulate."""
     target, index, *values = inputs
     if ufunc not in (np.add, np.subtract) or not is_boxed(target):

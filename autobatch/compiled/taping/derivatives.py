@@ -74,7 +74,7 @@ def meaning_of(head: str, count: int) -> Any:
     return np.negative if head == "-" and count == 1 else NAMED.get(head)
 
 
-def is_constant(ufunc: Any) -> bool:
+def is_constant(ufunc: np.ufunc) -> bool:
     """True if the result of a ufunc carries no gradient."""
     op = UFUNCS.get(ufunc)
     return isinstance(op, Op) and op.vjp is None

@@ -535,7 +535,7 @@ class _ShadowedFunction:
         kind = self.kind_of(holder)
         return self.place(value, _held(kind) if isinstance(kind, types.List | types.Object) else None)
 
-    def _loop(self, ufunc: Any, operands: Sequence[str], out: str, fills: bool) -> str:
+    def _loop(self, ufunc: np.ufunc, operands: Sequence[str], out: str, fills: bool) -> str:
         """The line for an element-wise operation, one op of the tape: a call of the function written for its form.
 
         Args:
@@ -586,7 +586,7 @@ class _ShadowedFunction:
         call = f"{name}(tape, table, {', '.join(texts)}, {_ENDS}{len(self.ends) - 1})"
         return f"{whole}_p = {call}" if fills else f"put_places({self.place(out)}, {call}.ravel())"
 
-    def _reduced(self, ufunc: Any, values: str, start: str) -> str:
+    def _reduced(self, ufunc: np.ufunc, values: str, start: str) -> str:
         into, places = self.scalar(start), self._of_array(values)
         if ufunc is np.add:
             return f"taped_sum(tape, {into}, {places})"

@@ -34,7 +34,7 @@ _SIGNS = _ARITHMETIC | {each.ufunc: each.symbol for each in operators.COMPARISON
 
 
 @functools.cache
-def _exact(ufunc: Any) -> str:
+def _exact(ufunc: np.ufunc) -> str:
     """How a loop writes an operation on floats that has one correct result, whoever computes it; "" for any other."""
     op: Any = UFUNCS.get(ufunc)
     found = re.fullmatch(r"(\w+)\(([^()]*)\)", (getattr(op, "fused", None) or {}).get("text", ""))
@@ -480,7 +480,7 @@ def unary(reader: Reader, op: str, value: Value, node: nf.Node) -> Value:
     return elementwise(reader, _UFUNCS[op], [value], node)
 
 
-def loop_of(reader: Reader, ufunc: Any, kinds: Sequence[Any], node: nf.Node) -> tuple[int, list[types.Scalar]]:
+def loop_of(reader: Reader, ufunc: np.ufunc, kinds: Sequence[Any], node: nf.Node) -> tuple[int, list[types.Scalar]]:
     """The index of a ufunc's loop in the table of addresses, for these operand types, and the loop's dtypes."""
     weak = {"int64": int, "float64": float, "bool": np.dtype(bool)}
     dtypes: list[Any] = [
@@ -507,7 +507,7 @@ def _normal(loop: str) -> str:
     return "".join(each if each in "->" else np.dtype(each).char for each in loop)
 
 
-def elementwise(reader: Reader, ufunc: Any, values: Sequence[Value], node: nf.Node) -> Value:
+def elementwise(reader: Reader, ufunc: np.ufunc, values: Sequence[Value], node: nf.Node) -> Value:
     """A ufunc of arrays and numbers: by NumPy's own loop, or if it is exact by a loop that is written out."""
     values = [as_array(reader, value, node) if isinstance(value.kind, types.List) else value for value in values]
     for value in values:

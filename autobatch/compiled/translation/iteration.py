@@ -355,7 +355,7 @@ def node_attribute(reader: Any, value: Value, name: str, node: nf.Node) -> Value
     return reader.temp(_number(kind, real if kind.kind == "f" else first), kind)
 
 
-def has_attribute_of_node(reader: Any, value: Value, name: Any, node: nf.Node) -> Value:
+def has_attribute_of_node(reader: Any, value: Value, name: str, node: nf.Node) -> Value:
     """Whether a node of a tree has an attribute, or a key."""
     return has_form(reader, value, [k for k, (_, names) in enumerate(value.kind.forms) if name in names], node)
 

@@ -175,7 +175,7 @@ class Seen(NamedTuple):
     value: Any = None
     origin: tuple[Any, ...] | None = None
 
-    def part(self, value: Any, name: Any) -> "Seen":
+    def part(self, value: Any, name: str) -> "Seen":
         """What is known of a part of the object."""
         return Seen(value, None if self.origin is None else (*self.origin, name))
 

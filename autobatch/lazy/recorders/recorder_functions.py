@@ -22,6 +22,7 @@ from autobatch.lazy.grouping.any_length import AnyLength
 from autobatch.lazy.grouping.signatures import Signature
 from autobatch.lazy.recorders import recorded_kinds as rk
 from autobatch.lazy.recorders.guards import Constants
+from autobatch.lazy.trace import Trace
 from autobatch.program import normal_form as nf
 from autobatch.program.liveness import binds, captured
 
@@ -41,7 +42,7 @@ class CallSite:
         self.specs = specs
         self.outs = outs
 
-    def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
+    def signature(self, trace: Trace, values: Sequence[Any], key: Sequence[Any]) -> Signature:
         """The signature of a call, which must match the first call.
 
         Raises:
@@ -94,7 +95,7 @@ class BlockEntry(CallSite):
         call = self.block._call(trace, given)
         return None if call is None else (trace.under_error_state(call[0]), tuple(call[2]))
 
-    def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
+    def signature(self, trace: Trace, values: Sequence[Any], key: Sequence[Any]) -> Signature:
         try:
             found = self.called(trace, values, key)
         except (LookupError, TypeError) as error:
@@ -144,11 +145,11 @@ class RowEntry(CallSite):
         super().__init__((), (out,))
         self.table = table
 
-    def _ids(self, trace: Any) -> Any:
+    def _ids(self, trace: Trace) -> Any:
         """Sample ids."""
         return np.int64(0)
 
-    def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
+    def signature(self, trace: Trace, values: Sequence[Any], key: Sequence[Any]) -> Signature:
         found = rows_signature(trace, values[self.table], self._ids(trace))
         if found is None or found.out is not self.outs[0]:
             raise NeedsLoop
@@ -164,7 +165,7 @@ class RowsEntry(RowEntry):
 
     __slots__ = ("_aval",)
 
-    def __init__(self, table: int, source: int, trace: Any, values: Sequence[Any]) -> None:
+    def __init__(self, table: int, source: int, trace: Trace, values: Sequence[Any]) -> None:
         self._aval = aval_of((Affine({f"n{source}": 1}),), np.dtype(np.int64))
         found = rows_signature(trace, values[table], self._ids(trace))
         if found is None or found.any_length is None:
@@ -172,7 +173,7 @@ class RowsEntry(RowEntry):
         check_any_length(found.any_length)
         super().__init__(table, found.out)
 
-    def _ids(self, trace: Any) -> LazyArray:
+    def _ids(self, trace: Trace) -> LazyArray:
         return LazyArray(trace, self._aval, trace.segment, 0)
 
 
@@ -195,7 +196,7 @@ class OpEntry(CallSite):
         sig, self.operands = self._called(trace, values)
         self.outs = (sig.out,)
 
-    def _called(self, trace: Any, values: Sequence[Any]) -> tuple[Signature, list[Any]]:
+    def _called(self, trace: Trace, values: Sequence[Any]) -> tuple[Signature, list[Any]]:
         """The signature of a call and the operands of its node.
 
         Raises:
@@ -221,7 +222,7 @@ class OpEntry(CallSite):
             trace.park = park
             del segment.sigs[nodes:], segment.refs[refs:], trace.wanted[wanted:]
 
-    def signature(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> Signature:
+    def signature(self, trace: Trace, values: Sequence[Any], key: Sequence[Any]) -> Signature:
         sig, operands = self._called(trace, values)
         if sig.out is not self.outs[0] or operands != self.operands:
             raise NeedsLoop
@@ -346,7 +347,7 @@ class Written:
             themselves.
     """
 
-    def __init__(self, trace: Any, constants: Constants, classes: Sequence[type]) -> None:
+    def __init__(self, trace: Trace, constants: Constants, classes: Sequence[type]) -> None:
         self.trace = trace
         self.constants = constants
         self.classes = classes

@@ -307,7 +307,7 @@ def _of_value(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _getattr(x: Any, name: Any, *default: Any) -> Any:
+def _getattr(x: Any, name: str, *default: Any) -> Any:
     if not isinstance(name, str):
         raise NeedsLoop("an attribute whose name differs by example", instead=OWN_LENGTHS)
     of_lanes = _specimen(x)
@@ -323,7 +323,7 @@ def _getattr(x: Any, name: Any, *default: Any) -> Any:
         raise
 
 
-def _hasattr(x: Any, name: Any) -> Any:
+def _hasattr(x: Any, name: str) -> Any:
     of_lanes = _specimen(x)
     if of_lanes is not x:
         return hasattr(of_lanes, name)

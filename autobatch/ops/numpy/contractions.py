@@ -464,7 +464,7 @@ def _contract(name: str, a: Any, b: Any, spec: str, pairs: Sequence[tuple[int, i
     return einsum_p(a, b, spec=spec)
 
 
-def _product_of(ufunc: Any, product: Callable[..., Any]) -> None:
+def _product_of(ufunc: np.ufunc, product: Callable[..., Any]) -> None:
     """Register a function of two operands for a product's ufunc; calls with options are declined."""
 
     def call(a: Any, b: Any, **options: Any) -> Any:

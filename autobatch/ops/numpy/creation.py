@@ -51,7 +51,7 @@ def _ordered(out: Any, order: Any) -> Any:
 
 
 def _of_one_value(name: str, value: int) -> Callable[..., Any]:
-    def make(shape: Any, dtype: Any = None, order: Any = "C") -> Any:
+    def make(shape: Any, dtype: Any = None, order: str = "C") -> Any:
         return _ordered(_constant(shape, value, dtype or float), order)
 
     make.__name__ = make.__qualname__ = name
@@ -100,7 +100,7 @@ def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> Any:
 
 def _register_like(value: int, *functions: Callable[..., Any]) -> None:
     @implements(*functions)
-    def of_one_value_like(a: Any, dtype: Any = None, order: Any = "K", *, shape: Any = None) -> Any:
+    def of_one_value_like(a: Any, dtype: Any = None, order: str = "K", *, shape: Any = None) -> Any:
         return _like(a, value, dtype, shape, order)
 
 
@@ -109,7 +109,7 @@ _register_like(1, np.ones_like)
 
 
 @implements(np.full_like)
-def full_like(a: Any, fill_value: Any, dtype: Any = None, order: Any = "K", *, shape: Any = None, **_: Any) -> Any:
+def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", *, shape: Any = None, **_: Any) -> Any:
     dtype = dtype_of(a) if dtype is None else np.dtype(dtype)
     if not is_boxed(fill_value) and ndim_of(fill_value) == 0:
         return _like(a, np.asarray(fill_value).item(), dtype, shape, order)
@@ -183,7 +183,7 @@ def _known(bound: Any) -> Any:
     return operator.index(bound) if dtype_of(bound).kind in "iu" else float(bound)
 
 
-def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: Any = "C") -> Any:  # noqa: N803
+def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: str = "C") -> Any:  # noqa: N803
     """np.eye; the sizes may differ between examples."""
     if any(is_boxed(size) and dtype_of(size).kind not in "iu" for size in (N, M)):
         raise Unsupported("np.eye of a size that is not an int")

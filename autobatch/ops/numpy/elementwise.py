@@ -197,7 +197,7 @@ for _ufunc in (*_CONSTANT, *_OF_STRINGS, umath._ones_like):  # type: ignore[attr
     elementwise(_ufunc)
 
 
-def _output(ufunc: Any, place: int) -> Callable[..., Any]:
+def _output(ufunc: np.ufunc, place: int) -> Callable[..., Any]:
     return lambda *args, **kwargs: ufunc(*args, **kwargs)[place]
 
 

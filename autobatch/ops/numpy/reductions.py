@@ -252,7 +252,7 @@ def _numpys(op: Op) -> Callable[..., Any]:
     """A reduction op as a function with NumPy's arguments; options that are not given are not passed to the op."""
 
     def reduce(
-        a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, initial: Any = None, where: Any = True
+        a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, initial: Any = None, where: Any = True
     ) -> Any:
         if where is not True:
             a = _chosen(op, a, where, initial)
@@ -332,7 +332,7 @@ def along_one(a: Any, axis: Any) -> tuple[Any, int]:
 
 
 def _numpys_position(op: Op) -> Callable[..., Any]:
-    def position(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
+    def position(a: Any, axis: Any = None, *, keepdims: bool = False) -> Any:
         x, at = along_one(a, axis)
         out = op(x, axis=at, keepdims=bool(keepdims))
         return np.reshape(out, (1,) * ndim_of(a)) if keepdims and (axis is None or not ndim_of(a)) else out

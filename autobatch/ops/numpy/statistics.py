@@ -121,7 +121,7 @@ def _chosen_total(a: Any, axis: Any, dtype: Any, keepdims: Any, where: Any) -> t
 
 
 @implements(np.mean)
-def _np_mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False, *, where: Any = True) -> Any:
+def _np_mean(a: Any, axis: Any = None, dtype: Any = None, keepdims: bool = False, *, where: Any = True) -> Any:
     if where is not True:
         total, counted = _chosen_total(a, axis, dtype, keepdims, where)
         return cast(total / counted, _result(dtype_of(a), dtype))
@@ -135,7 +135,7 @@ def _holds_variance(a: Any, dtype: Any) -> None:
 
 @implements(np.var)
 def _np_var(
-    a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False, *,
+    a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: bool = False, *,
     correction: Any = None, where: Any = True,
 ) -> Any:  # fmt: skip
     _holds_variance(a, dtype)
@@ -155,7 +155,7 @@ def _np_var(
 
 @implements(np.std)
 def _np_std(
-    a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: Any = False, *,
+    a: Any, axis: Any = None, dtype: Any = None, ddof: Any = 0, keepdims: bool = False, *,
     correction: Any = np._NoValue, where: Any = True,
 ) -> Any:  # fmt: skip
     _holds_variance(a, dtype)
@@ -341,12 +341,12 @@ def _present(a: Any, axis: Any, keepdims: bool, ddof: Any = 0) -> Any:
 
 
 @implements(np.nanmean)
-def _nanmean(a: Any, axis: Any = None, keepdims: Any = False) -> Any:
+def _nanmean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return np.mean(a, axis, _own_dtype(a), keepdims=keepdims, where=_present(a, axis, keepdims))
 
 
 @implements(np.nanvar)
-def _nanvar(a: Any, axis: Any = None, ddof: Any = 0, keepdims: Any = False) -> Any:
+def _nanvar(a: Any, axis: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
     return np.var(a, axis, _own_dtype(a), ddof=ddof, keepdims=keepdims, where=_present(a, axis, keepdims, ddof))
 
 

@@ -296,7 +296,7 @@ def _update_views(base: Any, source: Any) -> None:
             _update_views(child, None)
 
 
-def cast_for_write(new: Any, box: Any, ufunc: Any = None) -> Any:
+def cast_for_write(new: Any, box: Any, ufunc: np.ufunc | None = None) -> Any:
     """Convert `new` as NumPy does to store an in-place operation's result in `box`: same shape, same-kind cast.
 
     Raises:
