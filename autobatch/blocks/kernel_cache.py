@@ -13,6 +13,7 @@ import collections
 import contextlib
 import faulthandler
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -27,24 +28,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numba
-from numba.core import compiler, config, serialize
+from llvmlite.binding.object_file import ObjectFileRef
+from numba.core import config, registry, serialize
+from numba.core.codegen import JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 
 from autobatch.core.current_region import check_time
 from autobatch.core.threads import leave_core_free
-from autobatch.kernels import jit
-from autobatch.kernels.disk_cache import (
-    SUFFIX,
-    compiled_whole,
-    environment_digest,
-    is_trusted,
-    prepare_loading,
-    read_trusted,
-    verified_content,
-    warn_once,
-    with_checksum,
-    write_atomically,
-)
+from autobatch.kernels import disk_cache, jit
+from autobatch.kernels.disk_cache import SUFFIX
 
 try:
     import resource
@@ -56,6 +48,7 @@ _RETRY = 0.5  # seconds before a kernel is requested again after its process has
 _TRIES = 3  # after which the kernel itself is taken for the cause
 _SECONDS = 120  # time limit for compiling a kernel, and for waiting for the next request
 _BYTES = 8 << 30  # of memory that the compiling process may map
+_KERNELS = 100  # compiled before the process starts afresh: Numba keeps some 2 MB of each
 _AHEAD = 32 << 10  # bytes of requests sent before an answer: fewer than any pipe holds, so that sending never blocks
 
 
@@ -76,7 +69,7 @@ def cache_folder() -> pathlib.Path:
 
 def name_of(text: str) -> str:
     """The name of a kernel; kernels that are compiled differently have different names."""
-    return "kernel_" + hashlib.sha256((environment_digest() + text).encode()).hexdigest()[:32]
+    return "kernel_" + hashlib.sha256((disk_cache.environment_digest() + text).encode()).hexdigest()[:32]
 
 
 class CachedKernel:
@@ -192,11 +185,11 @@ def usable_folder() -> pathlib.Path | None:
     try:
         folder = cache_folder().absolute()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        own = is_trusted(folder.stat())
+        own = disk_cache.is_trusted(folder.stat())
     except (OSError, RuntimeError):  # no permission to write, or no home folder
         return None
     if not own:
-        warn_once(
+        disk_cache.warn_once(
             f"{folder} is not used for compiled kernels: other users can write to it, and what is there is run. "
             f"Expected a folder of your own: chmod 700 it, or name another one in AUTOBATCH_CACHE_DIR"
         )
@@ -207,7 +200,7 @@ def usable_folder() -> pathlib.Path | None:
 def _read(name: str) -> bytes | None:
     """The cached file of a name; None if it is not this user's."""
     folder = usable_folder()
-    return None if folder is None else read_trusted(folder / (name + SUFFIX))
+    return None if folder is None else disk_cache.read_trusted(folder / (name + SUFFIX))
 
 
 def forget_on_disk(kernel: CachedKernel) -> None:
@@ -232,24 +225,34 @@ def _compile(name: str, text: str) -> bytes:
     """The kernel as it is cached: a checksum, and Numba's compiled code."""
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
-    made = compiled_whole(dispatcher, module.SIGNATURE)
+    made = disk_cache.compiled_whole(dispatcher, module.SIGNATURE)
     if made.library.has_dynamic_globals:
         raise TypeError("it holds addresses of this process")
-    return with_checksum(name, serialize.dumps(made._reduce()))
+    (_, _, (code, _)), function, environment, *_, start, environments = made._reduce()
+    return disk_cache.with_checksum(name, serialize.dumps((code, function, environment, start, environments)))
 
 
 def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[..., Any]]:
     """The lanes and the entry point of a cached kernel.
 
+    The machine code is in an LLVM engine of its own, freed with the entry point: Numba's engine frees none.
+
     Raises:
         ValueError: the bytes are not what was cached under this name.
     """
-    content = verified_content(name, kept)
-    module = _module(name, text)
-    dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
-    prepare_loading(dispatcher.targetctx)
-    dispatcher.add_overload(compiler.CompileResult._rebuild(dispatcher.targetctx, *pickle.loads(content)))
-    return module.LANES, dispatcher.overloads[module.SIGNATURE.args].entry_point
+    content = disk_cache.verified_content(name, kept)
+    module, context, codegen = _module(name, text), registry.cpu_target.target_context, JITCPUCodegen(name)
+    disk_cache.prepare_loading(context)
+    code, function, environment, start, environments = pickle.loads(content)
+    for each in start:
+        each()
+    codegen._engine._ee.add_object_file(ObjectFileRef.from_data(code))
+    codegen._engine.finalize_object()
+    for each in environments:
+        codegen.set_env(each.env_name, each)
+    address = codegen._engine.get_function_address
+    library = types.SimpleNamespace(codegen=codegen, get_pointer_to_function=address, environments=environments)
+    return module.LANES, context.get_executable(library, function, environment)
 
 
 # --- the process that compiles
@@ -380,8 +383,7 @@ def _close_at_exit(process: "subprocess.Popen[bytes]") -> None:
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()
-    if process.returncode is None:
-        process.returncode = 0  # else Popen warns about a process that still runs
+    process.returncode = process.returncode or 0  # of a process that still runs, about which Popen would warn
 
 
 _compiler = _Compiler()
@@ -393,12 +395,12 @@ def main(requests: int, answers: int) -> None:
     Args:
         requests, answers: file descriptors. An answer is the kernel as it is cached, or empty if it does not compile.
     """
-    if hasattr(os, "nice"):
+    if hasattr(os, "nice") and not sys.argv[2:]:
         os.nice(10)
     if resource is not None:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_AS, (_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
-    while True:
+    for _ in range(_KERNELS) if resource is not None else itertools.count():
         faulthandler.dump_traceback_later(_SECONDS, exit=True)  # also stops machine code, unlike a signal
         request = _receive(requests)
         if request is None:
@@ -412,6 +414,8 @@ def main(requests: int, answers: int) -> None:
         except Exception:
             made = b""
         if made and folder:
-            write_atomically(pathlib.Path(folder, name + SUFFIX), made)
+            disk_cache.write_atomically(pathlib.Path(folder, name + SUFFIX), made)
         with contextlib.suppress(OSError):  # the process that asked has ended
             _send(answers, made)
+    os.dup2(answers, 1)
+    os.execv(sys.executable, [*sys.orig_argv[:5], "again"])  # what was not read yet stays in the pipe

@@ -180,10 +180,6 @@ class Fused:
     names: dict[str, Any]
     kernels: list[CachedKernel]
 
-    @property
-    def failed(self) -> bool:
-        return any(kernel.failed for kernel in self.kernels)
-
     def ready(self) -> Callable[..., Any] | None:
         """The function; None while a kernel is missing, which is then requested."""
         found = [kernel.poll() for kernel in self.kernels]  # look at all of them, so that all are requested

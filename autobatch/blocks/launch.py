@@ -70,7 +70,7 @@ class _Block:
             self._kernels = None if fused is None else fused.ready()
             if self._kernels is not None:
                 self.run, self._runs = self._with_kernels, 0
-            elif fused is None or fused.failed:
+            elif fused is None or any(kernel.failed for kernel in fused.kernels):
                 self.run = self._plain
 
     def _waiting(self, *operands: Any) -> Any:

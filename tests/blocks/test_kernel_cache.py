@@ -1,6 +1,7 @@
 """The cache of kernels: what is on disk is run, so nothing there is trusted, what is wrong is compiled again."""
 
 import errno
+import gc
 import os
 import pathlib
 import pickle
@@ -22,6 +23,7 @@ from autobatch.blocks.kernel_cache import SUFFIX, kernel_of, name_of, wait_for_k
 from autobatch.core import threads
 from autobatch.kernels import disk_cache
 from autobatch.kernels.disk_cache import environment_digest
+from tests.soak import resident_mb
 
 TEXT = """
 from numba import types
@@ -237,6 +239,20 @@ def test_an_upgrade_gives_other_names(monkeypatch, change):
         environment_digest.cache_clear()
 
 
+def test_machine_code_that_nobody_can_run_is_freed(made):
+    """New source each time, as in a cell that is run again. Broken once: Numba's own engine, which keeps all of it."""
+
+    def held_after(count):
+        for _ in range(count):
+            _, entry = kernel_cache._load(name_of(TEXT), TEXT, made[TEXT])
+            assert entry(1) == 2
+        gc.collect()
+        return resident_mb()
+
+    before = held_after(100)
+    assert held_after(400) - before < 4
+
+
 # --- the process
 
 
@@ -288,6 +304,21 @@ def test_a_killed_compiler_is_started_again_and_reaped(folder, compilers):
     assert all(kernel.entry is not None for kernel in kernels)
     assert first.returncode == -signal.SIGTERM
     assert compilers[0]._process is not first
+
+
+def test_the_process_starts_afresh_and_loses_nothing(monkeypatch, compilers, tmp_path):
+    """What Numba keeps of each kernel would fill its memory. Broken once: it went on, and started once."""
+    started = tmp_path / "started"
+    noted = f"open({str(started)!r}, 'a').write(f'{{os.getpid()}} {{os.nice(0)}},')"
+    first = f"{noted}\nmain.__globals__['_KERNELS'] = 2\nmain(0"
+    monkeypatch.setattr(kernel_cache, "_CODE", kernel_cache._CODE.replace("main(0", first))
+    monkeypatch.setattr(kernel_cache, "_TRIES", 1)
+    kernels = [kernel_of(TEXT.replace("n + 1", f"n + {k}")) for k in range(5)]
+    assert wait_for_kernels()
+    assert [kernel.entry(1) for kernel in kernels] == [1, 2, 3, 4, 5]
+    nice = os.nice(0)
+    pid = compilers[0]._process.pid
+    assert started.read_text() == f"{pid} {nice}," + f"{pid} {min(nice + 10, 19)}," * 2
 
 
 def test_compiling_has_an_end(monkeypatch, compilers):
