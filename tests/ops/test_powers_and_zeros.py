@@ -103,6 +103,20 @@ def test_signs_of_zeros(name):
             every_way_is_exact(EXTREMES[name], [draw.choice([0.0, -0.0], n).astype(dtype) for n in lengths])
 
 
+@pytest.mark.parametrize("special", [[], [np.inf, -np.inf, np.nan]], ids=["finite", "special"])
+def test_what_is_interpolated_at_a_point_is_its_value(special):
+    """Of -0.0, too, where the sum that gives the values between two points is 0.0."""
+    draw, rows = np.random.default_rng(0), []
+    for n in (0, 1, 4, 9, *[30] * 20):
+        points = np.sort(draw.choice([-2.0, -1.0, -0.0, 1.0, 2.0, 3.0], 4, replace=False))
+        values = draw.choice([-0.0, 0.0, 1.0, -1.0, *special], 4)
+        rows.append(np.concatenate([points, values, draw.choice([*points, 0.5, -0.5, 5.0, np.inf], n)]))
+    every_way_is_exact(lambda row: np.interp(row[8:], row[:4], row[4:8]), rows)
+    f = ab.batch(lambda x: np.interp(x, np.arange(3.0), np.array([-0.0, 2.0, 5.0])))
+    slopes = ab.grad(lambda x: ab.sum(f(ab.MaskedBatch(x))))(np.array([0.0, 1.0, 0.5, 1.5]))
+    assert slopes.tolist() == [2.0, 3.0, 2.0, 3.0]
+
+
 M = np.array([True, False, True])
 CHOSEN = {
     "a float": lambda x, n: np.fmod(x, 0.1, where=M, out=x),

@@ -98,9 +98,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     below = np.clip(np.searchsorted(xp, x, side="right") - 1, 0, n - 2)
     x0, x1 = getitem(xp, below), getitem(xp, below + 1)
     y0, y1 = getitem(fp, below), getitem(fp, below + 1)
-    with np.errstate(all="ignore"):  # NumPy's own code, in C, reports nothing
+    with np.errstate(all="ignore"):  # NumPy's own code, in C, reports nothing; at a point is its value, -0.0 too
         slope = (y1 - y0) / (x1 - x0)
-        out, back = slope * (x - x0) + y0, slope * (x - x1) + y1
+        out, back = np.where(x == x0, y0 - (slope * (x0 - x) + 0.0), slope * (x - x0) + y0), slope * (x - x1) + y1
     back = np.where((x == x0) | (np.isnan(back) & (y0 == y1)), y0, back)
     out = np.where(np.isnan(out) & ~np.isnan(x), back, out)  # infinite points
     out = np.where(x < xp[0], fp[0] if left is None else left, out)
