@@ -96,7 +96,7 @@ MOST_LINES = {
     "": 406,
     "api": 2_332,
     "autodiff": 1_116,
-    "batches": 5_020,
+    "batches": 5_017,
     "blocks": 3_879,
     "bridges": 992,
     "checkpoint": 2_671,

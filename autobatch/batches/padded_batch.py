@@ -111,6 +111,8 @@ class MaskedBatch(Batched, ArrayBatch):
     @classmethod
     def in_region(cls, batched: Batched, region: object) -> "MaskedBatch":
         """A batch over the lanes of this region."""
+        if not hasattr(batched, "sizes"):
+            raise UnsupportedError(f"a MaskedBatch of {shown_value(batched)}; expected a Batched: see from_examples")
         return cls.of_data(batched.data, batched.sizes, region, batched.scalar)
 
     @classmethod
@@ -169,12 +171,15 @@ class MaskedBatch(Batched, ArrayBatch):
             return cls.of(Batched(pad_rows(values, size), (size,)))
         arrays = as_arrays(examples)
         varies = None if dims is None else read_dims(dims, arrays[0].ndim)
-        return cls.stacked(arrays, varies)
+        return cls.of(Batched(*pad_stack(arrays, varies)))
 
     @classmethod
     def stacked(cls, arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> "MaskedBatch":
         """`from_examples` without its checks, for arrays of one rank and dtype."""
-        return cls.of(Batched(*pad_stack(arrays, dims)))
+        try:
+            return cls.of(Batched(*pad_stack(arrays, dims)))
+        except (AttributeError, IndexError, TypeError):  # they are none
+            return cls.from_examples(arrays, dims)
 
     @property
     def mask(self) -> np.ndarray:

@@ -25,7 +25,22 @@ def rows():
     return ab.SparseRows([0], [[1.0]], 3)
 
 
+MASKED, NO_BATCHED = ab.MaskedBatch, "a MaskedBatch of .*expected a Batched: see from_examples"
 TAKES_ONE = {
+    "of": (lambda x: MASKED.of(x), UnsupportedError, NO_BATCHED),
+    "in_region": (lambda x: MASKED.in_region(x, None), UnsupportedError, NO_BATCHED),
+    "stacked": (lambda x: MASKED.stacked(x), (TypeError, ValueError), "example|ab.collate"),
+    "extend.fill": (lambda x: ab.extend.fill(x, 0), UnsupportedError, "fill of .*; expected a Batched"),
+    "extend.reduction": (
+        lambda x: ab.extend.reduction(x, name="r"),
+        UnsupportedError,
+        "reduction of .*expected a ufunc",
+    ),
+    "extend.elementwise": (
+        lambda x: ab.extend.elementwise(x, each=lambda ct, out, x: ct, name="e"),
+        UnsupportedError,
+        "expected a ufunc",
+    ),
     "from_masked": (lambda x: ab.PackedBatch.from_masked(x), UnsupportedError, "from_masked of a .*a MaskedBatch"),
     "from_arrow": (lambda x: variable().from_arrow(x), UnsupportedError, "from_arrow of a .*expected a pyarrow.Table"),
     "arrays=": (lambda x: variable().restore_blocks([], arrays=x or 1), UnsupportedError, "arrays=.*expected a dict"),

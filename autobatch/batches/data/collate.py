@@ -393,14 +393,6 @@ def _xarray(data: object, columns: Columns, place: DataPlace) -> Column | None:
     return _record(dict(data), columns, place)
 
 
-def _zarr(data: object, columns: Columns, place: DataPlace) -> Column | None:
-    return _record(dict(data.arrays()), columns, place) if hasattr(data, "arrays") else None
-
-
-def _narwhals(data: Any, columns: Columns, place: DataPlace) -> Column:
-    return _column(data.to_native(), columns, place)
-
-
 def _dataset(data: Any, columns: Columns, place: DataPlace) -> Column | None:
     if isinstance(data, Mapping):
         raise UnsupportedError(f"data of several splits{place}; give one of them: data[{next(iter(data), 'train')!r}]")
@@ -422,8 +414,8 @@ _READERS: dict[str, Callable[..., Any]] = {
     "awkward": _awkward,
     "pandas": _pandas,
     "torch": _torch,
-    "narwhals": _narwhals,
+    "narwhals": lambda data, columns, place: _column(data.to_native(), columns, place),
     "datasets": _dataset,
     "xarray": _xarray,
-    "zarr": _zarr,
+    "zarr": lambda data, *place: _record(dict(data.arrays()), *place) if hasattr(data, "arrays") else None,
 }

@@ -23,14 +23,15 @@ from autobatch.ops.rules.ragged_checks import noting_lane, whole_number
 from autobatch.ops.rules.sizes import as_batched, has_lengths, lane_count, size_per_lane
 
 
-def _check_ids(ids: np.ndarray, classes: Any, what: str) -> None:
-    """Raise BadIdError unless every id is in 0 .. classes - 1 (`classes` broadcasts against the ids)."""
+def _check_ids(ids: np.ndarray, classes: Any, what: str) -> np.ndarray:
+    """The ids; raises BadIdError unless every one is in 0 .. classes - 1 (`classes` broadcasts against them)."""
     wrong = (ids < 0) | (ids >= classes)
     if wrong.any():
         at = tuple(int(i) for i in np.argwhere(wrong)[0])
         count = int(np.broadcast_to(classes, ids.shape)[at])
         place = f" at position {at if len(at) > 1 else at[0]}" if at else ""
         raise BadIdError(f"{what} {int(ids[at])}{place} is not one of the {count} classes 0 .. {count - 1}")
+    return ids
 
 
 def _check_lanes(ids: Batched, classes: Any, what: str) -> np.ndarray:
@@ -48,13 +49,8 @@ def _check_lanes(ids: Batched, classes: Any, what: str) -> np.ndarray:
     return data
 
 
-def _known_classes(ids: Any, *, classes: int) -> Any:
-    _check_ids(ids, classes, "label")
-    return ids
-
-
 # Its operand, checked when the values are known; for programs, whose rules are traced without values.
-_known_classes_p = Op("known_classes", _known_classes, kind="loss")
+_known_classes_p = Op("known_classes", lambda ids, *, classes: _check_ids(ids, classes, "label"), kind="loss")
 
 
 def _picked(log_p: Any, labels: Any) -> Any:
@@ -115,8 +111,7 @@ cross_entropy_p = Op("cross_entropy", _cross_entropy, rule=_cross_entropy_rule,
 
 
 def _one_hot(ids: Any, *, classes: int, dtype: np.dtype) -> Any:
-    ids = np.asarray(ids)
-    _check_ids(ids, classes, "id")
+    ids = _check_ids(np.asarray(ids), classes, "id")
     return (ids[..., None] == np.arange(classes)).astype(dtype)
 
 

@@ -346,7 +346,9 @@ class _Reader:
         return list(np.asarray(mask).nonzero()) if not isinstance(mask, Batched) else nonzero_lanes(mask)
 
     def _slice(self, axis: int, bounds: tuple[Any, ...]) -> None:
-        lane_bounds = tuple(_lane_values(bound) for bound in bounds)
+        lane_bounds = tuple(
+            None if x is None else np.asarray(x.data if isinstance(x, Batched) else x).astype(np.int64) for x in bounds
+        )
         size = self.sizes[axis]
         if not isinstance(size, Lengths) and all(bound is None or bound.ndim == 0 for bound in lane_bounds):
             item = slice(*(None if bound is None else int(bound) for bound in lane_bounds))
@@ -483,12 +485,6 @@ def _run_row_numbers(
 # row_numbers(*ids, own=, sizes=, axes=, lanes=, block=): (B, *block) rows of `_row_numbers`, for ids of static sizes.
 # `own`: which ids have the batch axis.
 row_numbers_p = Op("row_numbers", _run_row_numbers, kind="index")
-
-
-def _lane_values(bound: Any) -> np.ndarray | None:
-    if bound is None:
-        return None
-    return np.asarray(bound.data if isinstance(bound, Batched) else bound).astype(np.int64)
 
 
 def nonzero_lanes(mask: Batched) -> list[Batched]:

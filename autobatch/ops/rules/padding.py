@@ -14,6 +14,7 @@ from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.batched import Batched, Size, padding_mask, same_size
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
+from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.sizes import reshaped, sizes_agree, spread_out
 
 _BITS: dict[int, Any] = {2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
@@ -54,6 +55,12 @@ fill_p: Op = Op(
 )
 
 
+def expect_kind(given: object, kind: type, what: str) -> None:
+    """Raise UnsupportedError if what is given to `what` is of another kind."""
+    if not isinstance(given, kind):
+        raise UnsupportedError(f"{what} of {given!r}; expected a {kind.__name__}")
+
+
 def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
     """The data of `x` with `value` at the padding (along `axes` only, if given).
 
@@ -70,6 +77,7 @@ def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
     array([[1., 0., 0.],
            [1., 1., 1.]])
     """
+    expect_kind(x, Batched, "fill")
     mask = padding_mask(x.sizes, x.data.shape[1:], axes)
     return x.data if mask is None else (_fill if type(x.data) is np.ndarray else fill_p)(x.data, mask, value=value)
 
