@@ -199,9 +199,7 @@ def small_loop(
 
 def may_be_rows(arg: Any, size: int) -> bool:
     """True if an argument that is no batch may hold one row for each of `size` examples."""
-    if type(arg) is np.ndarray:
-        return arg.shape[:1] == (size,)
-    return type(arg) is list or hasattr(type(arg), "to_numpy")
+    return arg.shape[:1] == (size,) if type(arg) is np.ndarray else type(arg) is list or hasattr(type(arg), "to_numpy")
 
 
 def _small_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...]) -> Any:
@@ -382,7 +380,9 @@ def unfit(function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> inspect
 
 
 def _note_batches(error: Exception, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Add a note to a failed call's error if an argument was a batch of tuples, or `batch[0]`."""
+    """Add a note to a failed call's error if an argument was a batch of tuples, `batch[0]`, or has marks inside."""
+    if leaves_of_kind((args, kwargs), Shared):
+        error.add_note("ab.shared inside a container marks nothing; write it around the argument: ab.shared({...})")
     if args and type(args[0]) is MaskedBatch and not args[0].ndim:
         source = inspect.getframeinfo(sys._getframe(2), 1).code_context or ()
         if re.search(r"\(\w+\[-?(\d+|[ijk])\]", "".join(source)):

@@ -156,10 +156,10 @@ def _warn_of_rows(given: tuple[Any, ...], size: int) -> None:
     for at, arg in enumerate(given) if size > 1 else ():
         if type(arg) is list:
             shape: Any = (len(arg),) if len(arg) == size and all(isinstance(x, numbers.Number) for x in arg) else ()
-        else:  # what carries a gradient is a parameter
+        else:  # what carries a gradient is a parameter, and floats of more dimensions are weights, as a rule
             is_data = type(arg) is np.ndarray or hasattr(type(arg), "to_numpy")
             shape = () if not is_data else arg.shape if hasattr(arg, "shape") else (len(arg),)
-        if len(shape) == 1 and shape[0] == size:  # of more dimensions it is weights, as a rule
+        if shape[:1] == (size,) and (len(shape) == 1 or (type(arg) is np.ndarray and arg.dtype.kind in "biu")):
             warn_user(
                 f"argument {at + 1}, {'a list' if type(arg) is list else 'an array'} of shape {tuple(shape)}, is as "
                 f"long as the batch of {size} examples, but every example gets all of it; to give each example its own "

@@ -40,6 +40,8 @@ class Column:
 
 LIKE_A_COLUMN = {
     "array": Y,
+    "rows of ids": np.arange(8).reshape(4, 2),
+    "rows of bools": np.ones((4, 4), bool),
     "ints": np.arange(4),
     "list": [0.0, 1, True, np.float32(2)],
 }
@@ -153,6 +155,15 @@ def test_what_is_marked_inside_a_map_goes_the_way_of_the_map(blocks):
     for f in (by_position, by_keyword):
         with ab.options(blocks=blocks, strict=True):  # a loop is an error
             assert_same(ab.map(f, list(XS), y=Y), [f(x, Y) for x in XS])
+
+
+@pytest.mark.chosen
+@pytest.mark.parametrize("way", ["auto", "lockstep", "fly", "loop"])
+def test_a_mark_inside_a_container_says_what_to_write(way):
+    f = ab.batch(lambda x, p: x.sum() - p["y"])
+    with ab.options(way=way, warn=False), pytest.raises(TypeError, match="Shared") as caught:
+        f(X, {"y": ab.shared(Y)})
+    assert any("ab.shared({...})" in note for note in caught.value.__notes__)
 
 
 def test_gradients_go_through_what_is_marked_as_shared():
