@@ -146,7 +146,7 @@ ANOTHER_MEANING = {
 
 # What a reader has to know of the package, over all of it; each only falls, too.
 MOST_ANY = 0.2  # of the annotated parameters, the share that is `Any`, which says nothing
-MOST_LONG_FUNCTIONS = 7  # of over LONG lines, their docstrings aside
+MOST_LONG_FUNCTIONS = 4  # of over LONG lines, their docstrings aside
 LONG = 60
 MOST_NUMBERS = 133  # constants of modules that are numbers
 MOST_NUMBERS_WITHOUT_A_REASON = 0  # of them, those without a comment or docstring beside them

@@ -238,20 +238,8 @@ class WatchedCalls:
             seen = min(self.times[1:]) * (profile.seen / self.examples if profile.seen and self.examples else 1.0)
             library.seconds = min(library.seconds, max(seen - lines, 0.0))
             profile.seconds = lines + library.seconds
-        costs = {NAMES[each]: cost.seconds for each, cost in last.costs.items() if cost.seconds is not None}
-        refused = ((NAMES[each], cost.refused) for each, cost in last.costs.items())
-        refusals = {way: Reason(why) for way, why in refused if why and why != NOT_NEEDED}
-        known = {way, *costs, *refusals, *(NAMES[each] for each, cost in last.costs.items() if cost.runs)}
-        untried = tuple(NAMES[each] for each in last.costs if NAMES[each] not in known)
+        costs, refusals, untried, cheap = self._other_modes(last, way)
         ordered = last.stats.looped if last.stats.looped == last.why else ""  # why no other mode can run them
-        cheap = way == _LOOP and 0 < costs.get(_LOOP, 0) < _CHEAP
-        if ordered:
-            refusals, untried = refusals | dict.fromkeys(untried, Reason(ordered)), ()
-        elif way == _LOOP and _COMPILED in untried and not cheap:
-            try:
-                self.compiling()
-            except Unsupported as error:
-                refusals[_COMPILED], untried = error.reason, tuple(each for each in untried if each != _COMPILED)
         function = last.function if f is None or hasattr(f, "_ab_differentiated") else f
         code = code_of(function)
         mend = next(map(mended, self.notes), "") if way == _FLY and self.batched else Reason(ordered).instead
@@ -262,7 +250,7 @@ class WatchedCalls:
                 self.numbers or not is_array_code(code)
             ), cheap,
         )  # fmt: skip
-        rows = [Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items()]
+        rows = (Launch(op, text, *figures) for (op, text), figures in stats.by_signature.items())
         others = Counter(note.placed for note in self.notes if not any(why in note for why in stats.fallbacks))
         return Report(
             examples=self.examples,
@@ -290,6 +278,23 @@ class WatchedCalls:
             spans=tuple(profile.spans),
             nodes=tuple(profile.nodes),
         )
+
+    def _other_modes(self, last: Ran, way: str) -> tuple[dict[str, float], dict[str, Reason], tuple[str, ...], bool]:
+        """Seconds of timed modes, why modes cannot run, modes not tried, and whether none can pay beside the loop."""
+        modes = {NAMES[each]: cost for each, cost in last.costs.items()}
+        costs = {name: cost.seconds for name, cost in modes.items() if cost.seconds is not None}
+        refusals = {name: Reason(cost.refused) for name, cost in modes.items() if cost.refused not in ("", NOT_NEEDED)}
+        known = {way, *costs, *refusals, *(name for name, cost in modes.items() if cost.runs)}
+        untried = tuple(name for name in modes if name not in known)
+        cheap = way == _LOOP and 0 < costs.get(_LOOP, 0) < _CHEAP
+        if last.why and last.stats.looped == last.why:
+            return costs, refusals | dict.fromkeys(untried, Reason(last.why)), (), cheap
+        if way == _LOOP and _COMPILED in untried and not cheap:
+            try:
+                self.compiling()
+            except Unsupported as error:
+                refusals[_COMPILED], untried = error.reason, tuple(each for each in untried if each != _COMPILED)
+        return costs, refusals, untried, cheap
 
 
 @contextlib.contextmanager
@@ -328,19 +333,15 @@ def _sections(watched: WatchedCalls, code: Any) -> list[Section]:
     """The functions to show: the called one, then the most expensive; no function nested in another one."""
     own = [code] if code is not None and is_users_code(code) else []
     found = [*(each for each in watched.profile.codes.values() if each.co_name not in _PARTS), *own]
-    sections = [each for each in map(_section, found) if source_of(each.file).lines]
+    sections = [source_of(each.co_filename, each).section(each.co_firstlineno, each.co_name) for each in found]
     outer = [each for each in sections if not any(other is not each and each.is_inside(other) for other in sections)]
-    outer = list({(each.file, each.first, each.last): each for each in outer}.values())
+    outer = list({(each.file, each.first, each.last): each for each in outer if source_of(each.file).lines}.values())
 
     def rank(section: Section) -> tuple[bool, float]:
         seconds = sum(each.seconds for place, each in watched.profile.lines.items() if place in section)
         return not any((each.co_filename, each.co_firstlineno) in section for each in own), -seconds
 
     return sorted(outer, key=rank)
-
-
-def _section(code: CodeType) -> Section:
-    return source_of(code.co_filename, code).section(code.co_firstlineno, code.co_name)
 
 
 def _shares(watched: WatchedCalls, facts: Facts, code: object, stats: Stats) -> dict[str, tuple[Line, ...]]:
@@ -403,8 +404,7 @@ def _lines(watched: WatchedCalls, facts: Facts, code: object, stats: Stats, tota
 
 def _start(place: Place, sections: Sequence[Section]) -> Place:
     """Where the statement at a place begins; in a lambda within a longer statement, where the lambda does."""
-    file, line = place
-    return file, max([source_of(file).start(line), *[each.first for each in sections if place in each]])
+    return place[0], max([source_of(place[0]).start(place[1]), *[each.first for each in sections if place in each]])
 
 
 def _by_statement(lines: dict[Place, Figures], sections: Sequence[Section]) -> dict[Place, Figures]:
