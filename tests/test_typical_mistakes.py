@@ -166,6 +166,10 @@ MISTAKES = {
     "a result to map": (lambda: ab.map(2.0, [1]), TypeError, r"write ab\.map\(f, examples\), not ab\.map\(f\(x\)"),
     "examples first to map": (lambda: ab.map([1], abs), TypeError, "takes a function and its examples; got list first"),
     "no examples to map": (lambda: ab.map(abs), TypeError, r"expected ab\.map\(f, examples, name=shared\)"),
+    "a dict of batches to map": (lambda: ab.map(abs, {"x": masked}), TypeError, r"ab\.map\(f, ab\.Examples\(batch\)\)"),
+    "data as what is differentiated": (
+        lambda: ab.grad(lambda x, w: (x["ids"] * w).sum())({"ids": np.arange(2)}, np.ones(2)), TypeError, "argnums=0"
+    ),
     "a number to map": (lambda: ab.map(abs, 5), TypeError, "takes sequences of examples by position; got int"),
     "lists of other lengths": (lambda: ab.map(np.add, [1, 2], [1]), ValueError, r"have lengths \[2, 1\]"),
     "a missing shared argument": (
@@ -379,10 +383,18 @@ def test_an_index_inside_a_decorated_function_has_no_note_about_batches():
 
 @pytest.mark.parametrize(
     "call",
-    [lambda: logits.argmax(1), lambda: logits.reshape(4, 3), lambda: logits.astype("x"), lambda: logits.view(-1)],
+    [
+        lambda: logits.argmax(1),
+        lambda: logits.reshape(4, 3),
+        lambda: logits.astype("x"),
+        lambda: logits.view(-1),
+        lambda: logits.example(4),
+        lambda: np.array(logits),
+        lambda: ab.map(3.0, [np.ones(2)]),
+    ],
 )
-def test_a_method_of_a_batch_shows_the_users_line_only(call):
-    with pytest.raises((ValueError, TypeError)) as caught:
+def test_a_call_shows_the_users_line_only(call):
+    with pytest.raises((ValueError, TypeError, IndexError)) as caught:
         call()
     assert len(caught.traceback) == 2
 

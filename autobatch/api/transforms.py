@@ -93,12 +93,12 @@ def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the 
                     f"it; for one each write ab.map(f, examples, {name}); if all is meant, {name}=ab.shared({name})"
                 )
         _, shared = unwrap_shared((), shared)
-    if not callable(f):
-        raise UnsupportedError(
-            f"ab.map takes a function and its examples; got {type(f).__name__} first: write ab.map(f, examples), "
-            "not ab.map(f(x), examples)"
-        )
     try:
+        if not callable(f):
+            raise UnsupportedError(
+                f"ab.map takes a function and its examples; got {type(f).__name__} first: write ab.map(f, examples), "
+                "not ab.map(f(x), examples)"
+            )
         plain_f = undecorated(f)
         pinned = {} if plain_f is f else pins(f)
         if way is not None or strict is not None:

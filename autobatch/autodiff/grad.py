@@ -231,7 +231,7 @@ class DifferentiatedInputs:
             check_own_dtype(dtype_of(self.values[at]), where)
             raise DTypeError(
                 f"{where} is {self.refused[at]}, which has no gradient; make it a float (3.0 for 3, or "
-                f"{where}.astype(np.float32)), or pass it outside of the differentiated argument"
+                f"{where}.astype(np.float32)), or keep it out of the differentiated argument (argnums={position})"
             )
 
     def gradients(self, seeds: Sequence[tuple[TapeArray, Any]], free: bool = False) -> list[Any]:

@@ -87,6 +87,7 @@ class Batch(Exports):
         """
         return [self._lane(i) for i in range(self.batch_size)]
 
+    @hiding_frames
     def example(self, index: int) -> Any:
         """One example without its padding; `batch[index]`, in contrast, is element `index` of each example.
 

@@ -96,13 +96,12 @@ class ArrayBatch(Batch, _Mixin):
             return hiding_frames(loop_over_examples)(func, args, kwargs, mixed_reason(args))
         return super().__array_function__(func, types, args, kwargs)
 
+    @hiding_frames
     def __array__(self, dtype: Any = None, copy: object = None) -> np.ndarray:  # type: ignore[override]
         raise refusal(
-            "a batch is not one array; .examples() gives one array per example, .data (.values of a PackedBatch) the "
-            "array that holds them all, NumPy functions take the batch as it is, and scikit-learn takes "
-            "ab.Examples(batch)",
-            "a plain array is needed of a value that differs by example (write np.stack([...]) where a NumPy function "
-            "is given a list of such values)",
+            "a batch is not one array; .examples() gives one array per example, .data (.values of a PackedBatch) one "
+            "for all; NumPy functions take the batch as it is, and scikit-learn takes ab.Examples(batch)",
+            "a plain array is needed of a value that differs by example (of a list of these write np.stack([...]))",
         )
 
     def __contains__(self, value: object) -> bool:

@@ -1,5 +1,6 @@
 """`ab.map`: trace the examples and run them together; if that fails, restore changed state and run them as a loop."""
 
+import contextlib
 import dataclasses
 import functools
 import gc
@@ -345,15 +346,13 @@ def examples_in(sequence: Any, taker: str = "ab.map") -> list[Any]:
             f"{taker} takes sequences of examples by position; a {type(sequence).__name__} is one of columns: write "
             f"{taker}(f, {rows}) for an example from each row, or call a decorated function on ab.collate(df)"
         )
-    if not isinstance(sequence, Mapping):
-        try:
+    with contextlib.suppress(TypeError):
+        if not isinstance(sequence, Mapping):
             return list(sequence)
-        except TypeError:
-            pass
-    raise UnsupportedError(
-        f"{taker} takes sequences of examples by position; got {type(sequence).__name__}: "
-        f"give what all examples share by keyword, {taker}(f, examples, params=params)"
-    )
+    better = f"give what all examples share by keyword, {taker}(f, examples, params=params)"
+    if any(rank_of(each) == BATCH_RANK for each in leaves(sequence)):
+        better = f"for a tree of batches write {taker}(f, ab.Examples(batch)), or f(batch) if f is decorated"
+    raise UnsupportedError(f"{taker} takes sequences of examples by position; got {type(sequence).__name__}: {better}")
 
 
 def common_length(columns: Sequence[list[Any]]) -> int:
