@@ -143,7 +143,7 @@ class Reason(str):
 
 
 class Unsupported(Exception):  # noqa: N818  # a signal, not a failure
-    """Signals that code, a call or a value is not supported by some mode; what runs it then is for the catcher to say.
+    """Signals that code, a call or a value is not supported by some mode; the caller decides what runs it instead.
 
     It is raised before anything outside the run was changed.
 
@@ -151,7 +151,7 @@ class Unsupported(Exception):  # noqa: N818  # a signal, not a failure
         why: what is not supported, without a place; a `Reason` brings its place and remedy along.
         node: the syntax at fault, to which `at` adds the file; where: the file and line at fault.
         instead: what to write instead, in one sentence.
-        passing: it holds for this run only: the form is being compiled, the run raised an error.
+        passing: true of this run only, because a kernel is still being compiled, say, or the run raised an error.
 
     >>> str(Unsupported("out= has no batched form", where=("model.py", 3)))
     'model.py:3: out= has no batched form'

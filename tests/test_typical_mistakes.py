@@ -45,9 +45,9 @@ MISTAKES = {
     "words in a packed batch": (
         lambda: ab.PackedBatch.from_examples([["a", "b"], ["c"]]), TypeError, "ab.Vocabulary or ab.hash_keys"
     ),
-    "words to an embedding": (lambda: embedding(["a", "b"]), IndexError, "got words, of which ab.Vocabulary"),
+    "words to an embedding": (lambda: embedding(["a", "b"]), IndexError, "got words; ab.Vocabulary"),
     "words to an embedding, mapped": (
-        lambda: ab.map(embedding, [["a"], ["b"]]), IndexError, "got words, of which ab.Vocabulary"
+        lambda: ab.map(embedding, [["a"], ["b"]]), IndexError, "got words; ab.Vocabulary"
     ),
     "one-hot labels of integers": (
         lambda: ab.nn.cross_entropy(np.ones(3), np.array([0, 1, 0])), ValueError, r"one-hot labels give label\.argmax"
@@ -56,7 +56,7 @@ MISTAKES = {
         lambda: attention(np.ones((3, 4)), np.ones((3, 5))), ValueError, r"\(3, 4\) and float64 of shape \(3, 5\)"
     ),
     "a number for a string": (lambda: ab.hash_keys([1]), TypeError, "1 is of type int; expected a string"),
-    "words to a layer": (lambda: linear("abcd"), TypeError, "got words, of which ab.Vocabulary"),
+    "words to a layer": (lambda: linear("abcd"), TypeError, "got words; ab.Vocabulary"),
     "None in collate": (lambda: ab.collate([np.ones(2), None]), ValueError, "nulls='drop'"),
     "None in a record": (lambda: ab.collate([{"x": 1.0}, {"x": None}]), ValueError, "nulls='drop'"),
     "None in a masked batch": (lambda: ab.MaskedBatch.from_examples([[1.0], None]), TypeError, "with nulls="),
@@ -209,7 +209,7 @@ MISTAKES = {
         lambda: ab.MaskedBatch.from_examples([{"a": 1}]), TypeError, r"is a dict; .*ab\.collate\(examples\) takes rec"
     ),
     "a table of two sizes": (lambda: ab.EmbeddingTable(100, 16), ValueError, r"ab\.nn\.Embedding\(num_rows, dim\)"),
-    "a word to a table": (lambda: table["cat"], IndexError, "integer ids, .* got words, of which ab.Vocabulary"),
+    "a word to a table": (lambda: table["cat"], IndexError, "integer ids, .* got words; ab.Vocabulary"),
     "lists of ids that differ": (lambda: table[[[1, 2], [3]]], ValueError, "lists of one length; got one of type list"),
     "no auxiliary output": (
         lambda: ab.grad(lambda w: w.sum(), has_aux=True)(np.ones(2)), TypeError, "auxiliary.; it returned one value"
@@ -219,7 +219,7 @@ MISTAKES = {
     ),
     "two batches to concat": (lambda: ab.concat(masked, masked), TypeError, r"all in one: concat\(\[\.\.\.\]\)"),
     "a folder that is missing": (lambda: ab.save("none/x", params), FileNotFoundError, r"os\.makedirs\('none'\) makes"),
-    "a text for a checkpoint": (lambda: ab.load(__file__), OSError, "no safetensors file, as ab.save writes"),
+    "a text for a checkpoint": (lambda: ab.load(__file__), OSError, "not a safetensors file as ab.save writes it"),
     "a list of one each by keyword": (
         lambda: ab.map(lambda x, y: x + y, [np.ones(2), np.ones(3)], y=[1.0, 2.0]), ValueError, r"one each is ab\.map"
     ),

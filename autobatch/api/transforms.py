@@ -68,7 +68,8 @@ def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the 
             place of `ab.shared(x)`, every example gets `x`. An array beside lists gives a warning.
         way, strict: options of this call, as of `ab.options`; None: those of the options, or of the decorator. For a
             parameter of `f` of such a name, map `functools.partial(f, way=...)`, or rename it.
-        shared: keyword arguments that are the same for all examples: parameters, tables.
+        shared: keyword arguments that are the same for all examples: parameters, tables. A batch of as many examples
+            gives a warning: every example gets the whole batch.
 
     Returns:
         A list of the results, one per example, with plain arrays (under `ab.grad`: values that carry the gradient).
@@ -268,14 +269,13 @@ def value_and_grad(
 @overload
 def value_and_grad(f: Callable[P, Any], argnums: _Places, has_aux: bool) -> Callable[P, tuple[Any, Any]]: ...
 def value_and_grad(f: Callable[P, Any], argnums: _Places = 0, has_aux: bool = False) -> Callable[P, tuple[Any, Any]]:
-    """The gradient, as `grad` gives it, and the value.
+    """Like `grad`, but the new function gives the value, too.
 
     Args:
         f, argnums, has_aux: as for `grad`.
 
     Returns:
-        A function of the same arguments, which gives (value, gradient); with `has_aux` ((value, aux), gradient). The
-        gradient is that of `grad`.
+        A function of the same arguments that gives (value, gradient), or with `has_aux` ((value, aux), gradient).
 
     Raises:
         DTypeError, ShapeError, UnsupportedError: as `grad`.

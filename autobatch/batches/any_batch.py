@@ -115,7 +115,7 @@ class Batch(Exports):
 
     def _lane(self, index: int) -> Any:
         """The value of one example; an array is a view."""
-        raise TypeError(f"{type(self).__name__} does not say what a lane is")
+        raise TypeError(f"{type(self).__name__} does not define `_lane`")
 
     def _take(self, index: object, memo: dict[Any, Any]) -> Any:
         """The lanes `index` (integers), in that order, as a batch of the current region; `memo` as in `take_lanes`."""

@@ -66,7 +66,7 @@ def shared_values(batch: Any) -> np.ndarray:
     if isinstance(batch, Batched) and not batch.is_ragged:
         batch = batch.data
     if not isinstance(batch, np.ndarray):
-        raise UnsupportedError("no one array holds these examples: give .data, or ab.PackedBatch.from_masked(batch)")
+        raise UnsupportedError("one array cannot hold these examples: give .data, or ab.PackedBatch.from_masked(batch)")
     return batch
 
 

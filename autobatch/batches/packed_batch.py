@@ -302,7 +302,7 @@ class PackedBatch(Packed, ArrayBatch):
         """
         if isinstance(self.values, PackedBatch):
             raise UnsupportedError(
-                "the examples are lists of arrays of different lengths, which no padded array holds; "
+                "the examples are lists of arrays of different lengths, which one padded array cannot hold; "
                 "use .values (all inner lists as one batch), .to_padded(filler), or ab.Examples(batch)[:8] for a few"
             )
         data, sizes = pad_rows(self.values, self.size_of_first), (self.size_of_first, *self.values.shape[1:])
@@ -550,7 +550,7 @@ def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[
     """Each column index repeated by its entry, a count, and the row of each; DTypeError for entries not counts."""
     counts = data.astype(np.int64)
     if (counts != data).any() or (counts < 0).any():
-        raise DTypeError("entries that are not counts; weights=True returns them as a batch beside the ids")
+        raise DTypeError("entries that are not counts; weights=True returns them as a second batch")
     rows = np.repeat(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), counts)
     return np.repeat(indices, counts), rows
 

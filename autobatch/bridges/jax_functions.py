@@ -273,7 +273,7 @@ def _data_of(leaf: object) -> Any:
     if isinstance(leaf, MaskedBatch) and not leaf.is_ragged:
         return np.asarray(leaf.data)
     if isinstance(leaf, Batch):
-        raise ShapeError("the examples give results of different shapes, which no JAX array holds; pad them to one")
+        raise ShapeError("the examples give results of different shapes; pad them to one, as JAX arrays need")
     return np.asarray(leaf)
 
 

@@ -24,7 +24,7 @@ def torch_function(f: Callable[..., Any], *, in_dims: object = None) -> Callable
     """A function of one example, in NumPy, as a function of torch tensors: batched, and `.backward()` works through it.
 
     A jagged tensor (`torch.nested`) is a batch: its examples run together, as in a call of `ab.batch(f)` on batches, in
-    the mode that has cost least. Every other tensor is the same for all examples, unless `in_dims` says that its first
+    the fastest mode. Every other tensor is the same for all examples, unless `in_dims` says that its first
     axis counts examples. Without a batch `f` runs once, on the tensors' arrays.
 
     Args:
@@ -127,8 +127,8 @@ class _Call:
         if leaf.is_nested:
             if leaf.layout != torch.jagged:
                 raise UnsupportedError(
-                    "a nested tensor has the layout torch.strided; make it with layout=torch.jagged, or of examples of "
-                    "which more dimensions vary a list, for ab.map"
+                    "a nested tensor has the layout torch.strided; make it with layout=torch.jagged; if more than one "
+                    "dimension varies, give ab.map a list of tensors"
                 )
             if leaf.lengths() is not None:
                 raise UnsupportedError("a jagged tensor has holes between its examples; write x.contiguous()")
@@ -265,7 +265,7 @@ def _data_of(leaf: Any) -> np.ndarray | None:
         return np.asarray(leaf.data)
     if isinstance(leaf, PackedBatch):
         if isinstance(leaf.values, Batch):
-            raise UnsupportedError("nested lists have no jagged tensor; return their values and lengths apart")
+            raise UnsupportedError("nested lists have no jagged tensor; return their values and lengths separately")
         return np.asarray(leaf.values)
     return np.asarray(leaf) if isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind in "biufc" else None
 

@@ -71,7 +71,7 @@ def from_literal(node: dict[str, Any]) -> Any:
     if first == "enum":
         return object_named(said)[node["member"]]
     if first not in _READ:
-        raise CheckpointError(f"{node} says a value of an unknown kind")
+        raise CheckpointError(f"{node} names a value of an unknown kind")
     return _READ[first](said)
 
 
@@ -122,7 +122,7 @@ def object_named(name: str) -> Any:
     for part in path.split("."):
         found = getattr(found, part, None)
     if found is None:
-        raise CheckpointError(f"{module} has no {path}; give a tree to restore into, which says what stands there")
+        raise CheckpointError(f"{module} has no {path}; give a tree to restore into, which shows what belongs there")
     return found
 
 
@@ -161,7 +161,7 @@ def _plain_state(state: object) -> Any:
 
 def _generator(state: dict[str, Any]) -> np.random.Generator:
     if state["bit_generator"] not in _GENERATORS:
-        raise CheckpointError(f"{state['bit_generator']!r} is not a bit generator of NumPy's")
+        raise CheckpointError(f"{state['bit_generator']!r} is not a NumPy bit generator")
     out = getattr(np.random, state["bit_generator"])()
     out.state = _array_state(state)
     return np.random.Generator(out)

@@ -60,7 +60,7 @@ class Manifest:
         """
         text, tail = data[: -len(_TAIL % 0)], data[-len(_TAIL % 0) :]
         if tail != _TAIL % zlib.crc32(text) or not text.startswith(_HEAD):
-            raise CheckpointError(f"{path} is damaged: it does not have its checksum")
+            raise CheckpointError(f"{path} is damaged: it does not match its checksum")
         body = parse(text[len(_HEAD) :], path)
         version = body.get("version", _VERSION)
         if version != _VERSION:

@@ -49,7 +49,7 @@ def kind_of(value: object) -> StoredKind | None:
 
 def _quantized(settings: dict[str, Any], arrays: dict[str, np.ndarray]) -> QuantizedTable:
     if settings.get("bits", 8) != 8:  # as earlier versions could save
-        raise CheckpointError(f"a QuantizedTable of {settings['bits']!r:.20} bits, which this version does not know")
+        raise CheckpointError(f"a QuantizedTable of {settings['bits']!r:.20} bits, which this version does not support")
     return QuantizedTable(arrays["packed"])
 
 

@@ -137,7 +137,7 @@ def checked_part(reader: TensorReader, part: dict[str, Any]) -> tuple[TensorRead
             numbers is None or (tensors[numbers].dtype.kind in "iu" and len(tensors[numbers].shape) == 1)
         )
     if not right:
-        raise CheckpointError(f"{reader.path} is damaged: it does not have what is said of it, {part!r:.200}")
+        raise CheckpointError(f"{reader.path} is damaged: it does not match its description, {part!r:.200}")
     return reader, part
 
 

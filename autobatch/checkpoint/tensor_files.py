@@ -234,7 +234,7 @@ class TensorReader:
         length = int.from_bytes(first, "little")
         if length > self.nbytes - 8:
             what = f"a header of {length} bytes in a file of {self.nbytes}"
-            raise CheckpointError(f"{self.path} is damaged, or no safetensors file, as ab.save writes: {what}")
+            raise CheckpointError(f"{self.path} is damaged, or not a safetensors file as ab.save writes it: {what}")
         text = bytearray(length)
         self._read(memoryview(text), 8)
         try:
@@ -253,7 +253,7 @@ class TensorReader:
         place = data.rindex(b'"header":"' + checksum.encode() + b'"') + len(b'"header":"')
         plain = data[:place] + _NO_SUM.encode() + data[place + 8 :]
         if f"{zlib.crc32(plain):08x}" != checksum:
-            raise CheckpointError(f"{self.path} is damaged: its header does not have its checksum")
+            raise CheckpointError(f"{self.path} is damaged: its header does not match its checksum")
         if self.metadata["format"] != _FORMAT:
             raise CheckpointError(f"{self.path} has format {self.metadata['format']!r}; expected {_FORMAT!r}")
 
@@ -289,7 +289,7 @@ class TensorReader:
             if found.sums is not None and zlib.crc32(part) != found.sums[block]:
                 raise CheckpointError(
                     f"{self.path} is damaged: bytes {place} to {place + len(part)}, of {found.tensor.name!r}, "
-                    "do not have their checksum"
+                    "do not match their checksum"
                 )
 
     def elements(self, name: str, first: int, last: int) -> np.ndarray:

@@ -359,7 +359,7 @@ class Rebuilding:
 
     def _stored_kind(self, node: dict[str, Any], like: object, path: str) -> Any:
         if node["kind"] not in KINDS:
-            raise CheckpointError(f"{path} is a {node['kind']}, which this version does not know")
+            raise CheckpointError(f"{path} is a {node['kind']}, which this version does not support")
         stored, parts = KINDS[node["kind"]], node["arrays"]
         if isinstance(like, np.ndarray) and stored.cls is EmbeddingTable:
             return self._leaf(parts["weights"], like, path)

@@ -82,7 +82,7 @@ def _timing(way: WayName, call: Callable[[], Any] | str, expected: object, secon
         with ran_ways() as ran, noted_fallbacks() as fallbacks:
             result = call()
         if ran and ran[-1].way != way:
-            return Timing(NAMES[way], ran[-1].why or "it is not run so")
+            return Timing(NAMES[way], ran[-1].why or "it does not run in this mode")
         if wrong := compare(expected, result):
             return Timing(NAMES[way], f"DIFFERS from the loop: {wrong[0]}")
         why = f"fell back: {fallbacks[0].placed}" if fallbacks else ""

@@ -218,7 +218,7 @@ def prepared(
             before = form
             form = forms[key] = _write_form(program, function, kinds, varying)
             if {*_memos(before)} & {*_memos(form)}:
-                form = forms[key] = CompiledForm("what a memoised function has read is something else since")
+                form = forms[key] = CompiledForm("what a memoised function has read has changed since")
         if call.key is not None:
             forms[call.key] = form
         if form.module is None and function.__closure__:

@@ -152,7 +152,7 @@ def _around(program: SourceProgram, around: frozenset[int], own: Sequence[Any]) 
     """
     ids = frozenset(map(id, own))
     if not ids.isdisjoint(around):
-        raise Unsupported("a structure that holds itself")
+        raise Unsupported("a structure that contains itself")
     program.containers += 1
     if program.containers > _MOST_CONTAINERS:
         raise Unsupported(f"a structure of more than {_MOST_CONTAINERS} containers")
@@ -542,7 +542,7 @@ def _spans(
             item = kind.site.find().items[place]
             if types.objects_in(item):
                 if types.is_record(item):
-                    raise Unsupported(f"it returns a {item} in a {kind}, in which one object may stand twice")
+                    raise Unsupported(f"it returns a {item} in a {kind}, where one object may occur twice")
                 _spans(item, name, given, spans, inner, structs)
                 lines += [code("for", name, code(".values", text) if place else text), inner or ["pass"]]
 

@@ -122,7 +122,7 @@ class Batched:
     """Padded data of B examples and the size of each example's dimensions.
 
     Attributes:
-        data: (B, *padded) array, plain or of an interpreter below (a tape).
+        data: (B, *padded) array, plain, or one that an outer tape or trace records.
         sizes: one `Size` per example dimension; padded[i] equals an int size, and is at least the largest of `Lengths`.
         scalar: int, float, bool or complex if each example is a Python scalar (weak in promotion), else None.
 

@@ -333,7 +333,7 @@ def _what_would_fit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 
 KEYWORDS: dict[str, str] = {}  # filled by `facts.other_libraries`
-_OF_WORDS = "words, of which ab.Vocabulary or ab.hash_keys makes numbers"
+_OF_WORDS = "words; ab.Vocabulary or ab.hash_keys turns them into numbers"
 
 
 def hiding_frames(function: F) -> F:

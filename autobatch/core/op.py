@@ -50,15 +50,15 @@ class Op:
             summands; the cotangent of an output that nothing depends on is None.
         ragged: positions of operands whose first length is not part of a lazy signature (bags).
         data_dependent: True if the result's shape depends on operand values, so that a lazy call needs them first.
-        layout: `layout(params, non_c_order, rank) -> bool`: True if the result, of this rank, may lie in other than C
+        layout: `layout(params, non_c_order, rank) -> bool`: True if the result, of this rank, may be in other than C
             order, given whether an operand does (`core.abstract_eval`). None: it may if an operand does.
         kind: the family of ops that it belongs to, such as "elementwise" or "reduction".
         pad: of an elementwise op, a number inside the domain, which it computes with at the padding.
         fused: how a kernel that computes several ops in one pass writes it: the fields of `blocks.fusion.Rule`.
         identity: `identity(dtype)`, of a reduction and of an op that can be repeated: what changes no other operand.
         each: of an op that takes any number of operands in any order, the vjp of each: `each(ct, out, operand)`.
-        ufunc: of a reduction, the ufunc that it repeats; of a function of `math`, the ufunc that it is of one number.
-        number: the function of Python's `math` that it is of one number, and what compiled code calls that.
+        ufunc: of a reduction, the ufunc that it repeats; of a function of `math`, the ufunc that does the same.
+        number: the function of Python's `math` that computes it for one number, and its name in compiled code.
 
     >>> twice = Op("twice", lambda x: x + x, vjp=lambda position, ct, out, args, params: ct + ct)
     >>> twice(21), twice

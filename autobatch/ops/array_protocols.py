@@ -483,7 +483,7 @@ class StandIn(RecordedArray, ArrayMixin):
     _ab_rank = BATCH_RANK - 1
 
     def _ab_force(self) -> Any:
-        raise TypeError(f"{type(self).__name__} does not say what it stands for")
+        raise TypeError(f"{type(self).__name__} does not define `_ab_force`")
 
     def _ab_read(self, name: str) -> Any:
         return self._ab_force()

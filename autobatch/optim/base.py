@@ -431,7 +431,7 @@ class Optimizer(metaclass=Spelled):
                 since the row was just read and is in the cache.
 
         Returns:
-            (params, state) for the next step; the five keywords do not change a bit of the result.
+            (params, state) for the next step; the five keywords do not affect the result.
 
         Raises:
             StructureError: parameters, gradients and state differ in structure.
@@ -533,7 +533,7 @@ class Optimizer(metaclass=Spelled):
                 raise StructureError(f"indexers hold a {type(indexer).__name__}; expected ab.optim.Indexer() or None")
         own = [indexer for indexer in found if indexer is not None]
         if len(set(map(id, own))) != len(own):
-            raise StructureError("one Indexer stands for two parameters; write [Indexer() for _ in tables]")
+            raise StructureError("one Indexer is used for two parameters; write [Indexer() for _ in tables]")
         return found
 
     def _rate(self, step: int) -> float:

@@ -154,7 +154,7 @@ class Adam(Optimizer):
 
 @dataclasses.dataclass
 class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): p -= lr · weight_decay · p beside Adam's step.
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): p -= lr · weight_decay · p on top of Adam's step.
 
     Args:
         lr, betas, eps: as for `Adam`.

@@ -1,4 +1,4 @@
-"""`ab.ray`: maps over files, and training, on several processes or machines by Ray (the extra `ray`).
+"""`ab.ray`: maps over files, and training, on several processes or machines, with Ray (the extra `ray`).
 
 Ray is imported at its first use. Without it, `map(..., workers=0)` and `train(..., communicator=...)` do the same in
 this process.

@@ -48,7 +48,7 @@ class _Thread:
 
 
 class LocalCommunicator:
-    """Workers and shards of a training in this process: for tests, and to see what a cluster would do.
+    """The workers and shards of a training run in this process: for tests, and to see what a cluster would do.
 
     Args:
         n: the number of workers. shards: the number of shards, the owners of variables; None: as many as workers.

@@ -45,10 +45,10 @@ def train(
     log: Callable[[int, float], Any] | None = None,
     communicator: LocalCommunicator | None = None,
 ) -> tuple[Any, Any]:
-    """Train on several processes or machines, with the result of one: it does not depend on how many there are.
+    """Train on several processes or machines, with the same result whatever their number.
 
     Each batch is cut into `parts`, which are divided among the workers; each worker computes the gradient of `loss` on
-    its parts, with all that the library does for batches. The gradients of arrays are summed in the order of a fixed
+    its parts, batched as anywhere else. The gradients of arrays are summed in the order of a fixed
     tree over the parts, and every worker updates its copy. An `ab.EmbeddingVariable` among the parameters is split into
     shards by a hash of its keys: only the rows of a batch's keys travel, their gradients are summed before they are
     sent, and the owner updates the rows. So any number of workers and shards gives the same bits.
@@ -64,13 +64,13 @@ def train(
         steps: the step at which to end, counted from the beginning of the training, restored steps included.
         workers: their number; None: one for each CPU of the Ray cluster.
         checkpoints: `ab.Checkpoints(folder)`, or a folder that all machines see. Training resumes from its last one.
-        staleness: a step reads the parameters as they were so many updates before its own, and so waits less.
+        staleness: how many updates old the parameters of a step may be; a higher number means less waiting.
         shards: the number of owners of variables; None: as many as workers.
-        parts: the number of parts of a batch; None: 8, or a higher power of two for more workers. Bits depend on it.
+        parts: the number of parts of a batch, which decides rounding; None: 8, or a power of two for more workers.
         every: the steps between checkpoints; also how often `log` is called, and staleness begins again at 0.
         keys: `keys(batch)` gives the keys that the loss will look up, a dict by the variable's place in the parameters
             ("users", or "tables/users"); their rows are then pulled a step ahead. None: learned from the first batches,
-            if the keys stand in the batch as they are. It changes only the time taken.
+            if the keys stand in the batch as they are. It affects only speed.
         state: the optimiser's state to continue from; None: `optimizer.init(params)`.
         repeatable: True: the loss runs in lock-step unless the option `way` pins another mode, without the option
             `kernels`, so two runs have the same bits if NumPy's BLAS has the same number of threads (in a Ray worker

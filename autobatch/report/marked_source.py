@@ -20,25 +20,25 @@ from autobatch.report.source_lines import plain_function, source_of
 
 
 def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: bool = False) -> str:
-    """The source of a function with marks: what lock-step makes of each line.
+    """The source of a function, each line marked with what lock-step does with it.
 
-    `block`: part of a run of array expressions that is one launch; `parts`: examples may part here, each branch runs
-    for those that take it; `steps`: a loop, whose steps run for all examples that are still in it; `refused`: it
-    cannot run batched, and the examples fall back to tracing; the reason and what to write instead are below.
+    `block`: part of a run of array expressions that is one launch; `parts`: examples may take different
+    branches here, each of which runs for those that take it; `steps`: a loop, each step of which runs for all examples
+    still in it; `refused`: it cannot run batched, and the examples fall back to tracing: the reason is given below.
 
     Args:
         function: the function, decorated with `ab.batch` or not, or an object with a method `__call__`.
-        rewritten: the code that runs in lock-step instead, to read: what it calls is named as in `lockstep/runtime.py`
-            and its runtime. A condition is an object that gives each of its branches the examples that take it; what
-            they bind is joined at its end.
-        blocks: the code that `ab.map` runs instead, in which each straight-line run of array expressions is one call of
-            a recorder.
+        rewritten: show the code that lock-step runs instead; the functions that it calls are in `lockstep/runtime.py`.
+            A condition is an object that gives each of its branches the examples that take it; the variables that they
+            assign are joined at its end.
+        blocks: show the code that `ab.map` runs instead, in which each straight-line run of array expressions is one
+            call of a recorder.
 
     Returns:
         Text: of marked lines, or Python source.
 
     Raises:
-        UnsupportedError: it has none; the message says why.
+        UnsupportedError: the function has no source; the message says why.
 
     >>> import autobatch as ab
     >>> def clipped(x):

@@ -72,7 +72,7 @@ def serve(
 
     Any ASGI server runs it: `uvicorn.run(ab.serve(f, params=params))` listens on 127.0.0.1:8000. Requests are grouped
     by an `ab.Batcher`. docs/serving.md describes the formats of requests and answers; nothing is ever unpickled. It
-    needs Starlette, msgspec and safetensors, which the extra `serve` has.
+    needs Starlette, msgspec and safetensors, which the extra `serve` installs.
 
     `GET /health` says that the process is alive, `GET /ready` whether it takes requests, `GET /metrics` gives its
     metrics for Prometheus. The header `autobatch-version` of an answer names the parameters that computed it.

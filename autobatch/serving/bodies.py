@@ -104,7 +104,7 @@ def encode(media_type: str, value: object) -> bytes:
         try:
             return _ENCODER.encode(_plain(value, ())).encode()
         except RecursionError:
-            raise UnsuitedResultError("the result has more levels than Python has room for, or holds itself") from None
+            raise UnsuitedResultError("the result is nested too deeply for Python, or contains itself") from None
         except ValueError as error:  # an integer with more digits than Python writes
             raise UnsuitedResultError(f"the result cannot be written as JSON: {error}") from None
     if media_type == NPY:

@@ -207,7 +207,7 @@ def _array(dtype: np.dtype | None) -> _Read:
         except OverflowError:
             held = False
         if not held or out.dtype.kind not in "biufc":
-            raise BadValueError("$", f"numbers of {dtype or 'int64 or float64'}", "a number that it does not hold")
+            raise BadValueError("$", f"numbers of {dtype or 'int64 or float64'}", "a number outside its range")
         return out.reshape(shape)
 
     return _form("array", read)

@@ -1,4 +1,4 @@
-"""`ab.tables`: kinds of tables, look-ups in several, admission of keys, hashes of features.
+"""`ab.tables`: classes of tables, look-ups in several tables, admission of keys, hashes of features.
 
 Tables of rows: look-ups, bags and segments as one reduction, sparse gradients.
 """

@@ -298,7 +298,7 @@ def _flat_call(input: object, table: object, offsets: object, weights: Any, opti
     """The flat bags of ids (N,) with offsets, or of ids (B, n)."""
     ids = _ids(input, table, options)
     if ids.ndim == 2:
-        _refuse_offsets(offsets, "ids of two dimensions, of which each row is a bag")
+        _refuse_offsets(offsets, "ids of two dimensions, each row a bag")
         bags, width = ids.shape
         if weights is not None and not options.positional:
             _check_weights(weights, ids.shape)

@@ -50,7 +50,7 @@ def index_table(table: object, index: object, otherwise: Callable[[Any], Any]) -
             return otherwise(index)
     except (IndexError, ValueError) as error:  # NumPy's, which does not know of tables
         words = any(isinstance(x, str) for x in (index if isinstance(index, list) else [index]))
-        got = "words, of which ab.Vocabulary makes ids" if words else f"one of type {type(index).__name__}"
+        got = "words; ab.Vocabulary turns them into ids" if words else f"one of type {type(index).__name__}"
         error.add_note(f"a table is indexed by integer ids, arrays or lists of one length; got {got}")
         raise
     if not is_integer and not isinstance(index, list):
@@ -399,7 +399,7 @@ def _concatenated(tables: Sequence[Any], lists: Sequence[Any], free: int, out: A
     rows = len(lists[0])
     for i, ids in enumerate(lists):
         if len(ids) != rows:
-            raise ShapeError(f"{len(ids)} results of table {i} beside {rows} of table 0; expected as many")
+            raise ShapeError(f"{len(ids)} results of table {i} beside {rows} of table 0; expected equal numbers")
     shape = (rows, free + sum(shape_of(table)[1] for table in tables))
     if out is None:
         out = np.empty(shape, dtype)

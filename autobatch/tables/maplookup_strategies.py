@@ -37,7 +37,7 @@ class Default(Strategy):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SimpleParallel(Strategy):
-    """Tables shared out among all threads, one thread to a table: a list of results.
+    """Tables divided among all threads, one thread to a table: a list of results.
 
     >>> import autobatch as ab
     >>> ab.tables.maplookup([np.array([[1], [2]])], [[1, 1]], SimpleParallel())

@@ -244,7 +244,7 @@ class LockStep(Way):
             raise UnfitError(f"an argument has leaves of type {type(column[0]).__name__}; lock-step takes arrays")
         if any(map(is_subclass, column)):
             raise UnfitError(
-                f"an argument is a {type(column[0]).__name__}, of which a batch would hold only the numbers"
+                f"an argument is a {type(column[0]).__name__}, from which a batch would keep only the numbers"
             )
         if first.dtype.kind not in "biufc":
             raise UnfitError(f"an argument has dtype {first.dtype}")

@@ -191,8 +191,8 @@ def _conclusion(pair: Pair, found: BatchDiffersError, seen: dict[str, bool], run
     if seen.get("others"):
         if not pads and not seen.get("values", True):
             return (
-                "the result of an example depends on how long others of its batch are, not on what they hold: it takes "
-                "in the padding that they bring, as a maximum, a sum or a last element does"
+                "the result of an example depends on how long the others in its batch are, not on their values: it "
+                "takes in padding, as a maximum, a sum or a last element does"
             )
         more = "" if pads or "values" in seen else ", or on the padding that they bring, as a sum does"
         return (

@@ -169,11 +169,11 @@ class EquivalenceReport:
         skipped: the modes (and "gradients") that did not, and why.
         not_compiled: why compiled code was not compared: the function cannot be compiled, or another process is still
             compiling it, and the next run compares it; "" if it was compared.
-        fallbacks: by mode, what ran as a loop over the examples, and why: right, but no proof of the batched code.
+        fallbacks: by mode, what ran as a loop over the examples, and why: correct, but no proof of the batched code.
         examples: how many examples there were, and `failing`, how many of them raise.
         runs: how many batches were run.
         max_error: the largest difference of two floats, relative to the largest value of its array.
-        directions: along how many the gradient was compared with central differences.
+        directions: the number of directions in which the gradient was compared with central differences.
 
     >>> import autobatch as ab
     >>> report = ab.testing.assert_equivalent(ab.batch(lambda x: x.sum()), [np.ones(2), np.ones(3)])
@@ -461,26 +461,25 @@ def assert_equivalent(
 ) -> EquivalenceReport:
     """Assert that `f` gives in every batched mode what the loop over the examples gives.
 
-    The reference is the undecorated function on plain arrays, one example at a time. Compared with it are lock-step on
+    The reference is the undecorated function on plain arrays, one example at a time. It is compared with lock-step on
     a `MaskedBatch` (its padding zero, then poisoned with NaN and extreme integers), lock-step on a `PackedBatch`, and
-    `ab.map`: each on all examples, shuffled, split in two, and one at a time. Compared are values (exact, but for
-    floats, which may differ by re-association in the coarsest float dtype among the arguments), dtypes, shapes,
+    `ab.map`: each on all examples, shuffled, split in two, and one at a time. The comparison covers values (exact, but
+    floats may differ by re-association in the coarsest float dtype among the arguments), dtypes, shapes,
     structure, exceptions (type, message and the index noted), what the call leaves in the shared arguments, and
     gradients along random cotangents of all float outputs, with respect to every float array or `EmbeddingTable` among
     the shared arguments and every float array among the examples. Arguments are copied for each run, so `f` may write
-    into them. Not compared: what `f` prints, what it leaves in the examples' own arrays, and batches of no examples.
+    into them. It leaves out what `f` prints, what it writes into the examples' own arrays, and batches of no examples.
 
     Args:
         f: a function of one example; decorated with `ab.batch` or not.
         example_sequences: one sequence per positional argument of `f`, as for `ab.map`. Examples that are not arrays or
             numbers, or trees of them alike in structure, are compared with tracing only; the report says so.
         grad: compare gradients. A function without float outputs has none.
-        central_differences: compare the gradient with the slope of the values, too, in float64 along a random direction
+        central_differences: also compare the gradient with the slope of the values, in float64 along a random direction
             of each array: all modes share the vjps, so a wrong one is wrong in all of them. False for an operation
             whose gradient differs on purpose, such as rounding in quantised training.
-        errors: "raise" runs everything, the loop too, under `np.errstate(all="raise")` and with warnings as errors:
-            what NumPy reports of an example, such as an integer that overflows, is then an exception, and compared.
-            None: as the caller has set them.
+        errors: "raise" runs everything, the loop too, under `np.errstate(all="raise")` and with warnings as errors, so
+            that an overflow, say, is an exception like any other. None: as the caller has set them.
         shared: the keyword arguments of `f`.
 
     Returns:

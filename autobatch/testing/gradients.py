@@ -102,9 +102,8 @@ _MOST = 64  # elements of one array that are perturbed, one by one
 def check_grads(f: Callable[..., Any], *args: object, eps: float = 1e-6, rtol: float = 1e-5, seed: int = 0) -> float:
     """Assert that `ab.grad` of `f` agrees with central differences at `args`.
 
-    Float outputs are contracted with random cotangents; every float array among the arguments is moved element by
-    element (64 elements of it, drawn at random, where it has more). Use float64: rounding in float32 is larger than
-    what is compared.
+    Float outputs are contracted with random cotangents; every float array among the arguments is changed element by
+    element (a random 64 of them, if it has more). Use float64: the rounding of float32 is larger than the differences.
 
     Args:
         f: a function of arrays, or of trees of arrays, with float outputs; differentiable near `args`.
@@ -114,7 +113,7 @@ def check_grads(f: Callable[..., Any], *args: object, eps: float = 1e-6, rtol: f
         seed: of the cotangents and the elements.
 
     Returns:
-        The largest error found, so measured.
+        The largest error found, on that scale.
 
     Raises:
         AssertionError: names the argument, the element and both values.

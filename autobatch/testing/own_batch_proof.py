@@ -34,22 +34,22 @@ def assert_same(
 ) -> EquivalenceReport:
     """Assert that your own batched function gives, for each example, what your function of one example gives.
 
-    Each may use NumPy, Numba, torch or JAX. `batched` is called as its parameters say. Each argument
+    Each may use NumPy, Numba, torch or JAX. The parameters of `batched` decide what it gets. Each argument
     of an example arrives as one array, padded at the end to the longest, with the axis of examples in front:
-    `batched(padded)`. A further parameter gets what its name says, of the first argument whose length varies, or, as
-    in `src_mask`, of the argument of that name:
+    `batched(padded)`. Any other parameter is filled by its name, for the first argument whose length varies or, as in
+    `src_mask`, for the argument of that name:
 
     - `lengths` (also `lens`, `sizes`): (B,) int64.
     - `mask` (also `valid`): (B, T) bool, True at an example's own elements. `attention_mask`: the same as int64.
     - `key_padding_mask` (also `padding_mask`): (B, T) bool, True at the padding, as torch's layers take it.
     - `offsets` (B + 1,) or `segment_ids` (N,): then arguments arrive end to end, without padding.
 
-    Compared are values (floats up to re-association), dtypes, shapes, structure, and gradients along random cotangents
-    (torch's autograd, `jax.vjp`, `ab.grad`) with respect to the float arrays of the examples, those of `shared`, and
-    the parameters of torch modules that both functions name; on all examples, shuffled, split, alone and none, padded
-    to the longest and further. What `batched` knows to be padding is also filled with other ids or values,
-    which must not matter. A result with an axis as long as the padding is cut to the example's own part. If they
-    differ, hypothesis looks for the smallest batch that does, and the message says what changes the result there.
+    The comparison covers values (floats up to re-association), dtypes, shapes, structure, and gradients along random
+    cotangents (torch's autograd, `jax.vjp`, `ab.grad`) with respect to the float arrays of the examples, those of
+    `shared`, and the parameters of torch modules that both functions name; on all examples, shuffled, split, one at a
+    time and none, padded to the longest and further. What `batched` knows to be padding is also filled with other ids
+    or values, which must not matter. A result with an axis as long as the padding is cut to the example's own part. If
+    they differ, hypothesis looks for the smallest batch that does, and the message says what changes the result there.
 
     Args:
         per_example: the reference: a function of one example.
@@ -60,7 +60,7 @@ def assert_same(
         layout: "padded"; "list" (each argument a list of arrays, also chosen by an annotation); "packed" (end to end);
             "batch" (what `ab.collate` gives). By default as the parameters say. `collate` makes any other.
         framework: whose arrays `batched` takes, where its code does not show it.
-        padding: what you pad with, as an id for padding. A function that is told no lengths and no mask may rely on it.
+        padding: the value you pad with, such as a padding id. A function without lengths or a mask may rely on it.
         poison: "finite" fills padding with values ten times larger than the largest; "nan" with NaN, after which
             `(x * mask).sum(1)` differs too, as 0 * NaN is NaN.
         collate: makes the arguments of `batched` from a list of examples, as the `collate_fn` of a torch loader does: a
@@ -73,8 +73,8 @@ def assert_same(
 
     Raises:
         AssertionError: with the smallest batch that differs, the first elements that do, and a diagnosis.
-        ShapeError: no examples, or of different structures. UnsupportedError: a parameter of `batched` that means
-            nothing here. Exception: what `per_example` raises for an example, which has to be one it takes.
+        ShapeError: no examples, or of different structures. UnsupportedError: a parameter of `batched` with
+            another name. Exception: whatever `per_example` raises for an example.
 
     >>> import numpy as np
     >>> def mean(x):
@@ -94,7 +94,7 @@ def assert_same(
     if not found:
         raise ShapeError("no examples: nothing would be proved; give a non-empty sequence of examples")
     if len({len(x) for x in found}) > 1:
-        raise ShapeError(f"examples with {sorted({len(x) for x in found})} arguments; expected as many in each")
+        raise ShapeError(f"examples with {sorted({len(x) for x in found})} arguments; expected the same number in each")
     source, own = framework_of(None, found), framework_of(per_example, found)
     theirs = framework_of(batched, found, framework)
     convention = Convention(

@@ -437,7 +437,7 @@ def with_shared_parts(layers=40):
 
 
 @pytest.mark.parametrize(
-    ("make", "why"), [(in_itself, "a structure that holds itself"), (with_shared_parts, "a structure of more than")]
+    ("make", "why"), [(in_itself, "a structure that contains itself"), (with_shared_parts, "a structure of more than")]
 )
 def test_structures_without_an_end_have_no_type(make, why):
     examples = [make(), make()]

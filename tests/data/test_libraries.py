@@ -432,7 +432,7 @@ def test_no_form_shows_padding():
     pytest.importorskip("pyarrow")
     padded = ab.MaskedBatch(np.full((2, 3), np.nan), lengths=[0, 0])
     assert padded.to_arrow().to_pylist() == [[], []]
-    with pytest.raises(UnsupportedError, match="no one array holds"):
+    with pytest.raises(UnsupportedError, match="one array cannot hold"):
         np.from_dlpack(padded)
     with pytest.raises(UnsupportedError, match=r"\.examples\(\) lists them"):
         ab.MaskedBatch(np.zeros((1, 2, 2)), lengths=[[1, 2]]).to_arrow()

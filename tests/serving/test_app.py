@@ -195,7 +195,7 @@ def unsayable(what: str):
 
 @served(unsayable)
 async def test_a_result_without_end_is_named(client, app):
-    for what, said in [("long", "4300 digits"), ("itself", "holds itself"), ("deep", "levels")]:
+    for what, said in [("long", "4300 digits"), ("itself", "contains itself"), ("deep", "nested too deeply")]:
         answer = await client.post("/", json=what)
         assert answer.status_code == 500
         assert said in answer.json()["error"]["message"]

@@ -242,7 +242,7 @@ def test_a_table_that_says_how_its_rows_are_read_and_written():
         (lambda: step(SGD(0.1), threads=0), ValueError, "threads=0; expected at least 1"),
         (lambda: step(SGD(0.1), indexers=[3]), StructureError, "indexers hold a int; expected ab.optim.Indexer"),
         (lambda: step(SGD(0.1), indexers={}), StructureError, "indexers is a dict"),
-        (lambda: step(SGD(0.1), 2, indexers=[SHARED] * 2), StructureError, "one Indexer stands for two parameters"),
+        (lambda: step(SGD(0.1), 2, indexers=[SHARED] * 2), StructureError, "one Indexer is used for two parameters"),
         (lambda: RowWiseAdagrad().update([make((2, 2))], [make((2, 2))], Adagrad().init([make((2, 2))])),
          ValueError, r"the state of params\[0\] has shape \(2, 2\); expected \(2,\)"),
     ],

@@ -349,9 +349,9 @@ def over_the_batch(padded, counts):
     ("one", "batched", "said"),
     [
         (lambda x: x.mean(0), lambda p, n: p.mean(1), "it divides by the padded length"),
-        (lambda x: np.exp(x).sum(0), lambda p, n: np.exp(p).sum(1), "not on what they hold: it takes in the padding"),
-        (lambda x: (x - 9.0).max(0), lambda p, n: (p - 9.0 * (p != 0)).max(1), "not on what they hold"),
-        (lambda x: x[-1], lambda p, n: p[:, -1], "not on what they hold: it takes in the padding"),
+        (lambda x: np.exp(x).sum(0), lambda p, n: np.exp(p).sum(1), "not on their values: it takes in padding"),
+        (lambda x: (x - 9.0).max(0), lambda p, n: (p - 9.0 * (p != 0)).max(1), "not on their values"),
+        (lambda x: x[-1], lambda p, n: p[:, -1], "not on their values: it takes in padding"),
         (lambda x: x.sum(0), over_the_batch, "a reduction, sort or norm over axis 0, which counts the examples"),
     ],
     ids=["mean", "sum", "max", "last", "axis 0"],
@@ -373,9 +373,9 @@ def collated_ids(xs):
 @pytest.mark.parametrize(
     ("one", "batched", "said"),
     [
-        (lambda x: TABLE[x].sum(0), lambda p: TABLE[p].sum(1), "not on what they hold: it takes in the padding"),
-        (lambda x: TABLE[x].mean(0), lambda p: TABLE[p].mean(1), "not on what they hold: it takes in the padding"),
-        (lambda x: TABLE[x][-1], lambda p: TABLE[p][:, -1], "not on what they hold: it takes in the padding"),
+        (lambda x: TABLE[x].sum(0), lambda p: TABLE[p].sum(1), "not on their values: it takes in padding"),
+        (lambda x: TABLE[x].mean(0), lambda p: TABLE[p].mean(1), "not on their values: it takes in padding"),
+        (lambda x: TABLE[x][-1], lambda p: TABLE[p][:, -1], "not on their values: it takes in padding"),
         (lambda x: TABLE[x[0]], lambda p: np.sort(TABLE[p[:, 0]], 0), "norm over axis 0, which counts the examples$"),
         (lambda x: 1.0 * x.max(), lambda p: p.max() * np.ones(len(p)), "norm over axis 0, which counts the examples$"),
     ],

@@ -230,7 +230,7 @@ class Halved(np.ndarray):
 def test_arrays_of_a_class_of_their_own_are_compared_on_the_fly_only(examples):
     report = assert_equivalent(lambda x, w: x.sum() * w, examples, w=2.0)
     assert "ab.map" in report.ways
-    assert "of which a batch would hold only the numbers" in report.skipped["lock-step on MaskedBatch"]
+    assert "from which a batch would keep only the numbers" in report.skipped["lock-step on MaskedBatch"]
 
 
 @pytest.mark.parametrize("dtype", [">f8", ">f4", ">i4"])

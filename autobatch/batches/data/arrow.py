@@ -95,7 +95,7 @@ def _read(pa: ModuleType, array: Any, columns: Columns, place: DataPlace) -> Col
         items = _read(pa, array.values, columns, place.runs(starts, lengths))
         return columns.runs(items, starts, lengths, valid, place)
     raise UnsupportedError(
-        f"data of Arrow's type {arrow_type}{place}, which no batch holds; cast it to numbers, strings, lists or structs"
+        f"data of Arrow's type {arrow_type}{place}: cast it to numbers, strings, lists or structs, which batches hold"
     )
 
 

@@ -361,7 +361,7 @@ def _quantifier(reader: Reader, node: nf.Call, until: bool) -> Value:
     generator = iteration.generator_of(reader, argument)
     is_generator = generator is not None
     if generator is not None and sum(isinstance(x, nf.Loop) for x in nf.walk(generator.body)) > 1:
-        raise reader.refuse("a generator of several loops, of which not all is read", node, instead=MAKE_A_LIST)
+        raise reader.refuse("a generator with several loops that is not read to its end", node, instead=MAKE_A_LIST)
 
     def item(value: Value) -> None:
         truth = reader.truth(value, node)

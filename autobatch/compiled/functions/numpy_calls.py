@@ -55,7 +55,7 @@ def shape_of(reader: Reader, value: Value, node: nf.Node) -> tuple[str, int]:
         reader.fail_if(f"{text} < 0")
         texts.append(text)
     if not texts:
-        raise reader.refuse("an array of no dimensions", node)
+        raise reader.refuse("a 0-d array", node)
     return f"({''.join(text + ', ' for text in texts)})", len(texts)
 
 
@@ -186,7 +186,7 @@ def array(reader: Reader, node: nf.Call, dtype: nf.Value | None = None) -> Value
         else:
             return _stacked(reader, [value], wanted, node, flat=True)
     if isinstance(value.kind, types.Scalar | types.Union):
-        raise reader.refuse("an array of no dimensions", node)
+        raise reader.refuse("a 0-d array", node)
     if isinstance(value.kind, types.List) and isinstance(value.kind.elem, types.List | types.Array):
         return _nested(reader, reader.once(value), wanted, node)
     out = arrays.as_array(reader, reader.once(value), node)

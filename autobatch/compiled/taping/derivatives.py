@@ -44,7 +44,7 @@ class _Symbol(np.lib.mixins.NDArrayOperatorsMixin):
                 return other if one == 1 else -other
         word, texts = _WRITTEN.get(ufunc, f"np.{ufunc.__name__}"), list(map(_text, operands))
         if word.startswith("np.") and getattr(np, word[3:], None) is not ufunc:
-            raise TypeError(f"{word} is no function of NumPy's")
+            raise TypeError(f"{word} is not a NumPy function")
         if "." in word or "_" in word:
             return _Symbol(f"{word}({', '.join(texts)})")
         return _Symbol(f"({f' {word} '.join(texts)})" if len(texts) > 1 else f"({word}{texts[0]})")

@@ -138,7 +138,7 @@ class _TapedCall:
             if not isinstance(column, Batch):
                 return _holds_tape(self.boxes[value.column])
             if plain is not column and not compiled_call.is_contiguous(plain):
-                raise Unsupported("a batch with a gradient whose examples do not lie one after the other")
+                raise Unsupported("a batch with a gradient whose examples are not contiguous in memory")
             return plain is not column
         if isinstance(value, dict | list | tuple) and compiled_call.is_varying(value):
             return any(map(self._is_taped, value.values() if isinstance(value, dict) else value))

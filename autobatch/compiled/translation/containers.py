@@ -73,7 +73,7 @@ def widened(reader: Reader, holder: Value, value: Value, node: nf.Node, place: i
     if (place == 0 and isinstance(holder.kind, types.Set | types.Dict)) and not hashable(to):
         raise reader.refuse(f"keys that are {to}", node)
     if any(each == holder.kind for each in types.within(value.kind)):
-        raise reader.refuse("a container that holds itself", node)
+        raise reader.refuse("a container that contains itself", node)
     text = convert(value.text, value.kind, to)
     return _hashed(reader, text, to) if place == 0 and isinstance(holder.kind, types.Set | types.Dict) else text
 

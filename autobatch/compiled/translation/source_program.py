@@ -219,7 +219,7 @@ class SourceProgram:
             if self.changes[0] == before:
                 for kind in [types.Object(site) for site in self.sites.values() if site.find().cls is not None]:
                     if any(each == kind for item in kind.site.find().items for each in types.within(item)):
-                        raise Unsupported(f"a {kind} that holds another without an end")
+                        raise Unsupported(f"a {kind} nested without end")
                 return root
         raise Unsupported(f"the types of {function.__qualname__} keep changing")
 

@@ -316,7 +316,7 @@ class Reader:
     def known_object(self, found: Any, read: Any, name: str, node: nf.Node) -> Value:
         """An object known while compiling; the program is valid as long as the name has this object."""
         if is_boxed(found):
-            raise self.refuse(f"{name}, from outside of the function, stands for a value that is recorded", node)
+            raise self.refuse(f"{name}, from outside the function, is a recorded value", node)
         if isinstance(found, np.ndarray):
             return self.captured(found, read, name, node)
         if isinstance(found, list | dict | set | frozenset) and type(found) is not dict:

@@ -125,7 +125,7 @@ def set_attribute(reader: Reader, holder: Value, name: str, value: Value, node: 
     if hasattr(type(found), "__set__") or isinstance(value.kind, types.Static):
         raise reader.refuse(f"an attribute that is set to a {value.kind}", node)
     if any(each == holder.kind for each in types.within(value.kind)):
-        raise reader.refuse("an object that holds itself", node)
+        raise reader.refuse("an object that contains itself", node)
     place = site.place(name)
     if place > 60:  # there is a bit for each
         raise reader.refuse("an object of so many attributes", node)

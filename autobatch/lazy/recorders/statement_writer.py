@@ -504,7 +504,7 @@ class StatementWriter(ValueWriter):
                 return self.env.names[name]
             case "list" | "dict", _:
                 return self.filled(node)
-        raise Unsupported(f"`{text_of(node)}`, whose items are not asked for at once", node)
+        raise Unsupported(f"`{text_of(node)}`, whose items are not read at once", node)
 
     def _decided(self, how: str, value: rk.Term, more: Sequence[Callable[[], rk.Term]]) -> rk.Term:
         """`and` or `or` of a value, and of what is evaluated if it does not decide."""

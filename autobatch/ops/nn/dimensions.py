@@ -38,7 +38,7 @@ def split_dim(x: ArrayLike, axis: int, parts: int) -> NDArray[Any]:
 
 
 def join_dims(x: ArrayLike, first: int, second: int) -> NDArray[Any]:
-    """Join two dimensions of sizes m and n into one of size m * n at the place of `first`; `second` varies fastest.
+    """Join two dimensions of sizes m and n into one of size m * n at the position of `first`; `second` varies fastest.
 
     Args:
         x: any dtype. first, second: the dimensions; they need not be adjacent.

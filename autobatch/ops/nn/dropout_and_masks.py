@@ -69,7 +69,7 @@ random_uniform = Op("random_uniform", _uniform, rule=_rule, kind="random")
 def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, training: bool = True) -> NDArray[Any]:
     """x with a fraction `rate` of its elements set to 0 and the others divided by 1 - rate.
 
-    Which elements are dropped depends on the seed, the example's place among those that run in one block
+    Which elements are dropped depends on the seed, the example's position among those that run in one block
     `with ab.options(seed=step):`, the number of its earlier random calls, and the element's position. So a batch, a map
     and the plain list of examples drop the same elements. Calls in one block continue the stream, and another block
     with the same seed repeats it. Outside of such a block, plain code draws with `seed` as the first call of example 0.
@@ -78,7 +78,7 @@ def dropout(x: NDArray[Any], rate: float = 0.5, *, seed: int | None = None, trai
     Args:
         x: an array of any shape; integers become float64.
         rate: the fraction to drop, at least 0 and below 1.
-        seed: an integer; None: `config.seed`, and if that is None, too, a new seed for each run.
+        seed: an integer; None: `config.seed`, or, if that is also None, a new seed for each run.
         training: if False, nothing is dropped.
 
     Returns:

@@ -45,8 +45,8 @@ CONSTANT_SOURCES: set[Any] = set()
 def source(
     *functions: Any, of: tuple[int, ...] = (), sums: bool = False, constant: bool = False
 ) -> Callable[[Any], Any]:
-    """Register the decorated function as what NumPy functions do, in plain Python, which compiled code reads like a
-    helper of the user's: for numbers and arrays of one example. Other sources may call it, too.
+    """Register the decorated function as the plain-Python version of NumPy functions, for numbers and arrays of one
+    example. Compiled code reads it like a user's helper; other sources may call it.
 
     Args:
         of: the ranks that the first argument may have, a list counting as a vector; () for any.
@@ -102,7 +102,7 @@ def implements(
     >>> xs = ab.MaskedBatch.from_examples([[0.0, 1.0], [0.0, 2.0, 3.0]])
     >>> np.trapezoid(xs * xs, xs).examples()
     [np.float64(0.5), np.float64(10.5)]
-    >>> del FUNCTIONS[np.trapezoid]  # and NumPy's own code for it is there again
+    >>> del FUNCTIONS[np.trapezoid]  # NumPy's own code runs again
     """
 
     def register(implementation: Callable[..., Any]) -> Callable[..., Any]:

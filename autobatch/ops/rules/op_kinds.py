@@ -62,8 +62,8 @@ def elementwise(
 ) -> Op:  # fmt: skip
     """Make an elementwise op; operands broadcast against each other as in NumPy.
 
-    The op of a ufunc, unless it has a name of its own, is what calls of the ufunc are in every execution mode, compiled
-    code and its gradients included; an earlier op of the ufunc is replaced.
+    An op made from a ufunc, without a name of its own, runs every call of that ufunc, in every execution mode, compiled
+    code and its gradients included; it replaces an earlier op of the ufunc.
 
     Args:
         ufunc: the implementation; static parameters are passed by keyword.
@@ -73,11 +73,11 @@ def elementwise(
             finite; it replaces the padding where arbitrary values could cause warnings. None: 1.
         name: the op's name in reports and errors; None: the implementation's name.
         fused: how kernels that compute several ops in one pass write it: the fields of `blocks.fusion.Rule`.
-        identity: the value, or a function of the dtype that gives it, which leaves every other operand as it is. Then
-            chains of calls run as one.
+        identity: the value (or a function of the dtype that gives it) that leaves any other operand unchanged. Chains
+            of calls then run as one.
         each: instead of `vjps`, `each(ct, out, operand)`: the vjp of any operand of an op that takes any number of them
-            in any order. With an identity its ufunc has a `reduce`, too.
-        number: the function of Python's `math` that it is of one number; with its name in compiled code, if not that.
+            in any order. With an identity, its ufunc also has a `reduce`.
+        number: the function of Python's `math` that computes it for one number; its name in compiled code, if another.
 
     Returns:
         The op, a function of its operands.
@@ -323,7 +323,7 @@ def check_numbers(values: Any, dtype: np.dtype) -> None:
     except (OverflowError, ValueError):
         if rank_of(values) != BATCH_RANK:
             raise
-        raise NeedsLoop(f"a number that {dtype} does not hold") from None
+        raise NeedsLoop(f"a number that {dtype} cannot hold") from None
 
 
 def looped_op(name: str, impl: Callable[..., Any], *, dynamic: bool = True) -> Op:

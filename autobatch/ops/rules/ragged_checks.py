@@ -185,7 +185,7 @@ def check_offsets(offsets: Any, total: int, *, closed: bool = True) -> np.ndarra
         raise ShapeError(f"offsets have shape {found.shape}; expected one dimension")
     if not found.size:
         if closed:
-            raise OffsetsError("offsets are empty; with the last offset included they hold at least the 0")
+            raise OffsetsError("offsets are empty; with the last offset included there is at least the 0")
         if total:
             raise OffsetsError(f"offsets are empty, and {total} ids are in no bag; offsets=[0] makes them one bag")
         return found
