@@ -100,7 +100,7 @@ MOST_LINES = {
     "blocks": 3_879,
     "bridges": 992,
     "checkpoint": 2_671,
-    "cli": 841,
+    "cli": 840,
     "compiled": 11_838,
     "core": 3_911,
     "facts": 1_110,

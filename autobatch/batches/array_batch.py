@@ -101,7 +101,7 @@ class ArrayBatch(Batch, _Mixin):
         raise refusal(
             "a batch is not one array; .examples() gives one array per example, .data (.values of a PackedBatch) one "
             "for all; NumPy functions take the batch as it is, and scikit-learn takes ab.Examples(batch)",
-            "a plain array is needed of a value that differs by example (of a list of these write np.stack([...]))",
+            "a plain array is needed of a value that differs by example (for a list of them write np.stack([...]))",
         )
 
     def __contains__(self, value: object) -> bool:

@@ -256,12 +256,11 @@ def _bench(options: argparse.Namespace) -> int:
     for each in way_timing.timings(function, columns, shared, options.seconds):
         loop = loop or each.warm
         wrong |= each.why.startswith("DIFFERS")
-        if not each.warm:
-            print(f"{each.way:<12} {each.why}")
-            continue
-        share = f"{each.warm / loop:8.2f}" + (f"  ({each.why})" if each.why else "")
-        times = (f"{seconds * 1e3:9.3f} ms" for seconds in (each.first, each.warm))
-        print(f"{each.way:<12} {' '.join(times)} {each.warm / count * 1e6:9.1f} µs  {share}")
+        if each.warm:
+            times = (f"{seconds * 1e3:9.3f} ms" for seconds in (each.first, each.warm))
+            print(f"{each.way:<12} {' '.join(times)} {each.warm / count * 1e6:9.1f} µs  {each.warm / loop:8.2f}")
+        if each.why:
+            print("\n".join(wrapped(f"{'' if each.warm else each.way:<12} {each.why}", " " * 13)))
     return 1 if wrong else 0
 
 

@@ -96,8 +96,8 @@ def object_named(name: str) -> Any:
     True
     """
     module, _, path = name.partition(":")
-    if not module or not path:
-        raise OptionError(f"{name!r}; expected MODULE:NAME, such as models.tree:logits")
+    if not module or not path or "=" in name:
+        raise OptionError(f"{name!r}; expected MODULE:NAME, such as models.tree:logits (NAME=VALUE goes to --shared)")
     if module.endswith(".py"):
         parts = os.path.relpath(module).removesuffix(".py").split(os.sep)
         if os.pardir in parts:

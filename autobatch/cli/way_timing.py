@@ -14,7 +14,7 @@ from autobatch.batches.stacking import examples
 from autobatch.blocks.kernel_cache import wait_for_kernels
 from autobatch.core.config import WayName, options
 from autobatch.core.diagnostics import noted_fallbacks
-from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
+from autobatch.errors import DTypeError, Reason, ShapeError, StructureError, UnsupportedError
 from autobatch.testing.compare import compare
 
 _WAYS: tuple[WayName, ...] = ("lockstep", "fly", "compiled")
@@ -82,7 +82,7 @@ def _timing(way: WayName, call: Callable[[], Any] | str, expected: object, secon
         with ran_ways() as ran, noted_fallbacks() as fallbacks:
             result = call()
         if ran and ran[-1].way != way:
-            return Timing(NAMES[way], ran[-1].why or "it does not run in this mode")
+            return Timing(NAMES[way], Reason(ran[-1].why).placed or "it does not run in this mode")
         if wrong := compare(expected, result):
             return Timing(NAMES[way], f"DIFFERS from the loop: {wrong[0]}")
         why = f"fell back: {fallbacks[0].placed}" if fallbacks else ""

@@ -108,6 +108,7 @@ def test_a_function_is_explained(capsys, tmp_path, monkeypatch, examples):
         (["examples.tre:logits", "--examples", "xs.npy"], "No module named 'examples.tre'; did you mean tree?"),
         (["examples.tree:logits", "--examples", "xs.npy"], "xs.npy does not exist; expected MODULE:NAME"),
         (["examples.tree:logits", "--examples", "sys:path", "--shared", "params"], "expected NAME=VALUE"),
+        (["examples.tree:logits", "--examples", "sys:path", "params=sys:path"], "(NAME=VALUE goes to --shared)"),
         (["builtins:abs", "--examples", "sys:path"], "bad operand type for abs(): 'str'; raised for example 0"),
     ],
 )
@@ -288,6 +289,20 @@ def test_bench_times_every_way(capsys):
     for way in ("the loop", "lock-step", "tracing", "compiled"):
         assert any(row.startswith(way) for row in out.splitlines())
     assert main(["bench", "cli_model:two", "--examples", "cli_model:xs", "cli_model:ys", "--seconds", "0"]) == 0
+
+
+def test_what_bench_says_has_its_place_and_fits(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delitem(sys.modules, "long_model", raising=False)
+    (tmp_path / "long_model.py").write_text(
+        "def f(x):\n    return [x.sum() * x.max() + x.min(), f'{x.mean() - x.std()} of it']\n"
+    )
+    np.save("xs.npy", np.ones((3, 2)))
+    assert main(["bench", "long_model:f", "--examples", "xs.npy", "--seconds", "0"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert any(row.startswith("compiled     long_model.py:2: `") for row in rows)
+    assert max(map(len, rows)) <= 80
 
 
 @pytest.mark.usefixtures("model")
