@@ -305,3 +305,31 @@ def test_calls_nest_as_deep_as_the_limit_says_on_whatever_stack():
             assert ab.map(deep, [1, 200_000, 3], [0.5] * 3, [0.0] * 3) == [1.5, 200_000.5, 3.5]
     finally:
         sys.setrecursionlimit(limit)
+
+
+@ab.batch
+def doubled(v):
+    return np.tanh(v).sum() * 2.0
+
+
+def tripled(v):
+    return v.sum() * 3.0
+
+
+@ab.batch
+def by_decorated(v, w):
+    return doubled(v * w) + 1.0
+
+
+def test_a_decorated_helper_is_compiled(monkeypatch):
+    """Within an example no argument is a batch, so it is the function that it decorates; which one is checked."""
+    xs = [NUMBERS, NUMBERS[:1]]
+    slope = ab.value_and_grad(lambda w: ab.sum(by_decorated(ab.collate(xs), w)))
+    assert ab.testing.forms(by_decorated, xs, w=2.0)["compiled"] == ""
+    for function in (doubled.__wrapped__, tripled):
+        monkeypatch.setattr(doubled, "__wrapped__", function)
+        with ab.options(way="loop"):
+            expected = ab.map(by_decorated, xs, w=2.0), slope(2.0)
+        with ab.options(way="compiled"):
+            np.testing.assert_allclose(ab.map(by_decorated, xs, w=2.0), expected[0])
+            np.testing.assert_allclose(slope(2.0), expected[1])

@@ -306,10 +306,10 @@ def _users_call(reader: Reader, node: nf.Node, function: Any, args: list[Value],
         if options:
             raise reader.refuse(f"a function compiled with {', '.join(sorted(options))}", node)
         plain, jitted = plain.py_func, True
-    plain = getattr(plain, "_ab_function", plain)
-    memo = ""
-    if isinstance(plain, functools._lru_cache_wrapper):
-        memo, plain = _memo_of(reader, plain, node), plain.__wrapped__
+    is_memoised = isinstance(plain, functools._lru_cache_wrapper)
+    memo = _memo_of(reader, plain, node) if is_memoised else ""
+    if is_memoised or hasattr(type(plain), "_ab_batch"):  # a decorated function, which gets no batch here
+        plain = plain.__wrapped__
         reader.known_object(plain, functools.partial(getattr, function, "__wrapped__"), memo, node)
     if not isinstance(plain, python_types.FunctionType):
         name = getattr(function, "__qualname__", None) or getattr(function, "__name__", type(function).__name__)
