@@ -18,7 +18,7 @@ from autobatch.errors import Unsupported, note_example
 from autobatch.ops.numpy.elementwise import highest, lowest
 from autobatch.ops.rules.dispatch import UFUNCS, as_array, cast, implements
 from autobatch.ops.rules.op_kinds import lane_by_lane
-from autobatch.ops.rules.padding import expect_kind, fill, speculate
+from autobatch.ops.rules.padding import expect_class, fill, speculate
 from autobatch.ops.rules.sizes import differ_somewhere, normal_axes, normalise_axis, reshaped
 
 
@@ -126,7 +126,7 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
     >>> union(np.array([[1, 2], [4, 8]]), axis=(1,))
     array([ 3, 12])
     """
-    expect_kind(ufunc, np.ufunc, "reduction")
+    expect_class(ufunc, np.ufunc, "reduction")
     filler = functools.lru_cache(maxsize=64)(identity or UFUNCS[ufunc].identity)  # type: ignore[attr-defined]
 
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:

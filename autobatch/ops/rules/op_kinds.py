@@ -15,7 +15,7 @@ from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError, note_example
 from autobatch.facts.operators import COMPARISONS
 from autobatch.ops.rules.dispatch import UFUNCS
-from autobatch.ops.rules.padding import align, end_to_end, expect_kind, speculate, spread, to_widths
+from autobatch.ops.rules.padding import align, end_to_end, expect_class, speculate, spread, to_widths
 from autobatch.ops.rules.sizes import (
     are_unknown,
     broadcast_sizes,
@@ -87,7 +87,7 @@ def elementwise(
     array([1., 8.])
     """
     if each is not None:
-        expect_kind(ufunc, np.ufunc, "elementwise(each=)")
+        expect_class(ufunc, np.ufunc, "elementwise(each=)")
         vjps = tuple((lambda ct, out, *args, at=at, **_: each(ct, out, args[at])) for at in range(ufunc.nin))  # type: ignore[attr-defined]
     op = Op(
         name or str(getattr(ufunc, "__name__", "elementwise")),

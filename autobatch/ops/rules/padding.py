@@ -55,10 +55,10 @@ fill_p: Op = Op(
 )
 
 
-def expect_kind(given: object, kind: type, what: str) -> None:
-    """Raise UnsupportedError if what is given to `what` is of another kind."""
-    if not isinstance(given, kind):
-        raise UnsupportedError(f"{what} of {given!r}; expected a {kind.__name__}")
+def expect_class(given: object, cls: type, what: str) -> None:
+    """Raise UnsupportedError if what is given to `what` is of another cls."""
+    if not isinstance(given, cls):
+        raise UnsupportedError(f"{what} of {given!r}; expected a {cls.__name__}")
 
 
 def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
@@ -77,7 +77,7 @@ def fill(x: Batched, value: Any, axes: Sequence[int] | None = None) -> Any:
     array([[1., 0., 0.],
            [1., 1., 1.]])
     """
-    expect_kind(x, Batched, "fill")
+    expect_class(x, Batched, "fill")
     mask = padding_mask(x.sizes, x.data.shape[1:], axes)
     return x.data if mask is None else (_fill if type(x.data) is np.ndarray else fill_p)(x.data, mask, value=value)
 
