@@ -56,7 +56,7 @@ fill_p: Op = Op(
 
 
 def expect_class(given: object, cls: type, what: str) -> None:
-    """Raise UnsupportedError if what is given to `what` is of another cls."""
+    """Raise UnsupportedError if what is given to `what` is of another class."""
     if not isinstance(given, cls):
         raise UnsupportedError(f"{what} of {given!r}; expected a {cls.__name__}")
 
