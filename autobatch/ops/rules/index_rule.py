@@ -346,9 +346,8 @@ class _Reader:
         return list(np.asarray(mask).nonzero()) if not isinstance(mask, Batched) else nonzero_lanes(mask)
 
     def _slice(self, axis: int, bounds: tuple[Any, ...]) -> None:
-        lane_bounds = tuple(
-            None if x is None else np.asarray(x.data if isinstance(x, Batched) else x).astype(np.int64) for x in bounds
-        )
+        values = [bound.data if isinstance(bound, Batched) else bound for bound in bounds]
+        lane_bounds = tuple(None if each is None else np.asarray(each).astype(np.int64) for each in values)
         size = self.sizes[axis]
         if not isinstance(size, Lengths) and all(bound is None or bound.ndim == 0 for bound in lane_bounds):
             item = slice(*(None if bound is None else int(bound) for bound in lane_bounds))
