@@ -154,3 +154,14 @@ def test_the_price_of_a_set_up_is_learned_once_for_a_function(monkeypatch):
 
 def tripled_rows(x):
     return x * 3.0
+
+
+@pytest.mark.chosen
+def test_a_batch_that_is_given_twice_is_one_object_for_each_example():
+    @ab.batch
+    def is_same(x, y):
+        return float(x is y)
+
+    batch = ab.MaskedBatch.from_examples([np.ones(2), np.ones(3)])
+    assert is_same(batch, batch).examples() == [1.0, 1.0]
+    assert is_same(batch, batch + 0.0).examples() == [0.0, 0.0]
