@@ -29,6 +29,9 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _TOKEN = re.compile(r"[^\W\d]\w*|\d[\w.]*|\n|[-+*/%@&|^<>=!:]+|[^\w\s]")
 _STRING = '"'  # stands for a string where a name is expected; no name can be spelt so
+_BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")  # fields that hold statements, or what holds them
+_HOLDERS: tuple[type[ast.AST], ...] = (ast.stmt, ast.excepthandler, ast.match_case)
+_LEAVES = frozenset((ast.Expr, ast.Assign, ast.Return, ast.AugAssign, ast.Raise, ast.Import, ast.ImportFrom))
 _WORD_FIELDS = frozenset({"id", "attr", "arg", "name", "names", "module", "asname", "kwd_attrs", "rest"})
 
 
@@ -97,13 +100,15 @@ def definitions(module: ast.Module) -> list[tuple[Definition, str]]:
     stack: list[tuple[ast.AST, str]] = [(module, "")]
     while stack:
         node, around = stack.pop()
+        if type(node) in _LEAVES:
+            continue
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             if not (node.name.startswith("__") and node.name.endswith("__")):
                 out.append((node, around))
             around = f"{around}{node.name}."
         elif isinstance(node, ast.ClassDef):
             around = f"{around}{node.name}."
-        stack.extend((child, around) for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+        stack += [(child, around) for field in _BLOCKS for child in getattr(node, field, ())]
     return out[::-1]
 
 
@@ -133,9 +138,11 @@ class _Cut(ast.NodeTransformer):
         return kept or [ast.Pass()]
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
-        for field in ("body", "orelse", "finalbody"):
+        if not isinstance(node, _HOLDERS):
+            return super().generic_visit(node)
+        for field in _BLOCKS:
             block = getattr(node, field, None)
-            if isinstance(block, list):
+            if block:
                 setattr(node, field, [statement for statement in block if not _is_text(statement)])
         super().generic_visit(node)
         if getattr(node, "body", None) == []:
