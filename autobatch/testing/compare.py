@@ -156,18 +156,18 @@ def _close(expected: np.ndarray, actual: np.ndarray, precision: int) -> np.ndarr
         same = same | (np.isnat(expected) & np.isnat(actual))
     if expected.dtype.kind not in "fc" or same.all():  # large tables are mostly compared with themselves
         return same
-    wide = np.complex128 if expected.dtype.kind == "c" else np.float64
-    left, right = expected.astype(wide), actual.astype(wide)
-    rtol, atol = tolerance(expected.dtype, _scale(left), precision)
+    wide, others = np.complex128 if expected.dtype.kind == "c" else np.float64, ~same
+    left, right = expected[others].astype(wide), actual[others].astype(wide)
+    rtol, atol = tolerance(expected.dtype, _scale(expected), precision)
     with np.errstate(invalid="ignore", over="ignore"):
         near = np.abs(left - right) <= atol + rtol * np.abs(left)
     finite = np.isfinite(left) & np.isfinite(right)
-    return np.where(finite, near, same | (np.isnan(left) & np.isnan(right)))
+    same[others] = np.where(finite, near, np.isnan(left) & np.isnan(right))
+    return same
 
 
 def _scale(x: np.ndarray) -> float:
-    magnitudes = np.abs(x[np.isfinite(x)])
-    return float(magnitudes.max(initial=0.0))
+    return float(np.max(np.abs(x), initial=0.0, where=np.isfinite(x)))
 
 
 def largest_error(expected: object, actual: object) -> float:
@@ -182,10 +182,11 @@ def largest_error(expected: object, actual: object) -> float:
             left, right = left.to_dense(), right.to_dense()
         if np.asarray(left).dtype.kind not in "fc" or np.shape(left) != np.shape(right) or np.array_equal(left, right):
             continue
-        left, right = np.asarray(left, np.complex128), np.asarray(right, np.complex128)
-        finite = np.isfinite(left) & np.isfinite(right)
-        if finite.any():
-            worst = max(worst, float(np.abs(left - right)[finite].max()) / max(_scale(left), 1e-300))
+        left, right = np.asarray(left), np.asarray(right)
+        others = np.isfinite(left) & np.isfinite(right) & (left != right)
+        if others.any():
+            apart = np.abs(left[others].astype(np.complex128) - right[others])
+            worst = max(worst, float(apart.max()) / max(_scale(left), 1e-300))
     return worst
 
 
