@@ -5,7 +5,7 @@ For a shared table and an array of ids, `rows = table[ids]` records nothing. `ro
 number of ids; any other use of `rows` records the look-up itself.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,23 +59,22 @@ def _from_zero(table: LazyArray, ids: np.ndarray) -> bool:
     return getattr(table.source, "_ab_lookup", None) is not None or len(ids) == 0 or int(ids.min()) >= 0
 
 
-def rows_signature(trace: Any, table: LazyArray, ids: Any) -> Any:
-    """The signature of `lookup_p` of rows of a shared table; None if such a look-up is recorded in another way.
+def rows_signature(trace: Any, table: LazyArray, ids: Any, reduction: Callable[[Any], Any] | None = None) -> Any:
+    """The signature of `lookup_p` of rows of a shared table, by recording it; None if it is recorded in another way.
 
     Args:
         ids: sample ids: np.int64 for one row, or an array for several.
+        reduction: what reduces the rows: then the signature of the bag; None if it is no bag.
     """
     aval = table.aval
     if not (aval.shared and aval.ndim == 2 and aval.dtype.kind == "f" and aval.shape[0]) or id_bound(table) is None:
         return None
-    segment = trace.segment
-    nodes, operands = len(segment.sigs), len(segment.refs)
-    try:
-        out = lookup_p(table, ids)
-        return trace.signature_of(out) if type(out) is LazyArray and out.segment is segment else None
-    finally:
-        del segment.sigs[nodes:]
-        del segment.refs[operands:]
+    segment, nodes = trace.segment, len(trace.segment.sigs)
+    out = lookup_p(table, ids) if reduction is None else reduction(_defer(trace, table, ids, None))
+    if type(out) is not LazyArray or out.segment is not segment or out.ref != nodes:
+        return None
+    sig = trace.signature_of(out)
+    return sig if reduction is None or sig.op is segment_p else None
 
 
 def read_row(trace: Any, rows: LazyArray, index: int) -> Any:

@@ -321,3 +321,96 @@ def test_arrays_that_lie_in_examples():
         _, report = map_with_stats(of_an_object, xs, p=PARAMS)
     assert (report.recorded, report.launches) == (len(LENGTHS), 2)
     map_equals_loop(of_an_object, xs, p=PARAMS)
+
+
+class Branch:
+    def __init__(self, ids, children=()):
+        self.ids = np.array(ids)
+        self.children = list(children)
+
+
+def trees_of_ids(count=8, seed=0, shortest=1):
+    rng = np.random.default_rng(seed)
+
+    def tree(depth):
+        children = [tree(depth - 1) for _ in range(rng.integers(0, 3) if depth else 0)]
+        return Branch(rng.integers(0, len(TABLE), rng.integers(shortest, 6)), children)
+
+    return [tree(3) for _ in range(count)]
+
+
+def of_tree(reduced):
+    def state(node, p):
+        x = reduced(p["table"][node.ids]) @ p["w"]
+        for child in node.children:
+            x = x + np.tanh(state(child, p) @ p["w"])
+        return x
+
+    return state
+
+
+def rows_by_a_helper(node, p):
+    rows = looked_up(node.ids, p)
+    below = [rows_by_a_helper(child, p) for child in node.children]
+    return sum(below, np.tanh(rows.mean(axis=0) * p["v"]))
+
+
+BAGS = {
+    "sum": of_tree(lambda rows: rows.sum(0)),
+    "mean": of_tree(lambda rows: np.mean(rows, axis=0)),
+    "max": of_tree(lambda rows: np.max(rows, 0)),
+    "min": of_tree(lambda rows: rows.min(axis=0)),
+    "by a helper": rows_by_a_helper,
+}
+NO_BAGS = {
+    "an item": of_tree(lambda rows: rows[0]),
+    "a product": of_tree(lambda rows: np.full(len(rows), 0.5, np.float32) @ rows),
+    "another axis": of_tree(lambda rows: rows.sum(1).mean() * np.ones(D, np.float32)),
+    "kept": of_tree(lambda rows: rows.sum(0, keepdims=True)[0]),
+}
+
+
+@pytest.mark.parametrize("f", BAGS.values(), ids=BAGS)
+def test_a_recursion_records_bags_of_any_number_of_ids(f):
+    batched = ab.batch(f)
+    map_with_stats(batched, trees_of_ids(seed=1), p=PARAMS)
+    results, report = map_with_stats(batched, trees_of_ids(seed=2), p=PARAMS)
+    assert_same(results, loop(f, trees_of_ids(seed=2), p=PARAMS))
+    assert report.recorded == len(results)
+    ab.testing.assert_equivalent(f, trees_of_ids(seed=3), p=PARAMS)
+
+
+@pytest.mark.parametrize("f", NO_BAGS.values(), ids=NO_BAGS)
+def test_rows_in_a_recursion_that_are_no_bag(f):
+    for seed in range(3):
+        map_equals_loop(f, trees_of_ids(seed=seed), p=PARAMS)
+
+
+def test_no_ids_in_a_recursion():
+    for name in ("sum", "max"):
+        map_with_stats(ab.batch(BAGS[name]), trees_of_ids(seed=1), p=PARAMS)
+    map_equals_loop(BAGS["sum"], trees_of_ids(seed=2, shortest=0), p=PARAMS)
+    with pytest.raises(ValueError, match="zero-size array"):
+        ab.map(BAGS["max"], trees_of_ids(seed=2, shortest=0), p=PARAMS)
+
+
+def test_ids_in_a_recursion_that_are_out_of_range_or_change():
+    f = BAGS["sum"]
+    map_with_stats(ab.batch(f), trees_of_ids(seed=1), p=PARAMS)
+    trees = trees_of_ids(seed=2)
+    trees[3].ids[-1] = -1
+    map_equals_loop(f, trees, p=PARAMS)
+    for bad in (len(TABLE), -len(TABLE) - 1):
+        trees[3].ids[-1] = bad
+        with pytest.raises(IndexError, match=r"index|id") as caught:
+            ab.map(f, trees, p=PARAMS)
+        assert "example 3" in "\n".join(caught.value.__notes__)
+
+    def changing(node, p):
+        rows = p["table"][node.ids]
+        node.ids[:] = 0
+        return sum([changing(child, p) for child in node.children], rows.sum(0) @ p["w"])
+
+    for seed in range(3):
+        results = ab.map(changing, trees_of_ids(seed=seed), p=PARAMS)
+        assert_same(results, loop(changing, trees_of_ids(seed=seed), p=PARAMS))

@@ -26,10 +26,11 @@ class AnyLength:
         sig: the signature.
     """
 
-    __slots__ = ("_sig",)
+    __slots__ = ("_is_checked", "_sig")
 
     def __init__(self, sig: Any) -> None:
         self._sig = sig
+        self._is_checked = False
 
     def run(
         self, operands: Sequence[Any], sizes_of: "SizesByLength", shared: Sequence[Any], fallbacks: Counter[str]
@@ -55,6 +56,8 @@ class AnyLength:
         Raises:
             Exception: of any kind, if such calls cannot run together.
         """
+        if self._is_checked:
+            return
         sig, sizes_of = self._sig, SizesByLength({})
         names = sorted(unknown_lengths(tuple([aval.shape for aval in sig.avals])))
         points = [{name: n + place for place, name in enumerate(names)} for n in (SHORTEST, 7, LONGEST + 1)]
@@ -80,6 +83,7 @@ class AnyLength:
                 found = size.values.tolist() if isinstance(size, Lengths) else [size] * len(points)
                 if found != [sizes_at(expected, point) for point in points]:
                     raise Unsupported
+        self._is_checked = True
 
 
 class SizesByLength(Sizes):

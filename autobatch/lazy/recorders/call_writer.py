@@ -417,7 +417,8 @@ class CallWriter(StatementWriter):
         version = self.written.version(of, kinds)
         for name in version.given:
             seen = version.seen.get(name, env[name].seen).or_else(env[name].seen)
-            self.written.changed |= version.seen.get(name, seen).origin != seen.origin
+            if version.seen.get(name, seen).origin != seen.origin:
+                self.written.forget_kinds()  # of rows whose number was that of one array's
             version.seen[name] = seen
         texts = [self.text(env[name]) for name in version.given]
         result = self.fresh()
@@ -430,7 +431,7 @@ class CallWriter(StatementWriter):
         kind = base.kind
         if isinstance(kind, rk.ListKind):
             return self._method_of_list(base, kind, name, node)
-        if isinstance(kind, rk.RecordedNode | rk.RaggedNode):
+        if isinstance(kind, rk.RecordedNode | rk.RaggedNode | rk.DeferredRows):
             if isinstance(kind, rk.RecordedNode) and name in ("item", "tolist") and not node.args and not node.keywords:
                 return self.waited(base, shapes=name == "tolist")
             if name not in METHODS:

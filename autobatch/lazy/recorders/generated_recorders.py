@@ -124,23 +124,16 @@ class _Example:
     at: int
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class MapRecorders:
     """The recorders of a function in one map."""
 
-    def __init__(
-        self,
-        recorders: FunctionRecorders,
-        function: Any,
-        of: FunctionType,
-        shared: dict[str, Any],
-        arguments_of: Arguments | None,
-    ) -> None:
-        self._recorders = recorders
-        self._function = function
-        self._of = of
-        self._shared = shared
-        self._arguments_of = arguments_of
-        self._tried = 0
+    _recorders: FunctionRecorders
+    _function: Any
+    _of: FunctionType
+    _shared: dict[str, Any]
+    _arguments_of: Arguments | None
+    _tried: int = 0
 
     def count_misfit(self) -> None:
         """Count an example that did not fit; running it as Python may show its blocks inputs for another recorder."""
@@ -285,7 +278,7 @@ def _form_of(
     if root.result is rk.NOTHING:
         raise Unsupported("a function that gives nothing as far as is known")
     for kind in rk.within(root.result):
-        if isinstance(kind, rk.ClosureKind) or (isinstance(kind, rk.Const) and not kind.is_scalar):
+        if isinstance(kind, rk.ClosureKind | rk.DeferredRows) or (isinstance(kind, rk.Const) and not kind.is_scalar):
             raise Unsupported("a result that the examples share")
     columns_order = [name for name, _ in sorted(own.items(), key=lambda each: each[1])]
     used = sorted(written.used)
@@ -445,7 +438,7 @@ class _BoundRecorder:
             *operands,
             *self._tails,
             *[each.function for each in form.recipes],
-            *[_Unboxed(trace, each.kind) for each in form.recipes],
+            *[functools.partial(_unboxed, trace, each.kind) for each in form.recipes],
             **{name: operator.attrgetter(path)(self) for name, path in _OF_SEGMENT.items()},
             _ab_most=self._most(),
         )
@@ -541,11 +534,11 @@ class _BoundRecorder:
         self.seen.append(value)
         return ref
 
-    def _ids(self, value: Any, height: int) -> int:
+    def _ids(self, value: Any, height: int, shortest: int = SHORTEST) -> int:
         """The reference of an array of ids, each of which names a row of a table of this height."""
         if type(value) is not np.ndarray or value.ndim != 1 or value.dtype.kind not in "iu":
             raise NeedsLoop
-        if not SHORTEST <= len(value) <= LONGEST:
+        if not shortest <= len(value) <= LONGEST:
             raise NeedsLoop(NOT_RECORDED)
         ids = value.astype(np.int64)  # a copy, which later writes do not change
         if _largest(ids.view(np.uint64)) >= height:  # viewed as unsigned, a negative id is large
@@ -650,40 +643,24 @@ class _SignatureTails(dict[Any, Any]):
     def __init__(self, site: CallSite, trace: Trace, values: Sequence[Any]) -> None:
         super().__init__()
         self._site, self._trace, self._values = site, trace, values
-        self._single = sum(_keys_of(spec) for spec in site.specs) == 1
 
-    def __missing__(self, key: Any) -> Any:
-        sig = self._site.signature(self._trace, self._values, (key,) if self._single else key)
+    def __missing__(self, key: tuple[Any, ...]) -> Any:
+        sig = self._site.signature(self._trace, self._values, key)
         self[key] = sig.tail
         return sig.tail
 
 
-def _keys_of(spec: tuple[Any, ...]) -> int:
-    if spec[0] in ("static", "item"):
-        return 1
-    return rk.list_count(spec[1]) if spec[0] == "built" else 0
-
-
-class _Unboxed:
-    """Extracts the node numbers from the result of an operation."""
-
-    def __init__(self, trace: Trace, kind: rk.RecorderKind) -> None:
-        self._trace, self._kind = trace, kind
-
-    def __call__(self, found: Any) -> Any:
-        return self._of(self._kind, found)
-
-    def _of(self, kind: rk.RecorderKind, found: Any) -> Any:
-        if isinstance(kind, rk.RecordedNode):
-            if type(found) is not LazyArray or found.aval is not kind.aval:
-                raise NeedsLoop
-            if found.segment is not self._trace.segment or found.ref < 0:
-                raise NeedsLoop
-            return found.ref
-        assert isinstance(kind, rk.Parts)
-        if type(found) is not tuple or len(found) != len(kind.parts):
+def _unboxed(trace: Trace, kind: rk.RecorderKind, found: Any) -> Any:
+    """The node numbers in the result of an operation."""
+    if isinstance(kind, rk.RecordedNode):
+        is_node = type(found) is LazyArray and found.aval is kind.aval and found.segment is trace.segment
+        if not is_node or found.ref < 0:
             raise NeedsLoop
-        return tuple(map(self._of, kind.parts, found))
+        return found.ref
+    assert isinstance(kind, rk.Parts)
+    if type(found) is not tuple or len(found) != len(kind.parts):
+        raise NeedsLoop
+    return tuple([_unboxed(trace, *each) for each in zip(kind.parts, found, strict=True)])
 
 
 def _index(value: Any) -> None:

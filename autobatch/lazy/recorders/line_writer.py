@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.blocks.block_inputs import FAULTS
 from autobatch.core.abstract_eval import Aval
 from autobatch.errors import NeedsLoop, Unreachable, Unsupported
 from autobatch.lazy.array import LazyArray
+from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.lazy.recorders import recorded_kinds as rk
-from autobatch.lazy.recorders.recorder_functions import CallSite, OpEntry, Recipe, Version, Written, refuse_to_wait
+from autobatch.lazy.recorders.recorder_functions import CallSite, LookupEntry, OpEntry, Recipe, Version, Written, trial
 from autobatch.program import normal_form as nf
 from autobatch.program.python_text import text_of
 
@@ -301,6 +303,8 @@ class LineWriter:
         if any(rk.is_empty(each.kind) for each in values):
             raise Unreachable
         called = functools.partial(_called, function, len(args), tuple(named))
+        if any(isinstance(part, rk.DeferredRows) for each in values for part in rk.within(each.kind)):
+            return self.of_deferred_rows(called, values)
         if any(rk.has_any_length(each.kind) for each in values):
             return self.of_any_length(called, values)
         trace, constants = self.written.trace, self.written.constants
@@ -330,35 +334,50 @@ class LineWriter:
         if any(getattr(table, "_ab_ids", None) is not None for table in tables):
             raise Unsupported("a look-up by a key: it counts, and may insert the key")
         trace, lengths = self.written.trace, itertools.repeat(2)
-        segment = trace.segment
-        nodes, refs, wanted = len(segment.sigs), len(segment.refs), len(trace.wanted)
-        park, trace.park = trace.park, refuse_to_wait
         try:
             for number in (1, 0, 1.0):  # possible numbers of an example; the result is checked at run time
                 given = [
                     number if kind is rk.PLAIN else rk.built(kind, trace, self.written.constants.values, lengths)
                     for kind in kinds
                 ]
-                with contextlib.suppress(TypeError, IndexError):
+                with contextlib.suppress(TypeError, IndexError), trial(trace):
                     return self._kind_of(function(*given))
             raise Unsupported("an operation that fails")
         except Unsupported:
             raise
         except Exception as error:
             raise Unsupported(f"an operation that fails: {type(error).__name__}") from error
-        finally:
-            trace.park = park
-            trace.failed = None
-            del segment.sigs[nodes:], segment.refs[refs:], trace.wanted[wanted:]
 
     def of_any_length(self, function: Callable[..., Any], values: Sequence[rk.Term]) -> rk.Term:
         """An operation with some operands that are arrays of any length."""
         raise Unsupported("an operation on arrays of any length")
 
+    def of_deferred_rows(self, function: Callable[..., Any], values: Sequence[rk.Term]) -> rk.Term:
+        """An operation on rows by any number of ids: a bag."""
+        kind, constants = values[0].kind, rk.constants_of(values[1:])
+        if not isinstance(kind, rk.DeferredRows) or constants is None:
+            raise Unsupported("rows by any number of ids, other than in a bag")
+        more, ids = [each.value for each in constants], np.zeros(2, np.int64)
+        found = functools.partial(rows_signature, ids=ids, reduction=lambda rows: function(rows, *more))
+        return self.looked_up(kind.table, found, values[0].text)
+
+    def looked_up(self, table: int, found: Callable[..., Any], ids: str, check: Callable[[], Any] = bool) -> rk.Term:
+        """A look-up in a shared table by ids, given the source of their reference and what writes a check before it.
+
+        Raises:
+            Unsupported: it is recorded in another way.
+        """
+        constants = self.written.constants.values
+        try:
+            site = LookupEntry(table, found, self.written.trace, constants)
+        except (NeedsLoop, *FAULTS):
+            raise Unsupported("rows of a table, read in a way that is not recorded") from None
+        check()
+        self.written.operands[table] = constants[table].aval.key
+        return self.recorded(site, [f"_ab_d{table}", ids])
+
     def _node(self, site: OpEntry, values: Sequence[rk.Term]) -> rk.Term:
         """The call of an operation that becomes one node."""
-        tail = f"_ab_t{len(self.written.sites)}"
-        self.written.sites.append((site, False))
         numbers = [each for each in site.operands if type(each) is tuple]
         refs = []
         for each in site.operands:
@@ -368,10 +387,17 @@ class LineWriter:
                 refs.append(f"{len(numbers)} - _ab_len(_ab_sources)")
             else:
                 refs.append(self.text(values[each]))
-        return self.recorded(site, tail, refs)
+        return self.recorded(site, refs)
 
-    def recorded(self, site: CallSite, tail: str, refs: Sequence[str]) -> rk.Term:
-        """Record a call, given the source of its signature entry and of its operands."""
+    def entry(self, site: CallSite, key: Sequence[str] = ()) -> str:
+        """The source of a call's signature entry; by a key, it is looked up here, since that may create it."""
+        tail = f"_ab_t{len(self.written.sites)}"
+        self.written.sites.append((site, bool(key)))
+        return self.let(rk.Term(rk.PLAIN, f"{tail}[{', '.join(key)},]")).text if key else tail
+
+    def recorded(self, site: CallSite, refs: Sequence[str], tail: str = "") -> rk.Term:
+        """Record a call, given the source of its operands, and that of its signature entry if it has a key."""
+        tail = tail or self.entry(site)
         self.counter += 1
         node = f"_ab_n{self.counter}"
         if len(refs) == 1 and "," not in refs[0] and not refs[0].startswith("*"):

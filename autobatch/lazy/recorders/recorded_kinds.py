@@ -53,6 +53,17 @@ class RaggedNode(RecorderKind):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class DeferredRows(RecorderKind):
+    """Rows of a shared table by any number of ids, which only a bag may reduce; represented by the ids' reference.
+
+    Attributes:
+        table: the number of the table's constant.
+    """
+
+    table: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Const(RecorderKind):
     """A value shared by all examples; not represented at run time, except that a scalar is written as a literal."""
 

@@ -4,21 +4,20 @@ Result kinds are found by a fixed-point iteration over all versions: the result 
 calls that end it.
 """
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import FunctionType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from autobatch.core.abstract_eval import WEAK, Affine, Aval, aval_of
+from autobatch.core.abstract_eval import WEAK, Aval
 from autobatch.errors import NeedsLoop, Unsupported
 from autobatch.lazy.array import LazyArray
 from autobatch.lazy.block_forms import block_program
 from autobatch.lazy.block_nodes import Block, Row
 from autobatch.lazy.callees import Marks
-from autobatch.lazy.deferred_lookups import rows_signature
-from autobatch.lazy.grouping.any_length import AnyLength
 from autobatch.lazy.grouping.signatures import Signature
 from autobatch.lazy.recorders import recorded_kinds as rk
 from autobatch.lazy.recorders.guards import Constants
@@ -62,13 +61,12 @@ class BlockEntry(CallSite):
         outs: the `Aval` of each output.
     """
 
-    __slots__ = ("_checked", "block", "kinds")
+    __slots__ = ("block", "kinds")
 
     def __init__(self, block: Block, specs: Sequence[tuple[Any, ...]]) -> None:
         super().__init__(tuple(specs))
         self.block = block
         self.kinds: tuple[str, ...] = ()
-        self._checked: set[tuple[Any, ...]] = set()
 
     def called(self, trace: Any, values: Sequence[Any], key: Sequence[Any]) -> tuple[Signature, tuple[str, ...]] | None:
         """The signature of a call and the kinds of the slots; None if the block cannot run with these inputs.
@@ -106,75 +104,49 @@ class BlockEntry(CallSite):
         outs = found[0].block.outs
         if len(outs) != len(self.outs) or any(a is not b for a, b in zip(outs, self.outs, strict=True)):
             raise NeedsLoop
-        self.check_lengths(found[0], key)
-        return found[0]
-
-    def check_lengths(self, sig: Signature, key: Sequence[Any]) -> None:
-        """Check once that calls of any length can run together, if the inputs have any length.
-
-        Raises:
-            NeedsLoop: they cannot.
-        """
-        if sig.any_length is not None and tuple(key) not in self._checked:
-            check_any_length(sig.any_length)
-            self._checked.add(tuple(key))
+        return check_lengths(found[0])
 
 
-def check_any_length(any_length: AnyLength) -> None:
-    """Check that calls of any length can run together.
+def check_lengths(sig: Signature) -> Signature:
+    """Check that calls of any length can run together, if the inputs have any length; returns the signature.
 
     Raises:
         NeedsLoop: they cannot.
     """
     try:
-        any_length.check()
+        if sig.any_length is not None:
+            sig.any_length.check()
     except Exception as error:  # whatever the error is, such examples run as Python
         raise NeedsLoop from error
+    return sig
 
 
-class RowEntry(CallSite):
-    """The look-up of one row of a shared table.
+class LookupEntry(CallSite):
+    """The look-up of rows of a shared table: of one, of any number, or of those of a bag, which are reduced.
 
     Args:
-        table: the number of the table's constant; out: the `Aval` of the row.
+        table: the number of the table's constant; found: its signature for a table, None if there is none.
+
+    Raises:
+        NeedsLoop: there is no such signature.
     """
 
-    __slots__ = ("table",)
+    __slots__ = ("_found", "_table")
 
-    def __init__(self, table: int, out: Aval) -> None:
-        super().__init__((), (out,))
-        self.table = table
-
-    def _ids(self, trace: Trace) -> Any:
-        """Sample ids."""
-        return np.int64(0)
+    def __init__(
+        self, table: int, found: Callable[[Trace, LazyArray], Signature | None], trace: Trace, values: Sequence[Any]
+    ) -> None:
+        super().__init__()
+        self._table = table
+        self._found = found
+        self.outs = (check_lengths(self.signature(trace, values, ())).out,)
 
     def signature(self, trace: Trace, values: Sequence[Any], key: Sequence[Any]) -> Signature:
-        found = rows_signature(trace, values[self.table], self._ids(trace))
-        if found is None or found.out is not self.outs[0]:
+        with trial(trace):
+            found = self._found(trace, values[self._table])
+        if found is None or (self.outs and found.out is not self.outs[0]):
             raise NeedsLoop
         return trace.under_error_state(found)
-
-
-class RowsEntry(RowEntry):
-    """The look-up of any number of rows of a shared table.
-
-    Args:
-        table: the number of the table's constant; source: the number of the length source that gives the number of ids.
-    """
-
-    __slots__ = ("_aval",)
-
-    def __init__(self, table: int, source: int, trace: Trace, values: Sequence[Any]) -> None:
-        self._aval = aval_of((Affine({f"n{source}": 1}),), np.dtype(np.int64))
-        found = rows_signature(trace, values[table], self._ids(trace))
-        if found is None or found.any_length is None:
-            raise NeedsLoop
-        check_any_length(found.any_length)
-        super().__init__(table, found.out)
-
-    def _ids(self, trace: Trace) -> LazyArray:
-        return LazyArray(trace, self._aval, trace.segment, 0)
 
 
 class OpEntry(CallSite):
@@ -203,13 +175,12 @@ class OpEntry(CallSite):
             NeedsLoop: it records other than one node, or a node with other operands.
         """
         segment = trace.segment
-        nodes, refs, wanted = len(segment.sigs), len(segment.refs), len(trace.wanted)
-        given = [rk.built(kind, trace, values, iter(())) for _, kind in self.specs]
-        for place, each in enumerate(given):
-            if type(each) is LazyArray:  # made for this call, as constants are scalars
-                each.ref = place
-        park, trace.park = trace.park, refuse_to_wait
-        try:
+        with trial(trace):
+            nodes, refs = len(segment.sigs), len(segment.refs)
+            given = [rk.built(kind, trace, values, iter(())) for _, kind in self.specs]
+            for place, each in enumerate(given):
+                if type(each) is LazyArray:  # made for this call, as constants are scalars
+                    each.ref = place
             out = self._function(*given)
             is_new = type(out) is LazyArray and out.segment is segment
             if not is_new or (out.ref, len(segment.sigs) - 1) != (nodes, nodes):
@@ -218,9 +189,6 @@ class OpEntry(CallSite):
             if any(type(each) is tuple and type(each[0]) not in _NUMBERS for each in operands):
                 raise NeedsLoop
             return trace.under_error_state(trace.signature_of(out)), operands
-        finally:
-            trace.park = park
-            del segment.sigs[nodes:], segment.refs[refs:], trace.wanted[wanted:]
 
     def signature(self, trace: Trace, values: Sequence[Any], key: Sequence[Any]) -> Signature:
         sig, operands = self._called(trace, values)
@@ -232,7 +200,20 @@ class OpEntry(CallSite):
 _NUMBERS = frozenset((*WEAK, np.int64))
 
 
-def refuse_to_wait(urgent: bool) -> None:
+@contextlib.contextmanager
+def trial(trace: Trace) -> Iterator[None]:
+    """Context whose calls leave nothing recorded, and raise where they would wait for a value."""
+    segment = trace.segment
+    nodes, refs, wanted = len(segment.sigs), len(segment.refs), len(trace.wanted)
+    park, trace.park = trace.park, _refuse_to_wait
+    try:
+        yield
+    finally:
+        trace.park, trace.failed = park, None
+        del segment.sigs[nodes:], segment.refs[refs:], trace.wanted[wanted:]
+
+
+def _refuse_to_wait(urgent: bool) -> None:
     """Called in a recorder where a value would have to be waited for.
 
     Raises:
@@ -449,6 +430,13 @@ class Written:
             version.waits = self.changed = True
         self.waits.append(Wait((version.filename, line), exact))
         return len(self.waits) - 1
+
+    def forget_kinds(self) -> None:
+        """Find the kinds of all results and lists anew."""
+        for each in self.versions.values():
+            each.result = rk.NOTHING
+            each.lists.clear()
+        self.changed = True
 
     def add_result_kind(self, version: Version, kind: rk.RecorderKind) -> None:
         """Note the kind of a value that a version returns."""

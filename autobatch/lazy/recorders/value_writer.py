@@ -3,7 +3,9 @@
 A block call appends the signature, and the references of the operands, to the segment.
 """
 
+import contextlib
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -19,7 +21,7 @@ from autobatch.lazy.block_nodes import Block
 from autobatch.lazy.deferred_lookups import rows_signature
 from autobatch.lazy.recorders import recorded_kinds as rk
 from autobatch.lazy.recorders.line_writer import LineWriter
-from autobatch.lazy.recorders.recorder_functions import BlockEntry, RowEntry, RowsEntry
+from autobatch.lazy.recorders.recorder_functions import BlockEntry, check_lengths
 from autobatch.program import normal_form as nf
 
 _SHAPES = frozenset(("shape", "ndim", "size", "dtype"))
@@ -355,8 +357,8 @@ class ValueWriter(LineWriter):
         if isinstance(kind, rk.Const) and type(kind.value) is LazyArray and at is rk.PLAIN:
             if is_ids(index.seen.value):
                 return self.rows(kind, index)
-            if (row := rows_signature(self.written.trace, kind.value, np.int64(0))) is not None:
-                return self.row(kind, index, row.out)
+            with contextlib.suppress(Unsupported):
+                return self.row(kind, index)
             return self.apply(operator.getitem, [base, self.check(index)], ("item",))
         if isinstance(kind, rk.DictKind) and isinstance(at, rk.Parts):
             if kind.item is rk.NOTHING:
@@ -418,7 +420,7 @@ class ValueWriter(LineWriter):
         if call is None:
             return self.literal(None)
         site, (tail, refs) = call
-        return self.recorded(site, tail, refs)
+        return self.recorded(site, refs, tail)
 
     def of_any_length(self, function: Callable[..., Any], values: Sequence[rk.Term]) -> rk.Term:
         """An operation with some operands that are arrays of any length, written as a block of its own."""
@@ -465,6 +467,7 @@ class ValueWriter(LineWriter):
         kind = value.kind
         if isinstance(kind, rk.Const) and type(kind.value) is LazyArray:
             if is_ids(index.seen.value):
+                self._source(index, 0)
                 return self._whole(self.rows(kind, index))
             aval = kind.value.aval
             fits = index.kind is rk.PLAIN or (
@@ -487,7 +490,7 @@ class ValueWriter(LineWriter):
             raise Unreachable
         parts = rk.within(kind.item) if isinstance(kind, rk.ListKind) else ()
         nested = any(isinstance(each, rk.ListKind | rk.IterKind) for each in parts)
-        if nested or isinstance(kind, rk.IterKind | rk.ClosureKind):
+        if nested or any(isinstance(each, rk.IterKind | rk.ClosureKind | rk.DeferredRows) for each in rk.within(kind)):
             raise Unsupported("an input that is neither an array nor a list of arrays")
         return "built", kind, value
 
@@ -518,11 +521,9 @@ class ValueWriter(LineWriter):
                 if outs is not None and (len(outs) != len(call.outs) or any(map(operator.is_not, outs, call.outs))):
                     continue
                 site.kinds, site.outs = called[1], tuple(call.outs)
-                try:
-                    site.check_lengths(called[0], key)
-                except NeedsLoop:
-                    continue
-                return site, self._operands(site, inputs)
+                with contextlib.suppress(NeedsLoop):
+                    check_lengths(called[0])
+                    return site, self._operands(site, inputs)
         return None
 
     def _of_any_length(self, block: Block, inputs: Any, found: Any, entry: Any) -> list[Any] | None:
@@ -616,12 +617,7 @@ class ValueWriter(LineWriter):
             else:
                 key += _lengths(kind, value.text)
                 refs.append(_flat(kind, value.text))
-        tail = f"_ab_t{len(self.written.sites)}"
-        self.written.sites.append((site, bool(key)))
-        if key:
-            name = self.fresh()  # looked up before anything is appended, since that may create it
-            self.emit(f"{name} = {tail}[{key[0] if len(key) == 1 else '(' + ', '.join(key) + ')'}]")
-            tail = name
+        tail = self.entry(site, key)
         if outside:
             if len(outside) == 1:
                 self.emit(f"_ab_add_source({outside[0]})")
@@ -632,16 +628,16 @@ class ValueWriter(LineWriter):
                 refs[at] = f"{later} - _ab_len(_ab_sources)" if later else "-_ab_len(_ab_sources)"
         return tail, refs
 
-    def row(self, table: rk.Const, index: rk.Term, out: Aval) -> rk.Term:
+    def row(self, table: rk.Const, index: rk.Term) -> rk.Term:
         """A row of a shared table, by an id that only the example knows."""
         index = self.let(index)
-        self._check_id(index, table)
-        self.written.operands[table.number] = table.value.aval.key
-        self.emit(f"_ab_add_source({index.text})")
-        tail = f"_ab_t{len(self.written.sites)}"
-        site = RowEntry(table.number, out)
-        self.written.sites.append((site, False))
-        return self.recorded(site, tail, [f"_ab_d{table.number}", "-_ab_len(_ab_sources)"])
+
+        def check() -> None:
+            self._check_id(index, table)
+            self.emit(f"_ab_add_source({index.text})")
+
+        found = functools.partial(rows_signature, ids=np.int64(0))
+        return self.looked_up(table.number, found, "-_ab_len(_ab_sources)", check)
 
     def _check_id(self, value: rk.Term, table: rk.Const) -> None:
         """Write a check that an id names a row of a table."""
@@ -665,20 +661,18 @@ class ValueWriter(LineWriter):
 
     def rows(self, table: rk.Const, index: rk.Term) -> rk.Term:
         """Rows of a shared table, by an array of any number of ids that only the example knows."""
-        if table.value.aval.ndim != 2:
+        if table.value.aval.ndim != 2 or self.written.is_waiting:
             raise Unsupported("rows by any number of ids")
-        index = self.let(index)
-        source = self._source(index, 0)
-        try:
-            site = RowsEntry(table.number, source, self.written.trace, self.written.constants.values)
-        except NeedsLoop:
-            raise Unsupported("rows by any number of ids") from None
-        self.written.operands[table.number] = table.value.aval.key
+        index, height = self.let(index), table.value.aval.shape[0]
+        if index.seen.origin is None:
+            return self.let(rk.Term(rk.DeferredRows(table.number), f"_ab_ids({index.text}, {height}, 1)"))
+        aval = aval_of((Affine({f"n{self._source(index, 0)}": 1}),), np.dtype(np.int64))
         name = self.fresh()
-        self.emit(f"{name} = _ab_ids({index.text}, {table.value.aval.shape[0]})")
-        tail = f"_ab_t{len(self.written.sites)}"
-        self.written.sites.append((site, False))
-        return self.recorded(site, tail, [f"_ab_d{table.number}", name])
+
+        def found(trace: Any, of: LazyArray) -> Any:
+            return rows_signature(trace, of, LazyArray(trace, aval, trace.segment, 0))
+
+        return self.looked_up(table.number, found, name, lambda: self.emit(f"{name} = _ab_ids({index.text}, {height})"))
 
 
 def is_ids(seen: Any) -> bool:
