@@ -417,8 +417,7 @@ class CallWriter(StatementWriter):
         version = self.written.version(of, kinds)
         for name in version.given:
             seen = version.seen.get(name, env[name].seen).or_else(env[name].seen)
-            if version.seen.get(name, seen).origin != seen.origin:
-                self.written.forget_kinds()  # of rows whose number was that of one array's
+            self.written.is_outdated |= version.seen.get(name, seen).origin != seen.origin
             version.seen[name] = seen
         texts = [self.text(env[name]) for name in version.given]
         result = self.fresh()

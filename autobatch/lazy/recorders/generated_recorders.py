@@ -675,12 +675,10 @@ def _shown(value: Any) -> str:
 
 
 _FIXED = {
-    "_ab_type": type, "_ab_len": len, "_ab_int": int, "_ab_tuple": tuple, "_ab_misfit": NeedsLoop,
-    "_ab_full": NO_ROOM,
+    "_ab_type": type, "_ab_len": len, "_ab_int": int, "_ab_tuple": tuple, "_ab_misfit": NeedsLoop, "_ab_full": NO_ROOM,
     "_ab_slice": slice, "_ab_ndarray": np.ndarray, "_ab_index": _index, "_ab_keys": _KEYS,
     "_ab_scalars": frozenset(SCALARS), "_ab_containers": _CONTAINERS,
-    "_ab_arrays": _OF_NUMPY | {np.ndarray,
-}, "_ab_numbers": _NUMBERS, "_ab_shown": _shown,
+    "_ab_arrays": _OF_NUMPY | {np.ndarray}, "_ab_numbers": _NUMBERS, "_ab_shown": _shown,
     "_ab_errors": functools.partial(np.errstate, divide="raise", over="raise", invalid="raise"),
 }  # fmt: skip
 """The names that every recorder reads."""

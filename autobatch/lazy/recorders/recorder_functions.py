@@ -321,6 +321,7 @@ class Written:
 
     Attributes:
         attributes: names of the attributes that it reads from examples' objects.
+        is_outdated: rows whose number was that of one array's may be of several; all kinds have to be found anew.
         writes: it writes into arrays that it makes, so that what is read from an array is read where it is written.
         sites, recipes, waits: calls of blocks and of other operations, and places where values are waited for.
         lengths: {(array of any length, dimension): number}, the sources of lengths.
@@ -333,7 +334,7 @@ class Written:
         self.constants = constants
         self.classes = classes
         self.attributes: set[str] = set()
-        self.changed = False
+        self.changed = self.is_outdated = False
         self.writes = False
         self.lengths: dict[Any, int] = {}
         self.versions: dict[Any, Version] = {}
@@ -408,14 +409,23 @@ class Written:
             Unsupported: something cannot be written, or changes never end.
         """
         for _ in range(_ROUNDS):
-            self.changed = False
+            if self.is_outdated:
+                for each in self.versions.values():
+                    each.result = rk.NOTHING
+                    for made in each.lists.values():
+                        made.site.item = rk.NOTHING
+            self.changed = self.is_outdated = False
             self.sites, self.recipes, self.waits = [], [], []
             self.used, self.operands, self.lengths = set(), {}, {}
             done = 0
-            while done < len(self.versions):
-                write(self, list(self.versions.values())[done])
-                done += 1
-            if not self.changed:
+            try:
+                while done < len(self.versions):
+                    write(self, list(self.versions.values())[done])
+                    done += 1
+            except Unsupported:
+                if not self.is_outdated:
+                    raise
+            if not (self.changed or self.is_outdated):
                 return
         raise Unsupported("a recursion whose values keep changing kind")
 
@@ -430,13 +440,6 @@ class Written:
             version.waits = self.changed = True
         self.waits.append(Wait((version.filename, line), exact))
         return len(self.waits) - 1
-
-    def forget_kinds(self) -> None:
-        """Find the kinds of all results and lists anew."""
-        for each in self.versions.values():
-            each.result = rk.NOTHING
-            each.lists.clear()
-        self.changed = True
 
     def add_result_kind(self, version: Version, kind: rk.RecorderKind) -> None:
         """Note the kind of a value that a version returns."""
