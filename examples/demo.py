@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     describe(task, time.perf_counter() - start)
-    models, timing = MODELS, 1.0
+    models, timing = MODELS, 0.5
     if options.quick:
         timing = 0.2
         task = dataclasses.replace(task, train=task.train[:200], held_out=task.held_out[:50])

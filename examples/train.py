@@ -68,7 +68,7 @@ SEQUENCE = Model(
     sequence.loss,
     inputs=lambda example: (example.tokens, example.words),
     batch_size=128,
-    epochs=5,
+    epochs=4,
     lr=2e-2,
     target=20,
     dropout=0.5,

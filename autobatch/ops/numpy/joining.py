@@ -132,7 +132,7 @@ above_of_many = source()(lambda parts: functools.reduce(above_of_one, parts[1:],
 
 def _concatenate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     axis = params["axis"]
-    first = sum([shape_of(x)[axis] for x in args[:position]])
+    first = sum([x.shape[axis] for x in args[:position]])
     last = None if position + 1 == len(args) else first + shape_of(args[position])[axis]
     return unbroadcast(ct[on_axis(axis, slice(first, last))], args[position])
 
