@@ -83,7 +83,7 @@ LATE_IMPORTS = {
         ]
     },
     ("autobatch.batches.data.arrow", "pyarrow"): "an optional extra, for who gives data of Arrow's",
-    ("autobatch.tables.keyed.arrow_exchange", "pyarrow"): "only where a table goes to Arrow or comes from it",
+    ("autobatch.tables.keyed.variable", "pyarrow"): "only where a table goes to Arrow",
     ("autobatch.testing.ragged_examples", "hypothesis"): "only tests have it",
     ("autobatch.testing.own_batch_proof", "hypothesis"): "only where a difference was found",
 }
@@ -91,7 +91,7 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 331
+MOST_FILES = 329
 MOST_LINES = {
     "": 406,
     "api": 2_329,
@@ -99,7 +99,7 @@ MOST_LINES = {
     "batches": 5_016,
     "blocks": 3_879,
     "bridges": 992,
-    "checkpoint": 2_671,
+    "checkpoint": 2_665,
     "cli": 840,
     "compiled": 11_837,
     "core": 3_911,
@@ -111,11 +111,11 @@ MOST_LINES = {
     "ops": 9_457,
     "optim": 1_135,
     "program": 3_892,
-    "ray": 2_726,
+    "ray": 2_718,
     "report": 1_780,
     "segments": 18,
     "serving": 1_688,
-    "tables": 6_800,
+    "tables": 6_669,
     "testing": 2_814,
 }
 

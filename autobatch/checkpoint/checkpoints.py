@@ -29,7 +29,7 @@ from autobatch.core.formatting import few_rows
 from autobatch.core.pytree import leaves
 from autobatch.errors import CheckpointError, CheckpointWarning
 from autobatch.ops.rules.ragged_checks import whole_option
-from autobatch.tables.stored import StoredTable
+from autobatch.tables.keyed.variable import EmbeddingVariable
 
 
 class _Restored(NamedTuple):
@@ -65,7 +65,7 @@ class _Base:
 
     manifest: Manifest
     digests: dict[str, tuple[Any, np.ndarray]]
-    marks: dict[str, tuple[StoredTable, int]]
+    marks: dict[str, tuple[EmbeddingVariable, int]]
     increments: int
 
 
@@ -79,7 +79,7 @@ class _Save:
     streams: list[Stream] = dataclasses.field(default_factory=list)
     entries: dict[str, list[dict[str, Any]]] = dataclasses.field(default_factory=dict)
     digests: dict[str, tuple[Any, np.ndarray]] = dataclasses.field(default_factory=dict)
-    marks: dict[str, tuple[StoredTable, int]] = dataclasses.field(default_factory=dict)
+    marks: dict[str, tuple[EmbeddingVariable, int]] = dataclasses.field(default_factory=dict)
 
     @property
     def file(self) -> str:
@@ -177,7 +177,7 @@ class Checkpoints:
         self._lock_folder()
         given = {"params": params, "state": state, "extra": extra}
         trees, contents = _describe_trees(given)
-        expiring = [table for table in contents.tables.values() if getattr(table, "steps_to_live", None) is not None]
+        expiring = [table for table in contents.tables.values() if table.steps_to_live is not None]
         if sum(table.shrink() for table in expiring):
             trees, contents = _describe_trees(given)
         base = self._intact_base()
@@ -466,7 +466,7 @@ def _describe_trees(given: dict[str, Any]) -> tuple[dict[str, Any], Contents]:
     return trees, contents
 
 
-def _add_table(save: _Save, base: _Base | None, name: str, table: StoredTable) -> None:
+def _add_table(save: _Save, base: _Base | None, name: str, table: EmbeddingVariable) -> None:
     """Plan how a table of keys is written: whole, or the changes that it recorded, or not at all."""
     mark = table.mark()
     save.marks[name] = table, mark

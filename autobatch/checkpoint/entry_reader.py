@@ -22,8 +22,8 @@ from autobatch.checkpoint.tensor_files import BLOCK, Tensor, TensorReader
 from autobatch.checkpoint.trees import ANY
 from autobatch.errors import CheckpointError
 from autobatch.tables.keyed.memory_mapped import look_ups_only, mapped_variable
-from autobatch.tables.keyed.variable import SlotOf
-from autobatch.tables.stored import StoredBlock
+from autobatch.tables.keyed.row_store import StoredBlock
+from autobatch.tables.keyed.variable import EmbeddingVariable, SlotOf
 
 
 class Entries(contextlib.ExitStack):
@@ -87,8 +87,8 @@ class Entries(contextlib.ExitStack):
             out.flags.writeable = False
         return out
 
-    def table(self, name: str, node: dict[str, Any], like: Any) -> Any:
-        """The table of keys of an entry; class and settings are those of `like` if it is a table."""
+    def table(self, name: str, node: dict[str, Any], like: Any) -> EmbeddingVariable:
+        """The table of keys of an entry; class and settings are those of `like` if that is a table."""
         like = None if like is ANY else like
         arrays = {}
         for key, part in node["arrays"].items():

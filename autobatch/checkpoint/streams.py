@@ -16,11 +16,10 @@ from autobatch.checkpoint.files import Files
 from autobatch.checkpoint.tensor_files import Tensor, TensorReader, TensorWriter, pieces, stored_dtype
 from autobatch.core.threads import run_together
 from autobatch.errors import CheckpointError
+from autobatch.tables.keyed.row_store import StoredBlock
 from autobatch.tables.keyed.variable import EmbeddingVariable, SlotOf
-from autobatch.tables.stored import StoredBlock
 
 Piece = tuple[str, np.ndarray]  # the name of a tensor, and its next elements
-TABLES: dict[str, type] = {"EmbeddingVariable": EmbeddingVariable}  # classes of tables of keys, by their names in files
 _SLOT = "slot/"
 _COLUMNS = {"keys", "rows", "versions", "counts"}  # of each block
 ROWS_AT_ONCE = 1 << 14  # the fewest rows of a table of keys that are read or written at a time
@@ -156,25 +155,24 @@ def blocks_of(reader: TensorReader, entry: Mapping[str, Any], others: Collection
 
 def restore_table(
     node: Mapping[str, Any],
-    like: Any,
+    like: EmbeddingVariable | None,
     parts: Iterable[tuple[TensorReader, Mapping[str, Any]]],
-    arrays: object,
+    arrays: dict[str, np.ndarray],
     slots: dict[int, SlotOf],
-) -> Any:
+) -> EmbeddingVariable:
     """A table of keys, made by applying its parts in order.
 
     Args:
         like: a table whose class and settings are used; None: the saved ones.
         slots: added to here: the restored table's `SlotOf` for the token of each saved slot that it keeps.
     """
-    cls: Any = type(like) if like is not None else TABLES.get(node["class"])
-    if cls is None:
+    if like is None and node["class"] != EmbeddingVariable.__name__:
         raise CheckpointError(f"a table of keys is a {node['class']}, which is not known here; give one like it")
     saved = node["settings"].get("slots", [])
     settings = node["settings"] if like is None else like.settings
     if saved and not settings.get("slots"):
         settings = settings | {"slots": saved}  # `like` was not used by an optimiser yet
-    out = cls.from_settings(settings)
+    out = (EmbeddingVariable if like is None else type(like)).from_settings(settings)
     forms = {slot["name"]: (slot["width"], slot["dtype"]) for slot in saved}
     kept = {
         slot["name"]: SlotOf(slot["name"], slot["token"])
@@ -185,15 +183,14 @@ def restore_table(
     others = forms.keys() - kept.keys()
     for reader, entry in parts:
         if "removed" in entry:
-            out.restore_blocks([], removed=reader.read(entry["removed"]))
-        if isinstance(out, EmbeddingVariable):
-            out._expect(entry["count"])
+            out.restore_block(removed=reader.read(entry["removed"]))
+        out._expect(entry["count"])
         waiting = blocks_of(reader, entry, others)
         block = next(waiting, None)
         while block is not None:  # the next block is read and verified while this one is put into the table
-            put = functools.partial(out.restore_blocks, [block])
+            put = functools.partial(out.restore_block, block)
             _, block = run_together([put, functools.partial(next, waiting, None)])
-    out.restore_blocks([], arrays=arrays, step=node["settings"].get("step"))
+    out.restore_block(arrays=arrays, step=node["settings"].get("step"))
     return out
 
 

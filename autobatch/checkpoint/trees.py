@@ -26,8 +26,7 @@ from autobatch.errors import BadIdError, CheckpointError, DTypeError, ShapeError
 from autobatch.optim.base import State
 from autobatch.tables.keyed.keyed_table import KeyedTable
 from autobatch.tables.keyed.partitioned import PartitionedVariable
-from autobatch.tables.keyed.variable import SlotOf
-from autobatch.tables.stored import StoredTable
+from autobatch.tables.keyed.variable import EmbeddingVariable, SlotOf
 from autobatch.tables.table import EmbeddingTable
 
 if TYPE_CHECKING:
@@ -183,7 +182,7 @@ def _branch(value: object) -> tuple[type, tuple[Any, ...], list[Any], Any] | Non
     if pytree.is_node(value):
         base = next((each for each in (dict, list, tuple) if isinstance(value, each)), object)
         return (base, *pytree.children_of(value), getattr(value, "default_factory", None) if base is dict else None)
-    if _is_its_attributes(value) and not json_values.is_literal(value) and not isinstance(value, StoredTable):
+    if _is_its_attributes(value) and not json_values.is_literal(value):
         whole = kind_of(value) is not None or isinstance(value, SlotOf | PartitionedVariable)
         if whole or parameter_trees.is_array_like(value):
             return None
@@ -233,7 +232,7 @@ def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> 
         return {"slot": value.name, "token": value.token}
     if isinstance(value, PartitionedVariable):
         return {"parts": [_leaf(part, (*path, str(i)), place, contents) for i, part in enumerate(value.parts)]}
-    if isinstance(value, StoredTable):
+    if isinstance(value, EmbeddingVariable):
         entry = next((name for name, table in contents.tables.items() if table is value), None)
         entry = contents.name(path) if entry is None else entry
         contents.tables[entry] = value
@@ -337,7 +336,7 @@ class Rebuilding:
         if "kind" in node:
             return self._stored_kind(node, like, path)
         if "table" in node or "parts" in node:
-            if like is not ANY and not isinstance(like, StoredTable | PartitionedVariable):
+            if like is not ANY and not isinstance(like, EmbeddingVariable | PartitionedVariable):
                 raise StructureError(f"{path} was saved as a {_node_text(node)}; given is a {_like_text(like)}")
             first = node["parts"][0] if "parts" in node else node
             dim = first["settings"].get("dim")
@@ -381,14 +380,12 @@ class Rebuilding:
         """A table of keys, partitioned as `like` is, or as it was saved."""
         single = like.parts[0] if isinstance(like, PartitionedVariable) else like
         found = [self._entries.table(part["table"], part, single) for part in node.get("parts", [node])]
-        if like is ANY:
-            return PartitionedVariable(found) if "parts" in node else found[0]
-        count = len(like.parts) if isinstance(like, PartitionedVariable) else None
-        if count == (len(found) if "parts" in node else None):
-            return found[0] if count is None else PartitionedVariable(found)
-        out = PartitionedVariable(found).join() if "parts" in node else found[0]
-        out = out if count is None else out.partition(count)
-        for part in [out] if count is None else out.parts:
+        out: Any = PartitionedVariable(found) if "parts" in node else found[0]
+        saved, wanted = (len(each.parts) if isinstance(each, PartitionedVariable) else None for each in (out, like))
+        if like is ANY or saved == wanted:
+            return out
+        out = out.join() if wanted is None else out.partition(wanted)
+        for part in [out] if wanted is None else out.parts:
             part.capacity = single.capacity
         return out
 

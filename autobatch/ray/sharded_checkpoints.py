@@ -12,7 +12,6 @@ import os
 import pathlib
 import shutil
 import types
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ import numpy as np
 from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.errors import CheckpointError, OptionError
 from autobatch.ray.shard import owners_of
-from autobatch.tables.stored import StoredBlock
 
 
 class ShardedCheckpoints:
@@ -112,9 +110,9 @@ def restored_shard(folder: str, step: int, saved_in: int, index: int, shards: in
             out = [_empty_like(table, saved_in, shards) for table in tables]
             counted = [[] for _ in tables]
         for own, table, arrays in zip(out, tables, counted, strict=True):
-            for block in _owned_rows(table.blocks(), index, shards):
-                own.restore_blocks([block])
-            own.restore_blocks([], step=table.step)
+            for block in table.blocks():
+                own.restore_block(block.take(np.flatnonzero(owners_of(block.keys, shards) == index)))
+            own.restore_block(step=table.step)
             arrays.append(types.SimpleNamespace(arrays=functools.partial(dict, table.arrays())))
     for own, arrays in zip(out, counted, strict=True):
         own._admission_of(arrays, lambda keys: owners_of(keys, shards) == index)
@@ -135,9 +133,3 @@ def _empty_like(table: Any, before: int, now: int) -> Any:
     if settings["capacity"] is not None:
         settings = settings | {"capacity": -(-settings["capacity"] * before // now)}
     return type(table).from_settings(settings)
-
-
-def _owned_rows(blocks: Iterator[StoredBlock], index: int, shards: int) -> Iterator[StoredBlock]:
-    """The blocks, with only the rows whose keys belong to a shard."""
-    for block in blocks:
-        yield block.take(np.flatnonzero(owners_of(block.keys, shards) == index))

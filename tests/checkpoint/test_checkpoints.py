@@ -10,7 +10,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import CheckpointError, CheckpointWarning, DTypeError, OptionError, ShapeError, StructureError
-from tests.checkpoint.training import DIM, ROWS, KeyTable, Training, replay
+from tests.checkpoint.training import DIM, ROWS, Training, assign, everything_of, replay
 from tests.law import assert_same, normal
 
 STEPS = 9
@@ -138,33 +138,26 @@ def test_the_parts_of_an_array_are_at_most_twice_its_size(folder):
 
 
 def test_keys_that_changed_are_written_alone(folder):
-    users = KeyTable(4)
-    users.update(range(1000), 1)
+    users = ab.EmbeddingVariable(4)
+    assign(users, range(1000), 1)
     with ab.Checkpoints(folder) as saver:
         saver.save(1, users)
-        users.update([3, 4, 2000], 2)
+        assign(users, [3, 4, 2000], 2)
         users.remove([5, 6])
         saver.save(2, users)
         saver.save(3, users)
-        assert [size < 2000 for size in sizes(folder).values()] == [False, True, True]
+        assert [size < 2000 for size in sizes(folder).values()] == [False, True]  # nothing changed before the third
         for compacted in (False, True):
             if compacted:
                 saver.compact()
-            found = saver.restore().params
-            assert repr(found.found) == repr({key: found.found[key] for key in found.found})
-            assert found.found.keys() == users.found.keys()
-            for key, (row, slot, *numbers) in users.found.items():
-                assert_same(found.found[key][0], row)
-                assert_same(found.found[key][1], slot)
-                assert list(found.found[key][2:]) == numbers
-        assert found.step == 2
+            assert everything_of(saver.restore().params) == everything_of(users)
 
 
 def test_an_empty_table_of_keys(folder):
-    users = KeyTable(4)
+    users = ab.EmbeddingVariable(4)
     with ab.Checkpoints(folder) as saver:
         saver.save(1, users)
-        users.update([1], 2)
+        users.insert([1])
         saver.save(2, users)
         users.remove([1])
         saver.save(3, users)
@@ -176,9 +169,9 @@ def test_an_empty_table_of_keys(folder):
 def test_a_table_of_keys_of_other_settings(folder):
     with ab.Checkpoints(folder) as saver:
         training = trained(saver, 3)
-        found = saver.restore({"users": KeyTable(4, partitions=5)}).params["users"]
-    assert found.partitions == 5
-    assert found.found.keys() == training.params["users"].found.keys()
+        found = saver.restore({"users": ab.EmbeddingVariable(4, seed=5)}).params["users"]
+    assert found.seed == 5
+    assert_same(found.keys(), training.params["users"].keys())
 
 
 def test_part_of_the_parameters_with_their_state(folder):
@@ -235,7 +228,7 @@ def test_parts_of_a_state_that_are_new(folder):
         ({"dense": {"w": np.zeros((DIM, 4))}}, ShapeError, r"params\['dense'\]\['w'\] was saved with shape \(16, 3\)"),
         ({"dense": {"w": np.zeros((DIM, 3), np.float32)}}, DTypeError, r"was saved with dtype float64"),
         ({"dense": {"head": np.zeros(1)}}, StructureError, r"params\['dense'\]\['head'\] is not in the checkpoint"),
-        ({"users": np.zeros(3)}, StructureError, r"params\['users'\] was saved as a KeyTable; given is a ndarray"),
+        ({"users": np.zeros(3)}, StructureError, r"\['users'\] was saved as a EmbeddingVariable; given is a ndarray"),
     ],
 )
 def test_parameters_of_another_structure_are_refused(folder, params, error, message):
@@ -252,9 +245,9 @@ def test_mapped_parameters_are_read_only_and_right(folder, known):
             if compacted:
                 saver.compact()
             restored = saver.restore(mapped=True)
-            items = restored.params["dense"]["items"]
-            assert not items.trainable
-            items.trainable = True
+            for table in (restored.params["users"], restored.params["dense"]["items"]):
+                assert not table.trainable
+                table.trainable = True
             assert Training().resume(restored).fingerprint() == known[5]
             assert not restored.params["dense"]["emb"].writeable
             files = {name: (folder / name).read_bytes() for name in sizes(folder)}
@@ -370,19 +363,19 @@ def test_what_another_saver_did_meanwhile_is_no_base(folder):
 def test_a_background_save_is_of_the_moment_that_it_began(folder, monkeypatch):
     begin = threading.Event()
     with ab.Checkpoints(folder, background=True) as saver:
-        array, users = np.zeros(100_000), KeyTable(3)
-        users.update(range(50), 1)
+        array, users = np.zeros(100_000), ab.EmbeddingVariable(3)
+        assign(users, range(50), 1)
         finish = saver._run
         monkeypatch.setattr(saver, "_run", lambda work: (begin.wait(60), finish(work)))
         saver.save(1, [array, users])
         array[:] = 1
-        users.update(range(60), 2)
+        assign(users, range(60), 2)
         assert saver.steps() == []
         begin.set()
         restored = saver.restore()
         assert not restored.params[0].any()
         assert len(restored.params[1]) == 50
-        assert restored.params[1].found[3][3] == 1
+        assert (restored.params[1].export()[2] == 1).all()
         saver.save(2, [array, users])
         assert saver.restore().params[0].all()
         assert len(saver.restore().params[1]) == 60
@@ -534,7 +527,7 @@ def test_other_programs_read_the_files(folder):
     (path,) = folder.glob("*.safetensors")
     found = numpy_reader.load_file(path)
     assert_same(found["params/dense/emb"], training.params["dense"]["emb"].weights)
-    assert sorted(found["params/users#keys"].tolist()) == sorted(training.params["users"].found)
+    assert sorted(found["params/users#keys"].tolist()) == training.params["users"].keys().tolist()
 
 
 class Net:

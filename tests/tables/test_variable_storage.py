@@ -12,7 +12,7 @@ import autobatch as ab
 from autobatch.errors import OptionError, UnsupportedError
 from autobatch.kernels import hash_table as kernels
 from autobatch.tables.keyed import variable
-from autobatch.tables.stored import StoredBlock, StoredTable
+from autobatch.tables.keyed.row_store import StoredBlock
 from tests import inspect
 from tests.faults import Left, left_at, without_memory_at
 from tests.inspect import EMPTY_KEY
@@ -113,6 +113,13 @@ def test_a_variable_in_a_folder_is_that_in_memory(tmp_path):
 # Saving.
 
 
+def restored(table, blocks, *, removed=(), **more):
+    """Removes keys, then puts the blocks in, one by one."""
+    table.restore_block(removed=removed, **more)
+    for block in blocks:
+        table.restore_block(block)
+
+
 def test_its_settings_are_json_and_make_it_again():
     users = ab.EmbeddingVariable(
         3, key_dtype=np.uint64, dtype=np.float64, initializer=ab.nn.init.uniform(-1, 1), seed=4, capacity=100,
@@ -122,7 +129,6 @@ def test_its_settings_are_json_and_make_it_again():
     settings = json.loads(json.dumps(users.settings))
     again = ab.EmbeddingVariable.from_settings(settings)
     assert again.settings == users.settings
-    assert isinstance(again, StoredTable)
     np.testing.assert_array_equal(again[[1, 2**64 - 1]], users[[1, 2**64 - 1]])
     own = ab.EmbeddingVariable(2, initializer=lambda seed, keys, dim, dtype: np.ones((len(keys), dim)))
     with pytest.raises(UnsupportedError, match="cannot be saved"):
@@ -139,7 +145,7 @@ def test_blocks_of_bounded_size_hold_all_of_it(rows):
     blocks = list(users.blocks(rows))
     assert max(len(block.keys) for block in blocks) <= rows
     again = ab.EmbeddingVariable.from_settings(users.settings)
-    again.restore_blocks(blocks, arrays=users.arrays())
+    restored(again, blocks, arrays=users.arrays())
     same(again, users)
     other = copy.deepcopy(state)
     for table, own in ((users, state), (again, other)):
@@ -155,7 +161,7 @@ def test_what_changed_since_a_mark_is_all_that_an_increment_needs():
     for turn in range(30):
         if turn % 5 == 0:
             saved = ab.EmbeddingVariable.from_settings(users.settings)
-            saved.restore_blocks(users.blocks(), step=users.step)
+            restored(saved, users.blocks(), step=users.step)
             copies.append((users.mark(), saved))
         keys = random.integers(0, 4000, 60)
         opt.update(users, gradient(keys), state)
@@ -170,7 +176,7 @@ def test_what_changed_since_a_mark_is_all_that_an_increment_needs():
         blocks = list(changes.blocks)
         assert sum(len(block.keys) for block in blocks) == changes.total <= 60 * 30
         assert not set(changes.removed.tolist()) & set(users.keys().tolist())
-        saved.restore_blocks(blocks, removed=changes.removed, step=users.step)
+        restored(saved, blocks, removed=changes.removed, step=users.step)
         same(saved, users)
         assert before - set(users.keys().tolist()) <= set(changes.removed.tolist())
         copies = [(m, s) for m, s in copies if m <= mark]
@@ -202,7 +208,7 @@ def test_slots_of_another_optimiser_start_anew():
     again = ab.EmbeddingVariable(2)
     other = ab.optim.RowWiseAdagrad(0.1, initial_accumulator=0.5)
     state = other.init(again)
-    again.restore_blocks(users.blocks())
+    restored(again, users.blocks())
     np.testing.assert_array_equal(again.slot_array(state["sum"], by_row=True)[:2], [[0.5], [0.5]])
     np.testing.assert_array_equal(again[[1, 2]], users[[1, 2]])
 
@@ -271,15 +277,8 @@ def test_memory_that_is_missing_anywhere_leaves_all_before_or_after_it():
 def put_block(table):
     """Over keys that are there and new ones, with one slot of two."""
     keys, ones = np.array([3, 40, 1, 41]), np.ones((4, 2), np.float32)
-    table.restore_blocks([StoredBlock(keys, ones, {"moment": 2 * ones}, np.arange(4), np.arange(4))])
-
-
-def put_blocks(table):
-    """Several, of which two have the same key and only one has its slots, beside keys that are taken out."""
-    keys, ones = np.array([3, 40, 1, 41]), np.ones((4, 2), np.float32)
-    first = StoredBlock(keys, ones, {"moment": 2 * ones}, np.arange(4), np.arange(4))
-    second = StoredBlock(keys[1:] + 2, 5 * ones[1:], {}, np.arange(3), np.arange(3))
-    table.restore_blocks([first, second], removed=[2, 4, 40, 99], step=11)
+    block = StoredBlock(keys, ones, {"moment": 2 * ones}, np.arange(4), np.arange(4))
+    table.restore_block(block, removed=[2, 4, 40, 99], step=11)
 
 
 def from_arrow(table):
@@ -302,7 +301,6 @@ CHANGES = {
     "item": lambda t: t.__setitem__([30, 1, 31, 2], 7.0),
     "write": lambda t: t.write([3, 1], np.ones((2, 2))),
     "block": put_block,
-    "blocks": put_blocks,
 }
 OF_ONE = {"arrow": from_arrow, "look-up": looked_up, "slot": lambda t: t.add_slot("another", 1.0, np.float32, True)}
 
@@ -423,7 +421,7 @@ def test_a_block_is_put_over_keys_that_are_there_and_new_ones():
         np.array([2, 7, 1, 8, 2]),
     )
     before = users[[3, 6]]
-    users.restore_blocks([block])
+    users.restore_block(block)
     np.testing.assert_array_equal(users[block.keys], block.rows)
     np.testing.assert_array_equal(users[[3, 6]], before)
     rows, _ = store.find(block.keys)
@@ -449,7 +447,7 @@ def test_room_is_made_at_once_for_keys_that_are_expected(monkeypatch):
     users._store.expect(20_000)
     slots = users._store._index.slots
     monkeypatch.setattr(kernels, "move_slots", None)
-    users.restore_blocks(source.blocks(1000))
+    restored(users, source.blocks(1000))
     assert users._store._index.slots == slots < 45_000
     np.testing.assert_array_equal(users[np.arange(20_000)], source[np.arange(20_000)])
 

@@ -2,7 +2,7 @@
 
 import abc
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,9 @@ from autobatch.core.pytree import leaves
 from autobatch.core.threads import with_locks
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import as_integers, is_integer_index
+from autobatch.tables.keyed.row_store import StoredBlock
 from autobatch.tables.protocol import Table
 from autobatch.tables.sparse import SparseRows
-from autobatch.tables.stored import StoredBlock
 
 _MOST = np.iinfo(np.int64).max
 Calls = list[Callable[[], Any]]
@@ -35,7 +35,7 @@ class KeyedTable(Table):
     dim: int
     key_dtype: np.dtype
     _ab_own_names = (
-        "add_slot arrays blocks changed_since from_settings locks mark restore_blocks row_array row_bytes settings "
+        "add_slot arrays blocks changed_since from_settings locks mark restore_block row_array row_bytes settings "
         "slot_array split start_update"
     )
 
@@ -74,7 +74,7 @@ class KeyedTable(Table):
 
     @abc.abstractmethod
     def _restoring(
-        self, blocks: list[StoredBlock], removed: np.ndarray, arrays: dict[str, np.ndarray] | None, step: int | None
+        self, block: StoredBlock | None, removed: np.ndarray, arrays: dict[str, np.ndarray] | None, step: int | None
     ) -> Calls: ...
 
     def _made(self, ready: Callable[[], Calls]) -> int:
@@ -125,25 +125,22 @@ class KeyedTable(Table):
         now = None if step is None else operator.index(step)
         return self._made(lambda: self._shrinking(now))
 
-    def restore_blocks(
+    def restore_block(
         self,
-        blocks: Iterable[StoredBlock],
+        block: StoredBlock | None = None,
         *,
         removed: Any = (),
         arrays: dict[str, np.ndarray] | None = None,
         step: int | None = None,
     ) -> None:
-        """Remove keys, then insert or replace the keys of blocks, in one atomic change (see `tables/stored.py`).
+        """Remove keys, then insert or replace the keys of a block, in one atomic change.
 
-        Several blocks are joined in memory; to fill a table that is not in use yet, pass them one by one instead.
+        Args:
+            block: slots that it lacks are reset. arrays: those that the saved table had besides its rows.
+            step: that of the saved table; None: it stays.
         """
-        given = list(blocks) if isinstance(blocks, Iterable) else [blocks]
-        if wrong := {type(each).__name__ for each in given if not isinstance(each, StoredBlock)}:
-            raise UnsupportedError(f"restore_blocks of {', '.join(wrong)}; expected StoredBlocks, as .blocks() gives")
-        if not isinstance(arrays, dict | None):
-            raise UnsupportedError(f"arrays={arrays!r:.60}; expected a dict of arrays, as .arrays() gives")
         gone = self._flat(removed) if np.size(removed) else np.empty(0, np.int64)
-        self._made(lambda: self._restoring(given, gone, arrays, step))
+        self._made(lambda: self._restoring(block, gone, arrays, step))
 
     def _ab_ids(self, keys: object) -> np.ndarray:
         """Check keys of any rank, and convert them to the key dtype."""

@@ -12,9 +12,8 @@ import numpy as np
 from autobatch.core.threads import run_parts, split_work
 from autobatch.errors import UnsupportedError
 from autobatch.kernels.hash_table import find_sorted
-from autobatch.tables.keyed.partitioned import PartitionedVariable
+from autobatch.tables.keyed.row_store import StoredBlock
 from autobatch.tables.keyed.variable import EmbeddingVariable
-from autobatch.tables.stored import StoredBlock
 
 T = TypeVar("T")
 
@@ -27,18 +26,13 @@ def mapped_variable(settings: dict[str, Any], block: StoredBlock, beside: dict[s
         block: all of its keys, ascending when viewed as int64. beside: its `arrays()`.
     """
     out = EmbeddingVariable.from_settings(settings | {"trainable": False, "insert_on": "update", "slots": []})
-    out.restore_blocks([], arrays=beside)
+    out.restore_block(arrays=beside)
     out._store = SortedRows(block, out._store.initial)  # type: ignore[assignment]
     return out
 
 
-def look_ups_only(table: Any) -> Any:
-    """A read-only copy, in memory, of a variable; a table of another class is returned with `trainable = False`."""
-    if isinstance(table, PartitionedVariable):
-        return PartitionedVariable([look_ups_only(part) for part in table.parts])
-    if not isinstance(table, EmbeddingVariable):  # another class refuses changes itself
-        table.trainable = False
-        return table
+def look_ups_only(table: EmbeddingVariable) -> EmbeddingVariable:
+    """A read-only copy, in memory, of a variable."""
     store = table._store
     block = store.block(store.in_order(np.dtype(np.int64)), table.key_dtype)
     return mapped_variable(table._arguments(), block, table.arrays())

@@ -10,10 +10,10 @@ from autobatch.core.formatting import ArrayLike, DTypeLike
 from autobatch.errors import OptionError
 from autobatch.kernels.hash_table import assign_partitions
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
+from autobatch.tables.keyed.row_store import StoredBlock
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import LocatedRows
 from autobatch.tables.sparse import SparseRows
-from autobatch.tables.stored import StoredBlock
 
 T = TypeVar("T")
 
@@ -147,15 +147,14 @@ class PartitionedVariable(KeyedTable):
         return (block for part in self.parts for block in part.blocks(rows))
 
     def _restoring(
-        self, blocks: list[StoredBlock], removed: np.ndarray, arrays: dict[str, np.ndarray] | None, step: int | None
+        self, block: StoredBlock | None, removed: np.ndarray, arrays: dict[str, np.ndarray] | None, step: int | None
     ) -> Calls:
-        mine: list[list[StoredBlock]] = [[] for _ in self.parts]
-        for block in blocks:
-            for own, (_, at) in zip(mine, self._shares(self._ab_ids(block.keys)), strict=True):
-                own.append(block.take(at))
+        own: list[StoredBlock | None] = [None] * len(self.parts)
+        if block is not None:
+            own = [block.take(at) for _, at in self._shares(self._ab_ids(block.keys))]
         gone = [removed[at] for _, at in self._shares(removed.view(self.key_dtype))]
-        given = zip(self.parts, mine, gone, strict=True)
-        return [call for part, own, keys in given for call in part._restoring(own, keys, arrays, step)]
+        given = zip(self.parts, own, gone, strict=True)
+        return [call for part, mine, keys in given for call in part._restoring(mine, keys, arrays, step)]
 
     def partition(self, n: int) -> "PartitionedVariable":
         """A copy in n parts."""
@@ -169,7 +168,7 @@ class PartitionedVariable(KeyedTable):
             settings | {"capacity": None if capacity is None else capacity * len(self.parts), "step": self.step}
         )
         for block in self.blocks():
-            out.restore_blocks([block])
+            out.restore_block(block)
         out._admission_of(self.parts, lambda keys: np.ones(len(keys), np.bool_))
         return out
 
@@ -210,7 +209,7 @@ def partitioned_from(table: Any, n: int) -> PartitionedVariable:
         settings["capacity"] = -(-table.capacity // n)
     out = PartitionedVariable([type(table).from_settings(settings) for _ in range(n)])
     for block in table.blocks():
-        out.restore_blocks([block])
+        out.restore_block(block)
     for i, part in enumerate(out.parts):
         part.step = table.step
         part._admission_of([table], lambda keys, i=i: out.part_of(keys.view(table.key_dtype)) == i)

@@ -11,8 +11,8 @@ import itertools
 import operator
 import pathlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,13 +21,48 @@ from autobatch.kernels.hash_table import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, 
 from autobatch.tables.keyed.growing_arrays import Reserved, memory_of_machine
 from autobatch.tables.keyed.key_index import KeyIndex
 from autobatch.tables.row_access import FEW, locate_array, write_rows
-from autobatch.tables.stored import Changes, StoredBlock
 
 _MOST_ROWS = (1 << 32) - 2  # their numbers are uint32, of which the last two mean something else
 
 _tickets = itertools.count(1)
 _no_rows = np.empty(0, np.int64)
 T = TypeVar("T")
+
+
+class StoredBlock(NamedTuple):
+    """Some keys with their rows, slots, versions and counts; the arrays are copies.
+
+    Attributes:
+        keys: (n,) distinct keys of the variable's key dtype.
+        rows: (n, dim).
+        slots: by name, the optimiser's state of these rows, (n, dim), or (n, 1) for one number each.
+        versions: (n,) int64, the step of each row's last update.
+        counts: (n,) int64, the number of its updates.
+    """
+
+    keys: np.ndarray
+    rows: np.ndarray
+    slots: dict[str, np.ndarray]
+    versions: np.ndarray
+    counts: np.ndarray
+
+    def take(self, at: np.ndarray) -> "StoredBlock":
+        """The keys at these positions, with all that belongs to them."""
+        slots = {name: rows[at] for name, rows in self.slots.items()}
+        return StoredBlock(self.keys[at], self.rows[at], slots, self.versions[at], self.counts[at])
+
+
+class Changes(NamedTuple):
+    """The difference to an earlier moment; to apply it, remove `removed`, then write the blocks.
+
+    Attributes:
+        removed: (m,) keys that were removed since then, and are not in the table now.
+        blocks: the keys that were inserted or changed since then, `total` keys.
+    """
+
+    removed: np.ndarray
+    total: int
+    blocks: Iterator[StoredBlock]
 
 
 @dataclasses.dataclass(slots=True)
@@ -356,29 +391,6 @@ class RowStore:
         slots = {name: of(slot.memory.array) for name, slot in self.slots.items()}
         versions, counts = (of(facts).astype(np.int64) for facts in (self.versions, self.counts))
         return StoredBlock(of(self.row_keys).view(key_dtype), of(self.rows), slots, versions, counts)
-
-    def joined(self, blocks: Sequence[StoredBlock]) -> StoredBlock:
-        """Join blocks into one; of a repeated key the last entry stays, and missing slots are filled with `fill`."""
-        if len(blocks) == 1:
-            return blocks[0]
-        keys = np.concatenate([block.keys for block in blocks])
-        _, last = np.unique(keys[::-1], return_index=True)
-        last = len(keys) - 1 - last
-
-        def column(parts: list[np.ndarray]) -> np.ndarray:
-            return np.concatenate(parts)[last]
-
-        slots = {}
-        for name, slot in self.slots.items():
-            form = slot.memory.array.shape[1:]
-            own = [block.slots.get(name) for block in blocks]
-            if any(rows is not None and rows.shape[1:] == form for rows in own):
-                slots[name] = column([
-                    np.full((len(block.keys), *form), slot.fill, slot.memory.dtype) if rows is None else rows
-                    for rows, block in zip(own, blocks, strict=True)
-                ])  # fmt: skip
-        rows, versions, counts = (column([getattr(b, name) for b in blocks]) for name in ("rows", "versions", "counts"))
-        return StoredBlock(keys[last], rows, slots, versions, counts)
 
     def putting(self, block: StoredBlock, keys: np.ndarray, removed: np.ndarray = _no_rows) -> list[Callable[[], Any]]:
         """The calls that write a block (inserting or replacing keys), and remove those of `removed` not in it."""

@@ -15,17 +15,16 @@ from autobatch.kernels.hash_table import DEAD
 from autobatch.ops.nn import init
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.keyed import admission as admissions
-from autobatch.tables.keyed.arrow_exchange import arrow_table, blocks_of_arrow
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
-from autobatch.tables.keyed.row_store import Change, RowStore, blocks_of
+from autobatch.tables.keyed.row_store import Change, Changes, RowStore, StoredBlock, blocks_of
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import LocatedRows
 from autobatch.tables.sparse import SparseRows, first_seen
-from autobatch.tables.stored import Changes, StoredBlock
 
 _EVICTIONS = ("lru", "lfu", "norm")
 _KEYS = (np.dtype(np.int64), np.dtype(np.uint64))
+_SLOT = "slot:"  # before the names of slots, in an Arrow table
 _SETTINGS = (
     "dim", "initializer", "seed", "capacity", "steps_to_live", "eviction", "insert_on", "trainable", "name", "step",
 )  # fmt: skip
@@ -315,29 +314,52 @@ class EmbeddingVariable(KeyedTable):
         Returns:
             keys (n,), rows (n, dim), versions (n,) (step of each key's last update), counts (n,) (number of updates).
         """
-        with self._store.lock:
-            alive = self._store.in_order(self.key_dtype)
-            block = self._store.block(alive, self.key_dtype)
+        block = self._whole()
         return block.keys, block.rows, block.versions, block.counts
+
+    def _whole(self) -> StoredBlock:
+        """Copies of the table's contents, in ascending order of the keys."""
+        with self._store.lock:
+            return self._store.block(self._store.in_order(self.key_dtype), self.key_dtype)
 
     def to_arrow(self) -> Any:
         """The table's contents as a `pyarrow.Table`, in ascending order of the keys, such as for `pyarrow.parquet`.
 
         Its columns are "key", "row", "version", "count", and "slot:<name>" for each of the optimiser's slots.
         """
-        with self._store.lock:
-            rows = self._store.in_order(self.key_dtype)
-            block = self._store.block(rows, self.key_dtype)
-        return arrow_table(block)
+        import pyarrow as pa  # noqa: PLC0415
+
+        def lists(rows: np.ndarray) -> Any:
+            return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(rows).reshape(-1)), rows.shape[1])
+
+        block = self._whole()
+        columns = {"key": block.keys, "row": lists(block.rows), "version": block.versions, "count": block.counts}
+        return pa.table(columns | {_SLOT + name: lists(x) for name, x in block.slots.items()})
 
     def from_arrow(self, table: object) -> None:
         """Write the rows of a `pyarrow.Table` as of `to_arrow`, inserting or replacing keys; unknown slots are ignored.
+
+        Versions and counts that it does not have are 0.
 
         Raises:
             StructureError: the column "key" or "row" is missing. ShapeError: rows of another length.
             UnsupportedError: something that is not an Arrow table.
         """
-        self.restore_blocks(blocks_of_arrow(table, self.dim, self.dtype))
+        if not (hasattr(table, "column_names") and hasattr(table, "combine_chunks")):
+            raise UnsupportedError(f"from_arrow of a {type(table).__name__}; expected a pyarrow.Table like to_arrow's")
+        if missing := {"key", "row"} - set(table.column_names):
+            raise StructureError(f"an Arrow table of {table.column_names}; expected the columns {sorted(missing)}, too")
+        table.validate(full=True)  # type: ignore[attr-defined]  # raises ValueError for offsets and lengths that lie
+        columns = {name: table[name].combine_chunks() for name in table.column_names}  # type: ignore[index]
+        rows = _matrix(columns["row"]).astype(self.dtype, copy=False)
+        if rows.shape[1] != self.dim:
+            raise ShapeError(f"rows of {rows.shape[1]} numbers in an Arrow table; expected {self.dim}")
+        slots = {name.removeprefix(_SLOT): _matrix(x) for name, x in columns.items() if name.startswith(_SLOT)}
+        keys, *numbers = (
+            columns[name].to_numpy(zero_copy_only=False) if name in columns else np.zeros(len(rows), np.int64)
+            for name in ("key", "version", "count")
+        )
+        self.restore_block(StoredBlock(keys, rows, slots, *numbers))
 
     # Optimisers.
 
@@ -403,7 +425,8 @@ class EmbeddingVariable(KeyedTable):
         self._store.settle()
         return Update(self, grad)
 
-    # Saving and restoring, the interface of `tables/stored.py`.
+    # Saving: `settings` go into a JSON document, `arrays` are saved as they are, and rows as `blocks`: all of them, or
+    # those that changed since a mark. `from_settings`, then `restore_block` for each block, make the variable again.
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -466,7 +489,11 @@ class EmbeddingVariable(KeyedTable):
         return self._store.mark()
 
     def changed_since(self, mark: int, rows: int = 1 << 16) -> Changes | None:
-        """What changed since a mark; None if that is no longer known."""
+        """What changed since a mark, found from the log of changes; None if the log does not go back so far.
+
+        From the first mark on, changes are logged. The log is discarded when it becomes as long as the table, and when
+        a slot is replaced; entries before `mark` are dropped by this call.
+        """
         return self._store.changed_since(operator.index(mark), whole_option(rows, "rows"), self.key_dtype)
 
     def _expect(self, more: int) -> None:
@@ -474,16 +501,12 @@ class EmbeddingVariable(KeyedTable):
         self._store.expect(more)
 
     def _restoring(
-        self, blocks: list[StoredBlock], removed: np.ndarray, arrays: dict[str, np.ndarray] | None, step: int | None
+        self, block: StoredBlock | None, removed: np.ndarray, arrays: dict[str, np.ndarray] | None, step: int | None
     ) -> Calls:
         calls = []
-        for block in blocks:
-            if np.shape(block.rows) != (len(block.keys), self.dim):
-                raise ShapeError(
-                    f"a block of rows of shape {np.shape(block.rows)}; expected {(len(block.keys), self.dim)}"
-                )
-        if blocks:
-            block = self._store.joined(blocks)
+        if block is not None:
+            if np.shape(block.rows) != (wanted := (len(block.keys), self.dim)):
+                raise ShapeError(f"a block of rows of shape {np.shape(block.rows)}; expected {wanted}")
             calls += self._store.putting(block, self._flat(block.keys), removed)
         elif len(removed):
             calls += self._removing(removed)
@@ -562,6 +585,13 @@ def _initial_rows(
 def _rebuilt(arguments: dict[str, Any], blocks: list[StoredBlock], arrays: dict[str, np.ndarray]) -> EmbeddingVariable:
     out = EmbeddingVariable.from_settings(arguments)
     for block in blocks:
-        out.restore_blocks([block])
-    out.restore_blocks([], arrays=arrays)
+        out.restore_block(block)
+    out.restore_block(arrays=arrays)
     return out
+
+
+def _matrix(column: Any) -> np.ndarray:
+    """A column of an Arrow table as an array (n, width)."""
+    if not hasattr(column.type, "list_size"):
+        raise ShapeError(f"rows of type {column.type} in an Arrow table; expected lists of one size, as to_arrow gives")
+    return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), column.type.list_size)
