@@ -20,7 +20,7 @@ import autobatch as ab
 from autobatch.ray import training
 from autobatch.ray.hosts import LocalTraining
 from autobatch.ray.local_communicator import LocalCommunicator
-from autobatch.ray.messages import Reply, ShardRequest, nbytes
+from autobatch.ray.shard import Reply, ShardRequest, nbytes
 
 
 @dataclasses.dataclass(frozen=True)

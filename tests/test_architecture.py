@@ -72,7 +72,7 @@ LATE_IMPORTS = {
         for module in ("ray_session", "ray_actors")
     },
     **{
-        (f"autobatch.ray.maps.{module}", name): "an optional extra, for who gives its form"
+        (f"autobatch.ray.{module}", name): "an optional extra, for who gives its form"
         for module, name in [
             ("table_mapper", "pyarrow"),
             ("table_mapper", "pandas"),
@@ -91,7 +91,7 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 329
+MOST_FILES = 326
 MOST_LINES = {
     "": 406,
     "api": 2_329,
@@ -111,7 +111,7 @@ MOST_LINES = {
     "ops": 9_457,
     "optim": 1_135,
     "program": 3_892,
-    "ray": 2_718,
+    "ray": 2_682,
     "report": 1_780,
     "segments": 18,
     "serving": 1_688,

@@ -5,9 +5,9 @@ this process.
 """
 
 from autobatch.ray.communicator import Communicator
+from autobatch.ray.file_map import map
 from autobatch.ray.local_communicator import LocalCommunicator
-from autobatch.ray.maps.file_map import map
-from autobatch.ray.maps.table_mapper import Mapper
+from autobatch.ray.table_mapper import Mapper
 from autobatch.ray.training import train
 
 __all__ = ["Communicator", "LocalCommunicator", "Mapper", "map", "train"]

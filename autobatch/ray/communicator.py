@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.ray.gradient_sums import Block, Values
-from autobatch.ray.messages import Failed, Pull, Push, Reply, ShardRequest, Sum, nbytes
-from autobatch.ray.shard import owners_of, split_rows
+from autobatch.ray.shard import Pull, Push, Reply, ShardRequest, Sum, nbytes, owners_of, split_rows
 from autobatch.tables.sparse import SparseRows
 
 
@@ -52,7 +51,7 @@ class Communicator(abc.ABC):
     def _wait_for(self, numbers: Sequence[int]) -> None:
         """Return when `_take` has been called with the replies to all of these requests."""
 
-    def post(self, shard: int, body: Pull | Push | Sum) -> int:
+    def post(self, shard: int, body: Pull | Sum) -> int:
         """Send a request; returns its number, for `wait`."""
         number, self._number = self._number, self._number + 1
         request = ShardRequest(self.rank, number, min(self._unanswered, default=number), body)
@@ -84,8 +83,8 @@ class Communicator(abc.ABC):
             self._wait_for(numbers)
         found = [self._answers.pop(number) for number in numbers]
         for body in found:
-            if isinstance(body, Failed):
-                raise body.error
+            if isinstance(body, Exception):
+                raise body
         return found
 
     # The operations of a worker.
@@ -105,7 +104,7 @@ class Communicator(abc.ABC):
         shares = [np.flatnonzero(places == shard) for shard in range(self.shards)]
         asked = [shard for shard, share in enumerate(shares) if len(share)]
         numbers = [self.post(shard, Pull(version, {table: keys[shares[shard]]})) for shard in asked]
-        found = [body.rows[table] for body in self.wait(numbers)]
+        found = [rows[table] for rows in self.wait(numbers)]
         out = np.empty((len(keys), found[0].shape[1]), found[0].dtype)
         for shard, rows in zip(asked, found, strict=True):
             out[shares[shard]] = rows
@@ -129,8 +128,8 @@ class Communicator(abc.ABC):
         """The sum of all workers' values, arrays or numbers of one shape, in the order of a tree over the ranks."""
         turn, self._sums = self._sums, self._sums + 1
         values: Values = {} if value is None else {"sum": np.asarray(value)}
-        (done,) = self.wait([self.post(turn % self.shards, Sum(turn, [(0, self.rank, values)]))])
-        return done.sums.get("sum")
+        (sums,) = self.wait([self.post(turn % self.shards, Sum(turn, [(0, self.rank, values)]))])
+        return sums.get("sum")
 
     def barrier(self) -> None:
         """Return when all workers have called it."""

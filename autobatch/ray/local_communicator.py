@@ -13,8 +13,7 @@ from typing import Any
 
 from autobatch.errors import OptionError
 from autobatch.ray.communicator import Communicator
-from autobatch.ray.messages import Reply, ShardRequest
-from autobatch.ray.shard import Shard
+from autobatch.ray.shard import Reply, Shard, ShardRequest
 
 
 class _LocalMember(Communicator):

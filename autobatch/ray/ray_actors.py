@@ -14,9 +14,8 @@ from autobatch.core.pytree import map_tree
 from autobatch.errors import OptionError
 from autobatch.ray.communicator import Communicator
 from autobatch.ray.hosts import Start, make_shard
-from autobatch.ray.messages import Reply, ShardRequest
 from autobatch.ray.ray_session import ray_session, translated_errors
-from autobatch.ray.shard import Shard
+from autobatch.ray.shard import Reply, Shard, ShardRequest
 from autobatch.ray.sharded_checkpoints import shard_folder
 from autobatch.ray.training_worker import TrainingPlan, TrainingWorker
 from autobatch.tables.sparse import SparseRows

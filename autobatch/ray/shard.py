@@ -1,4 +1,4 @@
-"""`Shard`: the owner of a part of every variable; `owners_of` says which shard has a key.
+"""`Shard`: the owner of a part of every variable, and the messages for it; `owners_of` says which shard has a key.
 
 It takes requests and returns the replies that are due, however messages travel: a request that arrives twice is
 answered twice with the same answer and takes effect once, and the order in which different workers' requests arrive
@@ -6,16 +6,86 @@ changes no bit of an answer. Update number `step` is made when all workers have 
 """
 
 import collections
+import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
+from autobatch.core.pytree import leaves
 from autobatch.errors import OptionError
 from autobatch.kernels.hash_table import assign_partitions
-from autobatch.ray.gradient_sums import TreeSum, Values
-from autobatch.ray.messages import Done, Failed, Pull, PulledRows, Push, Reply, ShardRequest, Sum
+from autobatch.ray.gradient_sums import Block, TreeSum, Values
 from autobatch.tables.sparse import SparseRows, first_seen
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pull:
+    """A request for rows, which are the answer.
+
+    Attributes:
+        version: read them as after this many updates, and wait for these; None: as they are now.
+        keys: (n,) distinct keys, by the name of the variable.
+    """
+
+    version: int | None
+    keys: dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sum:
+    """A worker's share of a sum; the answer, once all workers' shares have arrived, is the whole of it.
+
+    Attributes:
+        turn: counts the worker's sums. blocks: those (`gradient_sums.py`) that it could not merge.
+    """
+
+    turn: int
+    blocks: list[Block]
+
+
+class Push(Sum):
+    """A worker's share of a step's gradients: those of variables update their rows, the others are the answer."""
+
+    __slots__ = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ShardRequest:
+    """A message to a shard, which may arrive more than once.
+
+    Attributes:
+        sender: the worker's rank. number: counts its requests. answered: it has all answers to requests below this.
+    """
+
+    sender: int
+    number: int
+    answered: int
+    body: Pull | Sum
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Reply:
+    """A shard's answer to a worker.
+
+    Attributes:
+        sender, number: those of the request. body: rows or sums by name, or the exception with which the shard failed.
+    """
+
+    sender: int
+    number: int
+    body: Values | Exception
+
+
+def nbytes(message: object) -> int:
+    """The bytes of the arrays in a message.
+
+    >>> nbytes(Pull(0, {"users": np.arange(3)}))
+    24
+    """
+    parts = ((x.ids, x.rows) if isinstance(x, SparseRows) else (x,) for x in leaves(message))
+    return sum(x.nbytes for x in itertools.chain.from_iterable(parts) if isinstance(x, np.ndarray))
 
 
 class Shard:
@@ -72,12 +142,12 @@ class Shard:
             waiting |= {early[:2] for early in self._early_pulls}
             self._sums.clear()
             self._early_pulls.clear()
-            replies = [Reply(*each, Failed(error)) for each in sorted(waiting)]
+            replies = [Reply(*each, error) for each in sorted(waiting)]
         for reply in replies:
             self._answers[reply.sender][reply.number] = reply
         return replies
 
-    def _handle(self, sender: int, number: int, body: Pull | Push | Sum) -> Iterator[Reply]:
+    def _handle(self, sender: int, number: int, body: Pull | Sum) -> Iterator[Reply]:
         if self._error is not None:
             raise self._error
         if isinstance(body, Pull):
@@ -86,7 +156,7 @@ class Shard:
             else:
                 yield self._rows(sender, number, body)
             return
-        body_type, turn = type(body), body.turn if isinstance(body, Sum) else body.step
+        body_type, turn = type(body), body.turn
         numbers, total = self._sums.setdefault((body_type, turn), ({}, TreeSum()))
         numbers[sender] = number
         for block in body.blocks:  # without waiting for those of other workers
@@ -99,7 +169,7 @@ class Shard:
             if body_type is Push:
                 self._update(sums)
             del self._sums[body_type, turn]
-            yield from (Reply(each, numbers[each], Done(sums)) for each in sorted(numbers))
+            yield from (Reply(each, numbers[each], sums) for each in sorted(numbers))
             turn += 1
         for sender, number, early in self._early_pulls:
             if (early.version or 0) <= self.step:
@@ -114,7 +184,7 @@ class Shard:
             if name not in self.tables:
                 raise OptionError(f"no variable {name!r} here; there are {list(self.tables)}")
             rows[name] = self._at_version(body.version, name, keys, self.tables[name].read(keys))
-        return Reply(sender, number, PulledRows(rows))
+        return Reply(sender, number, rows)
 
     def _at_version(self, version: int | None, name: str, keys: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """`rows`, changed back to their state after `version` updates, at most `history` ago; None: as they are."""

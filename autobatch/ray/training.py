@@ -16,10 +16,10 @@ from autobatch.errors import CheckpointError, OptionError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.optim.base import Optimizer
 from autobatch.ray.hosts import LocalTraining, ProcessesLostError, Start
-from autobatch.ray.key_columns import path_name
 from autobatch.ray.local_communicator import LocalCommunicator
 from autobatch.ray.ray_actors import RayTraining
 from autobatch.ray.sharded_checkpoints import ShardedCheckpoints
+from autobatch.ray.table_mapper import path_name
 from autobatch.ray.training_worker import TrainingPlan
 from autobatch.tables.keyed.keyed_table import KeyedTable
 from autobatch.tables.keyed.partitioned import PartitionedVariable

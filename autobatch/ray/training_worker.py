@@ -19,10 +19,8 @@ from autobatch.core.config import current, options
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.ray.communicator import Communicator
 from autobatch.ray.gradient_sums import Block, TreeSum, Values, share, without_negative_zeros
-from autobatch.ray.key_columns import KeyColumns
-from autobatch.ray.messages import Pull, Push
-from autobatch.ray.pulled_table import PulledTable
-from autobatch.ray.shard import owners_of, split_rows
+from autobatch.ray.pulled_rows import KeyColumns, PulledTable
+from autobatch.ray.shard import Pull, Push, owners_of, split_rows
 from autobatch.tables.sparse import SparseRows, first_seen
 
 
@@ -158,7 +156,7 @@ class TrainingWorker:
     def _fill(self, step: int) -> None:
         """Wait for the rows of a step, and put them into the tables."""
         keys, requests = self._coming.pop(step)
-        answers = [body.rows for body in self.communicator.wait(requests)]
+        answers = self.communicator.wait(requests)
         for name, table in self._tables.items():
             rows = [each[name] for each in answers if name in each]
             if rows:
@@ -240,10 +238,9 @@ class TrainingWorker:
 
     def _finish(self, step: int) -> float:
         """Wait for the sums of a step, and update the dense leaves, as every worker does; returns the loss."""
-        done = self.communicator.wait(self._pushed.pop(step))
         found: dict[Any, list[Any]] = {}
-        for body in done:
-            for name, value in body.sums.items():
+        for sums in self.communicator.wait(self._pushed.pop(step)):
+            for name, value in sums.items():
                 found.setdefault(name, []).append(value)
         grads = [self._concatenate(place, found.get(place)) for place in self.plan.dense]
         self.dense, self.state = self.plan.optimizer.update(self.dense, grads, self.state)

@@ -12,8 +12,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import CheckpointError, OptionError
 from autobatch.ray import hosts
-from autobatch.ray.messages import Pull, Push, ShardRequest
-from autobatch.ray.shard import Shard
+from autobatch.ray.shard import Pull, Push, Shard, ShardRequest
 from tests.ray import clicks, schedules
 from tests.ray.lossy import Lossy
 
@@ -61,8 +60,8 @@ def test_a_pull_waits_for_the_updates_that_it_names_and_forgets_later_ones():
     pushed, late = shard.receive(ShardRequest(0, 1, 0, push))
     (before,) = shard.receive(ShardRequest(0, 2, 0, Pull(0, keys)))
     assert (pushed.number, late.number) == (1, 0)
-    np.testing.assert_array_equal(late.body.rows["users"][:, 0], [-1, 0])
-    np.testing.assert_array_equal(before.body.rows["users"][:, 0], [0, 0])
+    np.testing.assert_array_equal(late.body["users"][:, 0], [-1, 0])
+    np.testing.assert_array_equal(before.body["users"][:, 0], [0, 0])
 
 
 @pytest.mark.parametrize(("change", "match"), [({"n": 0}, "0 workers"), ({"shards": 0}, "0 shards")])

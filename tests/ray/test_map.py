@@ -10,7 +10,7 @@ import autobatch as ab
 from autobatch.checkpoint.files import Lock
 from autobatch.core.pytree import map_tree
 from autobatch.errors import OptionError, StructureError
-from autobatch.ray.maps import row_groups
+from autobatch.ray import row_groups
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -126,7 +126,7 @@ def test_a_map_goes_on_where_it_was_left(files, monkeypatch):
 
     monkeypatch.setattr(row_groups, "commit_unit", interrupted)
     seen = []
-    monkeypatch.setattr("autobatch.ray.maps.file_map.run_unit", lambda *args: seen.append(args[1].name) or whole(*args))
+    monkeypatch.setattr("autobatch.ray.file_map.run_unit", lambda *args: seen.append(args[1].name) or whole(*args))
     for _ in range(3):
         with pytest.raises(KeyboardInterrupt, match="now"):
             run(files)

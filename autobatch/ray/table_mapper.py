@@ -1,5 +1,6 @@
 """`Mapper`: turns a function of one example into a function of a table (Arrow, pandas, polars, a dict of arrays)."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,7 +15,6 @@ from autobatch.batches.stacking import examples
 from autobatch.core.config import options
 from autobatch.core.pytree import children_of, is_node, step_to
 from autobatch.errors import OptionError, StructureError
-from autobatch.ray.key_columns import path_name
 
 
 class RowError(Exception):
@@ -173,6 +173,21 @@ def _parts_of(tree: object, path: str) -> Iterator[tuple[str, Any]]:
         return
     for key, part in zip(*children_of(tree), strict=True):
         yield from _parts_of(part, path + step_to(type(tree), key))
+
+
+_STEP = re.compile(r"\['?(.*?)'?\]|\.(\w+)")
+
+
+def path_name(path: str, between: str, whole: str) -> str:
+    """The name of a place in a tree, from its path in `pytree.paths`.
+
+    Args:
+        between: the separator between keys. whole: the name of the tree itself.
+
+    >>> path_name("['tables'][0].users", "/", "params"), path_name("", ".", "result")
+    ('tables/0/users', 'result')
+    """
+    return between.join(key or attribute for key, attribute in _STEP.findall(path)) or whole
 
 
 def arrow_column(column: object) -> Any:

@@ -14,7 +14,8 @@ from typing import Any
 from autobatch.checkpoint.files import Lock
 from autobatch.errors import OptionError, StructureError
 from autobatch.ray.hosts import ProcessesLostError
-from autobatch.ray.maps.row_groups import (
+from autobatch.ray.ray_session import ray_session, translated_errors
+from autobatch.ray.row_groups import (
     Skipped,
     Unit,
     UnitDone,
@@ -25,8 +26,7 @@ from autobatch.ray.maps.row_groups import (
     units_of,
     write_json,
 )
-from autobatch.ray.maps.table_mapper import Mapper
-from autobatch.ray.ray_session import ray_session, translated_errors
+from autobatch.ray.table_mapper import Mapper
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 from autobatch.checkpoint.files import flush
 from autobatch.errors import OptionError, StructureError
-from autobatch.ray.maps.table_mapper import Mapper, RowError, arrow_column
+from autobatch.ray.table_mapper import Mapper, RowError, arrow_column
 
 _CHUNK_ROWS = 1 << 16  # the same for rows of few bytes
 

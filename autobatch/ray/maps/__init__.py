@@ -1,1 +1,0 @@
-"""Maps over tables and files: a function of an example mapped over a table, over a row group, and over many files."""
