@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from autobatch.checkpoint.checkpoints import Checkpoints
     from autobatch.checkpoint.single_file import load, save
     from autobatch.report.explain import explain
-    from autobatch.report.marked_source import source
+    from autobatch.report.source_lines import source
     from autobatch.serving.app import serve
     from autobatch.serving.batcher import Batcher
     from autobatch.tables.embedding_bag import embedding_bag
@@ -57,7 +57,7 @@ _LATER = {
     "ray": ("autobatch.ray", None),
     "save": ("autobatch.checkpoint.single_file", "save"),
     "serve": ("autobatch.serving.app", "serve"),
-    "source": ("autobatch.report.marked_source", "source"),
+    "source": ("autobatch.report.source_lines", "source"),
     "testing": ("autobatch.testing", None),
     "torch_function": ("autobatch.bridges.torch_functions", "torch_function"),
 }

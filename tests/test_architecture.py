@@ -91,7 +91,7 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 326
+MOST_FILES = 325
 MOST_LINES = {
     "": 406,
     "api": 2_329,
@@ -112,7 +112,7 @@ MOST_LINES = {
     "optim": 1_135,
     "program": 3_892,
     "ray": 2_682,
-    "report": 1_780,
+    "report": 1_773,
     "segments": 18,
     "serving": 1_688,
     "tables": 6_669,

@@ -20,7 +20,7 @@ from autobatch.core.diagnostics import hide_frames
 from autobatch.core.formatting import shown_bytes, wrapped
 from autobatch.errors import ShapeError
 from autobatch.report.explain import explain
-from autobatch.report.marked_source import source
+from autobatch.report.source_lines import source
 from autobatch.testing.equivalence import assert_equivalent
 from autobatch.testing.own_batch_proof import assert_same
 

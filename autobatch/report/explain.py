@@ -31,10 +31,9 @@ from autobatch.lockstep.lockstep_forms import block_lines
 from autobatch.program.purity import may_change
 from autobatch.report.advice import Facts, advice, general_advice, mended, overhead
 from autobatch.report.line_profile import BACKWARD, LIBRARY, PREPARING, Figures, LineProfile, Place, is_users_code
-from autobatch.report.marked_source import compiled_text
-from autobatch.report.marked_source import stages as stages_of
 from autobatch.report.report import Forced, Launch, Line, Report
-from autobatch.report.source_lines import Section, code_of, source_of
+from autobatch.report.source_lines import Section, code_of, compiled_text, source_of
+from autobatch.report.source_lines import stages as stages_of
 
 _PARTS = ("_ab_body", "<genexpr>", "<listcomp>", "<setcomp>", "<dictcomp>")  # nested code, shown with its function
 _WORTH = 0.04  # share of the time from which on a line gets advice
