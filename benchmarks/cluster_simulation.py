@@ -18,8 +18,8 @@ import numpy as np
 
 import autobatch as ab
 from autobatch.ray import training
+from autobatch.ray.communicator import LocalCommunicator
 from autobatch.ray.hosts import LocalTraining
-from autobatch.ray.local_communicator import LocalCommunicator
 from autobatch.ray.shard import Reply, ShardRequest, nbytes
 
 

@@ -4,9 +4,8 @@ Ray is imported at its first use. Without it, `map(..., workers=0)` and `train(.
 this process.
 """
 
-from autobatch.ray.communicator import Communicator
+from autobatch.ray.communicator import Communicator, LocalCommunicator
 from autobatch.ray.file_map import map
-from autobatch.ray.local_communicator import LocalCommunicator
 from autobatch.ray.table_mapper import Mapper
 from autobatch.ray.training import train
 

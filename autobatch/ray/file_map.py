@@ -13,8 +13,7 @@ from typing import Any
 
 from autobatch.checkpoint.files import Lock
 from autobatch.errors import OptionError, StructureError
-from autobatch.ray.hosts import ProcessesLostError
-from autobatch.ray.ray_session import ray_session, translated_errors
+from autobatch.ray.ray_session import ProcessesLostError, ray_session, translated_errors
 from autobatch.ray.row_groups import (
     Skipped,
     Unit,

@@ -8,11 +8,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from autobatch.errors import UnsupportedError
-from autobatch.ray.hosts import ProcessesLostError
 
 # A training's messages are sent inline: through Ray's object store they would cost both sides twice as much.
 _SYSTEM = {"max_direct_call_object_size": 16 << 20, "task_rpc_inlined_bytes_limit": 64 << 20}
 _DEFAULTS = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token"}
+
+
+class ProcessesLostError(Exception):
+    """Processes of a training died or cannot be reached."""
 
 
 def ray_session(workers: int | None = None) -> Any:

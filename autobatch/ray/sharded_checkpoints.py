@@ -21,64 +21,34 @@ from autobatch.errors import CheckpointError, OptionError
 from autobatch.ray.shard import owners_of
 
 
-class ShardedCheckpoints:
+def checkpoints_of(given: object) -> Checkpoints | None:
     """The checkpoints of a training, for the process that leads it.
 
     Args:
         given: an `ab.Checkpoints`, or a folder for one; None: nothing is saved.
     """
+    if given is not None and not isinstance(given, Checkpoints | str | os.PathLike):
+        raise OptionError(f"checkpoints={given!r}; expected ab.Checkpoints(folder, ...) or a folder")
+    if isinstance(given, Checkpoints) and given.background:
+        raise OptionError(
+            "checkpoints with background=True: a checkpoint in shards is one when all of them are on the disk; "
+            "leave background out"
+        )
+    return given if given is None or isinstance(given, Checkpoints) else Checkpoints(given)
 
-    def __init__(self, given: object) -> None:
-        if given is not None and not isinstance(given, Checkpoints | str | os.PathLike):
-            raise OptionError(f"checkpoints={given!r}; expected ab.Checkpoints(folder, ...) or a folder")
-        if isinstance(given, Checkpoints) and given.background:
-            raise OptionError(
-                "checkpoints with background=True: a checkpoint in shards is one when all of them are on the disk; "
-                "leave background out"
-            )
-        self._saver = given if given is None or isinstance(given, Checkpoints) else Checkpoints(given)
 
-    @property
-    def folder(self) -> str | None:
-        """The folder of the checkpoints."""
-        return None if self._saver is None else self._saver.folder
+def commit(saver: Checkpoints, step: int, dense: list[Any], state: object, shards: int, names: list[str]) -> None:
+    """Save all leaves that are not variables; this commits the checkpoint whose parts the shards have saved.
 
-    @property
-    def keep(self) -> int:
-        """The number of checkpoints to keep."""
-        return 0 if self._saver is None else self._saver.keep
-
-    def steps(self) -> list[int]:
-        """The steps that can be restored."""
-        return [] if self._saver is None else self._saver.steps()
-
-    def restore(self) -> Any:
-        """The last checkpoint, or None: (dense, state, step); `extra` has the number of shards and variable names."""
-        return None if self._saver is None or not self._saver.steps() else self._saver.restore()
-
-    def commit(self, step: int, dense: list[Any], state: object, shards: int, names: list[str]) -> None:
-        """Save all leaves that are not variables; this commits the checkpoint whose parts the shards have saved."""
-        if self._saver is None:
-            return
-        self._saver.save(step, dense, state, {"shards": shards, "variables": names})
-        self._remove_others(shards)
-
-    def _remove_others(self, shards: int) -> None:
-        """Remove the folders of other numbers of shards that no checkpoint needs."""
-        saver = self._saver
-        if saver is None:
-            return
-        folders = [each for each in pathlib.Path(saver.folder).glob("shards-*") if each.name != f"shards-{shards}"]
-        if folders:
-            needed = {f"shards-{saver.restore(step=step).extra['shards']}" for step in saver.steps()}
-            for each in folders:
-                if each.name not in needed:
-                    shutil.rmtree(each, ignore_errors=True)
-
-    def close(self) -> None:
-        """Release the folder to other savers."""
-        if self._saver is not None:
-            self._saver.close()
+    The folders of other numbers of shards that no checkpoint needs are removed.
+    """
+    saver.save(step, dense, state, {"shards": shards, "variables": names})
+    folders = [each for each in pathlib.Path(saver.folder).glob("shards-*") if each.name != f"shards-{shards}"]
+    if folders:
+        needed = {f"shards-{saver.restore(step=step).extra['shards']}" for step in saver.steps()}
+        for each in folders:
+            if each.name not in needed:
+                shutil.rmtree(each, ignore_errors=True)
 
 
 def shard_folder(folder: str, shards: int, index: int) -> str:

@@ -7,18 +7,20 @@ only on the parameters and the batch, so the final parameters are those of a tra
 
 import copy
 import dataclasses
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.core import parameter_trees, pytree
 from autobatch.core.config import current
 from autobatch.errors import CheckpointError, OptionError, UnsupportedError
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.optim.base import Optimizer
-from autobatch.ray.hosts import LocalTraining, ProcessesLostError, Start
-from autobatch.ray.local_communicator import LocalCommunicator
-from autobatch.ray.ray_actors import RayTraining
-from autobatch.ray.sharded_checkpoints import ShardedCheckpoints
+from autobatch.ray.communicator import LocalCommunicator
+from autobatch.ray.hosts import LocalTraining, RayTraining, Start
+from autobatch.ray.ray_session import ProcessesLostError
+from autobatch.ray.sharded_checkpoints import checkpoints_of, commit
 from autobatch.ray.table_mapper import path_name
 from autobatch.ray.training_worker import TrainingPlan
 from autobatch.tables.keyed.keyed_table import KeyedTable
@@ -116,19 +118,20 @@ def train(
         loss, batches_of(data), optimizer, whole.structure, whole.dense_places, whole.places, whole.like, parts,
         staleness, keys, _settings(repeatable),
     )  # fmt: skip
-    saver = ShardedCheckpoints(checkpoints)
+    saver = checkpoints_of(checkpoints)
     try:
         return _coordinate(host, plan, whole, saver, steps, every, retries, log)
     finally:
         host.stop()
-        saver.close()
+        if saver is not None:
+            saver.close()
 
 
 def _coordinate(
     host: LocalTraining | RayTraining,
     plan: TrainingPlan,
     whole: "_SplitParams",
-    saver: ShardedCheckpoints,
+    saver: Checkpoints | None,
     steps: int,
     every: int,
     retries: int,
@@ -143,9 +146,9 @@ def _coordinate(
             while step < steps:
                 end = min(steps, step - step % every + every)
                 losses = host.run(step, end)
-                if saver.folder is not None:
+                if saver is not None:
                     host.save(saver.folder, saver.steps(), saver.keep)
-                    saver.commit(end, *host.dense(), host.shards, list(plan.variables))
+                    commit(saver, end, *host.dense(), host.shards, list(plan.variables))
                     failures = 0
                 if log is not None:
                     for at, value in enumerate(losses, step):
@@ -189,10 +192,10 @@ class _SplitParams:
             )
         self.like = {name: _empty(table) for name, table in self._given.items()}
 
-    def start(self, saver: ShardedCheckpoints, shards: int) -> Start:
+    def start(self, saver: Checkpoints | None, shards: int) -> Start:
         """The state of the last checkpoint, or, if there is none, the given one."""
-        restored = saver.restore()
-        if restored is not None:
+        if saver is not None and saver.steps():
+            restored = saver.restore()
             if restored.extra is None or restored.extra.get("variables") != list(self.places):
                 raise CheckpointError(
                     f"the checkpoints in {saver.folder} are not of this training: they have the variables "
@@ -257,17 +260,12 @@ def batches_of(data: object) -> Callable[[int], Any]:
         )
     if not len(data):
         raise OptionError("data has no batches")
-    return _Cycle(data)
+    return functools.partial(_repeated, data)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Cycle:
-    """Batches by step, repeated from the first after the last."""
-
-    batches: Any
-
-    def __call__(self, step: int) -> Any:
-        return self.batches[step % len(self.batches)]
+def _repeated(batches: Any, step: int) -> Any:
+    """The batch of a step, of batches that are repeated from the first after the last."""
+    return batches[step % len(batches)]
 
 
 def _settings(repeatable: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import pytest
 
 import autobatch as ab
 from autobatch.errors import CheckpointError, OptionError
-from autobatch.ray import hosts
+from autobatch.ray import hosts, ray_session
 from autobatch.ray.shard import Pull, Push, Shard, ShardRequest
 from tests.ray import clicks, schedules
 from tests.ray.lossy import Lossy
@@ -98,7 +98,7 @@ class Failing(hosts.LocalTraining):
             self.lost.discard(self.calls)
             if half is not None:
                 half()
-            raise hosts.ProcessesLostError(f"call {self.calls}")
+            raise ray_session.ProcessesLostError(f"call {self.calls}")
 
     def run(self, first, last):
         self._maybe(lambda: super(Failing, self).run(first, first + 1))
