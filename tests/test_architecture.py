@@ -91,7 +91,7 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 323
+MOST_FILES = 320
 MOST_LINES = {
     "": 406,
     "api": 2_329,
@@ -99,7 +99,7 @@ MOST_LINES = {
     "batches": 5_016,
     "blocks": 3_879,
     "bridges": 992,
-    "checkpoint": 2_665,
+    "checkpoint": 2_647,
     "cli": 840,
     "compiled": 11_837,
     "core": 3_911,
@@ -115,7 +115,7 @@ MOST_LINES = {
     "report": 1_773,
     "segments": 18,
     "serving": 1_688,
-    "tables": 6_669,
+    "tables": 6_635,
     "testing": 2_814,
 }
 

@@ -1,9 +1,9 @@
 """`Checkpoints`: a folder of checkpoints of one training, each full or incremental, and each committed atomically.
 
-A save collects the data to write as streams (`streams.py`): each array whole, or only its changed units
-(`increments.py`). It writes them into one new file and commits a manifest (`manifests.py`). The last committed
-manifest, with the digests and marks taken for it, is the base of the next increment. The base is replaced only after
-the next commit, so a save that fails changes nothing.
+A save collects the data to write as streams (`streams.py`): each array whole, or only its changed units. It writes them
+into one new file and commits a manifest (`manifests.py`). The last committed manifest, with the digests and marks taken
+for it, is the base of the next increment. The base is replaced only after the next commit, so a save that fails changes
+nothing.
 """
 
 import contextlib
@@ -19,9 +19,19 @@ import numpy as np
 
 from autobatch.checkpoint.entry_reader import Entries
 from autobatch.checkpoint.files import Files, Lock, making
-from autobatch.checkpoint.increments import Digester, changes_stream, is_tracked
 from autobatch.checkpoint.manifests import Folder, Manifest
-from autobatch.checkpoint.streams import ROWS_AT_ONCE, Stream, array_stream, table_stream, whole_table, write, writer_of
+from autobatch.checkpoint.streams import (
+    ROWS_AT_ONCE,
+    Digester,
+    Stream,
+    array_stream,
+    changes_stream,
+    is_tracked,
+    table_stream,
+    whole_table,
+    write,
+    writer_of,
+)
 from autobatch.checkpoint.tensor_files import TensorWriter
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.core.config import config

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.checkpoint import json_values
-from autobatch.checkpoint.increments import apply_units
 from autobatch.checkpoint.streams import (
     ROWS_AT_ONCE,
     Piece,
     Stream,
+    apply_units,
     block_from_columns,
     checked_part,
     restore_table,
@@ -21,9 +21,8 @@ from autobatch.checkpoint.streams import (
 from autobatch.checkpoint.tensor_files import BLOCK, Tensor, TensorReader
 from autobatch.checkpoint.trees import ANY
 from autobatch.errors import CheckpointError
-from autobatch.tables.keyed.memory_mapped import look_ups_only, mapped_variable
 from autobatch.tables.keyed.row_store import StoredBlock
-from autobatch.tables.keyed.variable import EmbeddingVariable, SlotOf
+from autobatch.tables.keyed.variable import EmbeddingVariable, SlotOf, look_ups_only, mapped_variable
 
 
 class Entries(contextlib.ExitStack):

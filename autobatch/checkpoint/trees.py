@@ -1,7 +1,7 @@
 """Trees as JSON: `describe` splits a tree into JSON nodes and its arrays and tables; `rebuild` makes the tree again.
 
 A node is a JSON object whose first key is its type. Containers are `dict`, `list`, `tuple` and `object` (attributes),
-with their children and, unless it is Python's own, their `class`. Leaves are `array`, `kind` (see `stored_kinds.py`),
+with their children and, unless it is Python's own, their `class`. Leaves are `array`, `kind` (see `KINDS`),
 `table` (of keys), `parts` (a partitioned table of keys), `slot` (an optimiser's slot in a table of keys) and literals
 (`json_values.py`). An array's value is the name of its entry, under which its elements are stored. Arrays that share
 memory name the same entry, and share memory again when they are restored.
@@ -12,28 +12,88 @@ import dataclasses
 import itertools
 import math
 import types
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from autobatch.checkpoint import json_values
 from autobatch.checkpoint.files import making
-from autobatch.checkpoint.stored_kinds import KINDS, kind_of
 from autobatch.checkpoint.tensor_files import stored_dtype
 from autobatch.core import parameter_trees, pytree
 from autobatch.errors import BadIdError, CheckpointError, DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.optim.base import State
+from autobatch.tables.keyed.features import Vocabulary
 from autobatch.tables.keyed.keyed_table import KeyedTable
 from autobatch.tables.keyed.partitioned import PartitionedVariable
 from autobatch.tables.keyed.variable import EmbeddingVariable, SlotOf
-from autobatch.tables.table import EmbeddingTable
+from autobatch.tables.sparse import SparseRows
+from autobatch.tables.table import EmbeddingTable, QuantizedTable, SplitTable
 
 if TYPE_CHECKING:
     from autobatch.checkpoint.entry_reader import Entries
 
 _BRANCHES: dict[str, type] = {"dict": dict, "object": object, "list": list, "tuple": tuple}
 ANY: Any = object()  # no tree to restore into: use the saved structure
+
+
+class StoredKind(NamedTuple):
+    """How the objects of a class, those of subclasses excluded, are stored and rebuilt.
+
+    Attributes:
+        cls: the class.
+        take: gives an object's settings, as JSON values, and its arrays by name.
+        build: makes the object from settings and arrays.
+        grows: its arrays have any length, so settings and shapes are the saved ones, not those of `like`.
+    """
+
+    cls: type
+    take: Callable[[Any], tuple[dict[str, Any], Mapping[str, np.ndarray]]]
+    build: Callable[[dict[str, Any], dict[str, np.ndarray]], Any]
+    grows: bool = False
+
+
+def _quantized(settings: dict[str, Any], arrays: dict[str, np.ndarray]) -> QuantizedTable:
+    if settings.get("bits", 8) != 8:  # as earlier versions could save
+        raise CheckpointError(f"a QuantizedTable of {settings['bits']!r:.20} bits, which this version does not support")
+    return QuantizedTable(arrays["packed"])
+
+
+# By names that are written into files, and so must not change.
+KINDS: dict[str, StoredKind] = {
+    "EmbeddingTable": StoredKind(
+        EmbeddingTable,
+        lambda table: ({"static": table.static}, {"weights": table.weights}),
+        lambda settings, arrays: EmbeddingTable(arrays["weights"], settings["static"]),
+    ),
+    "SplitTable": StoredKind(
+        SplitTable,
+        lambda table: ({}, {str(i): chunk for i, chunk in enumerate(table.chunks)}),
+        lambda settings, arrays: SplitTable([arrays[str(i)] for i in range(len(arrays))]),
+    ),
+    "QuantizedTable": StoredKind(QuantizedTable, lambda table: ({}, {"packed": table.packed}), _quantized),
+    "SparseRows": StoredKind(
+        SparseRows,
+        lambda grad: ({"num_rows": grad.num_rows}, {"ids": np.asarray(grad.ids), "rows": np.asarray(grad.rows)}),
+        lambda settings, arrays: SparseRows(arrays["ids"], arrays["rows"], settings["num_rows"]),
+        grows=True,
+    ),
+    "Vocabulary": StoredKind(
+        Vocabulary,
+        lambda words: ({"grow": words.grow}, words.arrays()),
+        lambda settings, arrays: Vocabulary.from_arrays(arrays, settings["grow"]),
+        grows=True,
+    ),
+}
+
+
+def kind_of(value: object) -> str | None:
+    """The name in `KINDS` of a leaf's kind; None if it has none.
+
+    >>> kind_of(EmbeddingTable(np.zeros((2, 3))))
+    'EmbeddingTable'
+    """
+    return next((name for name, each in KINDS.items() if type(value) is each.cls), None)
 
 
 @dataclasses.dataclass(slots=True)
@@ -222,12 +282,12 @@ def _leaf(value: Any, path: tuple[str, ...], place: str, contents: Contents) -> 
         return contents.add_array(path, np.array(value)) | {"scalar": True}
     stored = kind_of(value)
     if stored is not None:
-        settings, arrays = stored.take(value)
+        settings, arrays = KINDS[stored].take(value)
         parts = {
             name: _leaf(array, path if len(arrays) == 1 else (*path, name), place, contents)
             for name, array in arrays.items()
         }
-        return {"kind": stored.name, "settings": settings, "arrays": parts}
+        return {"kind": stored, "settings": settings, "arrays": parts}
     if isinstance(value, SlotOf):
         return {"slot": value.name, "token": value.token}
     if isinstance(value, PartitionedVariable):

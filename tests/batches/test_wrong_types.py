@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.errors import OptionError, ShapeError, StructureError, UnsupportedError
+from autobatch.errors import ShapeError, StructureError, UnsupportedError
 from tests.law import assert_same
 
 
@@ -45,7 +45,6 @@ TAKES_ONE = {
     "from_arrow": (lambda x: variable().from_arrow(x), UnsupportedError, "from_arrow of a .*expected a pyarrow.Table"),
     "indexer": (lambda x: rows().coalesce(x or 1), UnsupportedError, "indexer=.*expected an Indexer"),
     "where": (lambda x: rows().where(x), ShapeError, "expected a bool for each of 1 ids"),
-    "from_arrays": (lambda x: ab.Vocabulary.from_arrays(x), StructureError, "from_arrays of .*expected results of"),
 }
 
 
@@ -89,5 +88,3 @@ def test_other_wrong_arguments_are_named():
         ab.EmbeddingTable(np.ones((2, 2))).destination(3)
     with pytest.raises(ShapeError, match="segment_ids have shape"):
         ab.segment_ids_to_offsets(3)
-    with pytest.raises(OptionError, match="since=3 of a vocabulary of 1"):
-        ab.Vocabulary(["a"]).arrays(3)

@@ -5,7 +5,6 @@ n different strings, two get the same 64-bit key with a probability of about n²
 1 in 37 for a thousand million.
 """
 
-import functools
 import itertools
 import operator
 import sys
@@ -17,7 +16,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, shape_of
 from autobatch.core.formatting import ArrayLike, public_names
 from autobatch.core.op import is_boxed
-from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
+from autobatch.errors import DTypeError, OptionError, ShapeError, UnsupportedError
 from autobatch.kernels import hash_functions as kernels
 from autobatch.ops.rules.ragged_checks import as_ids, whole_option
 from autobatch.tables.lookup import index_table
@@ -191,38 +190,20 @@ class Vocabulary:
     def __iter__(self) -> Iterator[Any]:
         return iter(self._listed())
 
-    def arrays(self, since: int = 0) -> dict[str, np.ndarray]:
+    def arrays(self) -> dict[str, np.ndarray]:
         """The vocabulary as arrays, for saving: `Vocabulary.from_arrays` reads them.
-
-        Args:
-            since: leave out the first `since` strings, which were saved before.
 
         Returns:
             "bytes" (uint8), the strings concatenated, and "offsets" (int64), the start of each and the end.
         """
-        if not 0 <= operator.index(since) <= len(self):
-            raise OptionError(f"since={since} of a vocabulary of {len(self)}; expected from 0 to that")
-        data, offsets = _bytes_of(self._listed()[since:])
+        data, offsets = _bytes_of(self._listed())
         return {"bytes": data.copy(), "offsets": offsets}
 
     @classmethod
-    def from_arrays(cls, *parts: dict[str, np.ndarray], grow: bool = True) -> "Vocabulary":
-        """Restore a vocabulary from results of `arrays`.
-
-        Args:
-            parts: one result, or the results of successive increments, in order. grow: as for the class.
-
-        Returns:
-            The vocabulary, in which every string has its former id.
-        """
-        out = cls()
-        for part in parts:
-            if not (isinstance(part, dict) and part.keys() >= {"offsets", "bytes"}):
-                raise StructureError(f"from_arrays of {part!r:.60}; expected results of Vocabulary.arrays()")
-            bounds, data = part["offsets"].tolist(), part["bytes"].tobytes()
-            out[[data[start:end] for start, end in itertools.pairwise(bounds)]]
-        out.grow = grow
-        return out
+    def from_arrays(cls, arrays: dict[str, np.ndarray], grow: bool = True) -> "Vocabulary":
+        """Restore a vocabulary from its `arrays`; every string has its former id. `grow`: as for the class."""
+        bounds, data = arrays["offsets"].tolist(), arrays["bytes"].tobytes()
+        return cls([data[start:end] for start, end in itertools.pairwise(bounds)], grow=grow)
 
     @property
     def nbytes(self) -> int:
@@ -237,7 +218,7 @@ class Vocabulary:
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> Any:
-        return functools.partial(Vocabulary.from_arrays, grow=self.grow), (self.arrays(),)
+        return Vocabulary.from_arrays, (self.arrays(), self.grow)
 
     def __repr__(self) -> str:
         return f"Vocabulary({len(self)} strings)"

@@ -3,6 +3,8 @@
 Every change is first staged: memory is allocated and new keys' rows are written to unused places, with no visible
 effect. Then one kernel call (`commit_rows`) makes the change visible; repeating the call has no effect. So an interrupt
 or a failed allocation leaves the state before or after the change, never between. A writer must hold the lock.
+
+`SortedRows` takes its place in a variable that is for look-ups only.
 """
 
 import dataclasses
@@ -12,10 +14,12 @@ import operator
 import pathlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
+from autobatch.core.threads import run_parts, split_work
+from autobatch.errors import UnsupportedError
 from autobatch.kernels import hash_table as kernels
 from autobatch.kernels.hash_table import DEAD, FREE, HIGH, LIVE, LOGGED, NOTES, SPECIAL, VERSION
 from autobatch.tables.keyed.growing_arrays import Reserved, memory_of_machine
@@ -424,6 +428,69 @@ class RowStore:
             self.begin()
             self._index.expect(more, len(self) + more)
             self.settle()
+
+
+class SortedRows:
+    """A read-only stand-in for a `RowStore`, over given arrays sorted by key, which are opened without reading them.
+
+    They may be memory-mapped files. There is no index: keys are found by binary search. Changes are refused.
+    """
+
+    def __init__(self, block: StoredBlock, initial: Callable[[np.ndarray], np.ndarray]) -> None:
+        self._block = block
+        self.initial = initial
+        self.lock = threading.RLock()
+        self.row_keys = block.keys.view(np.int64)
+        self.rows, self.versions, self.counts = (_read_only(x) for x in (block.rows, block.versions, block.counts))
+        self.slots: dict[str, Any] = {}
+        self.high = len(block.keys)
+        self.nbytes = sum(array.nbytes for array in (block.keys, block.rows, block.versions, block.counts))
+
+    def __len__(self) -> int:
+        return self.high
+
+    def find(self, keys: np.ndarray) -> tuple[np.ndarray, int]:
+        """(row of each key, or -1 if it is missing, (n,); number of missing keys)."""
+        out = np.empty(len(keys), np.int64)
+        parts = split_work(len(keys), len(keys) * 256)  # bytes read from memory to find a key, roughly
+        run_parts(lambda part: kernels.find_sorted(keys, self.row_keys, out, *part), parts)
+        return out, int((out < 0).sum())
+
+    def read_consistently(self, read: Callable[[], T]) -> T:
+        """Return `read()`; nothing ever changes."""
+        return read()
+
+    def alive(self) -> np.ndarray:
+        """All row numbers."""
+        return np.arange(self.high)
+
+    def in_order(self, key_dtype: np.dtype) -> np.ndarray:
+        """All row numbers, in ascending order of their keys."""
+        return np.argsort(self.row_keys.view(key_dtype), kind="stable")
+
+    def block(self, which: np.ndarray, key_dtype: np.dtype) -> StoredBlock:
+        """These rows with their keys, slots, versions and counts."""
+        found = self._block.take(which)
+        return found._replace(keys=found.keys.view(key_dtype))
+
+    def mark(self) -> int:
+        """Always 1, since nothing changes."""
+        return 1
+
+    def changed_since(self, *_: object) -> None:
+        """None: changes are not logged."""
+        return
+
+    def _refused(self, *_: object, **__: object) -> NoReturn:
+        raise UnsupportedError("this EmbeddingVariable is mapped, for look-ups only; restore without mapped=True")
+
+    stage = stage_removal = commit = begin = settle = add_slot = putting = _refused
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    out = array.view()
+    out.flags.writeable = False
+    return out
 
 
 def _scores(store: RowStore, eviction: str) -> np.ndarray:

@@ -17,7 +17,7 @@ from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.keyed import admission as admissions
 from autobatch.tables.keyed.keyed_table import Calls, KeyedTable
 from autobatch.tables.keyed.partitioned import partitioned_from
-from autobatch.tables.keyed.row_store import Change, Changes, RowStore, StoredBlock, blocks_of
+from autobatch.tables.keyed.row_store import Change, Changes, RowStore, SortedRows, StoredBlock, blocks_of
 from autobatch.tables.protocol import Context
 from autobatch.tables.row_access import LocatedRows
 from autobatch.tables.sparse import SparseRows, first_seen
@@ -448,12 +448,8 @@ class EmbeddingVariable(KeyedTable):
         }
 
     @classmethod
-    def from_settings(cls, settings: dict[str, Any], storage: object = None) -> "EmbeddingVariable":
-        """Make an empty variable with these settings, including step and slots.
-
-        Args:
-            settings: a variable's `settings`. storage: a folder for the rows, None for memory.
-        """
+    def from_settings(cls, settings: dict[str, Any]) -> "EmbeddingVariable":
+        """Make an empty variable with the `settings` of another, including step and slots."""
         given = dict(settings)
         if absent := {"dim", "initializer", "admission", "step", "slots"} - given.keys():
             raise StructureError(f"settings without {sorted(absent)}; expected the .settings of a variable")
@@ -462,7 +458,7 @@ class EmbeddingVariable(KeyedTable):
             given["initializer"] = init.from_settings(given["initializer"])
         if given["admission"] is not None:
             given["admission"] = admissions.from_settings(given["admission"])
-        out = cls(given.pop("dim"), storage=storage, **given)
+        out = cls(given.pop("dim"), **given)
         out.step = step
         for slot in slots:
             name, fill, dtype, width, token = (slot[key] for key in ("name", "fill", "dtype", "width", "token"))
@@ -595,3 +591,23 @@ def _matrix(column: Any) -> np.ndarray:
     if not hasattr(column.type, "list_size"):
         raise ShapeError(f"rows of type {column.type} in an Arrow table; expected lists of one size, as to_arrow gives")
     return column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), column.type.list_size)
+
+
+def mapped_variable(settings: dict[str, Any], block: StoredBlock, beside: dict[str, np.ndarray]) -> EmbeddingVariable:
+    """Make a read-only variable over arrays that do not change.
+
+    Args:
+        settings: the settings of the saved variable.
+        block: all of its keys, ascending when viewed as int64. beside: its `arrays()`.
+    """
+    out = EmbeddingVariable.from_settings(settings | {"trainable": False, "insert_on": "update", "slots": []})
+    out.restore_block(arrays=beside)
+    out._store = SortedRows(block, out._store.initial)  # type: ignore[assignment]
+    return out
+
+
+def look_ups_only(table: EmbeddingVariable) -> EmbeddingVariable:
+    """A read-only copy, in memory, of a variable."""
+    store = table._store
+    block = store.block(store.in_order(np.dtype(np.int64)), table.key_dtype)
+    return mapped_variable(table._arguments(), block, table.arrays())
