@@ -91,7 +91,7 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 320
+MOST_FILES = 319
 MOST_LINES = {
     "": 406,
     "api": 2_329,
@@ -114,7 +114,7 @@ MOST_LINES = {
     "ray": 2_626,
     "report": 1_773,
     "segments": 18,
-    "serving": 1_688,
+    "serving": 1_673,
     "tables": 6_635,
     "testing": 2_814,
 }

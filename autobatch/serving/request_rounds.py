@@ -172,35 +172,24 @@ class Round:
         if not self._pure:
             self._run_guarded()
             return
-        self._run_together(self.requests)
+        self._run_together()
         for index in self._rerun_alone:
             self._call(self.requests[index])
-        parts = [[each for each in self.requests if each.wanted and not each.ended]]
-        self._more = None
-        while parts:
-            part = parts.pop()
-            if len(part) <= 4:  # after a run that raised, so many requests or fewer run one by one
-                for each in part:
-                    self._call(each)
-                continue
-            for half in (part[: len(part) // 2], part[len(part) // 2 :]):
-                again = Round(self._model, half, True, None, self._done)
-                again._run_together(half)
-                for index in again._rerun_alone:
-                    again._call(half[index])
-                again._report_ended()
-                parts.append([each for each in half if each.wanted and not each.ended])
-        self._report_ended()
-
-    def _run_together(self, requests: Sequence[Request]) -> None:
-        columns = list(zip(*[each.example for each in requests], strict=True))
-        try:
-            results, stats = run_map(self._model.function, columns, self._model.shared, None, self)
-        except BaseException:  # some request's error: running parts of them will show whose
+        left = [each for each in self.requests if each.wanted and not each.ended]
+        if len(left) <= 4:  # after a run that raised, so many requests or fewer run one by one
+            for each in left:
+                self._call(each)
             return
-        self.looped = stats.looped
-        for index, result in enumerate(results):
-            self.on_result(index, result)
+        for half in (left[: len(left) // 2], left[len(left) // 2 :]):
+            Round(self._model, half, True, None, self._done).run(most)
+
+    def _run_together(self) -> None:
+        columns = list(zip(*[each.example for each in self.requests], strict=True))
+        with contextlib.suppress(BaseException):  # some request's error: running parts of them will show whose
+            results, stats = run_map(self._model.function, columns, self._model.shared, None, self)
+            self.looped = stats.looped
+            for index, result in enumerate(results):
+                self.on_result(index, result)
         self._report_ended()
 
     def _run_guarded(self) -> None:
@@ -220,8 +209,7 @@ class Round:
     def _call(self, request: Request) -> None:
         if request.wanted and not request.ended:
             self._model.call(request)
-            self._ended.append(request)
-            self._report_ended()
+            self._done([request])
 
     def _report_ended(self) -> None:
         if self._ended:
