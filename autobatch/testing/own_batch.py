@@ -14,7 +14,7 @@ from autobatch.bridges.frameworks import Framework, reachable
 from autobatch.core.pytree import flatten, leaves, map_tree, paths, unflatten
 from autobatch.testing.calling import Convention, Padding, leaves_like, rows
 from autobatch.testing.compare import Difference, coarsest, compare
-from autobatch.testing.compared_ways import fresh
+from autobatch.testing.compared_ways import fresh, is_float
 from autobatch.testing.equivalence import is_refusal
 from autobatch.testing.gradients import cotangents
 
@@ -67,7 +67,7 @@ class Pair:
         values, self._shared_tree = flatten(shared)
         self._shared = [convention.source.numpy(x) for x in values]
         self._shared_like = values
-        self._shared_floats = [i for i, x in enumerate(self._shared) if _is_floats(x)]
+        self._shared_floats = [i for i, x in enumerate(self._shared) if is_float(x)]
         self.parameters = _common_parameters(per_example, batched) if own is convention.framework else []
         own_values = (x for e in examples for x in map(convention.source.numpy, leaves(e)))
         self.precision = coarsest([*self._shared, *own_values])
@@ -166,7 +166,7 @@ class Pair:
 
     def no_gradient(self) -> str:
         """Why gradients cannot be compared; "" if they can."""
-        if not any(_is_floats(x) for x in leaves(self.reference(self.examples[0]))):
+        if not any(is_float(x) for x in leaves(self.reference(self.examples[0]))):
             return "no float outputs"
         if not self._shared_floats and not self.parameters and not self.convention.floats(self.examples[0]):
             return "no float inputs"
@@ -189,7 +189,7 @@ class Pair:
         """Gradients of the example's floats, of the shared floats and of the parameters, in one list."""
         framework, source = self.own, self.convention.source
         values, tree = flatten(example)
-        where = [i for i, x in enumerate(values) if _is_floats(source.numpy(x))]
+        where = [i for i, x in enumerate(values) if is_float(source.numpy(x))]
         f = framework.differentiable(self.per_example)
 
         def run(floats: list[Any]) -> Any:
@@ -271,10 +271,6 @@ class Pair:
             raise BatchDiffersError(examples, padding, place, list(map(str, differences)), "gradient")
 
 
-def _is_floats(x: object) -> bool:
-    return isinstance(x, np.ndarray | np.generic) and x.dtype.kind == "f"
-
-
 def _in_common_dtypes(reference: object, found: object, framework: Framework) -> tuple[Any, Any]:
     """Convert both results to arrays in dtypes of the batched function's library.
 
@@ -302,8 +298,8 @@ def _arrays(x: object, y: object, framework: Framework) -> tuple[Any, Any]:
 
 def _common_parameters(per_example: object, batched: object) -> list[Any]:
     """The tensors with `requires_grad` to which both functions refer, also as parameters of torch modules."""
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "nn"):
+    torch = _torch()
+    if torch is None:
         return []
     found: list[dict[int, Any]] = []
     for f in (per_example, batched):
@@ -317,10 +313,14 @@ def _common_parameters(per_example: object, batched: object) -> list[Any]:
 
 def modules_of(f: object) -> list[Any]:
     """The torch modules that a function is or refers to."""
-    torch: Any = sys.modules.get("torch")
-    if torch is None or not hasattr(torch, "nn"):
-        return []
-    return [x for x in reachable(f) if isinstance(x, torch.nn.Module)]
+    torch = _torch()
+    return [] if torch is None else [x for x in reachable(f) if isinstance(x, torch.nn.Module)]
+
+
+def _torch() -> Any:
+    """The module torch, if it is imported, and whole."""
+    torch = sys.modules.get("torch")
+    return torch if hasattr(torch, "nn") else None
 
 
 @contextlib.contextmanager
