@@ -161,8 +161,7 @@ class Unsupported(Exception):  # noqa: N818  # a signal, not a failure
         self, why: Any = "", node: Any = None, *, instead: str = "", where: Place | None = None, passing: bool = False
     ) -> None:
         super().__init__(why)
-        self.reason, self.passing = Reason(why, where, instead), passing
-        self._line = getattr(node, "lineno", 0)
+        self.reason, self.passing, self._line = Reason(why, where, instead), passing, getattr(node, "lineno", 0)
 
     def __str__(self) -> str:
         return self.reason.placed
@@ -232,8 +231,7 @@ def forget_example(error: BaseException) -> None:
     >>> is_noted(error)
     False
     """
-    notes = getattr(error, "__notes__", None)
-    if notes:
+    if notes := getattr(error, "__notes__", None):
         notes[:] = [note for note in notes if not note.startswith(_NOTE)]
         if not notes:
             del error.__notes__

@@ -19,6 +19,7 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.stacking import examples
 from autobatch.core.config import config, options
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.facts.other_libraries import MODULE, missing
 from autobatch.tables.lookup import lookup
 from autobatch.tables.sparse import SparseRows
@@ -110,6 +111,7 @@ __all__ = [
     "value_and_grad",
 ]
 
+options = hiding_frames(options)
 EARLIER = {**dict.fromkeys(segments.__all__, segments), **dict.fromkeys(tables.__all__, tables)}
 """Names that stood here before they had a namespace of their own, and where they are now."""
 
@@ -122,5 +124,4 @@ def __getattr__(name: str) -> Any:
         within = [f"{space}.{each}" for space, its in spaces.items() for each in its.__all__]
         raise missing("module 'autobatch'", name, MODULE, [*__all__, *within])
     module, inner = _LATER[name]
-    found: Any = importlib.import_module(module)
-    return found if inner is None else getattr(found, inner)
+    return getattr(importlib.import_module(module), inner) if inner else importlib.import_module(module)

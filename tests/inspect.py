@@ -35,8 +35,9 @@ from autobatch.batches import unpadded
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.blocks import kernel_cache, launch
 from autobatch.blocks.scan import Scan
+from autobatch.core import diagnostics
 from autobatch.core.current_region import Example, current_example, current_region, example
-from autobatch.core.diagnostics import forget_warnings, noted_fallbacks
+from autobatch.core.diagnostics import noted_fallbacks
 from autobatch.core.op import Op
 from autobatch.kernels.hash_table import EMPTY_KEY
 from autobatch.lazy.recorders.generated_recorders import forget_recorders
@@ -81,6 +82,11 @@ __all__ = [
     "step_by_step",
     "watched",
 ]
+
+
+def forget_warnings() -> None:
+    """Forget which source lines have warned, so that each warns again."""
+    diagnostics._warned.clear()
 
 
 def forget_costs() -> None:

@@ -3,7 +3,9 @@
 import dataclasses
 import functools
 import inspect
+import traceback
 import types
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ import pytest
 import autobatch as ab
 from autobatch.errors import UnsupportedError
 
+PACKAGE = str(Path(ab.__file__).parent)
 decorated = ab.batch(lambda x: (x * 2).sum())
 linear, embedding = ab.nn.Linear(4, 3, seed=0), ab.nn.Embedding(10, 2, seed=0)
 attention = ab.nn.MultiHeadAttention(4, 2, seed=0)
@@ -39,6 +42,23 @@ class PolarsFrame:
 
 # (what is done, the error's type, a part of its message and notes)
 MISTAKES = {
+    "an attribute of lists": (lambda: masked.append(np.ones(2)), AttributeError, r"write ab\.concat"),
+    "an attribute of a list of arrays": (lambda: packed.append(np.ones(2)), AttributeError, r"write ab\.concat"),
+    "an example that there is not": (lambda: ab.Examples(masked)[9], IndexError, "there is no example 9: there are 2"),
+    "an option of torch": (lambda: ab.options(device="cpu"), TypeError, "unknown option device"),
+    "a dtype of a padded batch": (
+        lambda: ab.MaskedBatch.from_examples([[1.0]], dtype=np.float32), TypeError, r"write batch\.astype\(dtype\)"
+    ),
+    "a dtype of a packed batch": (
+        lambda: ab.PackedBatch.from_examples([[1.0]], dtype=np.float32), TypeError, r"write batch\.astype\(dtype\)"
+    ),
+    "examples to the class of a batch": (lambda: ab.PackedBatch([[1.0]]), TypeError, "from_examples"),
+    "a call for a function": (lambda: ab.grad(np.float64(3.0)), TypeError, r"write ab\.grad\(f\)\(x\)"),
+    "a number for the examples": (lambda: ab.Examples(3), TypeError, "expected a sequence of examples"),
+    "an array without a batch": (lambda: ab.examples(np.ones(2)), TypeError, "no batch in"),
+    "strings that are numbers": (lambda: ab.hash_keys(3), TypeError, "expected a string or bytes"),
+    "a float for a size of a table": (lambda: ab.EmbeddingVariable(2.5), TypeError, "expected a whole number"),
+    "a folder of checkpoints": (lambda: ab.Checkpoints("x", keep=0), TypeError, "expected at least 1"),
     "words in a masked batch": (
         lambda: ab.MaskedBatch.from_examples([["a", "b"], ["c"]]), TypeError, "ab.Vocabulary or ab.hash_keys"
     ),
@@ -50,7 +70,7 @@ MISTAKES = {
         lambda: ab.map(embedding, [["a"], ["b"]]), IndexError, "got words; ab.Vocabulary"
     ),
     "one-hot labels of integers": (
-        lambda: ab.nn.cross_entropy(np.ones(3), np.array([0, 1, 0])), ValueError, r"one-hot labels give label\.argmax"
+        lambda: ab.nn.cross_entropy(np.ones(3), np.array([0, 1, 0])), ValueError, r"one-hot labels pass label\.argmax"
     ),
     "rows to attend to of another size": (
         lambda: attention(np.ones((3, 4)), np.ones((3, 5))), ValueError, r"\(3, 4\) and float64 of shape \(3, 5\)"
@@ -401,8 +421,10 @@ def test_a_call_shows_the_users_line_only(call):
 
 @pytest.mark.parametrize(("call", "error", "match"), MISTAKES.values(), ids=MISTAKES)
 def test_the_message_says_what_to_write(call, error, match):
-    with pytest.raises(error, match=match):
+    with pytest.raises(error, match=match) as caught:
         call()
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+    assert not [file for file in files if file.startswith(PACKAGE) or file == "<string>"]
 
 
 def test_a_failure_for_numbers_of_a_table_has_no_note_about_an_index():
@@ -431,6 +453,32 @@ def test_the_error_of_an_example_of_a_batch_that_is_mapped_is_its_own():
     for shared in ({}, {"p": [1.0, 2.0]}):
         with pytest.raises(ValueError, match="of 2"):
             ab.map(fails, masked, **shared)
+
+
+@pytest.mark.parametrize(
+    ("call", "shapes"),
+    [
+        (lambda b: b - [1.0, 2.0], r"\(3,4\) \(2,\)|lengths 4 and 2 in example 0"),
+        (lambda b: [1.0, 2.0] * b, r"\(2,\) \(3,4\)|lengths 2 and 4 in example 0"),
+        (lambda b: np.maximum(b, np.ones((5, 4))), r"\(3,4\) \(5,4\)|lengths 3 and 5 in example 0"),
+        (lambda b: b.reshape(7), r"size 12 into shape \(7,\)"),
+    ],
+)
+@pytest.mark.parametrize("layout", [ab.MaskedBatch, ab.PackedBatch])
+def test_the_shapes_in_an_error_are_the_examples(call, shapes, layout):
+    batch = layout.from_examples([np.ones((3, 4)), np.ones((2, 4))])
+    with pytest.raises(ValueError, match=shapes) as caught:
+        call(batch)
+    assert {str(entry.path) for entry in caught.traceback} == {__file__}
+
+
+def test_a_layer_that_gets_a_list_of_examples_names_what_it_takes():
+    with pytest.raises(ValueError, match=r"inhomogeneous|could not be broadcast") as caught:
+        ab.nn.GRU(4, 3, seed=0)([np.ones((3, 4)), np.ones((2, 4))])
+    assert caught.value.__context__ is None
+    with pytest.raises(ValueError, match="mismatch") as caught:
+        ab.nn.GRU(4, 3, seed=0)(np.ones((3, 5)))
+    assert caught.value.__notes__ == ["GRU(4, 3) takes (rows, 4); got float64 of shape (3, 5)"]
 
 
 def test_an_unknown_attribute_is_pythons_error():

@@ -152,13 +152,11 @@ def spent_on(function: Any) -> Spent | None:
     if found is None:
         if not PAUSES.isdisjoint(code.co_names) or hasattr(function, "_ab_differentiated"):
             return None
-        out = Spent(len(code.co_code) // 2)
-        small_calls.put(code, out)
+        small_calls.put(code, out := Spent(len(code.co_code) // 2))
         return out
     out = found[1]
-    if out.is_compiling and not compiling.is_set():
-        return None
-    return None if out.may_pay() and _may_look() else out
+    waits = out.is_compiling and not compiling.is_set()
+    return None if waits or (out.may_pay() and _may_look()) else out
 
 
 _WITH_CODE = frozenset((types.FunctionType, types.MethodType))

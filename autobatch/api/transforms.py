@@ -224,6 +224,7 @@ def lazy() -> "Lazy":
 def grad(f: BatchFunction[P, Any], argnums: _Places = 0, has_aux: bool = False) -> Callable[P, Any]: ...
 @overload
 def grad(f: Callable[P, Any], argnums: _Places = 0, has_aux: bool = False) -> Callable[P, Any]: ...
+@hiding_frames
 def grad(f: Callable[P, Any], argnums: _Places = 0, has_aux: bool = False) -> Callable[P, Any]:
     """The gradient of a function that returns one real scalar.
 
@@ -268,6 +269,7 @@ def value_and_grad(
 ) -> Callable[P, tuple[tuple[R, Aux], Any]]: ...
 @overload
 def value_and_grad(f: Callable[P, Any], argnums: _Places, has_aux: bool) -> Callable[P, tuple[Any, Any]]: ...
+@hiding_frames
 def value_and_grad(f: Callable[P, Any], argnums: _Places = 0, has_aux: bool = False) -> Callable[P, tuple[Any, Any]]:
     """Like `grad`, but the new function gives the value, too.
 

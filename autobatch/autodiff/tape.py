@@ -14,6 +14,7 @@ import numpy as np
 from autobatch.core.abstract_eval import check_operands, is_non_c_order
 from autobatch.core.cotangent import Contributions, SparseCotangent, are_finite
 from autobatch.core.current_region import clock
+from autobatch.core.diagnostics import at_users_line
 from autobatch.core.memory import SavedArrays, library_code
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, leaves_of_kind, map_tree
@@ -297,10 +298,7 @@ def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
     found = op.joint([position for position, _ in parents], cts, outs, args, params)  # type: ignore[misc]
     for (_, parent), contribution in zip(parents, found, strict=True):
         for part in contribution if type(contribution) is list else [contribution]:
-            if pending[parent] is None:
-                pending[parent] = part
-            else:
-                _contribute(pending, parent, part)
+            _contribute(pending, parent, part)
 
 
 class TapeArray(RecordedArray, ArrayMixin):
@@ -357,7 +355,7 @@ class TapeArray(RecordedArray, ArrayMixin):
             out = _PYTHON_OPERATORS[op.impl](*values)
             out = np.complex128(out) if type(out) is complex else out
         else:
-            out = op.impl(*values, **params)
+            out = at_users_line(op.impl, *values, **params)
         if not parents:  # a view of a constant is a constant, too
             is_view = out.base is not None if type(out) is _ndarray else hasattr(out, "_ab_rank")
             return tape.constant(out) if is_view else out

@@ -6,7 +6,7 @@ batch of objects whose lanes agree becomes padded. To avoid import cycles they l
 
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 
@@ -169,6 +169,7 @@ class Batch(Exports):
     def __hash__(self) -> int:
         raise refusal("a batch is not hashable: its examples may differ")
 
+    @hiding_frames
     def __format__(self, spec: str) -> str:
         if current_region() is not None:
             raise refusal("formatting a value that differs by example")
@@ -303,9 +304,7 @@ def lane(tree: Any, index: int, seen: dict[int, Any] | None = None) -> Any:
         return cls(lane(child, index, seen) for child in tree)
     if cls is slice:
         return slice(*(lane(part, index, seen) for part in (tree.start, tree.stop, tree.step)))
-    if is_node(tree):
-        return map_tree(lambda leaf: lane(leaf, index, seen), tree)
-    return tree
+    return map_tree(lambda leaf: lane(leaf, index, seen), tree) if is_node(tree) else tree
 
 
 def narrow_tree(tree: object) -> Any:
@@ -341,6 +340,13 @@ def per_narrowed_lane(
     if out and leaves_of_kind(out[0], Batch):
         raise NeedsLoop("the function called for each example holds the values of all")
     return out
+
+
+def raise_own(error: ValueError, op: Any, args: Sequence[Any], params: dict[str, Any]) -> NoReturn:
+    """Raise what the first example that fails raises: the shapes that `error` shows may be those of all of them."""
+    if current_region() is None and "together with shapes" in str(error):
+        per_lane(op.impl, args, params)
+    raise error
 
 
 def note_lane(error: BaseException, index: int) -> None:

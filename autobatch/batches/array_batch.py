@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from autobatch.batches.any_batch import FORMS, Batch, common_size, mixed_reason, narrowed, refusal
+from autobatch.batches.any_batch import FORMS, Batch, common_size, mixed_reason, narrowed, raise_own, refusal
 from autobatch.batches.packing import SCALAR_DTYPES
 from autobatch.batches.stacking import loop_over_examples, map_lanes, stack_numbers
 from autobatch.core.abstract_eval import check_operands, is_non_c_order, may_leave_c_order, ndim_of
 from autobatch.core.batched import Packed
-from autobatch.core.diagnostics import hiding_frames
+from autobatch.core.diagnostics import at_users_line, hiding_frames
 from autobatch.core.op import Op
 from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.aliasing import NON_C_ORDER, set_order
@@ -72,8 +72,11 @@ class ArrayBatch(Batch, _Mixin):
         common_size(arg for arg in args if isinstance(arg, Batch))
         if FORMS["objects"] in map(type, args):
             return loop_over_examples(op, args, params, mixed_reason(args))
-        first = next((arg for arg in args if isinstance(arg, Packed)), None)
-        out: Any = None if first is None else first._on_values(op, args, params)  # type: ignore[attr-defined]
+        first: Any = next((arg for arg in args if isinstance(arg, Packed)), None)
+        try:
+            out: Any = None if first is None else at_users_line(first._on_values, op, args, params)
+        except ValueError as error:
+            raise_own(error, op, args, params)
         if out is None:
             if op.rule is None:
                 return loop_over_examples(op, args, params, f"{op.name} has no batching rule")
@@ -81,7 +84,7 @@ class ArrayBatch(Batch, _Mixin):
             if first is not None and not any(isinstance(arg, Packed) for arg in padded):
                 out = op(*padded, **params)
             else:
-                out = op.rule(op, padded, params)
+                out = at_users_line(op.rule, op, padded, params)
                 packed = isinstance(out, Packed)
                 out = FORMS["packed"].of(out.values, out.offsets) if packed else FORMS["masked"].of(out)
         return (
@@ -91,9 +94,10 @@ class ArrayBatch(Batch, _Mixin):
     def _ab_unsupported(self, function: Any, args: Any, kwargs: Any, reason: str = "") -> Any:
         return loop_over_examples(function, args, kwargs, no_rule_message(function, reason))
 
+    @hiding_frames
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if FORMS["objects"] in types:
-            return hiding_frames(loop_over_examples)(func, args, kwargs, mixed_reason(args))
+            return loop_over_examples(func, args, kwargs, mixed_reason(args))
         return super().__array_function__(func, types, args, kwargs)
 
     @hiding_frames

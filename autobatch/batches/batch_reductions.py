@@ -137,9 +137,9 @@ def count(x: Any, by: str = "element") -> Any:
     _check_by(by)
     if _is_single(x):
         return 1 if by == "example" else getattr(x, "size", 1)
-    if isinstance(x, Batched | Packed) and by == "example":
-        return x.batch_size
-    return len(_examples(x)) if by == "example" else _elements(x).size
+    if by == "element":
+        return _elements(x).size
+    return x.batch_size if isinstance(x, Batched | Packed) else len(_examples(x))
 
 
 def _reduced(function: Callable[[Any], Any], x: object, by: str) -> Any:
@@ -171,10 +171,7 @@ def _examples(x: object) -> list[Any]:
     if isinstance(x, Batch):
         return x.examples()
     if not isinstance(x, list | tuple):
-        raise UnsupportedError(
-            f"a {type(x).__name__} is neither a batch nor a list of the examples' arrays; reduce each of its batches, "
-            "as in ab.mean(out['loss'])"
-        )
+        raise UnsupportedError(f"a {type(x).__name__} is neither a batch nor a list: write ab.mean(out['loss'])")
     return list(x)
 
 

@@ -139,9 +139,7 @@ class Exports:
         values, levels = _layout(self)
         offsets = [level for level in levels if not isinstance(level, int)]
         if len(offsets) > 1:
-            raise UnsupportedError(
-                "nested lists have no jagged tensor; .values.to_torch() is the one of all inner lists"
-            )
+            raise UnsupportedError("nested lists have no jagged tensor: write .values.to_torch() for all inner lists")
         values = torch.from_numpy(values if values.flags.writeable else values.copy())
         if not offsets:
             return values
@@ -173,11 +171,7 @@ class Exports:
         if isinstance(self, Batched) and not self.sizes:
             _check_plain(self.data)
             return pd.Series(self.data)
-        found = self.examples()
-        out = np.empty(len(found), object)
-        for i, x in enumerate(found):
-            out[i] = x
-        return pd.Series(out)
+        return pd.Series(self.examples(), dtype=object)
 
     def __dlpack__(self, **options: Any) -> Any:
         return shared_values(self).__dlpack__(**options)

@@ -82,6 +82,7 @@ class PackedBatch(Packed, ArrayBatch):
     __slots__ = (*ARRAY_SLOTS, "_pending", "_size", "_values")
     _ab_rank = BATCH_RANK
 
+    @hiding_frames
     def __init__(self, values: ArrayLike, offsets: ArrayLike | None = None) -> None:
         if offsets is None:
             raise TypeError("PackedBatch takes values and offsets; for examples write PackedBatch.from_examples(list)")
@@ -129,6 +130,7 @@ class PackedBatch(Packed, ArrayBatch):
         return self
 
     @classmethod
+    @hiding_frames
     def from_examples(cls, examples: Sequence[Any], depth: int = 1) -> "PackedBatch":
         """Pack examples that differ in their first dimension only.
 
@@ -169,6 +171,7 @@ class PackedBatch(Packed, ArrayBatch):
         return cls.from_lengths(end_to_end(arrays), [x.shape[0] for x in arrays])
 
     @classmethod
+    @hiding_frames
     def from_lengths(cls, values: ArrayLike, lengths: ArrayLike) -> "PackedBatch":
         """From the concatenated values and the length of each example.
 
@@ -258,7 +261,7 @@ class PackedBatch(Packed, ArrayBatch):
         """
         if not isinstance(masked, MaskedBatch):
             given = type(masked).__name__
-            raise UnsupportedError(f"from_masked of a {given}; expected a MaskedBatch: of arrays, write from_examples")
+            raise UnsupportedError(f"from_masked got {given}; expected a MaskedBatch: for arrays write from_examples")
         if not masked.sizes or any(masked.dims[1:]):
             raise ShapeError(f"a batch with dims={masked.dims}; only the first dimension of a PackedBatch varies")
         size = masked.sizes[0]
@@ -343,7 +346,7 @@ class PackedBatch(Packed, ArrayBatch):
         if weights is not None:
             _check_packed("weights", weights)
             if not np.array_equal(weights.offsets, self.offsets):
-                raise ShapeError("the weights have other lengths than the ids")
+                raise ShapeError("the weights and the ids have different lengths")
         entries = np.ones(len(ids), np.int64) if weights is None else weights.values
         return CSR(entries, ids, self.offsets, (self.batch_size, bound))
 
@@ -451,6 +454,7 @@ class PackedBatch(Packed, ArrayBatch):
 
     if not TYPE_CHECKING:  # else each attribute would have the type Any
 
+        @hiding_frames
         def __getattr__(self, name: str) -> Any:
             raise missing("'PackedBatch' object", name, ARRAY)
 
@@ -550,7 +554,7 @@ def counted(data: np.ndarray, indices: np.ndarray, indptr: np.ndarray) -> tuple[
     """Each column index repeated by its entry, a count, and the row of each; DTypeError for entries not counts."""
     counts = data.astype(np.int64)
     if (counts != data).any() or (counts < 0).any():
-        raise DTypeError("entries that are not counts; weights=True returns them as a second batch")
+        raise DTypeError("the entries are not counts; weights=True returns them as a second batch")
     rows = np.repeat(np.repeat(np.arange(len(indptr) - 1), np.diff(indptr)), counts)
     return np.repeat(indices, counts), rows
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.batches import scalars
-from autobatch.batches.any_batch import ARRAY_SLOTS, Batch, narrowed, refusal, register_form
+from autobatch.batches.any_batch import ARRAY_SLOTS, Batch, narrowed, raise_own, refusal, register_form
 from autobatch.batches.array_batch import ArrayBatch, as_masked, collated
 from autobatch.batches.batch_reductions import plain_data, shown_data
 from autobatch.batches.objects import ObjectBatch
@@ -25,7 +25,7 @@ from autobatch.core.abstract_eval import (
 )
 from autobatch.core.batched import Batched, Lengths, Size, check_padding, padding_mask
 from autobatch.core.current_region import asks_batches, check_time, current_region
-from autobatch.core.diagnostics import hide_frames, hiding_frames, is_library_file, warn_user
+from autobatch.core.diagnostics import at_users_line, hide_frames, hiding_frames, is_library_file, warn_user
 from autobatch.core.formatting import ArrayLike, shown_value
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, UnsupportedError
@@ -77,6 +77,7 @@ class MaskedBatch(Batched, ArrayBatch):
     _written: bool  # True once written in place; else unset
     _outside: Any  # the data of a ragged batch outside lock-step, for which the slot `data` is unset; else None
 
+    @hiding_frames
     def __init__(
         self,
         data: ArrayLike,
@@ -93,10 +94,8 @@ class MaskedBatch(Batched, ArrayBatch):
             raise ShapeError("both lengths and mask are given; give one of them")
         if lengths is not None:
             sizes = sizes_from_lengths(padded.shape, lengths, dims)
-        elif mask is not None:
-            sizes = sizes_from_mask(padded.shape, mask, dims)
         else:
-            sizes = sizes_static(padded.shape, dims)
+            sizes = sizes_static(padded.shape, dims) if mask is None else sizes_from_mask(padded.shape, mask, dims)
         self.data, self.sizes, self.scalar = padded, sizes, None
         self.region = current_region()
         self._view = self._views = self._outside = None
@@ -136,6 +135,7 @@ class MaskedBatch(Batched, ArrayBatch):
             del self.data
 
     @classmethod
+    @hiding_frames
     def from_examples(cls, examples: Sequence[ArrayLike], dims: Sequence[bool] | None = None) -> "MaskedBatch":
         """Stack examples, padded with zeros to the longest.
 
@@ -298,7 +298,8 @@ class MaskedBatch(Batched, ArrayBatch):
         if region is None and len(args) == 1 and type(args[0]) is MaskedBatch and op.rule is not None:  # guarded data
             (arg,) = args
             non_c_order = arg._view is not None and arg._view.non_c_order
-            args, given = (Batched(arg.data, arg.sizes, arg.scalar),), ()
+            data = arg.data if arg._outside is None else arg._outside
+            args, given = (Batched(data, arg.sizes, arg.scalar),), ()
         for arg in given:
             if type(arg) is MaskedBatch:
                 if arg._view is not None and arg._view.non_c_order:
@@ -322,7 +323,10 @@ class MaskedBatch(Batched, ArrayBatch):
             check_time()
         elif op.kind == "elementwise":
             _warn_of_rows(args, size)
-        out = op.rule(op, args, params)
+        try:
+            out = at_users_line(op.rule, op, args, params)
+        except ValueError as error:
+            raise_own(error, op, given or [self], params)
         self = object.__new__(MaskedBatch)
         self.data, self.sizes, self.scalar, self.region = out.data, out.sizes, out.scalar, region
         self._view = self._views = self._outside = None
@@ -361,11 +365,15 @@ class MaskedBatch(Batched, ArrayBatch):
             return data if is_library_file(sys._getframe(1).f_code.co_filename) else shown_data(data, self.sizes)
         if name[0] == "_":
             raise AttributeError(name)
-        if self.scalar is None:
-            if current_region() is not None and hasattr(np.ndarray, name):
-                raise NeedsLoop(f"ndarray.{name} of each example")
-            if current_region() is None:
+        if self.scalar is None and current_region() is None:
+            try:  # not `hiding_frames`: `data` looks at the caller
                 raise missing("'MaskedBatch' object", name, ARRAY)
+            except AttributeError as error:
+                hide_frames(error)
+                raise
+        if self.scalar is None:
+            if hasattr(np.ndarray, name):
+                raise NeedsLoop(f"ndarray.{name} of each example")
             raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")
         attribute = getattr(self.scalar, name)  # raises as Python does
         if callable(attribute):
@@ -439,9 +447,7 @@ def _without_padding(x: MaskedBatch, y: object) -> None:
 
 def _take_rows(array: Any, index: np.ndarray) -> Any:
     """`array[index]`; `take` gathers faster, but would first copy an array that is not contiguous."""
-    if type(array) is np.ndarray and array.flags.c_contiguous:
-        return array.take(index, axis=0)
-    return array[index]
+    return array.take(index, axis=0) if type(array) is np.ndarray and array.flags.c_contiguous else array[index]
 
 
 def _restore(data: object, sizes: Sequence[Any], scalar: type | None) -> MaskedBatch:
@@ -543,16 +549,13 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
         for axis in range(len(first)):
             lengths = [shape[axis] for shape in shapes]
             differs = any(length != first[axis] for length in lengths)
-            if dims is None:
-                varies = differs
-            else:
-                varies = dims[axis]
-                if differs and not varies:
-                    wrong = next(i for i, length in enumerate(lengths) if length != first[axis])
-                    raise ShapeError(
-                        f"dims says that dimension {axis} is static, but it is {lengths[wrong]} in example {wrong} "
-                        f"and {first[axis]} in example 0; give dims with True there"
-                    )
+            varies = differs if dims is None else dims[axis]
+            if differs and not varies:
+                wrong = next(i for i, length in enumerate(lengths) if length != first[axis])
+                raise ShapeError(
+                    f"dims says that dimension {axis} is static, but it is {lengths[wrong]} in example {wrong} "
+                    f"and {first[axis]} in example 0; give dims with True there"
+                )
             if varies:
                 sizes[axis] = Lengths(lengths)
                 if differs:

@@ -192,9 +192,7 @@ class _Dimensions:
         return out
 
     def _entry(self, size: Size) -> _Entry | None:
-        if isinstance(size, int):
-            return self._uniform.get(size)
-        return self._by_lengths.get(size.values.tobytes())
+        return self._uniform.get(size) if isinstance(size, int) else self._by_lengths.get(size.values.tobytes())
 
 
 def _uniform_length(size: Lengths) -> int | None:

@@ -133,9 +133,7 @@ def _fits(value: int) -> bool:
 
 def _exact(x: Any, cls: type) -> bool:
     """True if float64 holds a real operand exactly, so that NumPy's mixed arithmetic equals Python's."""
-    if cls is not int:
-        return cls is float or cls is bool
-    return _is_exact(x if type(x) is int else x.data)
+    return _is_exact(x if type(x) is int else x.data) if cls is int else cls in (float, bool)
 
 
 def _data(x: Any) -> Any:
@@ -172,9 +170,7 @@ def _unary(function: Callable[..., Any], fast: Callable[[Any], Any]) -> Callable
     def call(a: Any) -> Any:
         a = narrowed(a)
         out = None if a.scalar is complex else fast(a)
-        if out is None:
-            return map_lanes(function, a)
-        return weak_lanes(out, float if out.dtype.kind == "f" else int)
+        return map_lanes(function, a) if out is None else weak_lanes(out, float if out.dtype.kind == "f" else int)
 
     return call
 
@@ -228,9 +224,7 @@ def lane_int(x: Any = 0, *base: Any) -> Any:
 def lane_float(x: Any = 0.0) -> Any:
     """`float(x)` per lane."""
     x = narrowed(x)
-    if _is_plain_scalar(x):
-        return weak_lanes(x.data.astype(np.float64), float)
-    return _differentiable(float)(x)
+    return weak_lanes(x.data.astype(np.float64), float) if _is_plain_scalar(x) else _differentiable(float)(x)
 
 
 def lane_pow(base: Any, exponent: Any, *modulus: Any) -> Any:

@@ -11,7 +11,7 @@ from autobatch.batches.packing import KINDS, SCALAR_DTYPES
 from autobatch.core.abstract_eval import is_non_c_order, is_subclass
 from autobatch.core.batched import Batched
 from autobatch.core.current_region import current_region
-from autobatch.core.diagnostics import warn_fallback
+from autobatch.core.diagnostics import at_users_line, hiding_frames, warn_fallback
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import TreeDef, flatten, is_node, leaves, map_tree, unflatten
 from autobatch.errors import NeedsLoop, UnsupportedError
@@ -24,6 +24,7 @@ _NUMBERS = frozenset(np.dtype(code).type for code in "?bhilqBHILQefdFD")  # scal
 _LEAVES = _NUMBERS | {np.ndarray, *SCALAR_DTYPES}  # types of most results, for a fast path
 
 
+@hiding_frames
 def examples(tree: Tree) -> list[Tree]:
     """Split a batched result into a list of plain results, one per example.
 
@@ -44,10 +45,7 @@ def examples(tree: Tree) -> list[Tree]:
     """
     size = batch_size_of(tree)
     if size is None:
-        raise UnsupportedError(
-            f"no batch in {_shown(tree)}, so the number of examples is not known; "
-            "give the result of a call on a MaskedBatch or PackedBatch"
-        )
+        raise UnsupportedError(f"no batch in {_shown(tree)}; expected what a call on a batch returns")
     return lanes_of(tree, size)
 
 
@@ -236,7 +234,7 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
         raise NeedsLoop(reason)
     warn_fallback(reason)
     call, linked = tracking_views(function, args, kwargs)
-    return linked(stack_results(per_lane(call, args, kwargs)))
+    return linked(stack_results(at_users_line(per_lane, call, args, kwargs)))
 
 
 def _is_not_contiguous(part: object) -> bool:

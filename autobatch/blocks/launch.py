@@ -31,7 +31,7 @@ from autobatch.core.abstract_eval import SHORTEST, Affine
 from autobatch.core.batched import Batched, Lengths
 from autobatch.core.config import config
 from autobatch.core.current_region import check_time
-from autobatch.core.diagnostics import underflow_is_ignored
+from autobatch.core.diagnostics import at_users_line, underflow_is_ignored
 from autobatch.core.memory import keep_freed_memory
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import NeedsLoop
@@ -189,11 +189,11 @@ def launch(program: Program, operands: Sequence[Any], fallbacks: Counter[str] | 
             found = [lookup_p(operands[table], operands[ids].data) for table, ids in lookups]
             given = [operands[slot] for slot in read] + [Batched(x, x.shape[1:]) for x in found]
             return launch(rest, given, fallbacks)
-        results = _compiled(program, [x.data if own else x for own, x in zip(rows, operands, strict=True)], rows)
-        if results is not None:
+        data = [x.data if own else x for own, x in zip(rows, operands, strict=True)]
+        if (results := at_users_line(_compiled, program, data, rows)) is not None:
             return results
     operands = [Batched(x.data, x.sizes, x.scalar) if own else x for own, x in zip(rows, operands, strict=True)]
-    return step_by_step(program, operands, fallbacks)
+    return at_users_line(step_by_step, program, operands, fallbacks)
 
 
 def launch_ragged(program: Program, operands: Sequence[Any]) -> tuple[list[Any], dict[str, Lengths]] | None:

@@ -38,6 +38,7 @@ from autobatch.core.config import config
 from autobatch.core.formatting import few_rows
 from autobatch.core.pytree import leaves
 from autobatch.errors import CheckpointError, CheckpointWarning
+from autobatch.facts.other_libraries import Spelled
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.tables.keyed.variable import EmbeddingVariable
 
@@ -101,7 +102,7 @@ class _Save:
         self.entries[name] = [*before, {"file": self.file, **entry}]
 
 
-class Checkpoints:
+class Checkpoints(metaclass=Spelled):
     """The checkpoints of a training in a folder: parameters, tables and the optimiser's state of one step together.
 
     A save writes and flushes new files, then commits with one rename. So after a crash, a `kill -9` or a power cut the
@@ -146,9 +147,8 @@ class Checkpoints:
     def __init__(
         self, folder: Any, *, keep: int = 3, full_every: int = 10, background: bool = False, files: Files | None = None
     ) -> None:
-        for name, value in (("keep", keep), ("full_every", full_every)):
-            whole_option(value, name)
-        self.keep, self.full_every, self.background = keep, full_every, background
+        self.keep, self.full_every = whole_option(keep, "keep"), whole_option(full_every, "full_every")
+        self.background = background
         self._folder = Folder(os.path.abspath(os.fspath(folder)), files or Files())
         self._digest = Digester()
         self._base: _Base | None = None
@@ -297,8 +297,8 @@ class Checkpoints:
             self._lock = self._folder.files.lock(self._folder.join("lock"))
         except BlockingIOError:
             raise CheckpointError(
-                f"another saver has {self.folder}: a running process, or another Checkpoints of this process, to be "
-                "closed first; two savers would remove each other's files"
+                f"another saver holds {self.folder}, in this process or another: close it first; "
+                "two savers would remove each other's files"
             ) from None
         self._base = None  # another saver may have saved before we got the lock
 
@@ -389,7 +389,7 @@ class Checkpoints:
             extra = rebuild(trees["extra"], ANY, "extra", entries)
         if initialised:
             warnings.warn(
-                f"not restored from step {manifest.step}, and as it was given: {'; '.join(initialised)}",
+                f"not restored from step {manifest.step}, and left as given: {'; '.join(initialised)}",
                 CheckpointWarning,
                 stacklevel=3,
             )
@@ -431,7 +431,7 @@ class Checkpoints:
             except CheckpointError as error:
                 damaged.append(f"step {step}: {error}")
         if damaged:
-            raise CheckpointError(f"{'; '.join(damaged)}; good are the steps {good}")
+            raise CheckpointError(f"{'; '.join(damaged)}; the good steps are {good}")
         return good
 
     def compact(self) -> None:

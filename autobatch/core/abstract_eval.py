@@ -12,6 +12,7 @@ import numpy as np
 from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import silence
 from autobatch.core.op import Op, is_boxed
+from autobatch.core.pytree import leaves_of_kind
 from autobatch.errors import DTypeError, NeedsLoop, Unsupported, UnsupportedError
 
 
@@ -58,9 +59,7 @@ def is_non_c_order(value: Any) -> bool:
 
 def may_leave_c_order(op: Op, params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
     """True if a call's result of this rank may lie in other than C order, given whether an operand does."""
-    if rank < 2:
-        return False
-    return non_c_order if op.layout is None else op.layout(params, non_c_order, rank)
+    return rank >= 2 and (non_c_order if op.layout is None else op.layout(params, non_c_order, rank))
 
 
 SHORTEST = 2  # of the lengths that an `Affine` stands for: NumPy broadcasts length 1, and warns for length 0
@@ -320,7 +319,7 @@ def _of_unknown_sizes(op: Op, params: dict[str, Any], avals: Sequence[Any], leng
     An op is affine if it is where each length is one longer, where all are, and where all are the shortest. The first
     are longer than an index asks for, so that a slice is not cut short in some of them only.
     """
-    start = min(max(_numbers(params.get("spec", ())), default=0), 512) + 3
+    start = min(max([abs(n) for n in leaves_of_kind(params.get("spec", ()), int)], default=0), 512) + 3
     base = {name: start + 2 * place for place, name in enumerate(lengths)}
     points = [base, *[{**base, name: base[name] + 1} for name in lengths]]
     points += [{name: n + 2 for name, n in base.items()}, dict.fromkeys(lengths, SHORTEST)]
@@ -339,13 +338,6 @@ def _of_unknown_sizes(op: Op, params: dict[str, Any], avals: Sequence[Any], leng
             return None
         shape.append(size)
     return aval_of(tuple(shape), *first.bits)
-
-
-def _numbers(value: Any) -> list[int]:
-    """The absolute values of the integers in nested tuples."""
-    if type(value) is tuple:
-        return [n for part in value for n in _numbers(part)]
-    return [abs(value)] if type(value) is int else []
 
 
 def _result_of(op: Op, params: dict[str, Any], avals: Sequence[Any]) -> Aval | None:

@@ -370,24 +370,18 @@ _counts_cpu = time.get_clock_info("thread_time").resolution < 1e-5
 thread_clock: Callable[[], float] = time.thread_time if _counts_cpu else time.perf_counter
 
 
-class _Waited(threading.local):
-    """Seconds that this thread has waited for its share of work in other threads."""
-
-    seconds = 0.0
-
-
-_waited = _Waited()
+_waited = threading.local()  # .seconds: how long this thread has waited for its share of work in other threads
 
 
 def clock() -> float:
     """Seconds that this thread has computed, or waited for threads that computed longer on a part of its work."""
-    return thread_clock() + _waited.seconds
+    return thread_clock() + getattr(_waited, "seconds", 0.0)
 
 
 def count_waiting(seconds: float) -> None:
     """Add the CPU seconds of another thread, for which this one waited, to its `clock`."""
     if _counts_cpu:
-        _waited.seconds += seconds
+        _waited.seconds = getattr(_waited, "seconds", 0.0) + seconds
 
 
 _deadline: contextvars.ContextVar[Any] = contextvars.ContextVar("autobatch_deadline", default=None)

@@ -24,7 +24,7 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from types import TracebackType
+from types import FrameType, SimpleNamespace, TracebackType
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -42,6 +42,7 @@ from autobatch.errors import (
 )
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
 
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -92,12 +93,23 @@ def is_library(filename: str) -> bool:
     return known and not filename.startswith(_MODELS)
 
 
-def user_line() -> tuple[str, int]:
-    """(file, line) of the innermost stack frame that is in neither this library nor NumPy."""
+def _user_frame() -> FrameType:
     frame = sys._getframe(1)
     while is_library_file(frame.f_code.co_filename) and frame.f_back is not None:
         frame = frame.f_back
+    return frame
+
+
+def user_line() -> tuple[str, int]:
+    """(file, line) of the innermost stack frame that is in neither this library nor NumPy."""
+    frame = _user_frame()
     return frame.f_code.co_filename, frame.f_lineno
+
+
+def warn_as_numpy(message: str) -> None:
+    """Give a `RuntimeWarning` for the user's innermost line, as NumPy called there would."""
+    seen = _user_frame().f_globals
+    _show(message, RuntimeWarning, *user_line(), seen.get("__name__"), seen.setdefault("__warningregistry__", {}))
 
 
 def warn_user(message: str, reason: str = "") -> None:
@@ -180,11 +192,15 @@ def _warn_once(message: str, warning: type[Warning], filename: str, line: int, r
     if said in _warned and (_warned[said] is filters or not _always(filters, message, warning, filename, line)):
         return
     _warned[said] = filters
+    _show(message, warning, filename, line, filename.removesuffix(".py"))
+
+
+def _show(message: str, warning: type[Warning], filename: str, line: int, *registry: Any) -> None:
     shown = shown_file(filename)
     if shown != filename:  # so that the warning shows its line
         lines = linecache.getlines(filename)
         linecache.cache[shown] = (sum(map(len, lines)), None, lines, shown)
-    warnings.warn_explicit(message, warning, shown, line, module=filename.removesuffix(".py"))
+    warnings.warn_explicit(message, warning, shown, line, *registry)
 
 
 def _always(filters: Any, message: str, warning: type[Warning], filename: str, line: int) -> bool:
@@ -195,11 +211,6 @@ def _always(filters: Any, message: str, warning: type[Warning], filename: str, l
         if fits and issubclass(warning, category) and at in (0, line):
             return action in ("always", "all")
     return False
-
-
-def forget_warnings() -> None:
-    """Forget which source lines have warned, so that each warns again."""
-    _warned.clear()
 
 
 _silent = threading.RLock()
@@ -224,33 +235,57 @@ def user_filters() -> Any:
         return warnings.filters
 
 
-_interned: dict[Any, Any] = {}
-
-
-def _interned_errors() -> Any:
-    state = tuple(np.geterr().values())
-    return _interned.setdefault(state, state)
-
-
 try:
     from numpy._core._ufunc_config import _extobj_contextvar  # type: ignore[attr-defined]
 except ImportError:  # a NumPy version that moved this private variable: the fallback is forty times slower
-    handling: Callable[[], Any] = _interned_errors
+    handling: Callable[[], Any] = lambda: sys.intern(str(np.geterr()))
+    _extobj_contextvar = None
 else:
     handling = _extobj_contextvar.get  # returns the same object as long as no errstate is entered or left
 
-_last: tuple[Any, bool] = (None, False)
+
+# What NumPy writes its messages to, where it is told to "log" in place of "warn".
+_log = SimpleNamespace(write=lambda text: warn_as_numpy(text.removeprefix("Warning: ").rstrip()))
+_known: tuple[Any, Any, bool] = (None, None, False)  # the last result of `_error_state`
+
+
+def _error_state() -> tuple[Any, Any, bool]:
+    """NumPy's error state in the user's code, that in which `_log` gives its warnings, and if underflow is ignored."""
+    global _known
+    state, known = handling(), _known
+    if state is known[0] or state is known[1]:
+        return known
+    own = np.geterr()
+    logged: Any = {name: "log" for name, how in own.items() if how == "warn"}
+    if not {"log", "call"}.isdisjoint(own.values()):  # these write to the user's object, or call it
+        logged = {}
+    with np.errstate(call=_log, **logged) if logged else contextlib.nullcontext():
+        _known = known = state, handling(), own["under"] == "ignore"
+    return known
 
 
 def underflow_is_ignored() -> bool:
     """True if NumPy ignores floating-point underflow here, which is its default."""
-    global _last
-    state = handling()
-    known, ignored = _last
-    if known is not state:
-        ignored = np.geterr()["under"] == "ignore"
-        _last = state, ignored
-    return ignored
+    return _error_state()[2]
+
+
+def user_errors() -> Any:
+    """`np.geterr()` of the user's code, also inside `at_users_line`."""
+    own = np.geterr()
+    return own if np.geterrcall() is not _log else {k: "warn" if how == "log" else how for k, how in own.items()}
+
+
+def at_users_line(run: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """`run(*args, **kwargs)`, code of the library whose floating-point warnings are to name the user's line."""
+    state, known = handling(), _known
+    logs = known[1] if state is known[0] or state is known[1] else _error_state()[1]
+    if logs is state or _extobj_contextvar is None:
+        return run(*args, **kwargs)
+    token = _extobj_contextvar.set(logs)
+    try:
+        return run(*args, **kwargs)
+    finally:
+        _extobj_contextvar.reset(token)
 
 
 def catches_warnings(before: object) -> NeedsLoop | None:
@@ -301,10 +336,12 @@ def _note_what_is_taken(error: BaseException) -> None:
         layer: Any = names.get("self")
         if code.co_name == "__call__" and hasattr(type(layer), "_ab_takes"):
             note = f"{layer!r} takes {layer._ab_takes.format(*layer._made_from())}"
-            given = [names[name] for name in ("xs", "x", "ids", "context") if names.get(name) is not None]
-            arrays = [np.asarray(each) for each in given if not is_boxed(each)]
-            got = [_OF_WORDS if x.dtype.kind in "USO" else f"{x.dtype} of shape {x.shape}" for x in arrays]
-            note += f"; got {' and '.join(got)}" if got else ""
+            taken = {"xs", "x", "ids", "context"}.intersection(code.co_varnames[: code.co_argcount])
+            given = [names[name] for name in sorted(taken, reverse=True) if names[name] is not None]
+            with contextlib.suppress(ValueError):  # a list of arrays that differ in shape
+                arrays = [np.asarray(each) for each in given if not is_boxed(each)]
+                got = [_OF_WORDS if x.dtype.kind in "USO" else f"{x.dtype} of shape {x.shape}" for x in arrays]
+                note += f"; got {' and '.join(got)}" if got else ""
         if type(error) in (IndexError, np.exceptions.AxisError) and code.co_filename.startswith(f"{_PACKAGE}ops"):
             given = [layer, names.get("x"), *names.get("args", ())]
             if any(getattr(each, "region", each) is None for each in given if each is not None):
@@ -323,7 +360,7 @@ def _what_would_fit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     try:
         inspect.signature(function).bind(*args, **kwargs)
     except TypeError:
-        says = [f"{function.__name__} takes {', '.join(name for name in names if name != 'self')}"]
+        says = [f"{function.__name__} takes {', '.join(name for name in names if name not in ('self', 'cls'))}"]
         says += [f"all in one: {function.__name__}([...])"] if len(names) == 1 < len(args) else []
         for name, hint in [(each, KEYWORDS[each]) for each in kwargs if each not in names and each in KEYWORDS]:
             hint = f"write {hint}" if hint in names else KEYWORDS.get(hint, hint)
@@ -357,11 +394,15 @@ def hiding_frames(function: F) -> F:
 def _user_frames(trace: TracebackType | None) -> TracebackType | None:
     kept: list[TracebackType] = []
     while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not is_own_file(file) and file != contextlib.__file__:  # where a decorator of ours may be
+        file, module = trace.tb_frame.f_code.co_filename, trace.tb_frame.f_globals.get("__name__") or ""
+        is_generated = file == "<string>" and module.startswith("autobatch.")  # a dataclass's methods
+        if not (is_own_file(file) or is_generated or file == contextlib.__file__):  # where a decorator of ours may be
             kept.append(trace)
         trace = trace.tb_next
     out: TracebackType | None = None
     for each in reversed(kept):
         out = TracebackType(out, each.tb_frame, each.tb_lasti, each.tb_lineno)
     return out
+
+
+type(config).__setattr__ = hiding_frames(type(config).__setattr__)  # type: ignore[method-assign]

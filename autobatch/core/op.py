@@ -89,9 +89,7 @@ class Op:
             arg_rank = getattr(arg, "_ab_rank", -1)
             if arg_rank > rank:
                 top, rank = arg, arg_rank
-        if top is None:
-            return self.impl(*args, **params)
-        return top._ab_apply(self, args, params)
+        return self.impl(*args, **params) if top is None else top._ab_apply(self, args, params)
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

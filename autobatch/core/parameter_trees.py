@@ -88,14 +88,7 @@ class _ModelReader:
             if not within and set(map(type, children)) == {np.ndarray}:
                 self.values += children
                 return node_def(tree, keys, (leaf_def,) * len(children))
-            structures = []
-            for child in children:
-                if type(child) is np.ndarray and not within:
-                    self.values.append(child)
-                    structures.append(leaf_def)
-                else:
-                    structures.append(self.read(child, within))
-            return node_def(tree, keys, tuple(structures))
+            return node_def(tree, keys, tuple([self.read(child, within) for child in children]))
         if isinstance(tree, _OPAQUE):
             return self._leaf(tree, in_object)
         parts = parts_of(tree)
@@ -253,10 +246,8 @@ def _parts_like(structure: TreeDef, tree: object) -> list[Any] | None:
     """The children of `tree` in the order of the structure's keys; None if it is no such node."""
     cls: Any = structure.kind
     keys = structure.keys
-    if issubclass(cls, dict):
+    if issubclass(cls, dict) or (structure.build is not None and isinstance(tree, dict)):
         return [tree[key] for key in keys] if isinstance(tree, dict) and tree.keys() == set(keys) else None
     if issubclass(cls, list | tuple):
         return list(tree) if isinstance(tree, list | tuple) and len(tree) == len(keys) else None
-    if structure.build is not None and isinstance(tree, dict):
-        return [tree[key] for key in keys] if tree.keys() == set(keys) else None
     return [getattr(tree, key) for key in keys] if all(hasattr(tree, key) for key in keys) else None

@@ -23,6 +23,7 @@ from autobatch.core.recorded_array import is_recorded
 _SMALL, _LARGE, MANY = 1 << 12, 1 << 20, 20_000  # bytes of an array; entries of a large state
 _ATOMS = frozenset({int, float, complex, bool, str, bytes, type(None), ModuleType})
 _MISSING = object()
+_NUMPYS = (np.random.Generator, np.random.RandomState)
 _OF_TAPE = ["_ab_tape", "_ab_index", "_ab_value", "_ab_rank"]
 _CONSTRUCTORS = {"__init__", "__new__", "__post_init__", "__call__"}  # not run implicitly by operations on an object
 
@@ -75,7 +76,7 @@ def _accesses(value: Any) -> Iterable[tuple[Callable[[], Any], Callable[[Any], N
     elif cls is np.random.RandomState:
         yield lambda: _State(value.get_state()), lambda was: value.set_state(was.state)
     elif cls is CellType:
-        yield lambda: [cell_value(value, _MISSING)], functools.partial(_set_cell, value)
+        yield lambda: [cell_value(value, _MISSING)], functools.partial(_set_slots, value, ["cell_contents"])
     elif cls is FunctionType:
         yield lambda: [value.__defaults__], lambda was: setattr(value, "__defaults__", was[0])
     elif cls is functools.partial:
@@ -213,12 +214,7 @@ class Snapshot:
                 self._visit_methods(value.__mro__, _CONSTRUCTORS)
         elif cls is np.ndarray:
             self._visit_array(value, held)
-        elif (
-            hasattr(cls, "_ab_tape")
-            or cls is np.random.Generator
-            or cls is np.random.RandomState
-            or isinstance(value, random.Random)
-        ):
+        elif hasattr(cls, "_ab_tape") or cls in _NUMPYS or isinstance(value, random.Random):
             self._keep(value)
         elif cls is FunctionType:
             self._visit_function(value)
@@ -232,9 +228,10 @@ class Snapshot:
             self._keep(value)
             self._wait_for_keys(value, held)
             self._wait(value.values(), held)
-        elif isinstance(value, list | tuple | collections.deque):
-            if not isinstance(value, tuple):
-                self._keep(value)
+        elif isinstance(value, list | collections.deque):
+            self._keep(value)
+            self._wait(value, held)
+        elif isinstance(value, tuple | frozenset):
             self._wait(value, held)
         elif isinstance(value, set | bytearray):
             self._keep(value)
@@ -242,8 +239,6 @@ class Snapshot:
         elif cls is functools.partial:
             self._keep(value)
             self._wait((value.func, value.args, value.keywords), held)
-        elif isinstance(value, frozenset):
-            self._wait(value, held)
         elif isinstance(value, BaseException):
             self._keep(value)
             self._wait((*value.args, *vars(value).values()), held)
@@ -378,9 +373,7 @@ def _replaced(value: object, finished: Callable[[Any], Any]) -> Any:
 def _same(now: Any, was: Any) -> bool:
     if isinstance(was, np.ndarray):
         return bool(now.tobytes() == was.tobytes())
-    if isinstance(was, _State):
-        return bool(now == was)
-    return len(now) == len(was) and all(map(_identical, now, was))
+    return bool(now == was) if isinstance(was, _State) else len(now) == len(was) and all(map(_identical, now, was))
 
 
 def _identical(now: Any, was: Any) -> bool:
@@ -464,17 +457,7 @@ def cell_value(cell: CellType, unbound: Any = None) -> Any:
         return unbound
 
 
-def _set_cell(cell: CellType, was: list[Any]) -> None:
-    (value,) = was
-    if value is _MISSING:
-        del cell.cell_contents
-    else:
-        cell.cell_contents = value
-
-
 def _set_global(names: dict[str, Any], name: str, was: list[Any]) -> None:
-    (value,) = was
-    if value is _MISSING:
-        names.pop(name, None)
-    else:
-        names[name] = value
+    names[name] = was[0]
+    if was[0] is _MISSING:
+        del names[name]

@@ -127,9 +127,7 @@ def overflowed(ufunc: np.ufunc, out: Any, x: Any, y: Any = 0) -> np.ndarray:
         return {np.add: out < x, np.subtract: x < y, np.negative: x != 0}.get(ufunc, np.zeros(out.shape, np.bool_))
     if ufunc is np.add:
         return ((x ^ out) & (y ^ out)) < 0
-    if ufunc is np.subtract:
-        return ((x ^ y) & (x ^ out)) < 0
-    return x == np.iinfo(dtype).min
+    return ((x ^ y) & (x ^ out)) < 0 if ufunc is np.subtract else x == np.iinfo(dtype).min
 
 
 def _wrong_products(out: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -103,8 +103,8 @@ KEYWORDS.update({  # an argument of ours, or where that is not taken what to wri
     "depth": "num_classes", "train": "training", "batch_size": "size", "learning_rate": "lr", "embedding_dim": "dim",
     "num_embeddings": "rows", "in_features": "inputs", "out_features": "outputs",
     "axis": "all elements of all examples count; np.mean(batch, axis) and the like reduce each example",
-    "reduction": "the loss is of one example; reduce a batch of losses by ab.mean(losses) or ab.sum(losses)",
-    "ignore_index": "select the rows that count, logits[label >= 0]", "device": "everything runs on the CPU",
+    "reduction": "it is one example's loss: ab.mean(losses), ab.sum(losses)", "device": "everything runs on the CPU",
+    "ignore_index": "select the rows that count, logits[label >= 0]", "dtype": "write batch.astype(dtype)",
 })  # fmt: skip
 
 _BY_NAME = {
@@ -148,6 +148,7 @@ def missing(owner: str, name: str, table: dict[str, str], names: Iterable[str] =
     return AttributeError(f"{owner} has no attribute {name!r}{': ' if hint else ''}{hint or ''}", name=name)
 
 
+@hiding_frames
 def layer_attribute(layer: Any, name: str) -> Any:
     """`__getattr__` of the layers. It is here, in the library's code, as a layer's methods are read like the user's."""
     raise missing(f"{type(layer).__name__!r} object", name, LAYER)

@@ -19,6 +19,7 @@ from autobatch.blocks.launch import launch
 from autobatch.core.abstract_eval import WEAK, Aval, Weak, unknown_lengths
 from autobatch.core.batched import Batched, Lengths, Packed, Size, limited_padding
 from autobatch.core.current_region import check_time
+from autobatch.core.diagnostics import at_users_line, user_errors
 from autobatch.core.memory import library_code
 from autobatch.errors import COPY_FIRST, NeedsLoop, Unsupported
 from autobatch.kernels.rows import (
@@ -85,9 +86,7 @@ class Stats:
         self.calls += calls
         self.group_sizes.append(calls)
         row = self.by_signature.setdefault((name, signature), [0, 0, 0.0])
-        row[0] += calls
-        row[1] += 1
-        row[2] += seconds
+        row[:] = row[0] + calls, row[1] + 1, row[2] + seconds
 
     def __repr__(self) -> str:
         return f"Stats({self.calls} calls in {self.launches} launches, {self.rounds} rounds)"
@@ -250,17 +249,17 @@ def _launch(segment: GraphSegment, table: list[Signature], stats: Stats, plans: 
     numbers = graph.sigs[plan.order[plan.starts[:-1]]].tolist()
     each = [table[index] if index < graph.signatures else graph.forests[index - graph.signatures] for index in numbers]
     launches = Launches(segment, graph, plan, each, groups)
-    errors = np.geterr()
+    errors = user_errors()
     clock = time.perf_counter
     before = clock()
     with limited_padding():
         for k, sig in enumerate(each):
             check_time()
             if sig.errors == errors:
-                count = launches.run(k, sig, stats)
+                count = at_users_line(launches.run, k, sig, stats)
             else:
                 with np.errstate(**sig.errors):
-                    count = launches.run(k, sig, stats)
+                    count = at_users_line(launches.run, k, sig, stats)
             now = clock()
             group = groups[k] if groups else None
             stats.launched(sig.op.name, sig.text if group is None else group.text, count, now - before)

@@ -21,7 +21,7 @@ import numpy as np
 
 from autobatch.autodiff.tape import active_tape
 from autobatch.batches.any_batch import has_batch
-from autobatch.core.diagnostics import is_library
+from autobatch.core.diagnostics import at_users_line, is_library
 from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import functions_of
 from autobatch.lazy.callees import FRAME_NAME_READERS, Calls, Forms, Marks, function_of
@@ -151,7 +151,7 @@ def listed(function: Any) -> Callable[..., Any]:
         return function(arrays, *args, **kwargs)
 
     def compute(*args: Any, **kwargs: Any) -> Any:
-        return function(*[_as_array(arg, place) for place, arg in enumerate(args)], **kwargs)
+        return at_users_line(function, *[_as_array(arg, place) for place, arg in enumerate(args)], **kwargs)
 
     if function in functions_of("joins") and function not in _JOINING:
         return function

@@ -27,7 +27,7 @@ from autobatch.core.abstract_eval import (
     without_length,
 )
 from autobatch.core.config import config
-from autobatch.core.diagnostics import catches_warnings, handling, user_filters, user_line, warn_fallback
+from autobatch.core.diagnostics import catches_warnings, handling, user_errors, user_filters, user_line, warn_fallback
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, next_level, rank_of
 from autobatch.core.pytree import leaves, map_tree, replace_leaves
 from autobatch.core.recorded_array import is_recorded
@@ -85,7 +85,7 @@ class Trace:
         self.park: Callable[[bool], None] | None = None
         self.failed: BaseException | None = None
         self.stats = Stats()
-        self.errors = np.geterr()
+        self.errors = user_errors()
         self.inputs = Inputs()
         self.reached: dict[int, Any] = {}
         self._handling = handling()
@@ -149,7 +149,7 @@ class Trace:
 
     def _variant(self, sig: Signature) -> Signature:
         """Like `under_error_state`, after the state was found to be another object (it may still be an equal state)."""
-        errors = np.geterr()
+        errors = user_errors()
         key = (sig.index, *errors.values())
         found = sig if errors == sig.errors else self.interned.get(key)
         if found is None:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.facts.other_libraries import OPTIMIZER, missing
 from autobatch.optim import optimizers
 from autobatch.optim.base import Optimizer
@@ -10,6 +11,7 @@ from autobatch.tables.sparse import Indexer
 
 if not TYPE_CHECKING:  # else each name would have the type Any
 
+    @hiding_frames
     def __getattr__(name: str) -> Any:
         raise missing("module 'autobatch.optim'", name, OPTIMIZER, __all__)
 

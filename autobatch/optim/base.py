@@ -94,11 +94,10 @@ def paired(params: Any, grads: Any, slots: Sequence[Any], by_row: bool = False) 
     values, structure = parameter_trees.flatten(params)
     columns = [list(parameter_trees.like_leaves(structure, slot, "state")) for slot in slots]
     found = parameter_trees.like_leaves(structure, grads, "grads")
-    out = []
-    for path, value, grad, *state in zip(pytree.paths(structure), values, found, *columns, strict=True):
-        leaf = Leaf(path, value, grad, state)
+    rows = zip(pytree.paths(structure), values, found, *columns, strict=True)
+    out = [Leaf(path, value, grad, state) for path, value, grad, *state in rows]
+    for leaf in out:
         _check(leaf, by_row)
-        out.append(leaf)
     return out, structure
 
 
@@ -131,8 +130,7 @@ def _check(leaf: Leaf, by_row: bool) -> None:
             value.slot_array(state, by_row)
         else:
             _check_state(state, path, state_shape(value, by_row))
-    writeable = value.flags.writeable if isinstance(value, np.ndarray) else getattr(value, "writeable", True)
-    if not writeable:
+    if not (value.flags.writeable if isinstance(value, np.ndarray) else getattr(value, "writeable", True)):
         raise UnsupportedError(f"params{path} is read-only, and updates write in place; pass a copy")
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from autobatch.api.transforms import undecorated
 from autobatch.core.config import config, options
 from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError
+from autobatch.facts.other_libraries import Spelled
 from autobatch.lazy.example_state import changes_nothing
 from autobatch.ops.rules.ragged_checks import whole_option
 from autobatch.serving.request_rounds import Answer, Model, Request, Round, deliver
@@ -105,7 +106,7 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
 
-class Batcher:
+class Batcher(metaclass=Spelled):
     """Groups concurrent calls of one example each and runs each group as one batch, in a thread of its own.
 
     `await batcher(example)` gives what `f(example, **shared)` gives: value, dtype, shape, structure, or its exception.
@@ -310,7 +311,7 @@ class Batcher:
             names = ", ".join(old.shared) or "nothing"
             if value is not _UNNAMED:
                 if len(old.shared) != 1 or shared:
-                    raise TypeError(f"swap got a value without a name; shared is {names}: write swap(name=value)")
+                    raise TypeError(f"swap takes values by name; shared is {names}: write swap(name=value)")
                 shared = dict.fromkeys(old.shared, value)
             unknown = sorted(shared.keys() - old.shared.keys())
             if unknown:
@@ -452,10 +453,8 @@ class Batcher:
         for each in requests:
             if each.wanted:
                 self.metrics.latency.observe(now - each.arrived)
-                if each.error is None:
-                    self.metrics.answered += 1
-                else:
-                    self.metrics.failed += 1
+                self.metrics.answered += each.error is None
+                self.metrics.failed += each.error is not None
         deliver(requests)
 
     def __repr__(self) -> str:
@@ -465,7 +464,7 @@ class Batcher:
 
 def _seconds(name: str, value: float) -> float:
     if not (isinstance(value, int | float) and 0.0 <= value <= threading.TIMEOUT_MAX):
-        raise OptionError(f"{name}={value!r:.60}; expected seconds, 0 or more, and what a thread can wait")
+        raise OptionError(f"{name}={value!r:.60}; expected seconds, from 0 to what a thread can wait")
     return float(value)
 
 

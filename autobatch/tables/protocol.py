@@ -15,6 +15,7 @@ from autobatch.core.formatting import SHOWN_ROWS, html_table, public_names
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from autobatch.facts.call_effects import SHAPED_METHODS
+from autobatch.facts.other_libraries import Spelled
 from autobatch.ops.rules.ragged_checks import check_ids, is_integer_index
 from autobatch.tables.lookup import index_table
 from autobatch.tables.row_access import LocatedRows, format_of, gather, locate, write_rows
@@ -42,7 +43,7 @@ class Context(enum.Enum):
     UPDATE = "update"
 
 
-class Table(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
+class Table(np.lib.mixins.NDArrayOperatorsMixin, metaclass=Spelled):
     """A matrix whose rows may be anywhere in memory, in any order; each row must be contiguous.
 
     A subclass must define `shape`, `dtype` and `row_addresses`; look-ups, bags, gradients and the operations of a 2-D
@@ -289,15 +290,12 @@ def checked_matrix(weights: object, what: str) -> np.ndarray:
         DTypeError: weights are recorded or on a tape, or Python objects. ShapeError: they are not two-dimensional.
     """
     if is_boxed(weights):
-        raise DTypeError(
-            f"{what}(...) of a value that carries a gradient or is recorded; make the table outside of the "
-            "function and pass it in"
-        )
+        raise DTypeError(f"{what}(...) of a recorded value: make the table outside of the function and pass it in")
     check_plain(weights, "the weights of a table")
     weights = np.asarray(weights)
     if weights.ndim != 2:
         new = "; new weights of two sizes are ab.nn.Embedding(num_rows, dim)" if not weights.ndim else ""
-        raise ShapeError(f"an {what} of weights of shape {weights.shape}; expected an array (num_rows, dim){new}")
+        raise ShapeError(f"{what} of weights of shape {weights.shape}; expected an array (num_rows, dim){new}")
     if weights.dtype.hasobject:
-        raise DTypeError(f"an {what} of Python objects (dtype {weights.dtype}); expected numbers")
+        raise DTypeError(f"{what} of Python objects (dtype {weights.dtype}); expected numbers")
     return weights

@@ -345,9 +345,9 @@ class SparseRows(SparseCotangent):
     @staticmethod
     def combine(parts: Sequence["SparseRows"]) -> "SparseRows":
         if wrong := {type(part).__name__ for part in parts if not isinstance(part, SparseRows)}:
-            raise UnsupportedError(f"combine of {', '.join(sorted(wrong))}; expected a list of SparseRows")
+            raise UnsupportedError(f"combine got {', '.join(sorted(wrong))}; expected a list of SparseRows")
         if not parts:
-            raise ShapeError("combine of no SparseRows; expected at least one")
+            raise ShapeError("combine got no SparseRows; expected at least one")
         ids = np.concatenate([part.ids for part in parts])
         spreads = [part._spread for part in parts if part._spread is not None]
         if len(spreads) == len(parts):
@@ -384,7 +384,7 @@ class SparseRows(SparseCotangent):
 
     def _scaled(self, scale: Callable[[Any], Any], by: object = 1) -> "SparseRows":
         if shape_of(by) != ():
-            raise ShapeError(f"SparseRows times an array of shape {shape_of(by)}; only numbers: use .to_dense()")
+            raise ShapeError(f"SparseRows times an array of shape {shape_of(by)}; expected a number: write .to_dense()")
         if (spread := self._spread) is not None:
             sources = scale(spread.sources)
             if type(sources) is np.ndarray and sources.dtype == spread.sources.dtype:

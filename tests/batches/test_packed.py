@@ -75,7 +75,7 @@ def test_features_with_scores_share_offsets():
         ids_again, scores_again = PackedBatch.from_sparse(given, weights=True)
         assert lists(ids_again) == [[1, 3], [2, 3, 5]]
         assert lists(scores_again) == [[0.4, 0.7], [0.5, 0.5, 0.1]]
-    with pytest.raises(DTypeError, match="entries that are not counts; weights=True"):
+    with pytest.raises(DTypeError, match="the entries are not counts; weights=True"):
         PackedBatch.from_sparse(matrix)
 
 

@@ -45,6 +45,9 @@ TAKES_ONE = {
     "from_arrow": (lambda x: variable().from_arrow(x), UnsupportedError, "from_arrow of a .*expected a pyarrow.Table"),
     "indexer": (lambda x: rows().coalesce(x or 1), UnsupportedError, "indexer=.*expected an Indexer"),
     "where": (lambda x: rows().where(x), ShapeError, "expected a bool for each of 1 ids"),
+    "arrays=": (lambda x: variable().restore_block(arrays=x or 1), UnsupportedError, "arrays=.*expected a dict"),
+    "from_arrays": (lambda x: ab.Vocabulary.from_arrays(x), StructureError, "from_arrays got .*expected the result of"),
+    "restore_block": (lambda x: variable().restore_block(x), UnsupportedError, "restore_block got .*a StoredBlock"),
 }
 
 

@@ -13,11 +13,10 @@ import pytest
 
 import autobatch as ab
 from autobatch import MaskedBatch
-from autobatch.core.diagnostics import forget_warnings
 from autobatch.errors import FallbackWarning, NeedsLoop, UnsupportedError
 from autobatch.ops.numpy.function_table import UNSUPPORTED_REASONS, like_function, unsupported_reason
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS, UNSUPPORTED, top_box
-from tests.inspect import Tape
+from tests.inspect import Tape, forget_warnings
 from tests.numpy_functions.cases import ROWS, VECTORS
 
 OWN = {

@@ -145,7 +145,11 @@ def test_sparse_rows(n, dtype):
     [
         (lambda: SparseRows([0, 1], np.ones((1, 2)), 3), ShapeError, r"ids of shape \(2,\) and rows of shape \(1, 2\)"),
         (lambda: SparseRows([3], np.ones((1, 2)), 3), BadIdError, r"id 3 at position 0"),
-        (lambda: SparseRows([0], np.ones((1, 2)), 3) * np.ones(2), ShapeError, r"only numbers: use .to_dense\(\)"),
+        (
+            lambda: SparseRows([0], np.ones((1, 2)), 3) * np.ones(2),
+            ShapeError,
+            r"expected a number: write .to_dense\(\)",
+        ),
         (
             lambda: SparseRows([0], np.ones((1, 2)), 3) + SparseRows([0], np.ones((1, 2)), 4),
             ValueError,

@@ -141,7 +141,7 @@ class Columns:
         count = size_of(items.tree)
         outside = (lengths < 0) | (starts < 0) | (starts > count)
         if (outside | (lengths > count - starts)).any():  # a sum of the two could wrap around
-            raise ShapeError(f"lists{place} that lie outside of their {count} items")
+            raise ShapeError(f"lists{place} that lie outside their {count} items")
         rows, offsets = ragged_rows(starts, lengths)
         if len(rows) == count and (rows == np.arange(count)).all():
             return self.lists(items, offsets, valid, place)
@@ -159,7 +159,7 @@ class Columns:
     def records(self, fields: dict[Any, Column], valid: Valid, place: DataPlace) -> Column:
         """Records with these fields; a record with a missing field is left out whole."""
         if not fields:
-            raise StructureError(f"records without a field{place}, so the number of examples is not known")
+            raise StructureError(f"records without fields{place}, so the number of examples is not known")
         valid = self.missing(valid, place, "record")
         for column in fields.values():
             if column.valid is not None:
@@ -181,9 +181,7 @@ class Columns:
             return Column(column.tree, valid)
         if _is_stack(column.tree):
             return self.numbers(column.tree.data, valid, place, column.tree.scalar)
-        if isinstance(column.tree, PackedBatch):
-            return Column(column.tree)
-        return self.objects([], valid, place)
+        return Column(column.tree) if isinstance(column.tree, PackedBatch) else self.objects([], valid, place)
 
     def whole(self, column: Column) -> Any:
         """The tree of all examples, without the left-out ones."""
@@ -195,7 +193,7 @@ def size_of(tree: object) -> int:
     for leaf in leaves(tree):
         if isinstance(leaf, Batch):
             return leaf.batch_size
-    raise UnsupportedError("records without a field have no values to make a batch of")
+    raise UnsupportedError("records without fields have no values to batch")
 
 
 def items_before(kept: np.ndarray, offsets: np.ndarray) -> np.ndarray:

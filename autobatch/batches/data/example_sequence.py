@@ -9,6 +9,7 @@ import numpy as np
 from autobatch.batches.any_batch import FORMS, batch_size_of, example_number, lane, register_form
 from autobatch.batches.data.columns import take_examples
 from autobatch.batches.stacking import lanes_of
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.errors import ShapeError, UnsupportedError
 
 
@@ -39,6 +40,7 @@ class Examples:
 
     batch: Any
 
+    @hiding_frames
     def __init__(self, data: Any) -> None:
         if isinstance(data, Examples):
             data = data.batch
@@ -56,6 +58,7 @@ class Examples:
     def __len__(self) -> int:
         return self._count
 
+    @hiding_frames
     def __getitem__(self, index: Any) -> Any:
         if type(index) is tuple and len(index) == 2 and index[1] is Ellipsis:  # as scikit-learn writes it
             index = index[0]
@@ -93,7 +96,7 @@ def read_index(index: object, count: int) -> Any:
         return np.zeros(0, np.int64)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise UnsupportedError(
-            f"an index that is {index!r}; expected the number of an example, a slice, a list of numbers or a mask"
+            f"index {index!r}; expected the number of an example, a slice, a list of numbers or a mask"
         )
     if int(found.max()) >= count or int(found.min()) < -count:
         example_number(found[np.argmax((found >= count) | (found < -count))], count)  # raises

@@ -70,7 +70,7 @@ def _cross_entropy(logits: Any, labels: Any) -> Any:
     if labels.shape != logits.shape[:-1]:
         raise ValueError(
             f"cross_entropy: labels of shape {labels.shape} for logits of shape {logits.shape}; integer labels are "
-            "class ids, one for each row of logits: of one-hot labels give label.argmax(-1), or make them floats"
+            "class ids, one for each row of logits: for one-hot labels pass label.argmax(-1), or make them floats"
         )
     _check_ids(labels, logits.shape[-1], "label")
     rows = _picked(log_softmax_p.impl(logits, axis=logits.ndim - 1), labels)

@@ -1,7 +1,6 @@
 """Means, variances, order statistics, counts and histograms, and the functions that ignore NaN (nanmean etc.)."""
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
+from autobatch.core.diagnostics import warn_as_numpy
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import Unsupported
 from autobatch.ops.numpy.creation import arange, zeros
@@ -54,7 +54,7 @@ def _mean_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
     dtype, given = dtype_of(x.data), params.get("dtype")
     working, result = _working(dtype, given), _result(dtype, given)
     if reduces_nothing(x, axes) and x.batch_size:
-        warnings.warn("Mean of empty slice.", RuntimeWarning, stacklevel=2)
+        warn_as_numpy("Mean of empty slice.")
     total = _total(x, axes, keepdims, working)
     mean = total / _divisor(x, axes, keepdims).astype(np.zeros(0, working).real.dtype)
     return Batched(cast(mean, result), sizes)
@@ -83,7 +83,7 @@ def _var_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batche
     result = np.zeros(0, _result(dtype, given)).real.dtype
     real = np.zeros(0, working).real.dtype
     if np.any(np.asarray(counts(x.sizes, axes)) - ddof <= 0) and x.batch_size:
-        warnings.warn("Degrees of freedom <= 0 for slice", RuntimeWarning, stacklevel=2)
+        warn_as_numpy("Degrees of freedom <= 0 for slice")
     mask: Any = padding_mask(x.sizes, x.data.shape[1:])
     data = fill_p(x.data, mask, value=0)
     data = data if dtype == working else data.astype(working)

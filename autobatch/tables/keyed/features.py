@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike, public_names
 from autobatch.core.op import is_boxed
-from autobatch.errors import DTypeError, OptionError, ShapeError, UnsupportedError
+from autobatch.errors import DTypeError, OptionError, ShapeError, StructureError, UnsupportedError
+from autobatch.facts.other_libraries import Spelled
 from autobatch.kernels import hash_functions as kernels
 from autobatch.ops.rules.ragged_checks import as_ids, whole_option
 from autobatch.tables.lookup import index_table
@@ -24,6 +26,7 @@ from autobatch.tables.lookup import index_table
 _WAYS = ("add", "multiply", "concatenate")
 
 
+@hiding_frames
 def hash_keys(strings: object, seed: int = 0) -> np.ndarray:
     """Hash strings to 64-bit keys for an `EmbeddingVariable`; the keys are the same on every machine and in every run.
 
@@ -58,18 +61,17 @@ def _strings(given: Any) -> tuple[list[Any], tuple[int, ...]]:
     """(list of the strings, their shape)."""
     if isinstance(given, str | bytes):
         return [given], ()
-    if isinstance(given, np.ndarray):
-        return given.ravel().tolist(), given.shape
     if isinstance(given, list | tuple):
         if not any(isinstance(each, list | tuple | np.ndarray) for each in given):
             return list(given), (len(given),)
-        array = np.array(given, object)
-        return array.ravel().tolist(), array.shape
+        given = np.array(given, object)
+    if isinstance(given, np.ndarray):
+        return given.ravel().tolist(), given.shape
     if hasattr(given, "to_pylist"):  # of Arrow
         return given.to_pylist(), (len(given),)
     if hasattr(given, "__array__"):  # of pandas or polars
         return _strings(np.asarray(given))
-    raise DTypeError(f"{type(given).__name__} for strings; expected a string or bytes, or a list or array of them")
+    raise DTypeError(f"got {type(given).__name__}; expected a string or bytes, or a list or array of them")
 
 
 def _bytes_of(values: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
@@ -102,7 +104,7 @@ def _decoded(raw: bytes) -> str | bytes:
         return raw
 
 
-class Vocabulary:
+class Vocabulary(metaclass=Spelled):
     """A map from strings (or bytes) to ids 0, 1, 2 …, in the order of first occurrence; a look-up adds new strings.
 
     Args:
@@ -202,6 +204,8 @@ class Vocabulary:
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], grow: bool = True) -> "Vocabulary":
         """Restore a vocabulary from its `arrays`; every string has its former id. `grow`: as for the class."""
+        if not (isinstance(arrays, dict) and arrays.keys() >= {"offsets", "bytes"}):
+            raise StructureError(f"from_arrays got {arrays!r:.60}; expected the result of Vocabulary.arrays()")
         bounds, data = arrays["offsets"].tolist(), arrays["bytes"].tobytes()
         return cls([data[start:end] for start, end in itertools.pairwise(bounds)], grow=grow)
 
@@ -211,9 +215,7 @@ class Vocabulary:
         return sys.getsizeof(self._numbers) + sum(map(sys.getsizeof, self._numbers))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Vocabulary):
-            return NotImplemented
-        return self._numbers == other._numbers
+        return self._numbers == other._numbers if isinstance(other, Vocabulary) else NotImplemented
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -262,7 +264,7 @@ def multi_hash(keys: Any, quotients: object, remainders: object, buckets: int, c
     if not is_boxed(keys):
         keys = keys if getattr(keys, "dtype", None) == np.uint64 else as_ids(keys, "keys")
         if keys.size and int(keys.min()) < 0:
-            raise UnsupportedError(f"key {int(keys.min())}; quotients and remainders are of keys that are not negative")
+            raise UnsupportedError(f"key {int(keys.min())}; expected keys of at least 0")
     elif dtype_of(keys).kind in "iu" and dtype_of(keys).itemsize < 8:  # its dtype may be too small for `buckets`
         keys = keys.astype(np.int64)
     left = _rows(quotients, keys // buckets)

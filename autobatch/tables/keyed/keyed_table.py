@@ -139,6 +139,10 @@ class KeyedTable(Table):
             block: slots that it lacks are reset. arrays: those that the saved table had besides its rows.
             step: that of the saved table; None: it stays.
         """
+        if not isinstance(block, StoredBlock | None):
+            raise UnsupportedError(f"restore_block got {type(block).__name__}; expected a StoredBlock, as of .blocks()")
+        if not isinstance(arrays, dict | None):
+            raise UnsupportedError(f"arrays={arrays!r:.60}; expected a dict of arrays, as .arrays() gives")
         gone = self._flat(removed) if np.size(removed) else np.empty(0, np.int64)
         self._made(lambda: self._restoring(block, gone, arrays, step))
 
@@ -158,7 +162,7 @@ class KeyedTable(Table):
                     found = np.array(keys, np.uint64)
                 found = found.astype(np.uint64) if not found.size else found
             except OverflowError:
-                raise BadIdError("keys that uint64 does not hold; expected 0 to 2**64 - 1") from None
+                raise BadIdError("keys outside the range of uint64; expected 0 to 2**64 - 1") from None
         if found.dtype.kind not in "iu":
             raise DTypeError(f"keys have dtype {found.dtype}; expected integers: ab.hash_keys turns strings into keys")
         if found.dtype.kind == "i" and found.size and found.min() < 0:
