@@ -143,7 +143,7 @@ class _HostCall:
         if self.form is None:
             self.form = tree, [_ARRAY if a else x for a, x in zip(is_array, values, strict=True)]
         elif tree != self.form[0]:
-            raise ShapeError("the function returned another structure than before, or than result= says")
+            raise ShapeError("the function returned a different structure than before, or than result= says")
         return [_data_of(x) for a, x in zip(is_array, values, strict=True) if a]
 
     def shape(self, outputs: Sequence[Any]) -> None:

@@ -220,7 +220,7 @@ def making(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[Non
     except passing:
         raise
     except _OF_VALUES as error:
-        raise CheckpointError(f"{what} cannot be made of what the file says: {error!s:.300}") from error
+        raise CheckpointError(f"{what} cannot be made from the file: {error!s:.300}") from error
 
 
 def count(value: object) -> int:

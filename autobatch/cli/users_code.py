@@ -101,7 +101,7 @@ def object_named(name: str) -> Any:
     if module.endswith(".py"):
         parts = os.path.relpath(module).removesuffix(".py").split(os.sep)
         if os.pardir in parts:
-            raise OptionError(f"{module} is outside the current folder, from which modules are imported: go there")
+            raise OptionError(f"{module} is outside the current folder, which holds the modules: change to its folder")
         module = ".".join(parts)
     return functools.reduce(getattr, path.split("."), importlib.import_module(module))
 

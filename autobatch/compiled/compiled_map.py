@@ -206,7 +206,7 @@ def prepared(
     try:
         kinds = [compiled_call.kind_of_value(program, call, value, f"argument {i}") for i, value in enumerate(values)]
     except Unsupported as error:
-        raise Unsupported(f"{function.__qualname__} is given what cannot be compiled: {error}") from None
+        raise Unsupported(f"{function.__qualname__} has an argument that cannot be compiled: {error}") from None
     varying = [compiled_call.is_varying(value) for value in values]
     key = f"{varying}{[compiled_call.describe(kind) for kind in kinds]}"
     with _lock:
@@ -346,7 +346,7 @@ class _Parts:
             raise Unsupported("an int of more than 64 bits") from None
         except Unsupported as error:
             name = self.call.function.__qualname__
-            raise Unsupported(f"{name} is given what cannot be compiled: {error}") from None
+            raise Unsupported(f"{name} has an argument that cannot be compiled: {error}") from None
 
     def _part(self, first: int, last: int) -> tuple[Any, np.ndarray]:
         call, form, module = self.call, self.form, self.module

@@ -59,7 +59,7 @@ def read_trusted(path: pathlib.Path) -> bytes | None:
     try:
         status = os.fstat(descriptor)
         if not (stat.S_ISREG(status.st_mode) and is_trusted(status)):
-            warn_once(f"{path} is not read: it is not a file that only you can write to. Delete it")
+            warn_once(f"{path} is ignored, as others can write to it: delete it")
             return None
         with open(descriptor, "rb", closefd=False) as file:
             return file.read()
@@ -118,7 +118,7 @@ def verified_content(name: str, kept: bytes) -> bytes:
     """
     content = kept[_CHECKSUM_BYTES:]
     if kept[:_CHECKSUM_BYTES] != _checksum(name, content):
-        raise ValueError(f"{name} is damaged: its checksum is another")
+        raise ValueError(f"{name} is damaged: its checksum does not match")
     return content
 
 

@@ -92,7 +92,7 @@ def files_of(data: object) -> list[str]:
             "pyarrow.dataset; for a Ray Dataset: dataset.map_batches(ab.ray.Mapper(...))"
         )
     if not found:
-        raise OptionError(f"no file for data={data!r}")
+        raise OptionError(f"no file matches data={data!r}")
     return [os.path.abspath(each) for each in found]
 
 

@@ -107,7 +107,7 @@ def train(
     if not isinstance(optimizer, Optimizer):
         raise OptionError(f"optimizer={optimizer!r}; expected one of ab.optim")
     if communicator is not None and workers not in (None, communicator.workers):
-        raise OptionError(f"workers={workers} with a communicator of {communicator.workers}; leave one out")
+        raise OptionError(f"workers={workers} with a communicator of {communicator.workers}; pass only one of them")
     host = LocalTraining(communicator) if communicator is not None else RayTraining(workers, shards)
     whole = _SplitParams(params, optimizer, state)
     count = host.workers

@@ -358,7 +358,7 @@ async def _refusal(request: Request, error: Exception) -> Response:
 def _body_type(request: Request) -> str:
     """The media type of a request's body."""
     if request.headers.get("content-encoding", "identity").lower() != "identity":
-        raise _error(415, "UnsupportedMediaType", "bodies are not decompressed; send it as it is")
+        raise _error(415, "UnsupportedMediaType", "compressed bodies are not supported; send it uncompressed")
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in _KINDS:
         text = f"content-type {shortened(given, 60)!r}; expected {JSON}, {NPY} or {SAFETENSORS}"

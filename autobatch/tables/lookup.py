@@ -389,7 +389,7 @@ def _shared_out(calls: Sequence[Any]) -> list[Any]:
 def _concatenated(tables: Sequence[Any], lists: Sequence[Any], free: int, out: Any, boxed: bool) -> Any:
     """`Preallocation`: all results in one matrix, after `free` columns."""
     if not tables:
-        raise ShapeError("Preallocation of no tables; expected at least one")
+        raise ShapeError("Preallocation got no tables; expected at least one")
     dtype = np.result_type(*map(dtype_of, tables))
     if boxed:
         results = [lookup(table, ids) for table, ids in zip(tables, lists, strict=True)]

@@ -137,7 +137,7 @@ class SplitTable(Table):
     def __init__(self, chunks: Sequence[Any]) -> None:
         arrays = [checked_matrix(chunk, "SplitTable") for chunk in chunks]
         if not arrays:
-            raise ShapeError("a SplitTable of no chunks; expected at least one array (rows, dim)")
+            raise ShapeError("a SplitTable got no chunks; expected at least one array (rows, dim)")
         first = arrays[0]
         for i, chunk in enumerate(arrays):
             if chunk.shape[1] != first.shape[1]:

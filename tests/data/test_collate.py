@@ -191,7 +191,7 @@ def test_dims_are_those_that_are_asked_for():
         ([(1, 2), (1, "a", 2)], StructureError, "example 1 is a tuple of 3, example 0 of 2"),
         ([ab.PackedBatch([1], [0, 1])], UnsupportedError, r"ab\.concat makes one batch"),
         ({"a": [1], "b": [1, 2]}, ShapeError, "column 'b' has 2 examples, column 'a' 1"),
-        ({}, StructureError, "without a field"),
+        ({}, StructureError, "without fields"),
         (np.ma.masked_array([1, 2], [0, 1]), UnsupportedError, r"x\.filled\(value\)"),
         ([np.array(["a"]), np.array(["b"])], DTypeError, "a batch of arrays holds numbers"),
     ],

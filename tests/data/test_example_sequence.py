@@ -176,7 +176,7 @@ def test_what_concat_refuses():
         StructureError, match=r"batch 1 is \{'b': \[\*, \*\]\}; expected the structure of batch 0, \{'a': \*\}"
     ):
         ab.concat([{"a": x}, {"b": [x, x]}])
-    with pytest.raises(StructureError, match="another shared value"):
+    with pytest.raises(StructureError, match="a different shared value"):
         ab.concat([(x, 1), (x, 2)])
     with pytest.raises(UnsupportedError, match="got no batch"):
         ab.concat([[1], [2]])

@@ -271,7 +271,7 @@ def test_awkward_layouts():
     ]
     with pytest.raises(UnsupportedError, match="UnionArray"):
         ab.collate(ak.Array([1, "a"]))
-    with pytest.raises(UnsupportedError, match="one awkward record"):
+    with pytest.raises(UnsupportedError, match="single awkward record; expected an array of records"):
         ab.collate(ak.Record({"a": 1}))
 
 
@@ -345,7 +345,7 @@ def test_hugging_face_datasets():
     assert plain(ab.Examples(data)[[2, 1]].batch["ids"].examples()) == [[4], []]
     assert [batch["ids"].batch_size for batch in ab.minibatches(data, 2)] == [2, 1]
     assert ab.map(lambda row: row["y"] * 2, data) == [1.0, 2.0, 4.0]
-    with pytest.raises(UnsupportedError, match=r"several splits; give one of them: data\['train'\]"):
+    with pytest.raises(UnsupportedError, match=r"several splits; pass one of them: data\['train'\]"):
         ab.collate(datasets.DatasetDict({"train": data}))
 
 

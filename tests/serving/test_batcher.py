@@ -441,7 +441,7 @@ def test_swap_refuses_names_that_are_not_shared():
     with ab.Batcher(lambda x, a, b: x * a + b, a=1, b=2) as batcher:
         with pytest.raises(TypeError, match=r"swap got c; shared is a, b"):
             batcher.swap(c=1)
-        with pytest.raises(TypeError, match=r"without a name; shared is a, b: write swap\(name=value\)"):
+        with pytest.raises(TypeError, match=r"swap takes values by name; shared is a, b: write swap\(name=value\)"):
             batcher.swap(1)
         assert (batcher.swap(b=5), batcher.submit(1).result(), batcher.shared) == (2, 6, {"a": 1, "b": 5})
 

@@ -35,7 +35,7 @@ def read_arrow(data: Any, columns: Columns) -> Column:
     except pa.ArrowNotImplementedError as error:
         raise UnsupportedError(f"data of {type(data).__name__} that Arrow does not read: {error}") from None
     except (pa.ArrowException, ValueError, IndexError) as error:  # pyarrow raises ValueError for a capsule read before
-        raise ShapeError(f"Arrow data with wrong structures: {error}") from None
+        raise ShapeError(f"malformed Arrow data: {error}") from None
     chunks = [chunk for chunk in given.chunks if len(chunk)] or [pa.nulls(0, given.type)]
     found, before = [], 0
     for chunk in chunks:
@@ -132,7 +132,7 @@ def _lists(pa: ModuleType, array: Any, columns: Columns, valid: Valid, place: Da
     try:
         return columns.lists(items, offsets, valid, place)
     except OffsetsError as error:
-        raise ShapeError(f"Arrow data{place} with wrong structures: of its lists, {error}") from None
+        raise ShapeError(f"Arrow data{place} is malformed in its lists: {error}") from None
 
 
 def _extension(pa: ModuleType, array: Any, columns: Columns, place: DataPlace) -> Column:

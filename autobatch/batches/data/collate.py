@@ -315,7 +315,7 @@ def _arrays(arrays: Sequence[Any], place: DataPlace) -> Column:
 
 def _awkward(data: Any, columns: Columns, place: DataPlace) -> Column:
     if not hasattr(data.layout, "length"):
-        raise UnsupportedError(f"one awkward record{place}; expected an array of them")
+        raise UnsupportedError(f"a single awkward record{place}; expected an array of records")
     return read_awkward(data.layout, columns, place)
 
 
@@ -395,7 +395,7 @@ def _xarray(data: object, columns: Columns, place: DataPlace) -> Column | None:
 
 def _dataset(data: Any, columns: Columns, place: DataPlace) -> Column | None:
     if isinstance(data, Mapping):
-        raise UnsupportedError(f"data of several splits{place}; give one of them: data[{next(iter(data), 'train')!r}]")
+        raise UnsupportedError(f"data of several splits{place}; pass one of them: data[{next(iter(data), 'train')!r}]")
     shown = getattr(data, "format", None)
     if not isinstance(shown, dict) or shown["type"] == "custom":  # a column, a stream, or rows that a function makes
         return None

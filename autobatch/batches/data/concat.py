@@ -55,7 +55,7 @@ def concat_trees(trees: Sequence[Any]) -> Any:
             like = f"the structure of batch 0, {structures[0]}; ab.collate makes a batch of a list of examples"
             raise StructureError(f"batch {i} is {structure}; expected {like}")
     if not any(isinstance(leaf, Batch) for leaf in columns[0]):
-        raise UnsupportedError("ab.concat got no batch; give batches, or trees with batches in them")
+        raise UnsupportedError("ab.concat got no batch; pass batches, or trees with batches in them")
     placed = zip(zip(*columns, strict=True), paths(structures[0]), strict=True)
     return unflatten(structures[0], [_joined(column, path) for column, path in placed])
 
@@ -65,7 +65,7 @@ def _joined(column: Sequence[Any], path: str) -> Any:
     if not isinstance(first, Batch):
         for i, each in enumerate(column):
             if each is not first and not _equal(each, first):
-                raise StructureError(f"batch {i} has another shared value{_name(path)} than batch 0")
+                raise StructureError(f"batch {i} has a different shared value{_name(path)} from that of batch 0")
         return first
     for i, each in enumerate(column):
         if not isinstance(each, Batch):

@@ -216,7 +216,7 @@ def from_settings(settings: dict[str, Any]) -> Initializer:
     """
     given = dict(settings)
     if (cls := _KINDS.get(given.pop("kind", None))) is None:
-        raise OptionError(f"an initializer of settings {settings}; expected a kind among {', '.join(_KINDS)}")
+        raise OptionError(f"initializer settings {settings}; expected a kind among {', '.join(_KINDS)}")
     return cls(**given)
 
 

@@ -62,9 +62,7 @@ class Reserved:
         self._mapped = 0
         if path is not None:
             if not hasattr(os, "pwrite"):
-                raise UnsupportedError(
-                    "rows in a folder need a system that maps files where it is told to; leave it out"
-                )
+                raise UnsupportedError("storage= in a folder is not supported on this system; leave it out")
             self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
             weakref.finalize(self, os.close, self._file)
             self._map(os.fstat(self._file).st_size)

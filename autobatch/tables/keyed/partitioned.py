@@ -40,7 +40,7 @@ class PartitionedVariable(KeyedTable):
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = list(parts)
         if not self.parts:
-            raise OptionError("a PartitionedVariable of no parts; expected at least one EmbeddingVariable")
+            raise OptionError("a PartitionedVariable got no parts; expected at least one EmbeddingVariable")
         first = self.parts[0]
         for i, part in enumerate(self.parts):
             for name in (*KeyedTable.__slots__, "initializer", "seed"):
