@@ -103,7 +103,7 @@ class _Save:
 
 
 class Checkpoints(metaclass=Spelled):
-    """The checkpoints of a training in a folder: parameters, tables and the optimiser's state of one step together.
+    """The checkpoints of a training run in a folder: parameters, tables and the optimiser's state of one step together.
 
     A save writes and flushes new files, then commits with one rename. So after a crash, a `kill -9` or a power cut the
     folder has the last checkpoint for which `save` returned, or the one being committed, never a mixture. The first

@@ -193,7 +193,7 @@ def lookup(table: ArrayLike, ids: ArrayLike, out: NDArray[Any] | None = None) ->
         (n, dim) rows of the table's dtype; `out` if it is given.
 
     Raises:
-        BadIdError: an id is outside the table; negative ids are, too.
+        BadIdError: an id is negative or outside the table.
         DTypeError: ids are not integers, or `out` has another dtype.
         ShapeError: ids have another rank, or `out` has another shape.
 

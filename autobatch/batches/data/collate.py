@@ -28,7 +28,7 @@ from autobatch.ops.rules.ragged_checks import offsets_from, read_csr
 @register_form("collate")
 @hiding_frames
 def collate(data: Any, *, nulls: object = "raise") -> Any:
-    """Make a batch of data of any kind; of records, a tree of batches.
+    """Make a batch from data of almost any kind, or a tree of batches from records.
 
     Args:
         data: a list, or any other sequence or iterable, of examples: numbers, arrays, lists, strings, or records
@@ -37,14 +37,14 @@ def collate(data: Any, *, nulls: object = "raise") -> Any:
             DuckDB, Parquet), awkward arrays, pandas, a SciPy sparse matrix (a pair: the ids and the entries of each
             row), torch tensors (jagged too), JAX arrays and others with DLPack, Hugging Face datasets; arrays of h5py,
             zarr and xarray, read at once, and the variables of a dataset or group. Batches are returned as they are.
-        nulls: what becomes of missing values: "raise"; "drop", the element of a list or the example, with all of its
+        nulls: what to do with missing values: "raise"; "drop", the element of a list or the example, with all of its
             columns; or a number that stands for a missing one, and then a missing list is empty.
 
     Returns:
         Of numbers and of arrays of one shape a `MaskedBatch`; of lists, and arrays that differ in their first dimension
         only, a `PackedBatch`, nested for lists of them; a `MaskedBatch` where more dimensions vary. Of records a tree
         of batches, of their kind. Strings, numbers of several types and other objects are a batch of objects. A Python
-        number stays Python's.
+        number stays a Python number.
 
     Raises:
         ShapeError, DTypeError, StructureError: no examples, examples that do not fit together, or a missing value;

@@ -28,7 +28,7 @@ def concat(batches: Sequence[Any]) -> Any:
             must be the same in all.
 
     Returns:
-        A batch, or a tree of that structure: packed where one of them is and the others can be, else padded to the
+        A batch, or a tree of that structure: packed if one of them is and the others can be, else padded to the
         longest. The values are copied, and carry gradients.
 
     Raises:

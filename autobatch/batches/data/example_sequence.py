@@ -15,7 +15,7 @@ from autobatch.errors import ShapeError, UnsupportedError
 
 @register_form("examples")
 class Examples:
-    """The examples of a batch as a sequence: one by one, or fewer of them as a smaller batch.
+    """The examples of a batch as a sequence: index it for one example, or for some of them as a smaller batch.
 
     Args:
         data: a batch, or a tree of batches of which every other leaf is shared by all examples; or data that
@@ -23,13 +23,13 @@ class Examples:
 
     Attributes:
         batch: the batch, or the tree.
-        shape: (number of examples,), by which scikit-learn knows what it may index: it is an `X` there.
+        shape: (number of examples,), which lets scikit-learn index it: it serves as `X` there.
 
     `x[3]` is one example, a view; `x[ids]`, `x[2:5]` and `x[mask]` are `Examples` of a copy of those rows, so they do
     not keep the rest alive.
 
     Raises:
-        ShapeError: batches that differ in size. UnsupportedError: data of an unknown kind.
+        ShapeError: batches that differ in size. UnsupportedError: data that `ab.collate` does not take.
 
     >>> x = Examples([[1, 2, 3], [4], [5, 6]])
     >>> len(x), x[1], x[[2, 0]].batch.lengths

@@ -51,12 +51,12 @@ class Minibatches:
 def minibatches(
     data: object, size: int, *, shuffle: bool = False, seed: Any = 0, bucket: int | None = None, drop_last: bool = False
 ) -> Minibatches:
-    """The examples in mini-batches: every example once, in batches of `size`, of which the last may be smaller.
+    """The examples in mini-batches: every example once, in batches of `size`; the last may be smaller.
 
     Args:
         data: what `ab.collate` takes, or `ab.Examples`: batches, and trees of them, are not copied as a whole.
         size: the number of examples in a mini-batch.
-        shuffle: take the examples in a random order, drawn with `seed`; else in their own order.
+        shuffle: take the examples in a random order, drawn with `seed`, instead of their own.
         seed: an integer, or a sequence of them such as (seed, epoch): what `np.random.default_rng` takes.
         bucket: sort the examples by length, stably, within pools of this many mini-batches, so that those of a
             mini-batch are about equally long; with `shuffle` the mini-batches of a pool come in a random order. The
@@ -71,7 +71,7 @@ def minibatches(
         takes, `[objects[i] for i in ids]` for each of `minibatches(range(len(objects)), size).ids`.
 
     Raises:
-        OptionError: a size or bucket that is not a positive integer. And what `ab.collate` raises.
+        OptionError: a size or bucket that is not a positive integer. Others: what `ab.collate` raises.
 
     >>> [batch.examples() for batch in minibatches([[1], [2, 2], [3]], 2)]
     [[array([1]), array([2, 2])], [array([3])]]
