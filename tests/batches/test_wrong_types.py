@@ -47,7 +47,11 @@ TAKES_ONE = {
     "where": (lambda x: rows().where(x), ShapeError, "expected a bool for each of 1 ids"),
     "arrays=": (lambda x: variable().restore_block(arrays=x or 1), UnsupportedError, "arrays=.*expected a dict"),
     "from_arrays": (lambda x: ab.Vocabulary.from_arrays(x), StructureError, "from_arrays got .*expected the result of"),
-    "restore_block": (lambda x: variable().restore_block(x or 1), UnsupportedError, "restore_block got .*a StoredBlock"),
+    "restore_block": (
+        lambda x: variable().restore_block(x or 1),
+        UnsupportedError,
+        "restore_block got .*a StoredBlock",
+    ),
 }
 
 
