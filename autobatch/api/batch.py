@@ -13,6 +13,7 @@ import functools
 import inspect
 import itertools
 import linecache
+import numbers
 import os
 import re
 import sys
@@ -37,7 +38,7 @@ from autobatch.core.current_region import as_example, current_region, in_example
 from autobatch.core.diagnostics import hide_frames, hiding_frames, warn_user
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
 from autobatch.core.memory import import_whole
-from autobatch.core.pytree import is_node, leaves_of_kind
+from autobatch.core.pytree import children_of, is_container, is_node, leaves_of_kind
 from autobatch.core.snapshot import cell_value
 from autobatch.core.threads import compiling
 from autobatch.errors import UnsupportedError
@@ -196,8 +197,37 @@ def small_loop(
 
 
 def may_be_rows(arg: Any, size: int) -> bool:
-    """True if an argument that is no batch may hold one row for each of `size` examples."""
-    return arg.shape[:1] == (size,) if type(arg) is np.ndarray else type(arg) is list or hasattr(type(arg), "to_numpy")
+    """True if an argument may hold a row for each of `size` examples: it, or every array in it, has that length.
+
+    A list of numbers or ids is an array; floats of more dimensions are weights, as a rule, as is what has a gradient.
+    """
+    parts, found = [arg], False
+    for x in parts:  # the list grows during the loop
+        cls = type(x)
+        if cls is list and len(x) == size and all(map(_is_element, x)):
+            found = True
+        elif is_node(x):
+            if len(parts) + (len(x) if is_container(cls) else 0) > _COLUMNS:
+                return False
+            parts += children_of(x)[1]
+        elif cls is np.ndarray or hasattr(cls, "to_numpy"):
+            shape = x.shape if hasattr(x, "shape") else (len(x),)
+            is_ids = cls is np.ndarray and x.dtype.kind in "biu"
+            if shape and (shape[0] != size or (size in shape[1:] and not is_ids)):
+                return False
+            found = found or len(shape) == 1 or (is_ids and bool(shape))
+        elif not isinstance(x, Batch) and getattr(x, "shape", None):
+            return False
+    return found
+
+
+_COLUMNS = 64  # parts of a container of data; parameters, and structures of other objects, may have any number
+
+
+def _is_element(x: Any) -> bool:
+    """True for numbers and ids, of which a list may hold those of each example."""
+    is_ids = x.dtype.kind in "biu" if type(x) is np.ndarray else type(x) is list and {int}.issuperset(map(type, x))
+    return is_ids or isinstance(x, numbers.Number)
 
 
 def _small_call(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], given: tuple[Any, ...]) -> Any:

@@ -12,7 +12,6 @@ import contextvars
 import dataclasses
 import functools
 import itertools
-import numbers
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -58,7 +57,7 @@ from autobatch.core.current_region import (
 )
 from autobatch.core.diagnostics import warn_fallback, warn_user
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import leaves
+from autobatch.core.pytree import is_node, leaves
 from autobatch.core.snapshot import Snapshot
 from autobatch.errors import NeedsLoop, OverTime, Reason, Unsupported, forget_example, is_noted, reason_of
 from autobatch.lazy.block_forms import block_form, forget_forms
@@ -74,7 +73,6 @@ from autobatch.lockstep.lockstep_call import batch_size_error, in_lock_step, run
 from autobatch.lockstep.lockstep_forms import convert
 from autobatch.program.purity import is_pure, only_computes
 
-_NO_ROWS = frozenset((MaskedBatch, PackedBatch, dict))  # arguments that are nearly always others than rows
 _NOTHING = Stats()  # of calls that traced nothing
 NOT_NEEDED = "lock-step supports it"  # the reason that tracing is refused for a batched call
 
@@ -103,9 +101,7 @@ def run_batch(
 
         def by_loop() -> Any:
             batches = read_call(args, kwargs, [])
-            size = batches[0].batch_size
-            call = _BatchCall(function, args, kwargs, batches, size)
-            return call.result([call.run(Portion(LOOP, size), 0)], [size])
+            return _BatchCall(function, args, kwargs, batches, batches[0].batch_size).whole(LOOP)
 
         _keep_call(*before, function, (args, kwargs), out, by_loop)
         return out
@@ -119,7 +115,7 @@ def _run_batch(
     options = current()
     way: str = options.way
     if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
-        _warn_of_rows(given, next(batches_in((args, kwargs))).batch_size if len(given) > 1 else 0)
+        _warn_of_rows(given, next(batches_in((args, kwargs))).batch_size)
         return _lockstep(function, args, kwargs)
     key: list[Any] = [LOCKSTEP, active_tape() is not None]
     batches = read_call(args, kwargs, key)
@@ -128,8 +124,7 @@ def _run_batch(
         raise batch_size_error(function, args, kwargs)
     if not size:
         return _lockstep(function, args, kwargs)
-    if any([type(arg) not in _NO_ROWS and may_be_rows(arg, size) for arg in given]):  # noqa: C419 - the call is short
-        _warn_of_rows(given, size)
+    _warn_of_rows(given, size)
     kind = history_of(function, tuple(key), WAYS) if way == "auto" else None
     call = _BatchCall(function, args, kwargs, batches, size)
     if way != "auto":
@@ -139,31 +134,25 @@ def _run_batch(
         return _lockstep(function, args, kwargs, reason) if reason else call.result([piece], [size])
     if kind is None:
         return _lockstep(function, args, kwargs)
-    if watched.get() is not None:
-        _settle_next_way(kind)
-
-        def by(way: str) -> Any:
-            return call.result([call.run(Portion(way, size), 0)], [size])
-
-        return _run_observed(kind, LOCKSTEP, by, lambda: _lockstep(function, args, kwargs), call, function)
     _settle_next_way(kind)
+    if watched.get() is not None:
+        return _run_observed(kind, LOCKSTEP, call.whole, lambda: _lockstep(function, args, kwargs), call, function)
     pieces, counts = _run_portions(kind, size, call.run, LOCKSTEP, begun)
     return call.result(pieces, counts)
 
 
 def _warn_of_rows(given: tuple[Any, ...], size: int) -> None:
-    """Warn about an array, or a list of numbers, as long as the batch beside it: a row for each may have been meant."""
+    """Warn about an argument that is as long as the batch beside it: a row for each example may have been meant."""
     for at, arg in enumerate(given) if size > 1 else ():
-        if type(arg) is list:
-            shape: Any = (len(arg),) if len(arg) == size and all(isinstance(x, numbers.Number) for x in arg) else ()
-        else:  # what carries a gradient is a parameter, and floats of more dimensions are weights, as a rule
-            is_data = type(arg) is np.ndarray or hasattr(type(arg), "to_numpy")
-            shape = () if not is_data else arg.shape if hasattr(arg, "shape") else (len(arg),)
-        if shape[:1] == (size,) and (len(shape) == 1 or (type(arg) is np.ndarray and arg.dtype.kind in "biu")):
+        if type(arg) not in (MaskedBatch, PackedBatch) and may_be_rows(arg, size):
+            listed = len(arg) if type(arg) is list else 0
+            kind = f"a {type(arg).__name__} of {listed or 'arrays'}"
+            what = kind if is_node(arg) else f"an array of shape {np.shape(arg)}"
+            y = "y" if listed in (0, size) else "tuple(y)"  # a list holds examples
             warn_user(
-                f"argument {at + 1}, {'a list' if type(arg) is list else 'an array'} of shape {tuple(shape)}, is as "
-                f"long as the batch of {size} examples, but every example gets all of it; to give each example its own "
-                "element, write ab.collate(y); if all of it is meant, write ab.shared(y), or pass it by keyword",
+                f"argument {at + 1}, {what}, is as long as the batch of {size} examples, but every example gets all of "
+                f"it; to give each example its own element, write ab.collate({y}); if all of it is meant, write "
+                "ab.shared(y), or pass it by keyword",
                 f"argument {at + 1} is as long as the batch",
             )
 
@@ -346,15 +335,17 @@ class _BatchCall:
             return out if isinstance(out, list) else _Batched(normalised(out, self._size, self._batches))
         if step.way == LOOP and step.count == self._size:
             return _looped(self.function, self._args, self._kwargs, self._batches, self._columns)
-        if self._columns is None:
-            self._columns = ExampleColumns(self.function, self._args, self._kwargs, self._batches)
-        own = self._columns
+        own = self._columns = self._columns or ExampleColumns(self.function, self._args, self._kwargs, self._batches)
         columns = own.values(start, None if stop == self._size else stop)
         if step.way == LOOP:
             return own.giving_back(_loop_over, self.function, own, columns, start)
         given = columns, own.shared, own.arguments_of, start, step.limit
         results, self.stats = own.giving_back(_on_the_fly, self.function, *given)
         return results
+
+    def whole(self, way: str) -> Any:
+        """The result of the call, all of it by one way."""
+        return self.result([self.run(Portion(way, self._size), 0)], [self._size])
 
     def packed(self, start: int, stop: int) -> tuple[Any, ...]:
         """Arguments of the compiled way: batches, shared values, and the function that places both in a call."""
@@ -373,8 +364,7 @@ class _BatchCall:
     def result(self, pieces: list[Any], counts: list[int]) -> Any:
         """The result of the call, from the results of its portions and the number of examples in each."""
         if len(pieces) == 1:
-            piece = pieces[0]
-            return piece.tree if type(piece) is _Batched else batched(piece, self._batches)
+            return pieces[0].tree if type(pieces[0]) is _Batched else batched(pieces[0], self._batches)
         if any(type(piece) is _Batched for piece in pieces):
             tree = join([piece.tree if type(piece) is _Batched else stack_results(piece) for piece in pieces], counts)
             return normalised(tree, self._size, self._batches)
@@ -435,36 +425,22 @@ def _run_map(
         return call.named(), call.stats
     columns = [examples_in(each) for each in sequences]
     count = common_length(columns)
-    kind: History | None = None
-    if way == "auto" and count:
-        kind = history_of(function, map_key(columns, count, (*shared.values(), *fixed.values())), WAYS)
     call = _MapCall(function, columns, shared, fixed, joining)
     if not count:
         return call.named(), call.stats
     if way != "auto":
         results, reason = _pinned(call, way, count)
         return call.named(reason) if reason else results, call.stats
+    kind = history_of(function, map_key(columns, count, (*shared.values(), *fixed.values())), WAYS)
     if kind is None:
         return call.run(Portion(LOOP, count), 0), call.stats
     if watched.get() is not None:
-        return _run_observed(
-            kind, FLY, lambda way: call.run(Portion(way, count), 0), call.named, call, function
-        ), call.stats
+        by = lambda way: call.run(Portion(way, count), 0)
+        return _run_observed(kind, FLY, by, call.named, call, function), call.stats
     pieces, _ = _run_portions(kind, count, call.run, FLY, begun)
     if call.stats.looped is not None:
         kind.costs[FLY].refused = call.stats.looped
     return pieces[0] if len(pieces) == 1 else [result for piece in pieces for result in piece], call.stats
-
-
-def _loop_in_order(
-    function: Any, columns: Sequence[Any], fixed: dict[int, Any], shared: dict[str, Any], start: int
-) -> list[Any]:
-    """The results of these examples, one after the other; the first is example `start` of the call."""
-    if fixed:
-        columns, count = [*columns], len(columns[0])
-        for at in sorted(fixed):
-            columns.insert(at, itertools.repeat(fixed[at], count))
-    return run_loop(per_example_form(function), columns, shared, None, start)
 
 
 class _MapCall:
@@ -513,7 +489,9 @@ class _MapCall:
         if portion.way == COMPILED:
             return _compiled(self.function, columns, given, arguments_of, start)
         if portion.way == LOOP:
-            return _loop_in_order(self.function, columns, self._fixed, self._shared, start)
+            if self._fixed:
+                columns, _ = self._placed(columns, {name: itertools.repeat(value) for name, value in given.items()})
+            return run_loop(per_example_form(self.function), columns, self._shared, None, start)
         if portion.way == LOCKSTEP:
             return self._in_lock_step(columns, portion, start)
         whole = portion.count == len(self._columns[0])
@@ -582,11 +560,9 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
         gradient: the gradient function, which runs on a tape in Python; its attribute `_ab_differentiated` says for
             compiled code what is differentiated.
     """
-    what = gradient_of(gradient)
-    options = current()
-    if what is None or options.way not in ("auto", COMPILED) or options.strict:
-        return gradient(*args, **kwargs)
-    if in_example() or not (current_region() is active_tape() is active_trace() is None):  # inside of another run
+    what, options = gradient_of(gradient), current()
+    inner = in_example() or not (current_region() is active_tape() is active_trace() is None)
+    if what is None or options.way not in ("auto", COMPILED) or options.strict or inner:
         return gradient(*args, **kwargs)
     code = code_of(what.function)
     known = functions.get(id(code))
@@ -705,14 +681,12 @@ def _on_the_fly(
 ) -> tuple[list[Any], Stats]:  # fmt: skip
     plain, by_op = per_example_form(function), call_form(function)
     form = block_form(function) if config.blocks else by_op
-    recorders = functools.partial(_recorders, function, arguments_of)
+
+    def recorders(shared: dict[str, Any]) -> Recorders | None:  # none while a report observes the user's lines
+        return recorders_of(function, shared, arguments_of) if config.blocks and not by_line.get() else None
+
     with with_deadline(limit):
         return map_with_stats(plain, form, by_op, columns, shared, arguments_of, _forget, first, joining, recorders)
-
-
-def _recorders(function: Any, arguments_of: Arguments | None, shared: dict[str, Any]) -> Recorders | None:
-    """The generated recorders of a function; None if blocks are off or a report observes the user's lines."""
-    return recorders_of(function, shared, arguments_of) if config.blocks and not by_line.get() else None
 
 
 def _forget() -> None:

@@ -240,14 +240,11 @@ class History:
 
     def best(self, without: Collection[str] = ()) -> str:
         """The cheapest way that has completed a run."""
-        best, least = LOOP, self.costs[LOOP].seconds or 0.0
+        seconds = {LOOP: self.costs[LOOP].seconds or 0.0}
         for way, cost in self.costs.items():
-            seconds = cost.seconds
-            if seconds is None or cost.refused or cost.stopped or way == LOOP or way in without:
-                continue
-            if seconds < least:
-                best, least = way, seconds
-        return best
+            if cost.seconds is not None and not (cost.refused or cost.stopped or way == LOOP or way in without):
+                seconds[way] = cost.seconds
+        return min(seconds, key=seconds.__getitem__)
 
     def known_costs(self) -> dict[str, Cost]:
         """The costs, with what calls took that were left to the loop, if nothing else is known of it."""

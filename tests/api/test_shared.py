@@ -1,11 +1,14 @@
 """Arrays by position beside a batch: shared by all examples, with a warning if a row for each may have been meant."""
 
+import collections
+import dataclasses
 import warnings
 
 import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.core.pytree import leaves
 from tests.inspect import forget_warnings
 from tests.law import assert_same
 
@@ -36,6 +39,90 @@ class Column:
 
     def to_numpy(self):
         return self.values
+
+
+@dataclasses.dataclass
+class Targets:
+    y: object
+    rate: float = 0.1
+    name: str = "targets"
+
+
+Pair = collections.namedtuple("Pair", ["y", "weight"])
+
+
+def total(x, tree):
+    """A sum over all numbers in a tree."""
+    return x.sum() + sum(np.sum(leaf) for leaf in leaves(tree) if not isinstance(leaf, str))
+
+
+CONTAINERS = {
+    "dict": {"y": Y},
+    "dict of two": {"features": np.ones((4, 3)), "y": Y, "rate": 0.1, "none": "", "scale": np.array(2.0)},
+    "dict of lists": {"y": [0.0, 1.0, 2.0, 3.0], "ids": [3, 1, 0, 2]},
+    "dict of ids": {"ids": np.arange(8).reshape(4, 2)},
+    "tuple": (Y, Y > 1),
+    "nested": ({"a": (Y,)}, {"b": [Y, Y + 1]}),
+    "dataclass": Targets(Y),
+    "namedtuple": Pair(Y, np.ones(4)),
+    "list of columns": [Y, Y],
+    "list of lists": [[0.0, 1.0, 2.0, 3.0], [1.0, 1.0, 1.0, 1.0]],
+    "a list of ids each": [[0, 1], [2], [], [1, 1, 3]],
+    "an array of ids each": [np.arange(n) for n in (2, 1, 0, 5)],
+}
+PARAMETERS = {
+    "a bias of that length": {"w": np.ones((3, 4)), "b": Y},
+    "weights from and to that many": {"w": np.ones((4, 4)), "b": Y, "rate": 0.1},
+    "weights alone": {"w": np.ones((4, 4)), "u": np.ones((4, 2))},
+    "layers": [{"w": np.ones((2, 4)), "b": Y}, {"w": np.ones((4, 1)), "b": np.ones(1)}],
+    "a table beside": {"b": Y, "emb": ab.EmbeddingTable(np.ones((7, 2)))},
+    "matrices": [np.ones((4, 4))] * 3,
+    "settings": {"rate": 0.5, "sizes": (4, 4), "name": "abcd"},
+    "a long list": [Y] * 100,
+    "numbers": dict.fromkeys(range(4), 1.0),
+}
+
+
+@pytest.mark.parametrize("way", ["auto", "lockstep", "fly", "loop"])
+@pytest.mark.parametrize("tree", CONTAINERS.values(), ids=CONTAINERS)
+def test_a_container_of_columns_is_shared_with_one_warning(tree, way):
+    f = ab.batch(total)
+    advice = ADVICE.replace("y", r"(tuple\(y\)|y)", 1) if isinstance(tree, list) else ADVICE
+    with ab.options(way=way), pytest.warns(UserWarning, match=advice) as caught:
+        results = [f(X, tree) for _ in range(3)]
+    assert len(caught) == 1
+    for found in results:
+        assert_same(found.examples(), [total(x, tree) for x in XS])
+    forget_warnings()
+    f(X, ab.shared(tree))
+    f(X, tree=tree)
+
+
+def test_a_list_of_columns_is_collated_as_a_tuple():
+    with pytest.warns(UserWarning, match=r"write ab\.collate\(tuple\(y\)\)"):
+        ab.batch(total)(X, [Y, Y])
+    assert_same(
+        ab.batch(total)(X, ab.collate((Y, Y))).examples(), [total(x, [y, y]) for x, y in zip(XS, Y, strict=True)]
+    )
+
+
+def test_columns_beside_a_batch_in_one_container_warn():
+    f = ab.batch(lambda record: record["x"].sum() * record["y"].sum())
+    with pytest.warns(UserWarning, match="argument 1, a dict of arrays, is as long as the batch of 4"):
+        f({"x": X, "y": Y})
+
+
+@pytest.mark.parametrize("way", ["auto", "lockstep", "fly", "loop"])
+@pytest.mark.parametrize("tree", PARAMETERS.values(), ids=PARAMETERS)
+def test_parameters_are_shared_in_silence(tree, way):
+    f = ab.batch(lambda x, tree: x.sum())
+    with ab.options(way=way):  # a warning is an error
+        assert_same(f(X, tree).examples(), [x.sum() for x in XS])
+
+
+def test_parameters_under_a_gradient_are_shared_in_silence():
+    f = ab.batch(lambda x, p: x.sum() * p["b"].sum())
+    assert_same(ab.grad(lambda p: ab.sum(f(X, p)))({"b": Y})["b"], np.full(4, sum(x.sum() for x in XS)))
 
 
 LIKE_A_COLUMN = {
@@ -101,7 +188,7 @@ SILENT = {
     "a tuple": lambda f: f(X, (0, 1, 2, 3)),
     "a list of arrays": lambda f: f(X, [np.ones(2)] * 4),
     "one example": lambda f: f(ab.collate(XS[:1]), np.ones(1)),
-    "in a tree": lambda f: ab.batch(lambda x, p: f(x, p["y"]))(X, {"y": Y}),
+    "in a tree": lambda f: ab.batch(lambda x, p: f(x, p["y"]))(X, {"y": Y, "w": np.ones(3)}),
     "a parameter": lambda f: ab.grad(lambda y: ab.mean(f(X, y)))(Y),
     "no batch": lambda f: f(XS[0], Y),
 }
