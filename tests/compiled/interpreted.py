@@ -152,9 +152,9 @@ def _plain(name: str, text: str) -> types.ModuleType:
     return module
 
 
-_LIBRARY = [_plain(module.__name__, inspect.getsource(module)) for module in _IMPORTED]
-for _module in _LIBRARY:
-    for _other in _LIBRARY:
+LIBRARY = [_plain(module.__name__, inspect.getsource(module)) for module in _IMPORTED]
+for _module in LIBRARY:
+    for _other in LIBRARY:
         vars(_module).update({name: value for name, value in vars(_other).items() if callable(value)})
 
 
@@ -173,7 +173,7 @@ class InterpretedKernel:
         exec(compile(text, "<interpreted>", "exec"), module.__dict__)
         for key, value in vars(module).items():
             if hasattr(value, "py_func"):
-                known = next((vars(each)[key] for each in _LIBRARY if key in vars(each)), None)
+                known = next((vars(each)[key] for each in LIBRARY if key in vars(each)), None)
                 setattr(module, key, known or types.FunctionType(value.py_func.__code__, module.__dict__, key))
         vars(module).update({k: v for k, v in _INTRINSICS.items() if k[0] != "_"}, **_NUMBERS, math=_Math())
         self._kernel = module.kernel

@@ -3,6 +3,7 @@
 A spy on kernels spoils the caller's arrays as soon as a check has passed, and sees that no other kernel gets them.
 """
 
+import functools
 import inspect
 import subprocess
 import sys
@@ -14,6 +15,8 @@ import pytest
 import autobatch as ab
 from autobatch.core.pytree import leaves
 from autobatch.kernels.jit import Kernel
+from tests.compiled import interpreted
+from tests.inspect import ran_ways
 from tests.law import assert_same
 
 N, ROWS, DIM = 1200, 50, 8
@@ -169,6 +172,72 @@ def test_no_kernel_trusts_the_callers_ids(name, spoiling):
     except (IndexError, ValueError):  # seen after they were spoiled
         found = expected
     assert not trusting
+    assert_same(found, expected)
+
+
+COMPILED = {
+    "rows": (lambda ids, x: x[ids].sum(), "ids", ab.EmbeddingTable(TABLE)),
+    "items": (lambda ids, x: x[ids].sum(), "ids", TABLE[:, 0].copy()),
+    "a mask": (lambda mask, x: x[mask].sum(), "mask", WEIGHTS),
+    "places of a mask": (lambda mask, x: np.sum(np.nonzero(mask)[0] * x), "mask", 1.0),
+}
+
+
+class Numpy:
+    """NumPy with Numba's `nonzero`, which counts first, of vectors."""
+
+    def __init__(self, spoil):
+        self.spoil = spoil
+
+    def __getattr__(self, name):
+        return getattr(np, name)
+
+    def nonzero(self, x):
+        out = np.empty(x.sum(), np.int64)
+        self.spoil()
+        out[:] = np.flatnonzero(x)
+        return (out,)
+
+
+@pytest.mark.parametrize("with_gradient", [False, True])
+@pytest.mark.parametrize(("f", "name", "shared"), COMPILED.values(), ids=COMPILED)
+def test_compiled_code_reads_ids_and_masks_once(f, name, shared, with_gradient, monkeypatch):
+    """Its text is run; what it was given is spoiled as soon as it was checked, or counted."""
+    given = {"ids": GIVEN["ids"].copy(), "mask": GIVEN["ids"] % 2 == 0}[name]
+
+    def run(ids):
+        call = lambda x: ab.sum(ab.batch(f)(ab.PackedBatch(ids, [0, N]), x))
+        return ab.value_and_grad(call)(shared) if with_gradient else call(shared)
+
+    expected = (ab.value_and_grad(f, 1) if with_gradient else f)(given.copy(), shared)
+    ready = []  # the first run is compared with Python's
+
+    def spoil():
+        if ready:
+            given[...] = True if name == "mask" else 1 << 40
+
+    def check(checked, *args):
+        out = checked(*args)
+        if len(args) < 3 or args[2] < N:  # not for a check of the sign alone
+            spoil()
+        return out
+
+    for module in interpreted.LIBRARY:
+        for each in {"all_within", "nonnegative_indices"} & vars(module).keys():
+            monkeypatch.setitem(vars(module), each, functools.partial(check, vars(module)[each]))
+    make = interpreted.InterpretedKernel.__init__
+
+    def made(self, text):
+        make(self, text)
+        self._kernel.__globals__["np"] = Numpy(spoil)
+
+    monkeypatch.setattr(interpreted.InterpretedKernel, "__init__", made)
+    with interpreted.interpreted(), ab.options(way="compiled"), ran_ways() as ran:
+        run(given)
+        ready.append(True)
+        found = run(given)
+    assert [each.way for each in ran] == ["compiled"] * 2
+    assert not np.array_equal(given, GIVEN["ids"] if name == "ids" else GIVEN["ids"] % 2 == 0)
     assert_same(found, expected)
 
 

@@ -174,7 +174,8 @@ def _mask_places(reader: Reader, mask: Value, holder: Value, axis: int, node: nf
 def places_of(reader: Reader, mask: Value, node: nf.Node) -> list[Value]:
     """The indices at which a mask is true, an array for each of its axes."""
     places, rank = types.Array("int64", 1), mask.kind.ndim
-    found = reader.temp(f"np.nonzero({mask.text})", types.Tuple((places,) * rank))
+    own = f"{mask.text}.copy()"  # read twice, while another thread may write into it
+    found = reader.temp(f"np.nonzero({own})", types.Tuple((places,) * rank))
     return [reader.temp(f"{found.text}[{k}]", places) for k in range(rank)]
 
 
@@ -244,12 +245,11 @@ def looked_up(reader: Reader, table: Value, index: nf.Value, node: nf.Node) -> V
     ids = as_array(reader, ids, node)
     if ids.kind.dtype == "bool" or not ids.kind.ndim:
         raise reader.refuse("an index of a table that is not ids", node)
-    if np.dtype(ids.kind.dtype).kind not in "iu":
-        reader.stop()
     reader.fail_if(f"not all_within({ids.text}, 0, 9.2e18)")
-    reader.fail_if(f"not all_within({ids.text}, 0, {table.text}.shape[0] - 1)", IndexError)
+    flat = reader.temp(f"np.ascontiguousarray({ids.text}).ravel()", types.Array(ids.kind.dtype, 1))
+    own = checked_places(reader, flat, f"{table.text}.shape[0]", node)  # a copy: another thread may write into ids
     dtype, ndim = table.kind.weights.dtype, ids.kind.ndim
-    out = reader.temp(code("table_rows", table.text, ids.text), types.Array(dtype, 2))
+    out = reader.temp(code("table_rows", table.text, own), types.Array(dtype, 2))
     if ndim == 1:
         return out
     sizes = [*(f"{ids.text}.shape[{axis}]" for axis in range(ndim)), f"{out.text}.shape[1]"]

@@ -37,7 +37,7 @@ def table_row(weights, k):
 def table_rows(weights, ids):
     """(ids, dim): the row of each id, in C order."""
     out = np.empty((ids.size, weights.shape[1]), weights.dtype)
-    for k, each in enumerate(ids.flat):
+    for k, each in enumerate(ids):
         for j in range(out.shape[1]):  # Numba's `out[k] = ...` takes twice as long
             out[k, j] = weights[each, j]
     return out
