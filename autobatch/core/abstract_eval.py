@@ -379,8 +379,7 @@ def shared_aval(value: object) -> Aval:
     out = Aval(key.shape, key.dtype, key.scalar, shared=True, non_c_order=key.non_c_order)
     out.key = key
     if type(getattr(value, "_ab_value", None)) is float:  # a Python float on a tape stays weak
-        out.weak = float
-        out.key = WEAK[float]
+        out.weak, out.key = float, WEAK[float]
     return out
 
 
@@ -408,7 +407,7 @@ def check_plain(value: Any, what: str) -> None:
     """Check that a value, or anything in its nested lists and tuples, is not an ndarray subclass (see `is_subclass`).
 
     Raises:
-        UnsupportedError: it is one; `what` is its name in the message.
+        UnsupportedError: it is one, or an array of h5py's that is empty; `what` is its name in the message.
     """
     cls = type(value)
     if cls is list or cls is tuple:
@@ -418,9 +417,10 @@ def check_plain(value: Any, what: str) -> None:
     elif is_subclass(value):
         plain = "x.filled(value)" if isinstance(value, np.ma.MaskedArray) else "np.asarray(x)"
         raise UnsupportedError(
-            f"{what}: a {cls.__module__}.{cls.__qualname__}, and only its numbers would be read; expected a plain "
-            f"array: write {plain}"
+            f"{what}: a {cls.__module__}.{cls.__qualname__}, read as numbers; expected a plain array: write {plain}"
         )
+    elif hasattr(cls, "__array__") and getattr(value, "shape", ()) is None:
+        raise UnsupportedError(f"{what}: a {cls.__module__}.{cls.__qualname__} without a shape and data; leave it out")
 
 
 def is_bfloat16(dtype: np.dtype) -> bool:

@@ -120,6 +120,48 @@ def test_zarr():
     assert_same(ab.collate(group)["y"].examples(), [np.int64(1), np.int64(2)])
 
 
+class Without:
+    """An empty data set of h5py's."""
+
+    shape = None
+    dtype = np.dtype(np.float32)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.zeros(self.shape, dtype)
+
+    def __iter__(self):
+        raise TypeError("Can't iterate over a scalar dataset")
+
+    def __len__(self):
+        return len(self.shape)
+
+
+@pytest.mark.parametrize(
+    "door",
+    [
+        ab.collate,
+        lambda data: ab.collate([data, data]),
+        lambda data: ab.collate([np.ones(2), data]),
+        lambda data: ab.collate([2.0, data]),
+        lambda data: ab.collate({"a": data}),
+        lambda data: ab.collate([{"a": data}, {"a": data}]),
+        ab.MaskedBatch,
+        lambda data: ab.MaskedBatch.from_examples([data]),
+        lambda data: ab.PackedBatch(data, [0]),
+        lambda data: ab.PackedBatch.from_examples([data]),
+        lambda data: list(ab.minibatches(data, 2)),
+        ab.Examples,
+        ab.EmbeddingTable,
+        lambda data: ab.lookup(np.ones((3, 2)), data),
+        lambda data: ab.segment_sum(data, [0]),
+        lambda data: ab.nn.softmax(data),
+    ],
+)
+def test_an_array_without_a_shape_says_so(door):
+    with pytest.raises(ab.errors.UnsupportedError, match=r"a tests\.data\.\w+\.Without without a shape and data"):
+        door(Without())
+
+
 def test_h5py(tmp_path):
     h5py = pytest.importorskip("h5py")
     with h5py.File(tmp_path / "data.h5", "w") as file:

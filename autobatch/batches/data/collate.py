@@ -19,7 +19,7 @@ from autobatch.batches.stacking import stack_numbers
 from autobatch.core.abstract_eval import check_plain
 from autobatch.core.diagnostics import hiding_frames, warn_user
 from autobatch.core.op import is_boxed
-from autobatch.core.pytree import attributes, is_node
+from autobatch.core.pytree import attributes, children_of, is_node
 from autobatch.errors import DTypeError, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.padding import end_to_end
 from autobatch.ops.rules.ragged_checks import offsets_from, read_csr
@@ -80,6 +80,7 @@ def _column(data: Any, columns: Columns, place: DataPlace) -> Column:
         return _sequence(data, columns, place)
     if isinstance(data, np.ndarray):
         return _array(data, columns, place)
+    check_plain(data, f"the data{place}")
     read = _READERS.get(type(data).__module__.partition(".")[0])
     found = None if read is None else read(data, columns, place)
     if found is not None:
@@ -113,14 +114,7 @@ def _column(data: Any, columns: Columns, place: DataPlace) -> Column:
 
 def _record(data: object, columns: Columns, place: DataPlace) -> Column:
     """A dict, tuple or dataclass whose parts are columns, or batches, of the same examples."""
-    if isinstance(data, dict):
-        names: Sequence[Any] = list(data)
-        parts = list(data.values())
-    elif isinstance(data, tuple):
-        names, parts = range(len(data)), list(data)
-    else:
-        names = attributes(data)
-        parts = [getattr(data, name) for name in names]
+    names, parts = children_of(data)
     found = {name: _column(part, columns, place.field(name)) for name, part in zip(names, parts, strict=True)}
     sizes = {name: size_of(column.tree) for name, column in found.items()}
     first = next(iter(sizes), None)
@@ -368,6 +362,7 @@ def _tensor(x: Any) -> Any:
     """A tensor of any library as an array, without a copy where it lies in this machine's memory."""
     if type(x) is np.ndarray or is_boxed(x) or isinstance(x, np.generic | np.ndarray):
         return x
+    check_plain(x, "an example")
     if getattr(x, "requires_grad", False):
         raise DTypeError("a tensor that requires a gradient, which an array does not carry; write .detach()")
     x = x.cpu() if hasattr(x, "cpu") else x
