@@ -1,5 +1,7 @@
 """Public constructors and methods that are given a wrong type say what was given and what to write instead."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -95,3 +97,8 @@ def test_other_wrong_arguments_are_named():
         ab.EmbeddingTable(np.ones((2, 2))).destination(3)
     with pytest.raises(ShapeError, match="segment_ids have shape"):
         ab.segment_ids_to_offsets(3)
+    made = np.frompyfunc(lambda a, b: a, 2, 1)
+    for ufunc, identity in [(made, None), (np.sin, None), (np.divmod, None), (np.add, 0), (np.matmul, lambda dtype: 0)]:
+        message = rf"reduction of {re.escape(ufunc.__name__)} with identity=.*expected a ufunc of two numbers"
+        with pytest.raises(UnsupportedError, match=message):
+            ab.extend.reduction(ufunc, identity, name="r")

@@ -147,3 +147,59 @@ def test_an_outer_operation_leaves_what_it_does_not_compute():
     xs = [np.array([1.0, -2, 3]), np.array([-1.0, 2, -3]), np.array([5.0, 6, 0])]
     with ab.options(warn=False):
         np.testing.assert_array_equal(ab.examples(ab.batch(f)(ab.MaskedBatch.from_examples(xs))), [f(x) for x in xs])
+
+
+COMPLEX = {
+    "product": lambda p, z: np.prod(p * z),
+    "its method": lambda p, z: (p * z).prod(),
+    "its ufunc": lambda p, z: np.multiply.reduce(p * z),
+    "of numbers": lambda p, z: np.nanprod(p * z),
+    "of quotients": lambda p, z: np.prod(p / z),
+    "kept": lambda p, z: np.prod(p * z, keepdims=True),
+    "from": lambda p, z: np.prod(p * z, initial=-0.0),
+    "running": lambda p, z: np.cumprod(p * z),
+    "sum": lambda p, z: np.sum(p * z, initial=complex(-0.0, -0.0)),
+    "first": lambda p, z: (p * z)[0],
+    "real": lambda p, z: (p * np.copysign(0.0, z.real))[-1],
+    "product of reals": lambda p, z: np.prod(p * z.real),
+}
+NUMBERS = [complex(a, b) for a in (*PARTS, 1.0) for b in (*PARTS, 1.0)]
+
+
+def in_a_loop(p, z):
+    h = np.complex128(1)
+    for x in p * z:
+        h = x * h
+    return h
+
+
+@pytest.mark.parametrize("way", ["lockstep", "fly", "compiled", "loop"])
+@pytest.mark.parametrize("f", [*COMPLEX.values(), in_a_loop], ids=[*COMPLEX, "loop"])
+def test_values_within_gradients_are_the_loops(f, way):
+    """To the bit, for examples of different sizes, of which p is what the gradient is taken by."""
+    rng = np.random.default_rng(0)
+    zs = [np.array([NUMBERS[i] for i in rng.integers(len(NUMBERS), size=n)]) for n in rng.integers(1, 5, 40)]
+    with np.errstate(all="ignore"), ab.options(way=way, warn=False):
+        expected = [f(2.0, z) for z in zs]
+        for batch in (None, ab.MaskedBatch.from_examples(zs), ab.PackedBatch.from_examples(zs)):
+
+            def loss(p, batch=batch):
+                mapped = batch is None
+                found = ab.map(f, ab.shared(p), zs) if mapped else ab.examples(ab.batch(f)(p, batch))
+                return sum(np.real(x).sum() * 0.0 for x in found), found
+
+            _, found = ab.value_and_grad(loss, has_aux=True)(2.0)[0]
+            for one, other in zip(found, expected, strict=True):
+                assert one.dtype == other.dtype
+                parts = [np.atleast_1d(x).view(float) for x in (one, other)]
+                np.testing.assert_array_equal(*parts)
+                np.testing.assert_array_equal(*(np.signbit(x[~np.isnan(x)]) for x in parts))
+
+
+def test_the_gradient_of_a_complex_product_of_examples_of_different_sizes():
+    zs = [np.array([1 + 2j, 3 - 1j]), np.array([2j]), np.array([1j, 1 + 1j, -2.0])]
+    f = lambda p, z: np.real(np.prod(p * z))
+    expected = sum(np.real(len(z) * 1.5 ** (len(z) - 1) * np.prod(z)) for z in zs)
+    for batch in (ab.MaskedBatch.from_examples(zs), ab.PackedBatch.from_examples(zs)):
+        found = ab.grad(lambda p, batch=batch: ab.sum(ab.batch(f)(p, batch)))(1.5)
+        np.testing.assert_allclose(found, expected)

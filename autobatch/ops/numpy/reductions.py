@@ -14,10 +14,10 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask, prefix_mask
 from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import Unsupported, note_example
+from autobatch.errors import Unsupported, UnsupportedError, note_example
 from autobatch.ops.numpy.elementwise import highest, lowest
 from autobatch.ops.rules.dispatch import UFUNCS, as_array, cast, implements
-from autobatch.ops.rules.op_kinds import lane_by_lane
+from autobatch.ops.rules.op_kinds import examples, lane_by_lane
 from autobatch.ops.rules.padding import expect_class, fill, speculate
 from autobatch.ops.rules.sizes import differ_somewhere, normal_axes, normalise_axis, reshaped
 
@@ -127,11 +127,14 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
     array([ 3, 12])
     """
     expect_class(ufunc, np.ufunc, "reduction")
-    filler = functools.lru_cache(maxsize=64)(identity or UFUNCS[ufunc].identity)  # type: ignore[attr-defined]
+    of_dtype = getattr(UFUNCS.get(ufunc), "identity", None) if identity is None else identity
+    if not callable(of_dtype) or ufunc.signature or (ufunc.nin, ufunc.nout) != (2, 1):
+        given = f"reduction of {ufunc.__name__} with identity={identity!r}"
+        raise UnsupportedError(f"{given}; expected a ufunc of two numbers, and identity=lambda dtype: 0")
+    filler = functools.lru_cache(maxsize=64)(of_dtype)
 
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-        x, axes = operands[0], params["axis"]
-        keepdims = params.get("keepdims", False)
+        x, axes, keepdims = operands[0], params["axis"], params.get("keepdims", False)
         down = {**params, "axis": shifted(axes)}
         sizes = () if len(axes) == len(x.sizes) and not keepdims else reduced_sizes(x.sizes, axes, keepdims)
         if Lengths not in map(type, x.sizes):
@@ -139,8 +142,10 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
         dtype = x.data.dtype
         if (dtype.kind == "c" or "initial" in params) and _shows_identity(ufunc, dtype, params.get("initial")):
             data = x.data._ab_force() if hasattr(x.data, "_ab_force") else x.data
-            if not is_boxed(data):  # of recorded values, the derivative is what counts
+            if not is_boxed(data):
                 return lane_by_lane(op, [Batched(data, x.sizes)], params)
+            if len(data) and Lengths not in map(type, sizes):
+                return Batched(np.stack([op(each, **params) for each in examples(data, x.sizes)]), sizes)
         if ufunc.identity is None and "initial" not in params:
             check_not_empty(x, axes, f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
             if 0 in [x.data.shape[1 + axis] for axis in axes]:  # only examples with empty results remain
@@ -161,9 +166,8 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
         ct, out = expand(ct, axes, keepdims), expand(out, axes, keepdims)
         return unbroadcast(vjp(ct, out, args[0], axes), args[0])  # type: ignore[misc]
 
-    own_rule = _of_signed_zeros(rule) if ufunc in _EXTREMES else rule
-    return Op(name, ufunc.reduce, rule=own_rule, vjp=backward if vjp else None, kind="reduction",
-              identity=filler, ufunc=ufunc)  # fmt: skip
+    return Op(name, ufunc.reduce, rule=_of_signed_zeros(rule) if ufunc in _EXTREMES else rule,
+              vjp=backward if vjp else None, kind="reduction", identity=filler, ufunc=ufunc)  # fmt: skip
 
 
 def _to_last(x: Any, axes: Sequence[int]) -> Any:
@@ -226,9 +230,6 @@ fmin_p = reduction(np.fmin, None, _first_number_vjp, name="fmin.reduce")
 def _position(function: Callable[..., Any], fill_value: Callable[[np.dtype], Any], name: str) -> Op:
     """Make the op of argmax or argmin along one axis; padding is filled with `fill_value(dtype)`."""
 
-    def impl(x: Any, *, axis: int, keepdims: bool = False) -> Any:
-        return function(x, axis=axis, keepdims=keepdims)
-
     def rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
         x, axis, keepdims = operands[0], params["axis"], params.get("keepdims", False)
         sizes = reduced_sizes(x.sizes, (axis,), keepdims)
@@ -238,7 +239,7 @@ def _position(function: Callable[..., Any], fill_value: Callable[[np.dtype], Any
             return Batched(np.zeros(shape, np.intp), sizes)
         return Batched(op(fill(x, fill_value(dtype_of(x.data)), (axis,)), axis=axis + 1, keepdims=keepdims), sizes)
 
-    return Op(name, impl, rule=rule, kind="reduction")
+    return Op(name, function, rule=rule, kind="reduction")
 
 
 argmax_p = _position(np.argmax, lowest, "argmax")

@@ -94,11 +94,8 @@ def _scatter_recorded(parts: Sequence[Scatter]) -> Any:
 _COMPILED = frozenset((np.dtype(np.float32), np.dtype(np.float64)))
 
 
-def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: bool = False) -> None:
+def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray) -> None:
     """Like `np.add.at(dense, ids, values)`: repeated ids accumulate, in order; float16 accumulates in float32."""
-    if unique:
-        dense[ids] += values
-        return
     dtype = dense.dtype
     if dtype == np.float16:
         wide = dense.astype(np.float32)
@@ -120,16 +117,17 @@ def add_rows(dense: np.ndarray, ids: np.ndarray, values: np.ndarray, unique: boo
 
 def _take_rows(x: Any, src: Any, *, unique: bool = False) -> Any:
     x, src = np.asarray(x), np.asarray(src)
-    if x.shape[0] == 0:
-        return np.zeros(src.shape + x.shape[1:], x.dtype)
-    return x.take(src, axis=0)
+    return x.take(src, axis=0) if len(x) else np.zeros(src.shape + x.shape[1:], x.dtype)
 
 
 def _scatter_rows(values: Any, src: Any, *, rows: int, unique: bool = False) -> Any:
     values, src = np.asarray(values), np.asarray(src)
     out = np.zeros((rows, *values.shape[src.ndim :]), values.dtype)
     flat, ids = _valid_rows(values, src)
-    add_rows(out, ids, flat, unique)
+    if unique:
+        out[ids] = flat  # a sum with 0.0 would not keep -0.0
+    else:
+        add_rows(out, ids, flat)
     return out
 
 
