@@ -70,6 +70,11 @@ def accepted() -> None:
     assert_type(anything(masked, {"w": w}), Any)
     assert_type(pair(masked, w, {"w": w}), tuple[Array, int])
     assert_type(ab.examples(pair(masked, w, {"w": w})), list[tuple[Array, int]])
+    # To a checker, a batch by keyword, and what NumPy's functions make of one, is an array: `ab.examples` takes all.
+    assert_type(scaled(x=masked, w=w), Array)
+    assert_type(ab.examples(scaled(x=masked, w=w)), list[Array])
+    assert_type(ab.examples(pair(x=masked, y=w, params={})), list[tuple[Array, int]])
+    assert_type(ab.examples(np.tanh(scaled(masked, w))), list[NDArray[Any]])
     assert_type(model.method(masked), ab.MaskedBatch)
     assert_type(Model.method(model, w), Array)
     assert_type(model.method(w), Array)
