@@ -160,6 +160,7 @@ def spent_on(function: Any) -> Spent | None:
     return None if waits or (out.may_pay() and _may_look()) else out
 
 
+_COLUMNS = 64  # parts of a container of data; parameters, and structures of other objects, may have any number
 _WITH_CODE = frozenset((types.FunctionType, types.MethodType))
 
 
@@ -219,9 +220,6 @@ def may_be_rows(arg: Any, size: int) -> bool:
         elif not isinstance(x, Batch) and getattr(x, "shape", None):
             return False
     return found
-
-
-_COLUMNS = 64  # parts of a container of data; parameters, and structures of other objects, may have any number
 
 
 def _is_element(x: Any) -> bool:

@@ -146,8 +146,8 @@ def _warn_of_rows(given: tuple[Any, ...], size: int) -> None:
     for at, arg in enumerate(given) if size > 1 else ():
         if type(arg) not in (MaskedBatch, PackedBatch) and may_be_rows(arg, size):
             listed = len(arg) if type(arg) is list else 0
-            kind = f"a {type(arg).__name__} of {listed or 'arrays'}"
-            what = kind if is_node(arg) else f"an array of shape {np.shape(arg)}"
+            several = f"a {type(arg).__name__} of {listed or 'arrays'}"
+            what = several if is_node(arg) else f"an array of shape {np.shape(arg)}"
             y = "y" if listed in (0, size) else "tuple(y)"  # a list holds examples
             warn_user(
                 f"argument {at + 1}, {what}, is as long as the batch of {size} examples, but every example gets all of "

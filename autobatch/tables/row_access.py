@@ -130,9 +130,7 @@ def row_layout(format: str, dim: int, static: bool, table: tuple[int, int], tota
 
 def run_layout(format: str, dim: int) -> VectorLayout:
     """The vector layout for sums of contiguous rows; if dim is 1, a machine vector holds several rows."""
-    if dim == 1:
-        return _NUMBERS[format]
-    return lane_layout(format, dim, False, widest=_WIDEST_RUN)
+    return _NUMBERS[format] if dim == 1 else lane_layout(format, dim, False, widest=_WIDEST_RUN)
 
 
 @functools.lru_cache(maxsize=4096)

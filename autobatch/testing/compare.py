@@ -184,9 +184,8 @@ def largest_error(expected: object, actual: object) -> float:
             continue
         left, right = np.asarray(left), np.asarray(right)
         others = np.isfinite(left) & np.isfinite(right) & (left != right)
-        if others.any():
-            apart = np.abs(left[others].astype(np.complex128) - right[others])
-            worst = max(worst, float(apart.max()) / max(_scale(left), 1e-300))
+        apart = np.abs(left[others].astype(np.complex128) - right[others])
+        worst = max(worst, float(apart.max(initial=0.0)) / max(_scale(left), 1e-300))
     return worst
 
 

@@ -67,16 +67,12 @@ def _phase(size: Any, x: Any) -> Any:
 
 def lowest(dtype: np.dtype) -> Any:
     """The least value of a dtype (-inf for floats)."""
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).min
-    return dtype.kind not in "b" and -np.inf
+    return np.iinfo(dtype).min if dtype.kind in "iu" else dtype.kind != "b" and -np.inf
 
 
 def highest(dtype: np.dtype) -> Any:
     """The greatest value of a dtype (inf for floats)."""
-    if dtype.kind in "iu":
-        return np.iinfo(dtype).max
-    return True if dtype.kind == "b" else np.inf
+    return np.iinfo(dtype).max if dtype.kind in "iu" else dtype.kind == "b" or np.inf
 
 
 def _as(text: str, **how: Any) -> dict[str, Any]:

@@ -122,6 +122,9 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
     Returns:
         The op, a function of the operand and of these parameters.
 
+    Raises:
+        UnsupportedError: it is no ufunc of two numbers, or has no identity and none is given.
+
     >>> union = reduction(np.bitwise_or, lambda dtype: 0, name="union")
     >>> union(np.array([[1, 2], [4, 8]]), axis=(1,))
     array([ 3, 12])

@@ -139,10 +139,9 @@ class KeyedTable(Table):
             block: slots that it lacks are reset. arrays: those that the saved table had besides its rows.
             step: that of the saved table; None: it stays.
         """
-        if not isinstance(block, StoredBlock | None):
-            raise UnsupportedError(f"restore_block got {type(block).__name__}; expected a StoredBlock, as of .blocks()")
-        if not isinstance(arrays, dict | None):
-            raise UnsupportedError(f"arrays={arrays!r:.60}; expected a dict of arrays, as .arrays() gives")
+        for name, given, of in (("block", block, StoredBlock), ("arrays", arrays, dict)):
+            if not isinstance(given, of | None):
+                raise UnsupportedError(f"restore_block got {name}={given!r:.60}; expected a {of.__name__}")
         gone = self._flat(removed) if np.size(removed) else np.empty(0, np.int64)
         self._made(lambda: self._restoring(block, gone, arrays, step))
 
