@@ -59,7 +59,7 @@ def read_trusted(path: pathlib.Path) -> bytes | None:
     try:
         status = os.fstat(descriptor)
         if not (stat.S_ISREG(status.st_mode) and is_trusted(status)):
-            warn_once(f"{path} is ignored, as others can write to it: delete it")
+            warn_once(f"{path} is ignored, as it is not yours, or others can write to it: delete it")
             return None
         with open(descriptor, "rb", closefd=False) as file:
             return file.read()

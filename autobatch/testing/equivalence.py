@@ -154,7 +154,7 @@ def _sum(parts: Sequence[Any]) -> Any:
     dense = [part.to_dense() if hasattr(part, "to_dense") else part for part in parts]
     if not is_float(dense[0]):
         return sum(dense)
-    return np.sum(np.stack(dense), axis=0, dtype=np.float64).astype(dense[0].dtype)
+    return sum(dense[1:], dense[0].astype(np.float64)).astype(dense[0].dtype)
 
 
 __tracebackhide__ = True  # pytest then shows only the user's line and the message

@@ -113,7 +113,7 @@ def test_another_users_file_is_said_once_and_not_read(folder, monkeypatch):
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         assert [used(folder) for _ in range(2)] == [False, False]
-    assert ["only you can write to" in str(each.message) for each in said] == [True]
+    assert ["others can write to it" in str(each.message) for each in said] == [True]
 
 
 @pytest.mark.parametrize("where", ["replace", "mkstemp", "makedirs"])

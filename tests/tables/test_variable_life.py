@@ -288,7 +288,7 @@ def test_a_vocabulary_of_any_strings_in_any_shape():
     assert len(closed) == 2
     with pytest.raises(IndexError, match="id 2 in a vocabulary of 2"):
         closed.strings([2])
-    for wrong, match in ((["a", 3], "3 is of type int"), (7, "^int for strings")):
+    for wrong, match in ((["a", 3], "3 is of type int"), (7, "^got int; expected a string")):
         with pytest.raises(DTypeError, match=match):
             vocabulary[wrong]
     assert len(vocabulary) == 5
