@@ -71,10 +71,8 @@ def rows_signature(trace: Any, table: LazyArray, ids: Any, reduction: Callable[[
         return None
     segment, nodes = trace.segment, len(trace.segment.sigs)
     out = lookup_p(table, ids) if reduction is None else reduction(_defer(trace, table, ids, None))
-    if type(out) is not LazyArray or out.segment is not segment or out.ref != nodes:
-        return None
-    sig = trace.signature_of(out)
-    return sig if reduction is None or sig.op is segment_p else None
+    is_first = type(out) is LazyArray and out.segment is segment and out.ref == nodes  # not of rows that were looked up
+    return trace.signature_of(out) if is_first else None
 
 
 def read_row(trace: Any, rows: LazyArray, index: int) -> Any:

@@ -467,7 +467,7 @@ class ValueWriter(LineWriter):
         kind = value.kind
         if isinstance(kind, rk.Const) and type(kind.value) is LazyArray:
             if is_ids(index.seen.value):
-                self._source(index, 0)
+                self._source(index, 0)  # else refused, before the ids are read
                 return self._whole(self.rows(kind, index))
             aval = kind.value.aval
             fits = index.kind is rk.PLAIN or (
@@ -490,7 +490,7 @@ class ValueWriter(LineWriter):
             raise Unreachable
         parts = rk.within(kind.item) if isinstance(kind, rk.ListKind) else ()
         nested = any(isinstance(each, rk.ListKind | rk.IterKind) for each in parts)
-        if nested or any(isinstance(each, rk.IterKind | rk.ClosureKind | rk.DeferredRows) for each in rk.within(kind)):
+        if nested or isinstance(kind, rk.IterKind | rk.ClosureKind):
             raise Unsupported("an input that is neither an array nor a list of arrays")
         return "built", kind, value
 
