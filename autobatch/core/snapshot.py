@@ -458,6 +458,7 @@ def cell_value(cell: CellType, unbound: Any = None) -> Any:
 
 
 def _set_global(names: dict[str, Any], name: str, was: list[Any]) -> None:
-    names[name] = was[0]
     if was[0] is _MISSING:
-        del names[name]
+        names.pop(name, None)
+    else:
+        names[name] = was[0]

@@ -92,8 +92,10 @@ def test_the_default_filter_shows_each_line_once():
 def test_a_filter_of_the_users_module_applies():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        with pytest.raises(RuntimeWarning, match="in log"):
+            np.log(ab.MaskedBatch.from_examples(EXAMPLES))
         warnings.filterwarnings("ignore", module=__name__)
-        np.log(ab.MaskedBatch.from_examples(EXAMPLES))
+        assert np.log(ab.MaskedBatch.from_examples(EXAMPLES)).batch_size == len(EXAMPLES)
 
 
 @pytest.mark.parametrize(
