@@ -52,7 +52,7 @@ def test_a_decorated_function_is_the_function():
     ("function", "mode", "line", "why"),
     [
         (handles, "lockstep", 1, "an exception that is handled"),
-        (formats, "fly", 1, "text in a format"),
+        (formats, "fly", 1, "a formatted string with a format or a conversion"),
         (formats, "compiled", 1, "a formatted string is not compiled"),
     ],
 )

@@ -57,7 +57,7 @@ class CallWriter(StatementWriter):
         if node.symbol:
             return self.of_operator(node)
         if any(isinstance(value, nf.Spread) for _, value in node.keywords):
-            raise Unsupported("a call with unpacked arguments by name")
+            raise Unsupported("a call with **arguments")
         if isinstance(function, nf.Name) and (block := self.version.of.blocks.get(function.id)) is not None:
             return self.block(block, self.several(node.args))
         if isinstance(function, nf.Read) and isinstance(function.key, str):
@@ -68,7 +68,7 @@ class CallWriter(StatementWriter):
         if isinstance(called, rk.ClosureKind):
             return self._closure_call(called, *self._arguments(node))
         if not isinstance(called, rk.Const):
-            raise Unsupported("a call of what only the example knows")
+            raise Unsupported("a call of a function that differs by example")
         marks = self.version.of.marks
         is_made, of_lists = [is_numpy(called.value) and node.at in each for each in (marks.maker, marks.listed)]
         first = node.args[0] if node.args else None
@@ -129,7 +129,7 @@ class CallWriter(StatementWriter):
         """The source of the list's indices ordered by key; all keys are computed first, as in Python."""
         key, reverse = named["key"].kind, named.get("reverse", self.literal(False)).kind
         if not isinstance(key, rk.ClosureKind) or not isinstance(reverse, rk.Const) or set(named) - {"key", "reverse"}:
-            raise Unsupported("an order by something that is not a function")
+            raise Unsupported("a sort key that is not a function")
         assert isinstance(over.kind, rk.ListKind)
         if over.kind.item is rk.NOTHING:
             raise Unreachable
@@ -144,7 +144,7 @@ class CallWriter(StatementWriter):
             is_tuple = isinstance(found.kind, rk.Parts) and found.kind.make is None
             parts = [self.part(found, at) for at in range(len(found.kind.parts))] if is_tuple else [found]  # type: ignore[attr-defined]
             if not all(rk.is_python(each.kind) for each in parts):
-                raise Unsupported("a key that is not a Python value")
+                raise Unsupported("a sort key whose values are not Python's")
             checked = [self.text(self.check(each)) for each in parts]
             self.env.checked.difference_update(checked)
             self.emit(f"{keys}.append({'(' + ', '.join(checked) + ',)' if is_tuple else checked[0]})")
@@ -199,7 +199,7 @@ class CallWriter(StatementWriter):
         kind, given = subject.kind, [each.value for each in rk.constants_of(pattern) or ()]
         of_class = function.value is nf.class_parts
         if not given:
-            raise Unsupported("a pattern of a class that only the example knows")
+            raise Unsupported("a pattern of a class that differs by example")
         names = [*getattr(given[0], "__match_args__", ())[: given[1]], *given[2]] if of_class else []
         if kind is rk.PLAIN:
             self.written.attributes.update(names)
@@ -362,7 +362,7 @@ class CallWriter(StatementWriter):
     def _isinstance(self, function: rk.Const, value: rk.Term, classes: rk.Const) -> rk.Term:
         each = classes.value if type(classes.value) is tuple else (classes.value,)
         if not all(isinstance(one, type) and type(one).__instancecheck__ is type.__instancecheck__ for one in each):
-            raise Unsupported("isinstance with a class that defines it itself")
+            raise Unsupported("isinstance with a class that overrides it")
         if value.kind is rk.PLAIN:
             value = self.check(value)
             text = f"{self.written.named(function.number)}({value.text}, {self.written.named(classes.number)})"
@@ -396,12 +396,12 @@ class CallWriter(StatementWriter):
         if value is list:
             made = self.listed(("list", self.counter))
             return self.let(rk.Term(made, f"[*{self.poured(over[0], made)}]"))
-        raise Unsupported("a tuple of as many arrays as the example has")
+        raise Unsupported("a tuple whose number of arrays differs by example")
 
     def _closure_call(self, closure: rk.ClosureKind, args: list[rk.Term], named: dict[str, rk.Term]) -> rk.Term:
         owner: Version = closure.owner
         if not (self.version is owner or self.version.of.owner is owner):
-            raise Unsupported("a call of a function from elsewhere than where it is defined")
+            raise Unsupported("a call of a nested function from outside of the function that defines it")
         return self._version_call(
             dataclasses.replace(owner.of, form=closure.form, function=None, origin=None, owner=owner), args, named
         )
@@ -440,7 +440,7 @@ class CallWriter(StatementWriter):
             caller = operator.methodcaller
             constants = rk.constants_of([*args, *named.values()])
             if constants is None:
-                raise Unsupported(f".{name} with arguments of the example")
+                raise Unsupported(f".{name} with arguments that differ by example")
             given = [each.value for each in constants[: len(args)]]
             keywords = dict(zip(named, [each.value for each in constants[len(args) :]], strict=True))
             key = ("method", name, *[each.number for each in constants], *named)

@@ -256,7 +256,7 @@ def _form_of(
         raise Unsupported("a batch among the shared arguments")
     of = defined(function)
     if of.form.parameters.rest or of.form.parameters.named_rest:
-        raise Unsupported("a function of any number of arguments")
+        raise Unsupported("a function with *args or **kwargs")
     constants = Constants(roots)
     written = Written(trace, constants, _classes_in([column[i] for column in columns for i in range(index + 1)]))
 
@@ -274,9 +274,9 @@ def _form_of(
     root.seen = {name: rk.Seen(columns[at][index], (name,)) for name, at in own.items()}
     written.settle(write_version)
     if written.waits and written.lengths:
-        raise Unsupported("arrays of any length, and a value that is waited for")
+        raise Unsupported("arrays of varying length, and a value that is needed at once")
     if root.result is rk.NOTHING:
-        raise Unsupported("a function that gives nothing as far as is known")
+        raise Unsupported("a function whose result is unknown")
     for kind in rk.within(root.result):
         if isinstance(kind, rk.ClosureKind | rk.DeferredRows) or (isinstance(kind, rk.Const) and not kind.is_scalar):
             raise Unsupported("a result that the examples share")

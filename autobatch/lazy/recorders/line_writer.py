@@ -211,7 +211,7 @@ class LineWriter:
             return self.either(value, lambda each: each if each.kind is rk.PLAIN else self.waited(each, exact))
         is_array = isinstance(kind, rk.RecordedNode) and kind.aval.dtype.char in _NUMBERS
         if not is_array or (kind.aval.shape and not shapes):  # type: ignore[attr-defined]
-            raise Unsupported("a value of an array that is waited for")
+            raise Unsupported("a value of an array that is needed at once")
         number = self.written.wait(self.version, self.line, exact)
         name = self.fresh()
         self.emit(f"{name} = yield {self.text(value)}, {number}")
@@ -299,7 +299,7 @@ class LineWriter:
                 )
         values = [*args, *named.values()]
         if self.are_plain(*values) and any(each.kind is rk.PLAIN for each in values):
-            raise Unsupported("an operation on numbers of the example's alone")
+            raise Unsupported("an operation on nothing but numbers of the example")
         if any(rk.is_empty(each.kind) for each in values):
             raise Unreachable
         called = functools.partial(_called, function, len(args), tuple(named))
@@ -332,7 +332,7 @@ class LineWriter:
         """
         tables = [k.value.source for k in kinds if isinstance(k, rk.Const) and type(k.value) is LazyArray]
         if any(getattr(table, "_ab_ids", None) is not None for table in tables):
-            raise Unsupported("a look-up by a key: it counts, and may insert the key")
+            raise Unsupported("a look-up by key, which counts the key and may insert it")
         trace, lengths = self.written.trace, itertools.repeat(2)
         try:
             for number in (1, 0, 1.0):  # possible numbers of an example; the result is checked at run time
@@ -342,21 +342,21 @@ class LineWriter:
                 ]
                 with contextlib.suppress(TypeError, IndexError), trial(trace):
                     return self._kind_of(function(*given))
-            raise Unsupported("an operation that fails")
+            raise Unsupported("an operation that raises an error")
         except Unsupported:
             raise
         except Exception as error:
-            raise Unsupported(f"an operation that fails: {type(error).__name__}") from error
+            raise Unsupported(f"an operation that raises {type(error).__name__}") from error
 
     def of_any_length(self, function: Callable[..., Any], values: Sequence[rk.Term]) -> rk.Term:
         """An operation with some operands that are arrays of any length."""
-        raise Unsupported("an operation on arrays of any length")
+        raise Unsupported("an operation on arrays of varying length")
 
     def of_deferred_rows(self, function: Callable[..., Any], values: Sequence[rk.Term]) -> rk.Term:
         """An operation on rows by any number of ids: a bag."""
         kind, constants = values[0].kind, rk.constants_of(values[1:])
         if not isinstance(kind, rk.DeferredRows) or constants is None:
-            raise Unsupported("rows by any number of ids, other than in a bag")
+            raise Unsupported("a look-up of a varying number of rows, other than in a bag")
         more, ids = [each.value for each in constants], np.zeros(2, np.int64)
         found = functools.partial(rows_signature, ids=ids, reduction=lambda rows: function(rows, *more))
         return self.looked_up(kind.table, found, values[0].text)

@@ -274,7 +274,7 @@ def defined(function: FunctionType, origin: int | None = None) -> Definition:
     """
     form, blocks, marks = block_program(function)
     if form.shared or form.outer:
-        raise Unsupported("a global name, or a variable of another function, is set")
+        raise Unsupported("an assignment to a global or nonlocal name")
     return Definition(form, blocks, marks, function.__globals__, function, origin)
 
 
@@ -363,7 +363,7 @@ class Written:
         found = self.versions.get(key)
         if found is None:
             if len(self.versions) >= 24:
-                raise Unsupported("a function for more kinds of arguments than a recorder has versions of")
+                raise Unsupported("a function that is called with too many kinds of arguments")
             self._alive.append(of.form)
             shown = of.form.name if of.form.name.isidentifier() else "lambda"
             found = self.versions[key] = Version(f"_ab_f{len(self.versions)}_{shown}", of, env)
@@ -383,18 +383,18 @@ class Written:
         if parameters.rest:
             env[parameters.rest] = rk.Term(rk.Parts(tuple([each.kind for each in more])), "", more)
         elif more:
-            raise Unsupported("a call with arguments that do not fit")
+            raise Unsupported("a call with arguments that do not match the parameters")
         every = [*positional, *parameters.keyword_only, *([parameters.rest] if parameters.rest else [])]
         twice = (set(env) | set(parameters.positional_only)) & set(named)
         if twice or set(named) - set(every) or parameters.named_rest:
-            raise Unsupported("a call with arguments that do not fit")
+            raise Unsupported("a call with arguments that do not match the parameters")
         env.update(named)
         named_defaults = getattr(of.function, "__kwdefaults__", None) or {}
         for name in every:
             if name in env:
                 continue
             if of.function is None:
-                raise Unsupported("a default of a function that is defined in another")
+                raise Unsupported("a default argument of a nested function")
             at = positional.index(name) - len(positional) if name in positional else name
             has_default = name in named_defaults if isinstance(at, str) else len(parameters.defaults) + at >= 0
             if not has_default:
@@ -427,7 +427,7 @@ class Written:
                     raise
             if not (self.changed or self.is_outdated):
                 return
-        raise Unsupported("a recursion whose values keep changing kind")
+        raise Unsupported("a recursion whose values keep changing type")
 
     @property
     def is_waiting(self) -> bool:

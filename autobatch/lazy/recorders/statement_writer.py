@@ -96,7 +96,7 @@ class StatementWriter(ValueWriter):
             case nf.Write(value=None, key=nf.Value() as key):
                 base = self.value(node.base)
                 if not isinstance(base.kind, rk.ListKind):
-                    raise Unsupported("an item that is deleted", node)
+                    raise Unsupported("`del` of an item", node)
                 self.emit(f"del {base.text}[{self.key(self.value(key))}]")
             case nf.Return(value=value):
                 self._returned(self.literal(None) if value is None else self.value(value))
@@ -242,7 +242,7 @@ class StatementWriter(ValueWriter):
                 self.env = head
                 return lines, ends
             head = joined
-        raise Unsupported("a loop whose values keep changing kind")
+        raise Unsupported("a loop whose values keep changing type")
 
     def _left(self, exits: Sequence[Env]) -> bool:
         """Go on after a loop, given the environments where it is left; True if it is left at all."""
@@ -292,7 +292,7 @@ class StatementWriter(ValueWriter):
         if len(over.value) > 16:
             raise Unsupported("a loop over many shared values")
         if any(isinstance(each, nf.Jump) for each in nf.walk(node.body)):
-            raise Unsupported("a loop over shared values that is left")
+            raise Unsupported("a loop over shared values with `break`, `continue` or `return`")
         for at in range(len(over.value)):
             self.bind(target, self.read(self.written.constants.item, over.number, at))
             if not self.body(node.body):
@@ -331,9 +331,9 @@ class StatementWriter(ValueWriter):
 
     def of_closure(self, node: nf.Closure) -> rk.Term:
         if node.decorators or node.shared or node.outer or node.is_generator:
-            raise Unsupported("a generator, or a function that binds names of others")
+            raise Unsupported("a generator, or a function that assigns nonlocal names")
         if self.version.of.owner is not None:
-            raise Unsupported("a function in a function in a function")
+            raise Unsupported("functions nested three deep")
         return rk.Term(rk.ClosureKind(node, self.version), "None")
 
     def of_operator(self, node: nf.Call) -> rk.Term:
@@ -478,7 +478,7 @@ class StatementWriter(ValueWriter):
                 return bool(kind.value), ""
             if isinstance(kind.value, type | types.FunctionType):
                 return True, ""
-            raise Unsupported("a decision by a shared value")
+            raise Unsupported("a branch on a shared value")
         if kind is rk.PLAIN:
             return None, self.check(value).text
         if isinstance(kind, rk.ListKind):
@@ -541,10 +541,10 @@ class StatementWriter(ValueWriter):
                 case nf.Call(args=[value, nf.Constant(value=-1), nf.Constant(value="")]):
                     made = self.check(self.value(value))
                     if not self.are_plain(made):
-                        raise Unsupported("text of something that is not a number")
+                        raise Unsupported("a formatted string with something other than a number")
                     texts.append(f"_ab_shown({self.text(made)})")
                 case _:
-                    raise Unsupported("text in a format")
+                    raise Unsupported("a formatted string with a format or a conversion")
         return rk.Term(rk.PLAIN, f"({' + '.join(texts) or repr('')})")
 
     def filled(self, node: nf.Sugar) -> rk.Term:
@@ -570,5 +570,5 @@ class StatementWriter(ValueWriter):
         if not self.body([loop]):
             raise Unreachable
         if self.env.names[loop.fills].kind is rk.MIXED:
-            raise Unsupported("a value of two kinds", node)
+            raise Unsupported("a value of two types", node)
         return self.env.names.pop(loop.fills)

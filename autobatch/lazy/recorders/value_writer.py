@@ -54,7 +54,7 @@ class ValueWriter(LineWriter):
         name, version = node.id, self.version
         found = self.env.names.get(name)
         if found is not None and found.kind is rk.MIXED:
-            raise Unsupported(f"{name} is of several kinds")
+            raise Unsupported(f"{name} is of several types")
         if found is not None:
             if found.maybe:
                 self.emit(name)  # raises if it is unbound
@@ -194,7 +194,7 @@ class ValueWriter(LineWriter):
                 continue
             value = self.value(each.value)
             if not isinstance(value.kind, rk.Parts) or not value.kind.is_tuple:
-                raise Unsupported("unpacked values of any number", each)
+                raise Unsupported("unpacking a varying number of values", each)
             count = len(value.kind.parts)
             value = self.let(value) if value.parts is None else value
             out += [self.part(value, at) for at in range(count)]
@@ -368,12 +368,12 @@ class ValueWriter(LineWriter):
             base = self.check(base)
             return rk.Term(rk.PLAIN, f"{base.text}[{self.key(index)}]")
         if at is not rk.PLAIN and not (isinstance(at, rk.Const) and at.is_scalar):
-            raise Unsupported("an item by something that is neither a number nor a string")
+            raise Unsupported("an index that is neither a number nor a string")
         if kind is rk.PLAIN or (isinstance(kind, rk.Const) and type(kind.value) in (tuple, list, dict, str)):
             if isinstance(kind, rk.Const):
                 parts = kind.value.values() if type(kind.value) is dict else kind.value
                 if not all(type(part) in (int, float, str, bool, type(None)) for part in parts):
-                    raise Unsupported("one of several shared values")
+                    raise Unsupported("a choice between shared values")
                 base = rk.Term(kind, self.written.named(kind.number))
             base, index = self.check(base), self.check(index)
             return rk.Term(rk.PLAIN, f"{base.text}[{self.text(index)}]", seen=_item_seen(base.seen, at))
@@ -429,12 +429,12 @@ class ValueWriter(LineWriter):
             return function(*operands)
 
         if any(each.kind is rk.PLAIN for each in values):
-            raise Unsupported("an operation on arrays of any length and what only the example knows")
+            raise Unsupported("an operation on arrays of varying length and a value that differs by example")
         where = self.version.filename, self.line, self.line
         slots = [Slot(at, (), None, False) for at in range(len(values))]
         found = self.block(Block(where, slots, (), body, self.version.of.scope), values)
         if isinstance(found.kind, rk.Const) and found.kind.value is None:
-            raise Unsupported("an operation on arrays of any length that is not a block")
+            raise Unsupported("an operation on arrays of varying length that is not a block")
         return found
 
     def _follow(self, root: Any, steps: Sequence[tuple[str, Any]], args: Sequence[rk.Term], scope: Any) -> rk.Term:
@@ -460,7 +460,7 @@ class ValueWriter(LineWriter):
                 texts = [self.text(self.check(part)) for part in parts]
                 index = rk.Term(rk.PLAIN, f"{function}({', '.join(texts)})")
             else:
-                raise Unsupported("a key that is computed of arrays")
+                raise Unsupported("a key that is computed from arrays")
         else:
             root, steps = slot.index
             index = self._follow(root, steps, args, block.scope)
@@ -565,7 +565,7 @@ class ValueWriter(LineWriter):
             if all(fits(slot, *given[1:]) for given, slot in zip(inputs, entry, strict=True))
         ]  # fmt: skip
         if not found and block.has_refused:
-            raise Unsupported("a block that is none with such inputs")
+            raise Unsupported("a block that is not supported for these inputs")
         if not found:
             raise Unreachable
         return found
@@ -585,7 +585,7 @@ class ValueWriter(LineWriter):
                 elif slot == "constant":
                     aval = self.written.trace.constant(kind.value)[0]
                     if aval is None:
-                        raise Unsupported("a constant of no known kind")
+                        raise Unsupported("a constant of an unknown type")
                     self.written.operands[kind.number] = aval
                     refs.append(f"_ab_d{kind.number}")
                 continue
@@ -599,7 +599,7 @@ class ValueWriter(LineWriter):
                 self.emit(f"if _ab_type({value.text}) not in _ab_keys: raise _ab_misfit")
                 key.append(value.text)
                 if slot in ("number", "constant", "shared constant"):
-                    raise Unsupported("one of several shared numbers or arrays")
+                    raise Unsupported("a choice between shared numbers or arrays")
             elif how == "plain" and spec[0] in ("number", "static"):
                 of = self.written.named(self.written.constants.literal(spec[1]))
                 self.emit(f"if _ab_type({value.text}) is not {of}: raise _ab_misfit")
@@ -662,7 +662,7 @@ class ValueWriter(LineWriter):
     def rows(self, table: rk.Const, index: rk.Term) -> rk.Term:
         """Rows of a shared table, by an array of any number of ids that only the example knows."""
         if table.value.aval.ndim != 2 or self.written.is_waiting:
-            raise Unsupported("rows by any number of ids")
+            raise Unsupported("a look-up of a varying number of rows")
         index, height = self.let(index), table.value.aval.shape[0]
         if index.seen.origin is None:
             return self.let(rk.Term(rk.DeferredRows(table.number), f"_ab_ids({index.text}, {height}, 1)"))

@@ -213,7 +213,7 @@ def _over_items(function: Callable[..., Any]) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         if kwargs.get("key") is not None and current_region() is not None:
-            raise NeedsLoop(f"{function.__name__}() by a key")
+            raise NeedsLoop(f"{function.__name__}() with key=")
         args = tuple(map(unwrap, args))
         if current_region() is not None and any(map(is_changeable, leaves(args))):
             raise NeedsLoop(f"{function.__name__}() of objects of the call")
@@ -348,7 +348,7 @@ def _unsupported(function: Callable[..., Any]) -> Callable[..., Any]:
 def _dict(*args: Any, **kwargs: Any) -> Any:
     """`dict(...)`, recorded as made in the call, so that it may be mutated."""
     if not all(isinstance(arg, dict) for arg in args) and current_region() is not None:
-        raise NeedsLoop("a dict of pairs")
+        raise NeedsLoop("a dict made from pairs")
     return register_made(dict(*args, **kwargs))
 
 

@@ -241,7 +241,7 @@ def _make_instance(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if dataclasses.is_dataclass(cls) and keeps_fields(cls):
         if any(field.default_factory is not dataclasses.MISSING for field in dataclasses.fields(cls)):
             raise NeedsLoop(
-                f"an object of {cls.__name__} is made, a dataclass with a default_factory", instead=RETURN_ARRAYS
+                f"an object of {cls.__name__} is created, a dataclass with a default_factory", instead=RETURN_ARRAYS
             )
         return cls(*args, **kwargs)
     module = sys.modules.get(cls.__module__)

@@ -36,7 +36,7 @@ class Admission:
 
     def seen(self, keys: np.ndarray) -> np.ndarray:
         """The number of updates of each of (m,) distinct keys; also allocates what a following `count` needs."""
-        raise TypeError(f"{type(self).__name__} does not say how often it has seen a key")
+        raise TypeError(f"{type(self).__name__} does not define seen(keys)")
 
     def admits(self, seen: np.ndarray) -> np.ndarray:
         """For each count of earlier updates, True if the next update inserts the key."""
@@ -44,7 +44,7 @@ class Admission:
 
     def count(self, keys: np.ndarray, seen: np.ndarray) -> None:
         """Set the count of each key to seen + 1; repeating the call has no effect."""
-        raise TypeError(f"{type(self).__name__} does not say how it counts")
+        raise TypeError(f"{type(self).__name__} does not define count(keys, seen)")
 
     @property
     def settings(self) -> dict[str, Any]:
