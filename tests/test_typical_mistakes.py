@@ -1,8 +1,10 @@
 """Typical mistakes of people who come from torch, JAX and NumPy: each message says what to write instead."""
 
+import copy
 import dataclasses
 import functools
 import inspect
+import pickle
 import traceback
 import types
 from pathlib import Path
@@ -140,6 +142,9 @@ MISTAKES = {
     "lr as text": (lambda: ab.optim.Adam("0.1"), TypeError, "is of type str; expected a number"),
     "gradients as parameters": (
         lambda: opt.update({"w": sparse}, {"w": table}, opt.init({"w": table})), TypeError, "is a gradient, SparseRows"
+    ),
+    "gradients and parameters swapped": (
+        lambda: opt.update(grads, params, opt.init(params)), TypeError, r"exchanged; write opt.update\(params, gra"
     ),
     "state and gradients swapped": (
         lambda: opt.update(params, opt.init(params), grads), ValueError, r"opt.update\(params, grads, state\) in this"
@@ -559,3 +564,27 @@ def test_a_pinned_mode_holds_for_gradients_and_reports():
     np.testing.assert_array_equal(gradients, 2 * np.ones((2, 2)))
     assert seen == ["loop"] * 2
     assert ab.explain(pinned, [np.ones(2)] * 3).way == "the loop"
+
+
+def test_only_exchanged_arrays_are_said_to_be_exchanged(tmp_path):
+    """The state knows the array that it was made for; copies, loaded and new parameters, and p as its own gradient."""
+
+    def trained(params, grads, state):
+        return ab.optim.SGD(0.5, momentum=0.5).update(params, grads, state)
+
+    own, state = trained({"w": np.ones(2)}, {"w": np.ones(2)}, ab.optim.SGD(0.5, momentum=0.5).init({"w": np.ones(2)}))
+    copied = {"w": own["w"].copy()}
+    same, after = trained(own, own, state)
+    other, after_other = trained(copied, {"w": np.full(2, 0.5)}, copy.deepcopy(after))
+    for swapped in (state, after):
+        with pytest.raises(UnsupportedError, match="params and grads are exchanged"):
+            trained({"w": np.full(2, 0.1)}, same, swapped)
+    with pytest.raises(UnsupportedError, match="params and grads are exchanged"):
+        trained({"w": np.full(2, 0.1)}, other, after_other)
+    trained(copied, same, after_other)  # towards other parameters, as an average of them goes
+    ab.save(tmp_path / "file", (own, after))
+    loaded, saved = ab.load(tmp_path / "file")
+    for kept in (saved, pickle.loads(pickle.dumps(after)), dict(after)):
+        trained(loaded, own, kept)
+    del same, own
+    trained({"w": np.full(2, 0.1)}, {"w": np.full(2, 0.1)}, state)

@@ -6,6 +6,7 @@ import functools
 import math
 import numbers
 import operator
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -31,6 +32,15 @@ class State(dict[str, Any]):
     """The state of an optimiser: a dict that prints a few rows of each array."""
 
     _ab_tree: ClassVar[type] = dict  # what its structure, and what is saved of it, says that it is
+    _of: Callable[[], Any] = staticmethod(lambda: None)  # a weak reference to the first array that it was made for
+
+    def of(self, values: Sequence[Any]) -> "State":
+        """This state, with a note of the parameters that have these leaves; copies and pickles are without it."""
+        self._of = next((weakref.ref(value) for value in values if type(value) is np.ndarray), self._of)
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return State, (dict(self),)
 
     def __repr__(self) -> str:
         return few_rows(self, *pytree.leaves(self))
@@ -77,12 +87,7 @@ def state_like(value: Any, fill: float = 0.0, dtype: Any = None, by_row: bool = 
         dtype = np.dtype(np.float32) if dtype_of(value) == np.float16 else dtype_of(value)
     if is_keyed(value):
         return value.add_slot(name, fill, dtype, by_row)
-    return np.full(state_shape(value, by_row), fill, dtype)
-
-
-def state_shape(value: object, by_row: bool) -> tuple[int, ...]:
-    """The shape of the state of a parameter."""
-    return tuple(shape_of(value))[: 1 if by_row else None]
+    return np.full(tuple(shape_of(value))[: 1 if by_row else None], fill, dtype)
 
 
 def paired(params: Any, grads: Any, slots: Sequence[Any], by_row: bool = False) -> tuple[list[Leaf], pytree.TreeDef]:
@@ -129,7 +134,7 @@ def _check(leaf: Leaf, by_row: bool) -> None:
         if is_keyed(value):
             value.slot_array(state, by_row)
         else:
-            _check_state(state, path, state_shape(value, by_row))
+            _check_state(state, path, tuple(shape_of(value))[: 1 if by_row else None])
     if not (value.flags.writeable if isinstance(value, np.ndarray) else getattr(value, "writeable", True)):
         raise UnsupportedError(f"params{path} is read-only, and updates write in place; pass a copy")
 
@@ -224,25 +229,25 @@ def _add_up_shared(leaves: Sequence[Leaf]) -> None:
         open_ranges.append((high, path, memory))
 
 
-def leaf_step(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[RowStep | None, Callable[[], Any]]:
-    """The kernel step for one leaf (None if no row changes), and a function that returns the updated leaf.
+def leaf_step(leaf: Leaf, by_row: bool, indexer: Indexer | None) -> tuple[list[RowStep], Callable[[], Any]]:
+    """The kernel step for one leaf (none if no row changes), and a function that returns the updated leaf.
 
     Arrays and tables are written in place; for a number, a new number is returned.
     """
     value = leaf.value
     weights = value.weights if isinstance(value, EmbeddingTable) else value
     if isinstance(weights, np.ndarray) or is_table(weights):
-        return make_step(weights, leaf.state, leaf.grad, by_row, indexer), lambda: value
+        step = make_step(weights, leaf.state, leaf.grad, by_row, indexer)
+        return [step] if step else [], lambda: value
     dtype = dtype_of(value)
     cell = np.array(value, dtype)
     step = make_step(cell, leaf.state, np.asarray(leaf.grad, dtype), by_row, None)
     number = isinstance(value, float) and not isinstance(value, np.generic)
-    return step, lambda: float(cell) if number else dtype.type(cell)
+    return [step] if step else [], lambda: float(cell) if number else dtype.type(cell)
 
 
 Schedule = float | Callable[[int], float]
 Params = TypeVar("Params")
-T = TypeVar("T")
 
 
 PARAMETERS = "parameters go to opt.init(params) and opt.update(params, grads, state)"
@@ -278,8 +283,8 @@ class Optimizer(metaclass=Spelled):
     the rows that they name, and only their state. The rows of repeated ids are summed while each row is updated, so
     no gradient of the table's size, nor one with a row for each id, is ever allocated.
 
-    An array or table at several places, also transposed (`{"emb": W, "out": W.T}`), takes one step, by the sum of its
-    gradients and with the state of the first place.
+    An array or table at several places, also transposed (`{"emb": W, "out": W.T}`), takes one step, with the sum of its
+    gradients and the state of the first place.
 
     Args:
         lr: the learning rate; or a schedule, a function of the number of steps taken before (0 at the first step).
@@ -331,10 +336,9 @@ class Optimizer(metaclass=Spelled):
                 raise DTypeError(f"betas={value!r}; expected {len(default)} numbers, each at least 0 and below 1")
             for i, beta in enumerate(value):
                 check(f"betas[{i}]", beta, below=1.0)
-        elif name == "lr":
-            if not callable(value):
-                check(name, value)
-        elif isinstance(default, numbers.Real) or (value is not None and name in ("clip_value", "clip_norm")):
+        elif name == "lr" and callable(value):
+            return
+        elif name == "lr" or isinstance(default, numbers.Real) or (value is not None and name[:5] == "clip_"):
             check(name, value)
 
     @property
@@ -370,7 +374,8 @@ class Optimizer(metaclass=Spelled):
                 number is a setting.
         """
         _refuse_whole_numbers(params)
-        return State({"step": 0} | {slot: self._initial(params, slot) for slot in self.slots})
+        state = State({"step": 0} | {slot: self._initial(params, slot) for slot in self.slots})
+        return state.of(parameter_trees.flatten(params)[0])
 
     def _initial(self, params: object, slot: str) -> Any:
         """The initial tree of one slot; a parameter that occurs at several places has one state."""
@@ -451,39 +456,35 @@ class Optimizer(metaclass=Spelled):
                 whole_number(value, name, 1)
         how = RunOptions(threads, num_splits, _checked_scratch(scratch), nontemporal)
         leaves, structure = paired(params, grads, [state[slot] for slot in self.slots], self.by_row)
+        own = state._of() if isinstance(state, State) else None
+        if any(leaf.grad is own is not None for leaf in leaves) and not any(leaf.value is own for leaf in leaves):
+            raise UnsupportedError("params and grads are exchanged; write opt.update(params, grads, state)")
         _add_up_shared(leaves)
         memory = self._checked_indexers(structure, indexers, len(leaves))
-        before = whole_number(state["step"], "state['step']")
         tables = {id(leaf.value): leaf.value for leaf in leaves if leaf.grad is not None and is_keyed(leaf.value)}
-        step = functools.partial(self._take_step, leaves, structure, memory, before, how, params, state)
-        return with_locks([lock for key in sorted(tables) for lock in tables[key].locks], step)
+        step = functools.partial(self._take_step, leaves, memory, how, state)
+        new = with_locks([lock for key in sorted(tables) for lock in tables[key].locks], step)
+        if any(value is not leaf.value for value, leaf in zip(new, leaves, strict=True)):
+            params = pytree.unflatten(structure, new)
+        return params, State(state).of(new)
 
     def _take_step(
-        self,
-        leaves: Sequence[Leaf],
-        structure: pytree.TreeDef,
-        memory: Sequence[Indexer | None],
-        before: int,
-        how: RunOptions,
-        params: object,
-        state: dict[str, Any],
-    ) -> tuple[Any, dict[str, Any]]:
+        self, leaves: Sequence[Leaf], memory: Sequence[Indexer | None], how: RunOptions, state: dict[str, Any]
+    ) -> list[Any]:
         """Take a step on checked parameters; the caller holds the locks of all tables of keys."""
+        before = whole_number(state["step"], "state['step']")
         kernel, constants = self._step(before + 1, self._rate(before))
-        steps, results = [], []
+        steps = []
+        updated: dict[int, Callable[[], Any]] = {}
         ends: list[Callable[[], None]] = []
-        for leaf, indexer in zip(leaves, memory, strict=True):
+        for at, (leaf, indexer) in enumerate(zip(leaves, memory, strict=True)):
             if leaf.grad is None:
-                results.append(leaf.value)
                 continue
             if is_keyed(leaf.value):
                 own, without_rows = keyed_steps(leaf.value, leaf.state, leaf.grad, self.by_row, indexer)
                 ends += without_rows
-                results.append(functools.partial(operator.itemgetter(0), (leaf.value,)))
             else:
-                step, result = leaf_step(leaf, self.by_row, indexer)
-                own = [] if step is None else [step]
-                results.append(result)
+                own, updated[at] = leaf_step(leaf, self.by_row, indexer)
             for step in own:
                 step.arrays = self._kernel_arrays(step.arrays)
                 steps.append(step)
@@ -494,10 +495,7 @@ class Optimizer(metaclass=Spelled):
         limit = -1.0 if self.clip_value is None else self.clip_value
         ends.append(functools.partial(operator.setitem, state, "step", before + 1))
         run_steps(steps, kernel, constants, scale, limit, how, ends)
-        new = [leaf.value if leaf.grad is None else result() for leaf, result in zip(leaves, results, strict=True)]
-        if any(value is not leaf.value for value, leaf in zip(new, leaves, strict=True)):
-            params = pytree.unflatten(structure, new)
-        return params, State(state | {"step": before + 1})
+        return [updated[at]() if at in updated else leaf.value for at, leaf in enumerate(leaves)]
 
     def scratch(self, params: object, threads: int | None = None) -> list[np.ndarray]:
         """Memory for `update(scratch=...)`.
