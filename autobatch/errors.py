@@ -151,7 +151,7 @@ class Unsupported(Exception):  # noqa: N818  # a signal, not a failure
         why: what is not supported, without a place; a `Reason` brings its place and remedy along.
         node: the syntax at fault, to which `at` adds the file; where: the file and line at fault.
         instead: what to write instead, in one sentence.
-        passing: true of this run only, because a kernel is still being compiled, say, or the run raised an error.
+        passing: True if it holds for this run only: a kernel is still being compiled, say, or the run raised an error.
 
     >>> str(Unsupported("out= has no batched form", where=("model.py", 3)))
     'model.py:3: out= has no batched form'

@@ -495,7 +495,7 @@ stop_gradient_p = elementwise(lambda x: x.copy() if isinstance(x, np.ndarray) el
 
 
 def stop_gradient(x: Tree) -> Tree:
-    """x as a constant: no gradient flows back through the result.
+    """`x` as a constant: no gradient flows back through the result.
 
     Args:
         x: an array, a number, a batch, or a tree of them.

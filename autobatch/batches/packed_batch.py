@@ -71,8 +71,8 @@ class PackedBatch(Packed, ArrayBatch):
         ShapeError: offsets that do not describe the values. DTypeError: offsets that are not integers.
 
     Element-wise operations, products with a shared matrix, look-ups and bags of ids run on the packed values; other
-    operations go through `to_masked()`. Operators and attributes are those of one example, as for a `MaskedBatch`:
-    `x[0]` is element 0 of each example, `x.example(0)` the first example.
+    operations go through `to_masked()`. Operators and attributes mean what they mean for one example, as for a
+    `MaskedBatch`: `x[0]` is element 0 of each example, `x.example(0)` the first example.
 
     >>> x = PackedBatch([1, 2, 3, 4], offsets=[0, 3, 4])
     >>> (x * 10).examples()

@@ -61,8 +61,8 @@ class MaskedBatch(Batched, ArrayBatch):
         ShapeError: lengths, mask or dims do not fit the data.
         DTypeError: lengths are not integers, or the mask is not bool.
 
-    `ndim`, `shape`, `dtype`, operators and NumPy functions are those of one example, and act on all. So `x[0]` is
-    element 0 of each example, `x[:2]` the first two of each, and `x[0] = 1` writes into each; `x.example(0)` is the
+    `ndim`, `shape`, `dtype`, operators and NumPy functions mean what they mean for one example, and act on all: `x[0]`
+    is element 0 of each example, `x[:2]` the first two of each, and `x[0] = 1` writes into each; `x.example(0)` is the
     first example, and `ab.Examples(x)` a sequence of the examples. `bool`, `int`, `float`, `len`, `in` and iteration,
     which would need one value for all examples, are errors outside of functions decorated with `ab.batch`.
 

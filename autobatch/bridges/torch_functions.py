@@ -24,8 +24,8 @@ def torch_function(f: Callable[..., Any], *, in_dims: object = None) -> Callable
     """A function of one example, in NumPy, as a function of torch tensors: batched, and `.backward()` works through it.
 
     A jagged tensor (`torch.nested`) is a batch: its examples run together, as in a call of `ab.batch(f)` on batches, in
-    the fastest mode. Every other tensor is the same for all examples, unless `in_dims` says that its first
-    axis counts examples. Without a batch `f` runs once, on the tensors' arrays.
+    the fastest mode. Every other tensor is shared by all examples, unless `in_dims` says that its first axis counts
+    examples. Without a batch `f` runs once, on the tensors' arrays.
 
     Args:
         f: a function of one example; decorated with `ab.batch` or not.

@@ -69,14 +69,14 @@ def load(path: Any, like: object = ANY, *, mapped: bool = False) -> Any:
     """Read the tree that `save` wrote.
 
     The checksum of every block that is read is verified. Nothing in the file is run or imported: a class or function
-    that it names has to be imported already.
+    that it names must be imported already.
 
     Args:
         path: of the file.
-        like: a tree with the wanted structure: the saved one, or with fewer keys in its dicts. Its classes, functions
-            and kinds of tables are used, and it is not written to. Left out: the saved structure.
+        like: a tree with the wanted structure: the saved one, or one with fewer keys in its dicts. Its classes,
+            functions and types of tables are used; it is not changed. If left out, the saved structure is used.
         mapped: True: arrays are read-only and memory-mapped, so only the parts that are used are read, and only the
-            header is verified; tables of keys are for look-ups only.
+            header is verified; embedding variables cannot be trained.
 
     Returns:
         The tree, with new arrays; for a safetensors file by another writer, a dict of its arrays.

@@ -56,27 +56,27 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
     """Run `ab.map(f, *args, **shared)` and report how each line of `f` ran; `print` the report to read it.
 
     With a `MaskedBatch` or `PackedBatch` among the arguments, or inside of one, `ab.batch(f)(*args, **shared)` runs
-    instead. A function made by `ab.grad` or `ab.value_and_grad` is called as it is: the report is of the calls in it.
+    instead. A function made by `ab.grad` or `ab.value_and_grad` is called as it is; the report covers the calls in it.
 
-    The call is made a few times before the one that is watched, so that the mode is chosen and code is compiled; what
-    these calls change is undone, and a function that prints, draws random numbers or the like runs once only. A short
-    call is watched several times, and the report is of the one that was disturbed least; of a loop, the first examples
-    are watched. So a report takes at most about ten times as long as a call, once its code is read and compiled. It
-    runs in the mode that calls of its kind take then (`ab.options(way=...)` pins one). The report says which it was,
-    why, and what the others have cost. A straight-line run of the user's code is one row, `block FILE:LINES`; with
-    `ab.options(blocks=False)` each operation has its own.
+    First the call runs a few times unobserved, until its mode is chosen and its code is compiled; what these runs
+    change is undone. A function with outside effects (it prints, or draws random numbers) runs only once. A short call
+    is then measured several times, and the least disturbed run is reported; in the loop, only the first examples are
+    measured. So a report takes at most about ten times as long as a warm call. It runs in the mode that such calls
+    take after warm-up (`ab.options(way=...)` pins one). The report says which mode ran, why, and what the other modes
+    cost. A straight-line run of the user's code is one row, `block FILE:LINES`; with `ab.options(blocks=False)` each
+    operation has its own row.
 
     Args:
         f: a function of one example.
         args: as for `ab.map`, sequences of examples; or as for `ab.batch(f)`, batches and what examples share.
-        stages: also show what the function becomes: its normal form, its blocks, and the text of each mode. For these,
-            a call is traced.
-        shared: by keyword, the same for all examples (or, for `ab.batch(f)`, a batch).
+        stages: also show what the function becomes: its normal form, its blocks, and the code of each mode. A call is
+            traced for this.
+        shared: keyword arguments, the same for all examples (or, for `ab.batch(f)`, a batch).
 
     Returns:
-        A `Report`. Warnings about slower modes are left out; it has them under `fallbacks`. Times of lines exclude
-        the cost of watching.
-        Where a debugger or a coverage tool traces this thread, it does not see the watched call.
+        A `Report`. Warnings about slower modes are not shown; they are in its `fallbacks`. Times of lines exclude the
+        cost of measuring.
+        A debugger or coverage tool that traces this thread does not see the measured call.
 
     Raises:
         Exception: what the call raises.

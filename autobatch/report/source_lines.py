@@ -202,9 +202,9 @@ def names_read(node: ast.AST) -> set[str]:
 def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: bool = False) -> str:
     """The source of a function, each line marked with what lock-step does with it.
 
-    `block`: part of a run of array expressions that is one launch; `parts`: examples may take different
-    branches here, each of which runs for those that take it; `steps`: a loop, each step of which runs for all examples
-    still in it; `refused`: it cannot run batched, and the examples fall back to tracing: the reason is given below.
+    `block`: part of a run of array expressions that is one launch; `parts`: examples may take different branches here,
+    and each branch runs for those that take it; `steps`: a loop, each step of which runs for all examples still in it;
+    `refused`: it cannot run batched, and the examples fall back to tracing, for the reason given below.
 
     Args:
         function: the function, decorated with `ab.batch` or not, or an object with a method `__call__`.

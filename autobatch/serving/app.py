@@ -82,10 +82,10 @@ def serve(
             (arrays, dataclasses, ...); a mismatch is answered 422, with its place. Without an annotation the JSON value
             is passed as it is. If several parameters are not shared, a request is an object of their values by name.
         max_batch, max_wait, max_queue: as for `ab.Batcher`; a request beyond `max_queue` is answered 429.
-        max_body: the most bytes of a request; a longer one is answered 413.
-        max_depth: the most levels of nested lists and objects in a request; a deeper one is answered 422.
-        max_read: the most seconds of processor time for reading a request; one that takes longer is answered 422.
-        timeout: the seconds in which a request must have arrived, else 408, and must be answered, else 503.
+        max_body: the maximum size of a request in bytes; a longer one is answered 413.
+        max_depth: the maximum nesting of lists and objects in a request; a deeper one is answered 422.
+        max_read: the maximum CPU seconds for reading a request; one that takes longer is answered 422.
+        timeout: the seconds within which a request must have arrived, else 408, and be answered, else 503.
         checkpoints: a folder that `ab.Checkpoints` writes: the newest checkpoint's parameters are served, as the shared
             value `params` (or the only one), and must have its structure. None: the given values are served.
         poll: seconds between checks for a newer checkpoint.

@@ -113,18 +113,18 @@ class Batcher(metaclass=Spelled):
     Examples may differ in length and structure. One that raises or is cancelled does not affect the others.
 
     Requests that arrive together run together. When the thread is free, it waits for as many requests as there were a
-    moment ago, at most `max_wait` and at most as long as the last batch took; if no others are expected, it begins at
-    once. If `f` needs values along the way (a decoding loop, say) and changes only objects that it makes itself,
-    further requests join between its steps, and each answer is given as soon as it is ready.
+    moment ago, at most `max_wait` and at most as long as the last batch took; if no others are expected, it starts at
+    once. If `f` needs values along the way (in a decoding loop, say) and changes only objects that it makes itself,
+    further requests join between its steps, and each answer is sent as soon as it is ready.
 
     Calls may come from any event loop and any thread. The options of `ab.options` are those in force where the batcher
     was made. Do not change `f` and the shared values while the batcher is used; `swap` replaces shared values.
 
     Args:
         f: a function of one example; one decorated with `ab.batch` answers as the function that it decorates.
-        max_batch: the most examples that run at once.
-        max_wait: the most seconds that a request waits for others while nothing runs.
-        max_queue: the most requests that may wait; None: any number.
+        max_batch: the maximum number of examples that run at once.
+        max_wait: the maximum seconds that a request waits for others while nothing runs.
+        max_queue: the maximum number of waiting requests; None: no limit.
         shared: keyword arguments that are the same for all examples: parameters, tables.
 
     Raises:

@@ -106,7 +106,7 @@ class SparseRows(SparseCotangent):
         rows: (n, *row_shape).
         num_rows: the number of rows of the table; None: a table of keys, where ids are keys (any integers).
 
-    Ids and rows are not copied; if the caller changes them later, they are checked again before they are used.
+    Ids and rows are not copied; if they are changed later, they are checked again before they are used.
 
     Raises:
         ShapeError: there is not one row for each id.

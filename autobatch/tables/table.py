@@ -20,13 +20,13 @@ class EmbeddingTable(Table):
     """A matrix of weights whose rows are looked up by id, and whose gradient is `SparseRows`.
 
     A thin wrapper: the weights are the given array, not a copy, and updates write into it. Rows may be strided. The
-    array may be a `np.memmap` larger than memory; only the rows that the ids name are read. `table[ids]` with integers
-    of any rank is a look-up, in which a negative id is an error; any other index means the same as in NumPy.
+    array may be a `np.memmap` larger than memory; only the rows that are looked up are read. `table[ids]` with integer
+    ids of any shape is a look-up, in which a negative id is an error; any other index means the same as in NumPy.
 
     Args:
         weights: (num_rows, dim), any numeric dtype.
-        static: compile the kernels for exactly this dim. Compiling takes a third of a second for each new dim; the
-            kernels are then faster if the dim is not a power of two.
+        static: compile kernels for exactly this dim. Compilation takes about a third of a second per dim; the kernels
+            are then faster if the dim is not a power of two.
 
     Raises:
         ShapeError: weights are not two-dimensional. DTypeError: weights are not numbers, or carry a gradient.

@@ -465,10 +465,10 @@ def assert_equivalent(
     a `MaskedBatch` (its padding zero, then poisoned with NaN and extreme integers), lock-step on a `PackedBatch`, and
     `ab.map`: each on all examples, shuffled, split in two, and one at a time. The comparison covers values (exact, but
     floats may differ by re-association in the coarsest float dtype among the arguments), dtypes, shapes,
-    structure, exceptions (type, message and the index noted), what the call leaves in the shared arguments, and
+    structure, exceptions (type, message and the example index), what the call leaves in the shared arguments, and
     gradients along random cotangents of all float outputs, with respect to every float array or `EmbeddingTable` among
     the shared arguments and every float array among the examples. Arguments are copied for each run, so `f` may write
-    into them. It leaves out what `f` prints, what it writes into the examples' own arrays, and batches of no examples.
+    into them. Not compared: what `f` prints, what it writes into the examples' own arrays, and empty batches.
 
     Args:
         f: a function of one example; decorated with `ab.batch` or not.
@@ -479,7 +479,7 @@ def assert_equivalent(
             of each array: all modes share the vjps, so a wrong one is wrong in all of them. False for an operation
             whose gradient differs on purpose, such as rounding in quantised training.
         errors: "raise" runs everything, the loop too, under `np.errstate(all="raise")` and with warnings as errors, so
-            that an overflow, say, is an exception like any other. None: as the caller has set them.
+            that an overflow, say, is an exception like any other. None: the caller's settings apply.
         shared: the keyword arguments of `f`.
 
     Returns:

@@ -47,7 +47,7 @@ def assert_same(
     The comparison covers values (floats up to re-association), dtypes, shapes, structure, and gradients along random
     cotangents (torch's autograd, `jax.vjp`, `ab.grad`) with respect to the float arrays of the examples, those of
     `shared`, and the parameters of torch modules that both functions name; on all examples, shuffled, split, one at a
-    time and none, padded to the longest and further. What `batched` knows to be padding is also filled with other ids
+    time and none, padded to the longest and beyond. What `batched` knows to be padding is also filled with other ids
     or values, which must not matter. A result with an axis as long as the padding is cut to the example's own part. If
     they differ, hypothesis looks for the smallest batch that does, and the message says what changes the result there.
 
@@ -65,11 +65,11 @@ def assert_same(
             `(x * mask).sum(1)` differs too, as 0 * NaN is NaN.
         collate: makes the arguments of `batched` from a list of examples, as the `collate_fn` of a torch loader does: a
             tuple is positional, a dict by keyword. It also does the padding.
-        empty: whether a batch without examples has to work, too.
+        empty: whether a batch without examples must work, too.
         shared: keyword arguments of both functions: parameters.
 
     Returns:
-        An `EquivalenceReport`: what ran, what was not compared and why.
+        An `EquivalenceReport`: what ran, and what was not compared and why.
 
     Raises:
         AssertionError: with the smallest batch that differs, the first elements that do, and a diagnosis.

@@ -33,18 +33,18 @@ def collate(data: Any, *, nulls: object = "raise") -> Any:
     Args:
         data: a list, or any other sequence or iterable, of examples: numbers, arrays, lists, strings, or records
             (dicts, tuples, dataclasses). An array, whose first axis counts the examples. A dict, tuple or dataclass of
-            columns. Or, without a copy where the memory allows it: whatever speaks Arrow's interface (pyarrow, polars,
-            DuckDB, Parquet), awkward arrays, pandas, a SciPy sparse matrix (a pair: the ids and the entries of each
-            row), torch tensors (jagged too), JAX arrays and others with DLPack, Hugging Face datasets; arrays of h5py,
+            columns. Or, without a copy where possible: anything with Arrow's interface (pyarrow, polars, DuckDB,
+            Parquet), awkward arrays, pandas, a SciPy sparse matrix (a pair: the ids and the entries of each row),
+            torch tensors (jagged ones too), JAX arrays and others with DLPack, Hugging Face datasets; arrays of h5py,
             zarr and xarray, read at once, and the variables of a dataset or group. Batches are returned as they are.
-        nulls: what to do with missing values: "raise"; "drop", the element of a list or the example, with all of its
-            columns; or a number that stands for a missing one, and then a missing list is empty.
+        nulls: what to do with missing values: "raise"; "drop" the element of a list, or the example with all of its
+            columns; or a number that replaces each missing number (a missing list becomes empty).
 
     Returns:
-        Of numbers and of arrays of one shape a `MaskedBatch`; of lists, and arrays that differ in their first dimension
-        only, a `PackedBatch`, nested for lists of them; a `MaskedBatch` where more dimensions vary. Of records a tree
-        of batches, of their kind. Strings, numbers of several types and other objects are a batch of objects. A Python
-        number stays a Python number.
+        Numbers, and arrays of one shape, become a `MaskedBatch`; lists, and arrays that differ in their first dimension
+        only, a `PackedBatch`, nested for lists of them; arrays that vary in more dimensions a `MaskedBatch`; records a
+        tree of batches of the records' structure. Strings, numbers of several types and other objects become a batch
+        of objects. A Python number stays a Python number.
 
     Raises:
         ShapeError, DTypeError, StructureError: no examples, examples that do not fit together, or a missing value;
@@ -52,8 +52,8 @@ def collate(data: Any, *, nulls: object = "raise") -> Any:
         UnsupportedError: data of an unknown kind.
 
     An empty example without a dtype of its own (`[]`, `np.array([])`) takes that of the others. A list of lists whose
-    rows are equally long is a matrix. No library is imported: if you have its data, it is loaded already. Only what
-    speaks Arrow's interface is read by pyarrow, which then has to be installed.
+    rows are equally long is a matrix. No other library is imported, except pyarrow for data with Arrow's interface; it
+    must be installed for these.
 
     >>> collate([{"ids": [3, 1], "y": 0.5}, {"ids": [7], "y": 1.0}])["ids"].examples()
     [array([3, 1]), array([7])]

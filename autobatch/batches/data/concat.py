@@ -23,13 +23,13 @@ def concat(batches: Sequence[Any]) -> Any:
     """The examples of several batches, in order, as one batch.
 
     Args:
-        batches: batches, or trees of batches of one structure; `ab.Examples` too. Their examples are of one rank and
-            dtype; numbers, of which some are Python's, keep their types. A leaf that is not a batch is shared, and
-            must be the same in all.
+        batches: batches, or trees of batches of one structure, or `ab.Examples`. Their examples have one rank and
+            dtype; Python numbers among NumPy's keep their types. A leaf that is not a batch is shared, and must be
+            the same in all.
 
     Returns:
-        A batch, or a tree of that structure: packed if one of them is and the others can be, else padded to the
-        longest. The values are copied, and carry gradients.
+        A batch, or a tree of that structure: packed if one of them is packed and the others can be, else padded to
+        the longest example. The values are copied, and carry gradients.
 
     Raises:
         ShapeError: no batches, or ranks that differ. DTypeError: dtypes that differ. StructureError: other structures,

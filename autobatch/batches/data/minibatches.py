@@ -59,16 +59,16 @@ def minibatches(
         shuffle: take the examples in a random order, drawn with `seed`, instead of their own.
         seed: an integer, or a sequence of them such as (seed, epoch): what `np.random.default_rng` takes.
         bucket: sort the examples by length, stably, within pools of this many mini-batches, so that those of a
-            mini-batch are about equally long; with `shuffle` the mini-batches of a pool come in a random order. The
-            length is the largest of the dimensions that vary, in all batches of a tree; of nested lists the number of
-            values in them.
-        drop_last: leave out the last examples of the order that do not fill a mini-batch. They are left out before
-            they are sorted by length, so which they are does not depend on their lengths.
+            mini-batch are about equally long; with `shuffle` the mini-batches of a pool come in random order. The
+            length of an example is its largest varying dimension, over all batches of a tree; for nested lists, the
+            number of values in them.
+        drop_last: leave out the last examples of the order if they do not fill a mini-batch. This is decided before
+            examples are sorted by length, so it does not depend on their lengths.
 
     Returns:
-        An iterable with a length, whose items have the structure of `ab.collate(data)`; its `ids` are the numbers of
-        the examples. Each iteration gives the same: `seed=epoch` gives another order. For objects, which `ab.map`
-        takes, `[objects[i] for i in ids]` for each of `minibatches(range(len(objects)), size).ids`.
+        An iterable with a length, whose items have the structure of `ab.collate(data)`; its `ids` are the indices of
+        the examples. Every iteration gives the same order; pass `seed=epoch` for another. For objects, for `ab.map`,
+        take `[objects[i] for i in ids]` for each of `minibatches(range(len(objects)), size).ids`.
 
     Raises:
         OptionError: a size or bucket that is not a positive integer. Others: what `ab.collate` raises.

@@ -123,7 +123,7 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
         The op, a function of the operand and of these parameters.
 
     Raises:
-        UnsupportedError: it is no ufunc of two numbers, or has no identity and none is given.
+        UnsupportedError: it is not a ufunc of two numbers, or has no identity and none is given.
 
     >>> union = reduction(np.bitwise_or, lambda dtype: 0, name="union")
     >>> union(np.array([[1, 2], [4, 8]]), axis=(1,))

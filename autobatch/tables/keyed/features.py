@@ -264,7 +264,7 @@ def multi_hash(keys: Any, quotients: object, remainders: object, buckets: int, c
     if not is_boxed(keys):
         keys = keys if getattr(keys, "dtype", None) == np.uint64 else as_ids(keys, "keys")
         if keys.size and int(keys.min()) < 0:
-            raise UnsupportedError(f"key {int(keys.min())}; expected keys of at least 0")
+            raise UnsupportedError(f"key {int(keys.min())}; expected keys that are not negative")
     elif dtype_of(keys).kind in "iu" and dtype_of(keys).itemsize < 8:  # its dtype may be too small for `buckets`
         keys = keys.astype(np.int64)
     left = _rows(quotients, keys // buckets)

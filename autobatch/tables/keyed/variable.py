@@ -71,13 +71,13 @@ class EmbeddingVariable(KeyedTable):
         initializer: `ab.nn.init.normal(...)`, `uniform`, `constant`, or a function `f(seed, keys, dim, dtype)` that
             returns rows (n, dim), each a function of its key only.
         seed: the seed passed to the initialiser.
-        capacity: the maximum number of keys; None: as many as fit into memory.
+        capacity: the maximum number of keys; None: limited by memory only.
         steps_to_live: `shrink` removes the keys whose last update is more than this number of steps ago.
         admission: `ab.tables.admission.count(n)` or `bloom(n, ...)`: a key is inserted with its n-th update.
         eviction: which keys to remove when there are more than `capacity`: "lru" (oldest update), "lfu" (fewest
             updates) or "norm" (smallest row); None: new keys raise MemoryError.
         insert_on: "update" or "lookup".
-        trainable: False: look-ups only, and the gradient is None.
+        trainable: False: the rows are only looked up, and the gradient is None.
         storage: an empty folder for memory-mapped files of rows and slots, for tables larger than memory; None: RAM.
         name: shown in `repr` and messages.
 
@@ -346,9 +346,9 @@ class EmbeddingVariable(KeyedTable):
             UnsupportedError: something that is not an Arrow table.
         """
         if not (hasattr(table, "column_names") and hasattr(table, "combine_chunks")):
-            raise UnsupportedError(f"from_arrow of a {type(table).__name__}; expected a pyarrow.Table like to_arrow's")
+            raise UnsupportedError(f"from_arrow of a {type(table).__name__}; expected a pyarrow.Table of to_arrow()")
         if missing := {"key", "row"} - set(table.column_names):
-            raise StructureError(f"an Arrow table of {table.column_names}; expected the columns {sorted(missing)}, too")
+            raise StructureError(f"an Arrow table of {table.column_names}; it lacks {sorted(missing)}")
         table.validate(full=True)  # type: ignore[attr-defined]  # raises ValueError for offsets and lengths that lie
         columns = {name: table[name].combine_chunks() for name in table.column_names}  # type: ignore[index]
         rows = _matrix(columns["row"]).astype(self.dtype, copy=False)
