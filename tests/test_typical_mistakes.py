@@ -588,3 +588,28 @@ def test_only_exchanged_arrays_are_said_to_be_exchanged(tmp_path):
         trained(loaded, own, kept)
     del same, own
     trained({"w": np.full(2, 0.1)}, {"w": np.full(2, 0.1)}, state)
+
+
+def affine(x, w, b=0.0, *, scale):
+    return (x * w + b) * scale
+
+
+@pytest.mark.parametrize("way", ["auto", "lockstep", "fly", "compiled", "loop"])
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [((), {}), ((2.0,), {}), ((), {"scale": 1.0}), ((1.0,), {"q": 3, "scale": 1.0}), ((1.0, 2.0, 3.0), {"scale": 1.0}),
+     ((1.0,), {"w": 1.0, "scale": 1.0})],
+)  # fmt: skip
+def test_a_call_that_does_not_fit_raises_what_python_raises_and_names_no_example(way, args, named):
+    xs = [np.ones(2), np.ones(3)]
+    with pytest.raises(TypeError) as plain:  # noqa: PT011 - Python's own message
+        affine(xs[0], *args, **named)
+    calls = [
+        lambda: ab.batch(affine)(ab.collate(xs), *args, **named),
+        lambda: ab.map(affine, xs, *[[a, a] for a in args], **named),
+    ]
+    for call in calls:
+        with ab.options(way=way), pytest.raises(TypeError) as caught:  # noqa: PT011
+            call()
+        assert str(caught.value) == str(plain.value)
+        assert not any("raised for" in note for note in getattr(caught.value, "__notes__", ()))

@@ -41,7 +41,7 @@ from autobatch.core.memory import import_whole
 from autobatch.core.pytree import children_of, is_container, is_node, leaves_of_kind
 from autobatch.core.snapshot import cell_value
 from autobatch.core.threads import compiling
-from autobatch.errors import UnsupportedError
+from autobatch.errors import UnsupportedError, forget_example
 from autobatch.facts.python_functions import PAUSES
 from autobatch.program.bounded_caches import CodeCache
 
@@ -384,7 +384,7 @@ def _note_lists(error: Exception, function: Any, args: tuple[Any, ...], kwargs: 
         if type(arg) is list and arg:
             found = (what for what, cls in kinds.items() if all(isinstance(each, cls) for each in arg))
             if what := next(found, "records" if all(map(dataclasses.is_dataclass, arg)) else ""):
-                name = name if (name := getattr(function, "__name__", "")).isidentifier() else "f"
+                name = name if (name := getattr(function, "__name__", "_")).isidentifier() and name[0] != "_" else "f"
                 apart = what == "tuples" and unfit(function, args, kwargs) is not None
                 error.add_note(
                     f"a list of {len(arg)} {what} {_ONE_EXAMPLE}; for a batch of {len(arg)} write {name}("
@@ -409,15 +409,14 @@ def _note_batches(error: Exception, function: Any, args: tuple[Any, ...], kwargs
     """Add a note to a failed call's error if an argument was a batch of tuples, `batch[0]`, or has marks inside."""
     if leaves_of_kind((args, kwargs), Shared):
         error.add_note("ab.shared inside a container marks nothing; write it around the argument: ab.shared({...})")
-    if args and type(args[0]) is MaskedBatch and not args[0].ndim:
-        source = inspect.getframeinfo(sys._getframe(2), 1).code_context or ()
-        if re.search(r"\(\w+\[-?(\d+|[ijk])\]", "".join(source)):
-            error.add_note("batch[0] is element 0 of every example; the first example is batch.example(0)")
+    source = "".join(inspect.getframeinfo(sys._getframe(2)).code_context or ())
+    if args and type(args[0]) is MaskedBatch and not args[0].ndim and re.search(r"\(\w+\[-?(\d+|[ijk])\]", source):
+        error.add_note("batch[0] is element 0 of every example; the first example is batch.example(0)")
     if type(error) is TypeError and (signature := unfit(function, args, kwargs)):
-        for arg in args:
-            if type(arg) is tuple and all(isinstance(each, Batch) for each in arg):
-                call = f"{getattr(function, '__name__', 'f')}(*ab.collate(examples), ...)"
-                error.add_note(f"it takes {signature}; {len(arg)} batches were given as one argument: write {call}")
+        forget_example(error)  # the call is wrong, not an example
+        for arg in [arg for arg in args if type(arg) is tuple and all(isinstance(each, Batch) for each in arg)]:
+            call = f"{getattr(function, '__name__', 'f')}(*ab.collate(examples), ...)"
+            error.add_note(f"it takes {signature}; {len(arg)} batches were given as one argument: write {call}")
 
 
 def _warn_of_frames(function: Any, args: tuple[Any, ...]) -> None:
@@ -465,7 +464,7 @@ def batch(f: Any = None, *, strict: bool = False, way: WayName | None = None) ->
         f: the function of one example, in plain NumPy.
         strict: raise `UnsupportedError` where the examples cannot run together in lock-step, instead of looping over
             them.
-        way: the execution mode of calls on a batch, and of an `ab.map` of the function, as of `ab.options(way=...)`;
+        way: the execution mode of calls on a batch and of `ab.map` with this function, as for `ab.options(way=...)`;
             None: that of the options.
 
     Returns:

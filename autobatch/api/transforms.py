@@ -16,7 +16,7 @@ from autobatch.core.config import WayName, with_options
 from autobatch.core.diagnostics import hide_frames, hiding_frames, warn_fallback, warn_user
 from autobatch.core.foreign_arrays import note_foreign
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
-from autobatch.errors import UnsupportedError
+from autobatch.errors import UnsupportedError, forget_example
 from autobatch.tables.protocol import Table
 
 if TYPE_CHECKING:
@@ -64,19 +64,19 @@ def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the 
 
     Args:
         f: a function of one example; of a function decorated with `ab.batch`, the undecorated one is used.
-        example_sequences: one or more sequences (or iterables) of equal length; `f` gets one element of each. In the
-            place of `ab.shared(x)`, every example gets `x`. An array beside lists gives a warning.
-        way, strict: options of this call, as of `ab.options`; None: those of the options, or of the decorator. For a
-            parameter of `f` of such a name, map `functools.partial(f, way=...)`, or rename it.
-        shared: keyword arguments that are the same for all examples: parameters, tables. A batch of as many examples
-            gives a warning: every example gets the whole batch.
+        example_sequences: one or more sequences (or iterables) of equal length; `f` gets one element of each.
+            `ab.shared(x)` among them gives `x` to every example. An array next to lists gives a warning.
+        way, strict: options of this call, as for `ab.options`; None: those of the decorator, else of `ab.options`. If
+            `f` has a parameter of that name, map `functools.partial(f, way=...)`, or rename it.
+        shared: keyword arguments that are the same for all examples: parameters, tables. A batch with as many
+            examples as the sequences gives a warning, since every example gets the whole batch.
 
     Returns:
         A list of the results, one per example, with plain arrays (under `ab.grad`: values that carry the gradient).
 
     Raises:
-        ShapeError: the sequences differ in length. UnsupportedError: no sequence is given, a dict as one, a mode that
-            does not exist, or `way` or `strict` where `f` has a parameter of that name.
+        ShapeError: the sequences differ in length. UnsupportedError: no sequence, or a dict as one; there is
+            no such mode, or `way` or `strict` is also the name of a parameter of `f`.
         Exception: whatever `f` raises for the first example that fails, with a note that names its index.
 
     >>> import numpy as np
@@ -134,7 +134,8 @@ def _note_arguments(error: Exception, f: Any, sequences: Sequence[Any], shared: 
     for name in [name for name, value in shared.items() if type(value) is list and len(value) == _count(sequences)]:
         error.add_note(f"{name}, by keyword, is the same for all examples; one each is ab.map(f, examples, {name})")
     if type(error) is TypeError and (signature := unfit(undecorated(f), sequences, shared)):
-        given = f"one element of each of {len(sequences)} sequences, and {', '.join(shared) or 'nothing'} by keyword"
+        forget_example(error)  # the call is wrong, not an example
+        given = f"an element of each sequence ({len(sequences)}), and {', '.join(shared) or 'nothing'} by keyword"
         better = "pass shared arguments as ab.map(f, examples, name=value)"
         if len(sequences) == 1 and type(sequences[0]) is list and type(pair := [*sequences[0], 0][0]) is tuple:
             better = f"an element is a tuple of {len(pair)}: write ab.map(f, *zip(*examples), name=value)"
@@ -230,17 +231,17 @@ def grad(f: Callable[P, Any], argnums: _Places = 0, has_aux: bool = False) -> Ca
 
     Args:
         f: any function of NumPy arrays and pytrees of them (dict, list, tuple, namedtuple, dataclass).
-        argnums: which positional argument(s) to differentiate; with a sequence, the result is a tuple.
+        argnums: the index of the positional argument to differentiate; for a sequence of them, the result is a tuple.
         has_aux: `f` returns (scalar, anything), and the result is (gradient, anything).
 
     Returns:
         A function of the same arguments. The gradient has the structure of the argument: an array of the leaf's shape
         and dtype for a float leaf, `SparseRows` for an `EmbeddingTable`. It is None for a leaf that is neither an array
-        nor a number, for a table that is only for look-ups, and for a whole number in a dataclass (taken as a setting).
+        nor a number, for a table that cannot be trained, and for a whole number in a dataclass (taken as a setting).
         A leaf that does not influence the result gets zeros.
 
     Raises:
-        DTypeError: another integer or complex number or array among the leaves; the message names it.
+        DTypeError: any other integer or complex number or array among the leaves; the message names it.
         ShapeError: the result is not a scalar.
         UnsupportedError: the result is a batch, an operation has no gradient, or an object that is not a dataclass
             holds arrays, which would get no gradient.
@@ -248,7 +249,7 @@ def grad(f: Callable[P, Any], argnums: _Places = 0, has_aux: bool = False) -> Ca
     Gradients flow through arrays that `f` makes and writes into (`h = np.zeros(n)`, `h[0] = x`), and through lists that
     it gives to NumPy functions (`np.mean([x, y])`): such calls in `f`, and in your functions that it calls, are
     rewritten to the library's. That needs their source; without it they are errors, as is writing into other arrays.
-    What `f` changes in its arguments (`model.calls += 1`, `p["mean"] = ...`) is changed afterwards, as by a plain call.
+    What `f` changes in its arguments (`model.calls += 1`, `p["mean"] = ...`) stays changed, as after a plain call.
 
     >>> import numpy as np
     >>> grad(lambda p: (p["w"] * p["w"]).sum())({"w": np.array([1.0, 2.0])})
@@ -271,7 +272,7 @@ def value_and_grad(
 def value_and_grad(f: Callable[P, Any], argnums: _Places, has_aux: bool) -> Callable[P, tuple[Any, Any]]: ...
 @hiding_frames
 def value_and_grad(f: Callable[P, Any], argnums: _Places = 0, has_aux: bool = False) -> Callable[P, tuple[Any, Any]]:
-    """Like `grad`, but the new function gives the value, too.
+    """Like `grad`, but the new function also returns the value.
 
     Args:
         f, argnums, has_aux: as for `grad`.
@@ -298,7 +299,7 @@ def jvp(f: Callable[..., R], primals: Sequence[Any], tangents: Sequence[Any]) ->
     """The value of a function and its derivative along a direction: the Jacobian-vector product.
 
     Args:
-        f: any function that `grad` takes, with arrays or trees of them as results; called twice.
+        f: any function that `grad` takes, but it may return arrays or trees of them; called twice.
         primals: the arguments, a tuple.
         tangents: a tuple with one direction per argument, of the argument's structure and shapes; None for an argument
             that is held fixed. The tangent of a table is an array of its shape.
