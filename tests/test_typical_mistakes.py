@@ -112,6 +112,12 @@ MISTAKES = {
         lambda: ab.batch(lambda ids: np.ones(9)[ids])([[1, 2], [3]]), ValueError, r"write f\(ab\.collate\(lists\)\)"
     ),
     "torch's sizes": (lambda: ab.nn.Linear(in_features=4, out_features=3), TypeError, "takes inputs, outputs, bias"),
+    "a batch to plain code": (lambda: np.ones(9)[packed], TypeError, r"takes it with @ab\.batch"),
+    "a layer on a list": (lambda: linear([np.ones((2, 4)), np.ones((1, 4))]), ValueError, r"write f\(ab\.collate\(arr"),
+    "a list for a loss": (lambda: ab.grad(lambda w: [w, w])(1.0), TypeError, r"ab\.mean\(losses\) of a list"),
+    "trees of two shapes": (lambda: ab.collate([("a", ("b",)), ("a", ())]), ValueError, "map takes trees as they are"),
+    "a loss beside another result": (lambda: ab.mean((masked, packed)), TypeError, r"write ab\.mean\(out\[0\]\)"),
+    "losses beside other results": (lambda: ab.mean([(1.0, 2), (3.0, 4)]), TypeError, r"ab\.mean\(\[a for a, b in out"),
     "batch_first": (lambda: ab.nn.LSTM(3, 4, batch_first=True), TypeError, "LSTM takes inputs, size"),
     "a size that is missing": (lambda: ab.nn.Linear(3), TypeError, "Linear takes inputs, outputs"),
     "a loss of another library": (lambda: ab.nn.BCEWithLogitsLoss(), AttributeError, r"np\.logaddexp\(0, logit\)"),

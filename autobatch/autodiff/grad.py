@@ -339,8 +339,8 @@ def _check_result(result: object) -> None:
         )
     if pytree.is_node(result):
         raise UnsupportedError(
-            f"the differentiated function returned a {type(result).__name__}; expected one real scalar, or "
-            "(scalar, auxiliary) with has_aux=True"
+            f"the differentiated function returned a {type(result).__name__}; expected one real scalar, such as "
+            "ab.mean(losses) of a list of numbers, or (scalar, auxiliary) with has_aux=True"
         )
     if result is None or not (isinstance(result, int | float | complex) or hasattr(result, "dtype")):
         raise UnsupportedError(

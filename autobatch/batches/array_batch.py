@@ -103,8 +103,8 @@ class ArrayBatch(Batch, _Mixin):
     @hiding_frames
     def __array__(self, dtype: Any = None, copy: object = None) -> np.ndarray:  # type: ignore[override]
         raise refusal(
-            "a batch is not one array; .examples() gives one array per example, .data (.values of a PackedBatch) one "
-            "for all; NumPy functions take the batch as it is, and scikit-learn takes ab.Examples(batch)",
+            "a batch is not one array; .examples() lists arrays, .data (PackedBatch: .values) is one; code for one "
+            "takes it with @ab.batch, NumPy functions take the batch as it is, scikit-learn takes ab.Examples(batch)",
             "a plain array is needed of a value that differs by example (for a list of them write np.stack([...]))",
         )
 

@@ -172,6 +172,8 @@ def _examples(x: object) -> list[Any]:
         return x.examples()
     if not isinstance(x, list | tuple):
         raise UnsupportedError(f"a {type(x).__name__} is neither a batch nor a list: write ab.mean(out['loss'])")
+    if any(isinstance(each, Batch if isinstance(x, tuple) else tuple) for each in x):
+        raise UnsupportedError("results that are tuples: write ab.mean(out[0]), of a list ab.mean([a for a, b in out])")
     return list(x)
 
 
@@ -199,8 +201,7 @@ def _elements(x: Any) -> Any:
             return flat
         places = np.flatnonzero(np.broadcast_to(inside, shape))
         return rows_p(flat, places, unique=True) if is_boxed(flat) else flat[places]
-    parts = [_elements(each) for each in _examples(x)]
-    return np.concatenate(parts) if parts else np.zeros(0)
+    return np.concatenate([_elements(each) for each in _examples(x)] or [np.zeros(0)])
 
 
 def shown_data(data: object, sizes: Sequence[Size]) -> Any:

@@ -264,7 +264,7 @@ def test_a_write_for_some_of_the_lanes_asks_for_the_loop():
         (
             np.asarray,
             masked(arrays([2, 1])),
-            r"\.examples\(\) gives one array per example",
+            r"\.examples\(\) lists arrays",
             r"write np\.stack\(\[\.\.\.\]",
         ),
         (np.asarray, ObjectBatch(["", "a"]), r"\.examples\(\) gives the object", "plain array .* differ by example$"),

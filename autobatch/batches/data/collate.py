@@ -272,7 +272,7 @@ def _tuples(examples: list[Any], columns: Columns, place: DataPlace) -> Column:
         if len(x) != len(first):
             raise StructureError(
                 f"example {place.example_of(i)}{place} is a tuple of {len(x)}, example {place.example_of(0)} of "
-                f"{len(first)}; expected tuples of one length: a list may have any"
+                f"{len(first)}; expected tuples of one length; lists may have any, and ab.map takes trees as they are"
             )
     return _fields(examples, range(len(first)), lambda x, i: x[i], columns, place)
 
