@@ -112,6 +112,9 @@ MISTAKES = {
         lambda: ab.batch(lambda ids: np.ones(9)[ids])([[1, 2], [3]]), ValueError, r"write f\(ab\.collate\(lists\)\)"
     ),
     "torch's sizes": (lambda: ab.nn.Linear(in_features=4, out_features=3), TypeError, "takes inputs, outputs, bias"),
+    "the source of a built-in": (lambda: ab.source(len), TypeError, "is not a function written in Python"),
+    "words for ids": (lambda: ab.lookup(np.ones((3, 2)), ["a"]), TypeError, r"ab\.Vocabulary\(\) makes them"),
+    "words for keys": (lambda: ab.EmbeddingVariable(2)[["a"]], TypeError, r"ab\.Vocabulary\(\) makes them"),
     "a batch to plain code": (lambda: np.ones(9)[packed], TypeError, r"takes it with @ab\.batch"),
     "a layer on a list": (lambda: linear([np.ones((2, 4)), np.ones((1, 4))]), ValueError, r"write f\(ab\.collate\(arr"),
     "a list for a loss": (lambda: ab.grad(lambda w: [w, w])(1.0), TypeError, r"ab\.mean\(losses\) of a list"),

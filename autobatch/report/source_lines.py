@@ -15,6 +15,7 @@ from typing import Any
 
 from autobatch.batches.any_batch import Batch
 from autobatch.compiled.compiled_map import prepared
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import wrapped
 from autobatch.errors import NeedsLoop, Reason, Unsupported, UnsupportedError
 from autobatch.lazy.block_forms import block_source
@@ -199,6 +200,7 @@ def names_read(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
 
 
+@hiding_frames
 def source(function: Callable[..., Any], *, rewritten: bool = False, blocks: bool = False) -> str:
     """The source of a function, each line marked with what lock-step does with it.
 
@@ -306,12 +308,10 @@ def _marked(function: FunctionType) -> list[str]:
     out = []
     for number, text in written.shown(section):
         mark = "block" if number in blocks and text.strip() else ""
-        if not mark and section.name != "<lambda>":
+        if refused is not None:
+            mark = "refused" if number == at else ""
+        elif not mark and section.name != "<lambda>":
             mark = written.mark(number)
-        if refused is not None and number == at:
-            mark = "refused"
-        elif refused is not None:
-            mark = ""
         out.append(f"{number:4d}  {mark:<7}  {text}".rstrip())
         if mark == "refused" and refused is not None:
             says = f"{refused}{f' → {refused.instead}' if refused.instead else ''}"

@@ -77,10 +77,9 @@ def as_integers(ids: Any, what: str = "ids") -> np.ndarray:
         raise ShapeError(f"{what} are nested lists of different lengths; make them one list and offsets") from error
     if array.dtype == _INT64:
         return array
-    if not array.size and not hasattr(ids, "dtype"):  # an empty list
-        return array.astype(_INT64)
-    if array.dtype.kind not in "iu":
-        raise DTypeError(f"{what} have dtype {array.dtype}; expected integers: write {what}.astype(np.int64)")
+    if array.dtype.kind not in "iu" and (array.size or hasattr(ids, "dtype")):  # an empty list has none
+        better = "ab.Vocabulary() makes them" if array.dtype.kind in "UST" else f"write {what}.astype(np.int64)"
+        raise DTypeError(f"{what} have dtype {array.dtype}; expected integers: {better}")
     if array.dtype == np.uint64 and array.size and int(array.max()) > np.iinfo(np.int64).max:
         at = int(np.argmax(array > np.uint64(np.iinfo(np.int64).max)))
         raise BadIdError(f"{what} hold {array.flat[at]}{_place(at, array.shape)}, which is beyond any table")
