@@ -59,6 +59,7 @@ def test_few_rows_of_an_optimisers_state():
         text = repr(each)
         assert len(text) < 4000
         assert text.count("...,\n") > 2
+        assert max(map(len, text.splitlines())) < 90  # deep trees indent further
     assert repr(opt.init({"w": np.zeros(2)})) == (
         "{'step': 0, 'mean': {'w': array([0., 0.])}, 'square': {'w': array([0., 0.])}}"
     )

@@ -2,6 +2,7 @@
 
 import html
 import math
+import pprint
 import shutil
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -55,9 +56,8 @@ def few_rows(value: object, *arrays: object) -> str:
     """
     shapes = [getattr(each, "shape", ()) for each in arrays or (value,)]
     tall = any(math.prod(shape[:-1]) > 6 for shape in shapes)
-    edge = 1 if any(len(shape) > 2 for shape in shapes) else 3
-    with np.printoptions(threshold=6 if tall else 36, edgeitems=edge):
-        return dict.__repr__(value) if isinstance(value, dict) else repr(value)
+    with np.printoptions(threshold=6 if tall else 36, edgeitems=3 - 2 * any(len(s) > 2 for s in shapes), linewidth=56):
+        return pprint.pformat(dict(value), sort_dicts=False) if isinstance(value, dict) else repr(value)
 
 
 def public_names(self: object) -> list[str]:
