@@ -105,7 +105,7 @@ class ArrayBatch(Batch, _Mixin):
         raise refusal(
             "a batch is not one array; .examples() lists arrays, .data (PackedBatch: .values) is one; code for one "
             "takes it with @ab.batch, NumPy functions take the batch as it is, scikit-learn takes ab.Examples(batch)",
-            "a plain array is needed of a value that differs by example (for a list of them write np.stack([...]))",
+            "a value that differs by example is used as a plain array (of a list of such values write np.stack([...]))",
         )
 
     def __contains__(self, value: object) -> bool:

@@ -30,6 +30,10 @@ def formats(x):
     return len(f"{x[0]:.3f}") * x.sum()
 
 
+def formats_much(x):
+    return f"{x[0]:.3f} and then a text that is so long that a reason cannot hold all of it {x[1]:.3f}"
+
+
 def fails_for_the_long(x):
     if len(x) > 5:
         raise ValueError("too long")
@@ -54,6 +58,7 @@ def test_a_decorated_function_is_the_function():
         (handles, "lockstep", 1, "an exception that is handled"),
         (formats, "fly", 1, "a formatted string with a format or a conversion"),
         (formats, "compiled", 1, "a formatted string is not compiled"),
+        (formats_much, "compiled", 1, "hold all of i…`: a formatted string is not compiled"),
     ],
 )
 def test_a_reason_begins_with_the_users_line(function, mode, line, why):

@@ -283,10 +283,8 @@ def joined_results(instance: Instance, kinds: list[types.Type]) -> types.Type:
 
 def flat(lines: Lines, depth: int = 0) -> list[str]:
     """Nested lines as lines of text, indented."""
-    out: list[str] = []
-    for line in lines:
-        out += flat(line, depth + 1) if isinstance(line, list) else ["    " * depth + line]
-    return out
+    parts = [flat(each, depth + 1) if isinstance(each, list) else ["    " * depth + each] for each in lines]
+    return [line for part in parts for line in part]
 
 
 def text_at(code: python_types.CodeType, node: nf.Node) -> str:
@@ -294,4 +292,5 @@ def text_at(code: python_types.CodeType, node: nf.Node) -> str:
     at, lines = node.at, written_lines(code)
     line = lines[at.line - 1].encode() if 0 < at.line <= len(lines) else b""
     text = line[at.column : at.end_column if at.end_line == at.line else None].decode(errors="replace").strip()
-    return f"`{(text or text_of(node).partition(chr(10))[0])[:80]}`"
+    text = text or text_of(node).partition("\n")[0]
+    return f"`{text if len(text) <= 80 else text[:79] + '…'}`"
