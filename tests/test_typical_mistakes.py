@@ -115,6 +115,7 @@ MISTAKES = {
     "the source of a built-in": (lambda: ab.source(len), TypeError, "is not a function written in Python"),
     "words for ids": (lambda: ab.lookup(np.ones((3, 2)), ["a"]), TypeError, r"ab\.Vocabulary\(\) makes them"),
     "words for keys": (lambda: ab.EmbeddingVariable(2)[["a"]], TypeError, r"ab\.Vocabulary\(\) makes them"),
+    "a loss that is not returned": (lambda: ab.mean(ab.batch(lambda x: None)(masked)), TypeError, "is a `return` mis"),
     "a batch to plain code": (lambda: np.ones(9)[packed], TypeError, r"takes it with @ab\.batch"),
     "a layer on a list": (lambda: linear([np.ones((2, 4)), np.ones((1, 4))]), ValueError, r"write f\(ab\.collate\(arr"),
     "a list for a loss": (lambda: ab.grad(lambda w: [w, w])(1.0), TypeError, r"ab\.mean\(losses\) of a list"),

@@ -168,13 +168,13 @@ def _is_single(x: object) -> bool:
 
 
 def _examples(x: object) -> list[Any]:
-    if isinstance(x, Batch):
-        return x.examples()
-    if not isinstance(x, list | tuple):
-        raise UnsupportedError(f"a {type(x).__name__} is neither a batch nor a list: write ab.mean(out['loss'])")
-    if any(isinstance(each, Batch if isinstance(x, tuple) else tuple) for each in x):
+    found = x.examples() if isinstance(x, Batch) else x
+    if not isinstance(found, list | tuple):
+        better = "is a `return` missing?" if x is None else "write ab.mean(out['loss'])"
+        raise UnsupportedError(f"a {type(x).__name__} is neither a batch nor a list: {better}")
+    if any(isinstance(each, Batch if isinstance(found, tuple) else tuple) for each in found):
         raise UnsupportedError("results that are tuples: write ab.mean(out[0]), of a list ab.mean([a for a, b in out])")
-    return list(x)
+    return list(found)
 
 
 def _merge_levels(x: object) -> Any:
