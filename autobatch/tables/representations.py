@@ -10,6 +10,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Lengths
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError
@@ -30,18 +31,10 @@ from autobatch.ops.rules.ragged_checks import (
 from autobatch.ops.rules.row_gather import pad_rows
 
 __all__ = [
-    "lengths_to_offsets",
-    "lengths_to_padded",
-    "lengths_to_segment_ids",
-    "lengths_to_sparse",
-    "offsets_to_lengths",
-    "offsets_to_segment_ids",
-    "padded_to_lengths",
-    "segment_ids_to_lengths",
-    "segment_ids_to_offsets",
-    "sort_segments",
+    "lengths_to_offsets", "lengths_to_padded", "lengths_to_segment_ids", "lengths_to_sparse", "offsets_to_lengths",
+    "offsets_to_segment_ids", "padded_to_lengths", "segment_ids_to_lengths", "segment_ids_to_offsets", "sort_segments",
     "sparse_to_lengths",
-]
+]  # fmt: skip
 
 
 def lengths_to_segment_ids(lengths: ArrayLike) -> np.ndarray:
@@ -286,3 +279,7 @@ def sparse_to_lengths(matrix: object) -> tuple[np.ndarray, np.ndarray, np.ndarra
     """
     data, ids, offsets = read_csr(matrix)
     return ids, np.diff(offsets), data
+
+
+for _name in __all__:
+    globals()[_name] = hiding_frames(globals()[_name])

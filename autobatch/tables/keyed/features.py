@@ -140,6 +140,7 @@ class Vocabulary(metaclass=Spelled):
     def __len__(self) -> int:
         return len(self._numbers)
 
+    @hiding_frames
     def __getitem__(self, strings: object) -> Any:
         return self._find(strings, self.grow)
 
@@ -166,6 +167,7 @@ class Vocabulary(metaclass=Spelled):
         """
         return self._find(strings, False)
 
+    @hiding_frames
     def strings(self, ids: ArrayLike | None = None) -> list[Any]:
         """The strings with these ids.
 
@@ -226,6 +228,7 @@ class Vocabulary(metaclass=Spelled):
         return f"Vocabulary({len(self)} strings)"
 
 
+@hiding_frames
 def multi_hash(keys: Any, quotients: object, remainders: object, buckets: int, combine: str = "add") -> np.ndarray:
     """A row for each key, combined from two small tables: row keys // buckets of one and row keys % buckets of another.
 
