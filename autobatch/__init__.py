@@ -27,7 +27,7 @@ else:
         here = globals()
         here |= {each: vars(public)[each] for each in ("__all__", *public.__all__) if each in vars(public)}
         here |= {each: getattr(public.segments, each) for each in public.segments.__all__}
-        here["__getattr__"] = public.hiding_frames(__getattr__)
+        here["__getattr__"] = public.hiding_frames(getattr(__getattr__, "__wrapped__", __getattr__))
         return here[name] if name in here else here.setdefault(name, getattr(public, name))
 
 

@@ -501,6 +501,10 @@ def test_a_layer_that_gets_a_list_of_examples_names_what_it_takes():
     assert caught.value.__notes__ == ["GRU(4, 3) takes (rows, 4); got float64 of shape (3, 5)"]
 
 
+def test_asking_for_an_unknown_name_may_be_repeated():
+    assert not any(hasattr(ab, "nothing_like_it") for _ in range(1200))  # each put one more frame below the next
+
+
 def test_an_unknown_attribute_is_pythons_error():
     for owner in (ab, ab.nn, ab.optim, masked, packed, opt, linear):
         with pytest.raises(AttributeError, match=r"has no attribute 'nothing_like_it'$"):
