@@ -116,15 +116,9 @@ def _sources(function: Any) -> dict[str, list[str]]:
 
 
 @functools.cache
-def engines() -> types.SimpleNamespace:
-    """The functions that run batches, maps and gradients; imported at first use, as they take half the import time."""
-    ways: Any = import_whole("autobatch.api.call_ways")
-    from autobatch.lockstep.calls.call_by_callee import call  # noqa: PLC0415
-
-    return types.SimpleNamespace(
-        call=call, run_batch=ways.run_batch, run_gradient=ways.run_gradient, run_map=ways.run_map,
-        taped_form=ways.taped_form,
-    )  # fmt: skip
+def engines() -> Any:
+    """The module that runs batches, maps and gradients; imported at first use, as it takes half the import time."""
+    return import_whole("autobatch.api.call_ways")
 
 
 # Small calls run as the loop, before anything of the engines is imported or looked at: the plain function runs over the
@@ -156,8 +150,7 @@ def spent_on(function: Any) -> Spent | None:
         small_calls.put(code, out := Spent(len(code.co_code) // 2))
         return out
     out = found[1]
-    waits = out.is_compiling and not compiling.is_set()
-    return None if waits or (out.may_pay() and _may_look()) else out
+    return None if (out.is_compiling and not compiling.is_set()) or (out.may_pay() and _may_look()) else out
 
 
 _COLUMNS = 64  # parts of a container of data; parameters, and structures of other objects, may have any number
@@ -251,8 +244,7 @@ def small_map(function: Any, example_sequences: Sequence[Any], shared: dict[str,
     spent = spent_on(function)
     if spent is None:
         return None
-    columns: list[Any] = []
-    count = 0
+    columns, count = list[Any](), 0
     for each in example_sequences:
         if type(each) is list and count in (0, len(each)):
             columns.append(each.copy())
@@ -323,7 +315,7 @@ class BatchFunction(Generic[P, R_co]):
                 hide_frames(error)
                 raise
         if current_region() is not None and not _outside(args, kwargs):
-            return engines().call(function, *args, **kwargs)
+            return engines().call_in_region(function, *args, **kwargs)
         try:
             refuse_foreign(args, kwargs)
             if self.strict or self.way is not None:
@@ -345,10 +337,9 @@ class BatchFunction(Generic[P, R_co]):
     ) -> "BatchFunction[Bound, R_co]": ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """Bind to an instance as a function does; a wrapped staticmethod or classmethod binds first."""
-        bind = getattr(self.__wrapped__, "__get__", None)
         if isinstance(self.__wrapped__, staticmethod | classmethod):
             return BatchFunction(self.__wrapped__.__get__(instance, owner), self.strict, self.way)
-        return self if instance is None or bind is None else MethodType(self, instance)
+        return MethodType(self, instance) if instance is not None and hasattr(self.__wrapped__, "__get__") else self
 
     def __reduce__(self) -> Any:
         return reduce_value(self)

@@ -68,6 +68,7 @@ from autobatch.lazy.fibers import Joining, active_trace
 from autobatch.lazy.launching import Stats
 from autobatch.lazy.recorders.generated_recorders import recorders_of
 from autobatch.lazy.taped_forms import call_form, per_example_form, taped_form
+from autobatch.lockstep.calls.call_by_callee import call as call_in_region  # noqa: F401 - of `engines`
 from autobatch.lockstep.example_columns import ExampleColumns, join, lanes_between, map_batches
 from autobatch.lockstep.lockstep_call import batch_size_error, in_lock_step, run
 from autobatch.lockstep.lockstep_forms import convert
@@ -330,8 +331,7 @@ class _BatchCall:
             return self._in_lock_step(start, stop, step.limit)
         if step.way == COMPILED:
             batches, shared, arguments_of = self.packed(start, stop)
-            whole = step.count == self._size
-            out = _compiled(self.function, batches, shared, arguments_of, start, whole)
+            out = _compiled(self.function, batches, shared, arguments_of, start, step.count == self._size)
             return out if isinstance(out, list) else _Batched(normalised(out, self._size, self._batches))
         if step.way == LOOP and step.count == self._size:
             return _looped(self.function, self._args, self._kwargs, self._batches, self._columns)
@@ -456,8 +456,7 @@ class _MapCall:
         self, function: Any, columns: Any, shared: dict[str, Any], fixed: dict[int, Any], joining: Joining | None
     ) -> None:
         self.function, self._columns, self._shared, self._fixed = function, columns, shared, fixed
-        self._joining = joining
-        self.stats = _NOTHING
+        self._joining, self.stats = joining, _NOTHING
         self.given = shared | {f"{at}": value for at, value in fixed.items()} if fixed else shared  # by "0", "1", ...
         self._arguments_of = self._placed if fixed else None
 

@@ -13,6 +13,7 @@ array([ 0.5 , -0.75])
 
 from autobatch.core.batched import Batched, Lengths, padding_mask
 from autobatch.core.cotangent import SparseCotangent, unbroadcast
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import Op
 from autobatch.errors import Unsupported as Declined
 from autobatch.ops.numpy.reductions import reduction
@@ -20,6 +21,8 @@ from autobatch.ops.rules.dispatch import implements, source
 from autobatch.ops.rules.op_kinds import elementwise
 from autobatch.ops.rules.padding import fill
 from autobatch.ops.rules.row_gather import Scatter
+
+padding_mask, unbroadcast = hiding_frames(padding_mask), hiding_frames(unbroadcast)
 
 __all__ = [
     "Batched", "Declined", "Lengths", "Op", "Scatter", "SparseCotangent", "elementwise", "fill", "implements",

@@ -16,7 +16,7 @@ from autobatch.autodiff.tape import Tape
 from autobatch.blocks.program import Program, Step
 from autobatch.blocks.tracing import Traced, Tracer
 from autobatch.core.abstract_eval import EXAMPLES, SHORTEST, Affine, aval_of
-from autobatch.core.batched import Batched, Lengths, Packed
+from autobatch.core.batched import Batched, Lengths, Packed, recorded_lengths
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
@@ -74,7 +74,7 @@ def flatten(program: Program, batched: Sequence[bool], wanted: Sequence[int], gi
     lengths: dict[Any, Lengths] = {}
     for name in program.lengths:
         longest = Affine({name: 1})
-        Lengths.unknown(tracer.input(aval_of((B,), np.dtype(np.int64))), longest, lengths)
+        recorded_lengths(tracer.input(aval_of((B,), np.dtype(np.int64))), longest, lengths)
     own_results = program.varying(batched)
     cts = [
         tracer.input(aval_of((B, *result.shape) if own else result.shape, result.dtype)) if use else None

@@ -528,7 +528,7 @@ def _check_like(node: dict[str, Any], like: object, path: str) -> None:
 def _construct(cls: Any, keys: tuple[Any, ...], children: list[Any], factory: object) -> Any:
     """A container or object made of its parts."""
     if not issubclass(cls, dict | list | tuple):
-        return parameter_trees.new_object(cls, dict(zip(keys, children, strict=True)))
+        return pytree.new_object(cls, dict(zip(keys, children, strict=True)))
     structure = pytree.TreeDef(cls, keys, tuple(pytree.leaf_def for _ in children), factory)
     return pytree.unflatten(structure, children)
 

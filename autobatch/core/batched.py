@@ -11,15 +11,16 @@ given up before it makes a large array of that kind (`check_padding`).
 import contextlib
 import contextvars
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from autobatch.core.config import config
-from autobatch.core.current_region import check_time, has_deadline
+from autobatch.core.current_region import check_time, has_deadline, holding
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import Op, is_boxed
-from autobatch.errors import NeedsLoop, OverTime
+from autobatch.errors import NeedsLoop, OverTime, ShapeError
 
 
 class Lengths:
@@ -35,24 +36,12 @@ class Lengths:
 
     __slots__ = ("derived", "known", "values")
 
+    @hiding_frames
     def __init__(self, values: Any) -> None:
         self.values = np.array(values, dtype=np.int64)
         self.values.flags.writeable = False
         self.known: dict[Any, Any] = {}
         self.derived: dict[Any, Any] = {}
-
-    @classmethod
-    def unknown(cls, values: Any, longest: Any, others: "dict[Any, Lengths]") -> "Lengths":
-        """Lengths that are recorded, none of them 0; in a recording, those of one longest are the same.
-
-        Args:
-            values: stands for (B,) int64; longest: an `Affine`, which stands for the longest.
-            others: {longest: lengths} of the recording, to which these are added.
-        """
-        out = cls.__new__(cls)
-        out.values, out.known = values, {}
-        out.derived = {"zero": False, "longest": longest, "others": others}
-        return others.setdefault(longest, out)
 
     @property
     def is_unknown(self) -> bool:
@@ -61,17 +50,14 @@ class Lengths:
 
     def plus(self, number: int) -> "Lengths":
         """Unknown lengths that are longer by a number; they have to stay above 0 (`blocks.batched_program`)."""
-        return Lengths.unknown(self.values + number, self.max() + number, self.derived["others"])
+        return recorded_lengths(self.values + number, self.max() + number, self.derived["others"])
 
     def mask(self, width: int) -> Any:
         """(B, width) bool: True where a position is inside its example."""
-        out = self.known.get(width)
-        if out is None and "others" in self.derived:
+        if (out := self.known.get(width)) is None:
             out = self.known[width] = prefix_mask(self.values, width)
-        if out is None:
-            out = np.arange(width) < self.values[:, None]
-            out.flags.writeable = False
-            self.known[width] = out
+            if not self.is_unknown:
+                out.flags.writeable = False
         return out
 
     def max(self) -> int:
@@ -91,6 +77,19 @@ class Lengths:
 
     def __repr__(self) -> str:
         return f"Lengths({self.values.tolist()})"
+
+
+def recorded_lengths(values: Any, longest: Any, others: dict[Any, Lengths]) -> Lengths:
+    """Lengths that are recorded, none of them 0; in a recording, those of one longest are the same.
+
+    Args:
+        values: stands for (B,) int64; longest: an `Affine`, which stands for the longest.
+        others: {longest: lengths} of the recording, to which these are added.
+    """
+    out = Lengths.__new__(Lengths)
+    out.values, out.known = values, {}
+    out.derived = {"zero": False, "longest": longest, "others": others}
+    return others.setdefault(longest, out)
 
 
 def _prefix_mask(lengths: Any, *, width: int) -> np.ndarray:
@@ -139,7 +138,10 @@ class Batched:
 
     def __init__(self, data: Any, sizes: Sequence[Size], scalar: type | None = None) -> None:
         self.data = data
-        self.sizes = tuple(sizes)
+        try:
+            self.sizes = tuple(sizes)
+        except TypeError:
+            raise ShapeError(f"sizes={sizes!r:.60}; expected an int or Lengths for each dimension") from None
         self.scalar = scalar
 
     @property
@@ -200,14 +202,9 @@ _limited: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_limit
 limit_padding = _limited.set
 
 
-@contextlib.contextmanager
-def limited_padding() -> Iterator[None]:
+def limited_padding() -> contextlib.AbstractContextManager[Any]:
     """Let `check_padding` give up the run inside the block, which another mode then takes over."""
-    token = _limited.set(True)
-    try:
-        yield
-    finally:
-        _limited.reset(token)
+    return holding(_limited, True)
 
 
 def check_padding(lanes: int, sizes: Sequence[Size], widths: Sequence[int], itemsize: float = 8.0) -> None:

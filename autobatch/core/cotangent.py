@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import is_boxed
 
 
@@ -84,6 +85,7 @@ class SparseCotangent:
         return out
 
     @staticmethod
+    @hiding_frames
     def combine(parts: Sequence[Any]) -> Any:
         """The sum of several cotangents of this class; by default dense."""
         parts = parts[0].gathered(parts)

@@ -343,25 +343,24 @@ def run_loop(
 
 
 @contextlib.contextmanager
-def region(entered: Region | None) -> Iterator[None]:
+def holding(variable: contextvars.ContextVar[Any], value: Any) -> Iterator[Any]:
+    """Run a block in which a context variable has this value."""
+    before = variable.get()
+    try:
+        variable.set(value)
+        yield value
+    finally:
+        variable.set(before)
+
+
+def region(entered: Region | None) -> contextlib.AbstractContextManager[Any]:
     """Run a block in a region."""
-    before = _region.get()
-    try:
-        _region.set(entered)
-        yield
-    finally:
-        _region.set(before)
+    return holding(_region, entered)
 
 
-@contextlib.contextmanager
-def example(entered: Example) -> Iterator[None]:
+def example(entered: Example) -> contextlib.AbstractContextManager[Any]:
     """Run a block as an example (or, in lock-step, as all of them)."""
-    before = _example.get()
-    try:
-        _example.set(entered)
-        yield
-    finally:
-        _example.set(before)
+    return holding(_example, entered)
 
 
 # CPU seconds of one thread, which exclude other processes and kernels compiled meanwhile (`kernels.jit`). If the

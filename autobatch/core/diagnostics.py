@@ -30,7 +30,9 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from autobatch.core.config import config
+from autobatch.core.current_region import holding
 from autobatch.core.op import is_boxed
+from autobatch.core.pytree import PLAIN
 from autobatch.errors import (
     WARNINGS_OUTSIDE,
     FallbackWarning,
@@ -50,8 +52,7 @@ _warned: dict[tuple[str, int, str], Any] = {}  # (file, line, reason) -> the war
 _noted: contextvars.ContextVar[list[Reason] | None] = contextvars.ContextVar("autobatch_fallbacks", default=None)
 
 
-@contextlib.contextmanager
-def noted_fallbacks() -> Iterator[list[Reason]]:
+def noted_fallbacks() -> contextlib.AbstractContextManager[list[Reason]]:
     """Collect fallbacks inside this block instead of warning.
 
     >>> with noted_fallbacks() as found:
@@ -59,12 +60,7 @@ def noted_fallbacks() -> Iterator[list[Reason]]:
     >>> found[0].placed
     'model.py:3: np.median has no rule'
     """
-    found: list[Reason] = []
-    token = _noted.set(found)
-    try:
-        yield found
-    finally:
-        _noted.reset(token)
+    return holding(_noted, list[Reason]())
 
 
 def is_own_file(filename: str) -> bool:
@@ -330,7 +326,7 @@ def hide_frames(error: BaseException) -> None:
 
 def _note_what_is_taken(error: BaseException) -> None:
     """Say what the layer takes in whose call an error was raised, or the public function whose call does not fit."""
-    note = ""
+    note, call = "", None
     for frame, _ in traceback.walk_tb(error.__traceback__):
         code, names = frame.f_code, frame.f_locals
         layer: Any = names.get("self")
@@ -346,8 +342,14 @@ def _note_what_is_taken(error: BaseException) -> None:
             given = [layer, names.get("x"), *names.get("args", ())]
             if any(getattr(each, "region", each) is None for each in given if each is not None):
                 note = "indices and axes of a batch are each example's: axis=-1 is its last, x.example(i) is one"
-        if type(error) is TypeError and code.co_name == "call" and code.co_filename == __file__:  # in `hiding_frames`
-            note = _what_would_fit(names["function"], names["args"], names["kwargs"]) or note
+        if code.co_name == "call" and code.co_filename == __file__:  # in `hiding_frames`
+            call = [names[name] for name in ("function", "args", "kwargs")]
+            note = (_what_would_fit(*call) if type(error) is TypeError else "") or note
+        elif not is_library(code.co_filename):
+            call = None
+    is_bare = type(error).__module__ == "builtins" and not note
+    if call and is_bare and code.co_filename != __file__ and code.co_code[frame.f_lasti] != dis.opmap["RAISE_VARARGS"]:
+        note = _what_was_given(*call)
     if note and note not in getattr(error, "__notes__", ()):
         error.add_note(note)
 
@@ -367,6 +369,16 @@ def _what_would_fit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
             says += [f"for {name}: {hint}"] if " " in hint else []
         return "; ".join([*says, *getattr(function, "_ab_advice", ())])
     return ""
+
+
+def _what_was_given(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    """The arguments of a call; "" if a function is among them, which may be what fails."""
+    given = inspect.signature(function).bind(*args, **kwargs).arguments
+    shown = [
+        f"{k}={x!r:.60}" if type(x) in PLAIN else f"{k} of {type(x).__name__}" for k, x in given.items() if k != "self"
+    ]
+    said = f"{function.__qualname__.removesuffix('.__init__')} got {', '.join(shown)}"
+    return "" if any(map(callable, given.values())) else said
 
 
 KEYWORDS: dict[str, str] = {}  # filled by `facts.other_libraries`
@@ -399,10 +411,8 @@ def _user_frames(trace: TracebackType | None) -> TracebackType | None:
         if not (is_own_file(file) or is_generated or file == contextlib.__file__):  # where a decorator of ours may be
             kept.append(trace)
         trace = trace.tb_next
-    out: TracebackType | None = None
-    for each in reversed(kept):
-        out = TracebackType(out, each.tb_frame, each.tb_lasti, each.tb_lineno)
-    return out
+    rebuilt: Any = lambda rest, each: TracebackType(rest, each.tb_frame, each.tb_lasti, each.tb_lineno)
+    return functools.reduce(rebuilt, reversed(kept), None)
 
 
 type(config).__setattr__ = hiding_frames(type(config).__setattr__)  # type: ignore[method-assign]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.core import pytree
 from autobatch.core.foreign_arrays import advice, library_of
 from autobatch.core.pytree import PLAIN, TreeDef, children_of, is_container, is_node, leaf_def, node_def, paths
 from autobatch.errors import StructureError, UnsupportedError
@@ -120,7 +121,7 @@ class _ModelReader:
         names = tuple(own)
 
         def build(values: Sequence[Any]) -> Any:
-            return new_object(cls, {**static, **dict(zip(names, values, strict=True))})
+            return pytree.new_object(cls, {**static, **dict(zip(names, values, strict=True))})
 
         return TreeDef(cls, names, children, build=build)
 
@@ -135,18 +136,6 @@ class _ModelReader:
 
 class _Static:
     """`TreeDef.kind` of a static part: it is no leaf and contains none."""
-
-
-def new_object(cls: type, parts: dict[str, Any]) -> Any:
-    """A new object of this class with these attributes, without calling `__init__`."""
-    make: Any = cls.__new__
-    try:
-        out: Any = object.__new__(cls)
-    except TypeError:  # a class implemented in C, such as types.SimpleNamespace
-        out = make(cls)
-    for name, value in parts.items():
-        object.__setattr__(out, name, value)
-    return out
 
 
 def is_array_like(value: object) -> bool:

@@ -154,8 +154,16 @@ def _build(structure: TreeDef, values: Any) -> Any:
         return kind(*children)
     if issubclass(kind, list | tuple):
         return kind(children)
-    out: Any = object.__new__(kind)  # no __init__: init=False fields and __post_init__ checks must not run again
-    for name, value in zip(structure.keys, children, strict=True):
+    return new_object(kind, dict(zip(structure.keys, children, strict=True)))
+
+
+def new_object(cls: Any, parts: dict[str, Any]) -> Any:
+    """A new object of this class with these attributes, without `__init__`, whose checks must not run again."""
+    try:
+        out: Any = object.__new__(cls)
+    except TypeError:  # a class implemented in C, such as types.SimpleNamespace
+        out = cls.__new__(cls)
+    for name, value in parts.items():
         object.__setattr__(out, name, value)
     return out
 
@@ -174,19 +182,15 @@ def _rebuild_dict(structure: TreeDef, items: dict[Any, Any]) -> Any:
         return out
 
 
-def leaves(tree: Any) -> list[Any]:
-    """The leaves of a tree, left to right."""
-    out: list[Any] = []
-    _collect(tree, out)
-    return out
-
-
-def _collect(tree: object, out: list[Any]) -> None:
+def leaves(tree: Any, out: list[Any] | None = None) -> list[Any]:
+    """The leaves of a tree, left to right; added to `out` if it is given."""
+    out = [] if out is None else out
     if not is_node(tree):
         out.append(tree)
-        return
+        return out
     for child in children_of(tree)[1]:
-        _collect(child, out)
+        leaves(child, out)
+    return out
 
 
 def leaves_of_kind(tree: object, kinds: Any) -> list[Any]:

@@ -113,8 +113,7 @@ def split_work(count: int, nbytes: int) -> list[tuple[int, int]]:
     [(0, 10)]
     """
     parts = max(1, min(count, nbytes // _MINIMUM, 1 if fits_one_thread(nbytes) else thread_count()))
-    bounds = [count * i // parts for i in range(parts + 1)]
-    return list(itertools.pairwise(bounds))
+    return list(itertools.pairwise([count * i // parts for i in range(parts + 1)]))
 
 
 def with_locks(locks: Sequence[Any], call: Callable[[], T]) -> T:

@@ -514,7 +514,7 @@ class Optimizer(metaclass=Spelled):
         tables = [leaf for leaf in found if is_parameter(leaf) and len(shape_of(leaf)) == 2]
         width = max((shape_of(leaf)[1] for leaf in tables), default=0)
         dtype = np.result_type(np.float32, *(dtype_of(leaf) for leaf in tables))
-        return [np.empty(width, dtype) for _ in range(threads or thread_count())]
+        return [np.empty(width, dtype) for _ in range(whole_number(threads or thread_count(), "threads", 1))]
 
     def _kernel_arrays(self, arrays: list[Any]) -> list[Any]:
         """Arrange weights and state as the kernel's arguments."""
@@ -548,7 +548,7 @@ class Optimizer(metaclass=Spelled):
 def _check_state_dtype(given: Any) -> None:
     try:
         dtype = None if given is None else np.dtype(given)
-    except TypeError:
+    except (TypeError, ValueError):
         raise DTypeError(f"state_dtype={given!r}; expected a float dtype, such as np.float32, or None") from None
     if dtype is not None and dtype.kind != "f":
         raise DTypeError(f"state_dtype={dtype}; expected a float dtype")

@@ -16,7 +16,7 @@ from autobatch.core.op import is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from autobatch.facts.call_effects import SHAPED_METHODS
 from autobatch.facts.other_libraries import Spelled
-from autobatch.ops.rules.ragged_checks import check_ids, is_integer_index
+from autobatch.ops.rules.ragged_checks import as_ids, check_ids, is_integer_index
 from autobatch.tables.lookup import index_table
 from autobatch.tables.row_access import LocatedRows, format_of, gather, locate, write_rows
 from autobatch.tables.sparse import SparseRows
@@ -107,7 +107,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, metaclass=Spelled):
 
     def read(self, ids: Any) -> np.ndarray:
         """The rows (n, dim) of ids (n,); raises BadIdError for an id out of range."""
-        ids = np.array(ids, np.int64)
+        ids = as_ids(ids)
         check_ids(ids, self.shape[0])
         return gather(self, ids)
 
@@ -117,7 +117,7 @@ class Table(np.lib.mixins.NDArrayOperatorsMixin, metaclass=Spelled):
         Raises:
             UnsupportedError: the table is read-only or for look-ups only.
         """
-        ids = np.array(ids, np.int64)
+        ids = as_ids(ids)
         check_ids(ids, self.shape[0])
         self._refuse_updates()
         rows = np.ascontiguousarray(np.broadcast_to(np.asarray(rows, self.dtype), (len(ids), self.shape[1])))

@@ -344,7 +344,8 @@ class SparseRows(SparseCotangent):
 
     @staticmethod
     def combine(parts: Sequence["SparseRows"]) -> "SparseRows":
-        if wrong := {type(part).__name__ for part in parts if not isinstance(part, SparseRows)}:
+        given = parts if isinstance(parts, list | tuple) else [parts]
+        if wrong := {type(part).__name__ for part in given if not isinstance(part, SparseRows)}:
             raise UnsupportedError(f"combine got {', '.join(sorted(wrong))}; expected a list of SparseRows")
         if not parts:
             raise ShapeError("combine got no SparseRows; expected at least one")

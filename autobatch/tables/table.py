@@ -9,7 +9,7 @@ from autobatch.core.abstract_eval import check_plain
 from autobatch.core.formatting import ArrayLike, few_rows
 from autobatch.errors import DTypeError, ShapeError
 from autobatch.kernels.rows import first_bad_id, split_addresses
-from autobatch.ops.rules.ragged_checks import as_integers, check_ids, whole_number
+from autobatch.ops.rules.ragged_checks import as_ids, as_integers, check_ids, whole_number
 from autobatch.tables.protocol import Context, Table, checked_matrix
 from autobatch.tables.row_access import LocatedRows, locate_array
 
@@ -100,7 +100,7 @@ class EmbeddingTable(Table):
     def write(self, ids: Any, rows: ArrayLike) -> None:
         """Set row ids[i] to rows[i], for each i."""
         self._refuse_updates()
-        ids = np.array(ids, np.int64)
+        ids = as_ids(ids)
         check_ids(ids, self.shape[0])
         self.weights[ids] = rows
 

@@ -65,6 +65,61 @@ def test_one_of_a_wrong_type_is_named(name, wrong):
         call(wrong)
 
 
+X, TABLE = np.ones((4, 2)), ab.EmbeddingTable(np.ones((4, 2)))
+NO_CLASS = [wrong for wrong in WRONG if wrong is not int]  # with a function, no note says what was given: it may fail
+SLOTS = ab.optim.Adam(0.1)
+# What raises an error of Python's or NumPy's: it, or its note, says what was given to which function.
+GIVEN = {
+    "Batched": (
+        lambda x: ab.extend.Batched(X, x),
+        [None, 3, object(), 1.5, int],
+        r"sizes=.*expected an int or Lengths",
+    ),
+    "Lengths": (ab.extend.Lengths, [None, "x", object(), [None], ["a"], {}, 1j, 10**30], "Lengths got values"),
+    "combine": (ab.extend.SparseCotangent.combine, NO_CLASS, "SparseCotangent.combine got parts"),
+    "Scatter": (ab.extend.Scatter.combine, NO_CLASS, r"(Scatter|Sparse).*\.combine got parts"),
+    "SparseRows": (ab.SparseRows.combine, WRONG, "combine got "),
+    "name=": (
+        lambda x: ab.extend.elementwise(np.add, name=x),
+        [X, 3, object(), b"x"],
+        r"elementwise.name=. of .*a str",
+    ),
+    "padding_mask": (lambda x: ab.extend.padding_mask(x, (3,)), [None, 3, object(), 1.5], "padding_mask got sizes"),
+    "unbroadcast": (lambda x: ab.extend.unbroadcast(x, X), ["x", [], X[0, :1], None], "unbroadcast got ct"),
+    "join_dims": (lambda x: ab.nn.join_dims(X, x, 1), [None, "x", object(), 1.5, X], "dimension .* of an array of 2"),
+    "split_dim": (lambda x: ab.nn.split_dim(X, x, 1), [None, "x", object(), 1.5, X], "dimension .* of an array of 2"),
+    "causal_mask": (lambda x: ab.nn.causal_mask(X, fill=x), [None, "x", X, [1]], "causal_mask got scores.*fill"),
+    "init": (ab.nn.init.from_settings, [*WRONG, {"kind": 3}], "initializer settings .*; expected a kind among"),
+    "variable": (ab.EmbeddingVariable.from_settings, WRONG, "settings without .*expected the .settings of a variable"),
+    "state_dtype": (
+        lambda x: ab.optim.SGD(0.1, state_dtype=x),
+        [{"a": 1}, "x", 3, X],
+        "state_dtype=.*expected a float",
+    ),
+    "threads": (lambda x: SLOTS.scratch(TABLE, threads=x), ["x", 1.5, object(), -1], "threads=.*expected"),
+    "concat": (ab.concat, [3, 1.5, object(), np.float32(2)], "concat got batches"),
+    "maplookup": (lambda x: ab.tables.maplookup(x, 4), [3, object(), 1.5], "maplookup got tables"),
+    "read": (TABLE.read, [None, "x", object(), 1.5, [None], ["a"]], "ids have dtype .*expected integers"),
+    "write": (lambda x: TABLE.write(x, X), [None, "x", object(), 1.5], "ids have dtype .*expected integers"),
+    "shrink": (lambda x: ab.EmbeddingVariable(2).shrink(step=x), ["x", 1.5, object(), []], "step=.*expected a whole"),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_what_was_given_is_named(name):
+    call, every, message = GIVEN[name]
+    for wrong in every:
+        with pytest.raises(Exception, match=f"(?s){message}"):
+            call(wrong)
+
+
+def test_an_error_of_the_users_function_gets_no_note_of_what_the_library_was_given():
+    for call in (lambda: ab.map(lambda x: x + None, [X]), lambda: ab.grad(lambda x: x[None, "a"])(X)):
+        with pytest.raises((TypeError, IndexError)) as caught:
+            call()
+        assert not [note for note in getattr(caught.value, "__notes__", ()) if " got " in note]
+
+
 @pytest.mark.parametrize("wrong", [w for w in WRONG if w not in ((), {})], ids=shown)
 def test_a_list_with_a_wrong_type_is_named(wrong):
     with pytest.raises(UnsupportedError, match=r"combine got .*expected a list of SparseRows"):

@@ -65,6 +65,6 @@ def join_dims(x: ArrayLike, first: int, second: int) -> NDArray[Any]:
 
 def _place(x: Any, axis: int) -> int:
     rank = ndim_of(as_array(x))
-    if not -rank <= axis < rank:
-        raise OptionError(f"dimension {axis} of an array of {rank}; expected {-rank} to {rank - 1}")
+    if not isinstance(axis, int | np.integer) or not -rank <= axis < rank:
+        raise OptionError(f"dimension {axis!r} of an array of {rank}; expected {-rank} to {rank - 1}")
     return axis % rank

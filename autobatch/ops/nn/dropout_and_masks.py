@@ -117,6 +117,7 @@ causal_mask_p = Op(
 )
 
 
+@hiding_frames
 def causal_mask(scores: ArrayLike, fill: float = -np.inf) -> NDArray[Any]:
     """Scores (..., query, key) with `fill` where the key comes after the query.
 

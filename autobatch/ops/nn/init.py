@@ -214,7 +214,7 @@ def from_settings(settings: dict[str, Any]) -> Initializer:
     >>> from_settings(normal(std=0.5).settings)
     normal(std=0.5, mean=0.0)
     """
-    given = dict(settings)
+    given = dict(settings) if isinstance(settings, dict) else {}
     if (cls := _KINDS.get(given.pop("kind", None))) is None:
         raise OptionError(f"initializer settings {settings}; expected a kind among {', '.join(_KINDS)}")
     return cls(**given)

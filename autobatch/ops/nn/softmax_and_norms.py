@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from autobatch.core.abstract_eval import check_plain, dtype_of, ndim_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask, prefix_mask
 from autobatch.core.config import config
 from autobatch.core.cotangent import unbroadcast
@@ -95,8 +95,7 @@ def as_numbers(x: Any) -> Any:
 def as_floating(x: Any) -> Any:
     """An array with integers and bools cast to float64, as NumPy's own functions of real numbers do."""
     if type(x) is not np.ndarray or x.dtype.kind not in "fc":
-        check_plain(x, "the input")
-        x = x if hasattr(x, "dtype") else np.asarray(x)
+        x = as_array(x)
         x = x.astype(np.float64) if x.dtype.kind in "iub" else x
     return x
 

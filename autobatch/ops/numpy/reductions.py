@@ -184,8 +184,7 @@ def _to_last(x: Any, axes: Sequence[int]) -> Any:
 
 def _from_last(flat: Any, axes: Sequence[int], shape: tuple[int, ...]) -> Any:
     """The inverse of `_to_last`, for an array of this shape."""
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
-    order = (*kept, *axes)
+    order = (*(axis for axis in range(len(shape)) if axis not in axes), *axes)
     x = np.reshape(flat, tuple(shape[axis] for axis in order))
     return x if order == tuple(range(len(shape))) else np.transpose(x, tuple(np.argsort(order).tolist()))
 

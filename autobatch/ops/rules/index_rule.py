@@ -491,8 +491,7 @@ def nonzero_lanes(mask: Batched) -> list[Batched]:
     data = np.asarray(mask.data).astype(bool)
     valid = padding_mask(mask.sizes, data.shape[1:])
     found = np.nonzero(data if valid is None else data & valid)
-    counts = np.bincount(found[0], minlength=data.shape[0])
-    lengths = Lengths(counts)
+    lengths = Lengths(np.bincount(found[0], minlength=data.shape[0]))
     inside = lengths.mask(lengths.max())
     out = []
     for part in found[1:]:

@@ -86,6 +86,7 @@ def elementwise(
     >>> cube(np.array([1.0, 2.0]))
     array([1., 8.])
     """
+    expect_class("" if name is None else name, str, "elementwise(name=)")
     if each is not None:
         expect_class(ufunc, np.ufunc, "elementwise(each=)")
         vjps = tuple((lambda ct, out, *args, at=at, **_: each(ct, out, args[at])) for at in range(ufunc.nin))  # type: ignore[attr-defined]

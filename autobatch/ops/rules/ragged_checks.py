@@ -62,10 +62,9 @@ def as_ids(ids: Any, what: str = "ids") -> np.ndarray:
         ShapeError: nested lists of different lengths.
         BadIdError: an unsigned id that int64 does not hold.
     """
-    if type(ids) is np.ndarray:
-        return ids.copy() if ids.dtype == _INT64 else as_integers(ids, what)
     found = as_integers(ids, what)
-    return found if isinstance(ids, list) else np.array(found)
+    is_own = isinstance(ids, list) or (type(ids) is np.ndarray and found is not ids)
+    return found if is_own else np.array(found)
 
 
 def as_integers(ids: Any, what: str = "ids") -> np.ndarray:

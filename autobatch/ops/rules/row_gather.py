@@ -12,6 +12,7 @@ import numpy as np
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, check_padding
 from autobatch.core.cotangent import SparseCotangent, unbroadcast
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.op import Op, is_boxed
 from autobatch.kernels.segment_reductions import segment_sum
 from autobatch.ops.rules.padding import fill, fill_p
@@ -60,6 +61,7 @@ class Scatter(SparseCotangent):
         return _scatter_recorded([self]) if self.boxed else super().to_dense()
 
     @staticmethod
+    @hiding_frames
     def combine(parts: Sequence[Any]) -> Any:
         """The sum of the parts; if they are consecutive slices that cover the array (a loop's steps), concatenated."""
         if any(part.boxed for part in parts):

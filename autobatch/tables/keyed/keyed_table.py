@@ -1,7 +1,6 @@
 """`KeyedTable`: the base class of tables addressed by keys, independent of how they store the rows."""
 
 import abc
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +13,7 @@ from autobatch.core.op import is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.core.threads import with_locks
 from autobatch.errors import BadIdError, DTypeError, ShapeError, UnsupportedError
-from autobatch.ops.rules.ragged_checks import as_integers, is_integer_index
+from autobatch.ops.rules.ragged_checks import as_integers, is_integer_index, whole_number
 from autobatch.tables.keyed.row_store import StoredBlock
 from autobatch.tables.protocol import Table
 from autobatch.tables.sparse import SparseRows
@@ -122,7 +121,7 @@ class KeyedTable(Table):
         Raises:
             UnsupportedError: the table has no `steps_to_live`.
         """
-        now = None if step is None else operator.index(step)
+        now = None if step is None else whole_number(step, "step")
         return self._made(lambda: self._shrinking(now))
 
     def restore_block(

@@ -450,7 +450,7 @@ class EmbeddingVariable(KeyedTable):
     @classmethod
     def from_settings(cls, settings: dict[str, Any]) -> "EmbeddingVariable":
         """Make an empty variable with the `settings` of another, including step and slots."""
-        given = dict(settings)
+        given = dict(settings) if isinstance(settings, dict) else {}
         if absent := {"dim", "initializer", "admission", "step", "slots"} - given.keys():
             raise StructureError(f"settings without {sorted(absent)}; expected the .settings of a variable")
         step, slots = given.pop("step"), given.pop("slots")
