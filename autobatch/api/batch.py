@@ -2,8 +2,9 @@
 
 To a type checker, a decorated function keeps the parameters and the result type of the user's function. `MaskedBatch`
 and `PackedBatch` are subclasses of `np.ndarray` to it: a parameter that takes an array takes a batch. A function that
-returns an array or a number returns a `MaskedBatch` if its first argument, given by position, is a batch. Python's
-typing cannot say so of later arguments and of batches inside a dict: `ab.examples` takes such results. A parameter
+returns an array or a number returns a `MaskedBatch` if its first argument, given by position, is a batch, and one of a
+list, a dict, a text or None `Any`. Python's typing cannot say so of later arguments and of batches inside a dict, nor
+of a function of a tuple (mypy would lose the types of its gradient): `ab.examples` takes such results. A parameter
 annotated as a Python number takes no batch; annotate it as `ArrayLike` for that.
 """
 
@@ -297,6 +298,11 @@ class BatchFunction(Generic[P, R_co]):
         self: "BatchFunction[Concatenate[Any, Bound], NDArray[Any] | np.generic | float]",
         first: MaskedBatch | PackedBatch, /, *args: Bound.args, **kwargs: Bound.kwargs,
     ) -> MaskedBatch: ...  # fmt: skip
+    @overload
+    def __call__(
+        self: "BatchFunction[Concatenate[Any, Bound], list[Any] | dict[Any, Any] | str | None]",
+        first: MaskedBatch | PackedBatch, /, *args: Bound.args, **kwargs: Bound.kwargs,
+    ) -> Any: ...  # fmt: skip
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]  # mypy: `first` is not in `*args`

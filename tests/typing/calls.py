@@ -38,6 +38,26 @@ def count(x: Array, by: int = 1) -> int:
     return len(x) * by
 
 
+@ab.batch
+def by_name(x: Array) -> dict[str, Array]:
+    return {"x": x}
+
+
+@ab.batch
+def label(x: Array) -> str:
+    return str(len(x))
+
+
+@ab.batch
+def listed(x: Array, by: Array) -> list[tuple[Array, float]]:
+    return [(x, 1.0), (by, 2.0)]
+
+
+@ab.batch
+def nothing(x: Array) -> None:
+    assert len(x)
+
+
 class Model:
     @ab.batch
     def method(self, x: Array) -> Array:
@@ -68,9 +88,15 @@ def accepted() -> None:
     assert_type(scaled(packed, w=w, factor=2.0), ab.MaskedBatch)
     assert_type(scaled(masked, w).examples(), list[Any])
     assert_type(anything(masked, {"w": w}), Any)
-    assert_type(pair(masked, w, {"w": w}), tuple[Array, int])
+    assert_type(pair(w, w, {"w": w}), tuple[Array, int])
     assert_type(ab.examples(pair(masked, w, {"w": w})), list[tuple[Array, int]])
-    # To a checker, a batch by keyword, and what NumPy's functions make of one, is an array: `ab.examples` takes all.
+    assert_type(by_name(packed)["x"].examples(), Any)
+    assert_type(by_name(w)["x"], Array)
+    assert_type(label(masked).examples(), Any)
+    assert_type(label(w), str)
+    assert_type(listed(masked, by=w)[0].examples(), Any)
+    assert_type(nothing(masked), Any)
+    # What is a batch by keyword, or comes from a function of NumPy, is an array to a checker.
     assert_type(scaled(x=masked, w=w), Array)
     assert_type(ab.examples(scaled(x=masked, w=w)), list[Array])
     assert_type(ab.examples(pair(x=masked, y=w, params={})), list[tuple[Array, int]])
@@ -123,6 +149,9 @@ def refused() -> None:
     model.method(masked, masked)  # wrong: call-overload
     Model.static(masked, masked)  # wrong: call-overload
     ab.batch(lambda x, y: x + y)(masked)  # wrong: call-overload
+    label(masked, w)  # wrong: call-overload
+    pair(w, w, {"w": w})[0].examples()  # wrong: attr-defined
+    label(w).examples()  # wrong: attr-defined
     scaled(w, w).example(0)  # wrong: attr-defined
     total(w, w).examples()  # wrong: attr-defined
     total(masked, "a")  # wrong: call-overload
