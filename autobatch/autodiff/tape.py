@@ -460,7 +460,7 @@ class TapeArray(RecordedArray, ArrayMixin):
         keys = getattr(self, "_ab_ids", None)
         if keys is not None:
             return self.__getitem__ if name == "lookup" else getattr(keys.__self__, name)
-        if self._ab_index >= 0:
+        if self._ab_index >= 0 and name != "device":  # which is no number
             raise missing("'TapeArray' object", name, ARRAY)
         return getattr(self._ab_value, name)
 

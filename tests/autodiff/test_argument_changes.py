@@ -327,3 +327,10 @@ def test_nothing_changes_where_nothing_is_changed():
     ab.grad(lambda p: (p["w"] * p["m"].w * p["t"][0]).sum() * p["n"])(p)
     assert_same(p, before)
     assert p["w"] is X
+
+
+def test_the_device_of_a_differentiated_array_is_that_of_numpys():
+    def on_device(x):
+        return (x * np.ones(3, device=x.device)).sum()
+
+    np.testing.assert_array_equal(ab.grad(on_device)(np.zeros(3)), np.ones(3))
