@@ -92,8 +92,7 @@ class _ArgumentLeaf:
             return filling == "high"
         if self.dtype.kind in "iu":
             return self.values.max() if filling == "high" else self.values.min()
-        finite = np.abs(self.values[np.isfinite(self.values)])
-        size = 10 * float(finite.max(initial=0.0)) + 3.0
+        size = 10 * float(np.abs(self.values[np.isfinite(self.values)]).max(initial=0.0)) + 3.0
         return self.dtype.type(size if filling == "high" else -size)
 
 

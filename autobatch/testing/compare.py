@@ -5,7 +5,9 @@ equal. A NumPy scalar and a 0-d array of its dtype count as equal, as in NumPy. 
 it promotes weakly.
 """
 
+import contextlib
 import dataclasses
+import random
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -161,8 +163,7 @@ def _close(expected: np.ndarray, actual: np.ndarray, precision: int) -> np.ndarr
     rtol, atol = tolerance(expected.dtype, _scale(expected), precision)
     with np.errstate(invalid="ignore", over="ignore"):
         near = np.abs(left - right) <= atol + rtol * np.abs(left)
-    finite = np.isfinite(left) & np.isfinite(right)
-    same[others] = np.where(finite, near, np.isnan(left) & np.isnan(right))
+    same[others] = np.where(np.isfinite(left) & np.isfinite(right), near, np.isnan(left) & np.isnan(right))
     return same
 
 
@@ -208,14 +209,20 @@ def _typed(x: object) -> str:
 
 
 def _same_object(expected: Any, actual: Any) -> bool:
-    """True if two objects of one class are equal; compared by attributes if the class does not define `==`."""
+    """True if two objects of one class are equal; compared by their state if the class does not define `==`."""
     if expected is actual:
         return True
     if isinstance(expected, types.FunctionType):
         return bool(expected.__code__ is actual.__code__)
     if type(expected).__eq__ is object.__eq__:
-        try:
-            return not compare(vars(expected), vars(actual))
-        except TypeError:  # no attributes: nothing to compare
-            return True
+        return not compare(_state(expected), _state(actual))
     return bool(expected == actual)
+
+
+def _state(value: Any) -> Any:
+    """The attributes of an object; of one without, such as a generator or an iterator, what pickle keeps of it."""
+    if hasattr(value, "__dict__") and not isinstance(value, random.Random):
+        return vars(value)
+    with contextlib.suppress(Exception):  # it cannot be pickled, such as a lock
+        return value.__reduce_ex__(2)[1:]
+    return None

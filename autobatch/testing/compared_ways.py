@@ -187,8 +187,7 @@ class Compiled(Way):
             return map_examples(f, *args, **shared)
 
     def _why_not(self, f: Callable[..., Any], args: tuple[Any, ...], shared: dict[str, Any], seconds: float) -> str:
-        function = f.__wrapped__ if isinstance(f, BatchFunction) else f
-        return why_not_compiled(function, args, shared, seconds=seconds)
+        return why_not_compiled(f.__wrapped__ if isinstance(f, BatchFunction) else f, args, shared, seconds=seconds)
 
 
 class LockStep(Way):
@@ -279,8 +278,7 @@ class _MaskedLayout:
             padded.append(max(lengths) + (2 if poison and ragged else 0))
         self.sizes = tuple(sizes)
         dtype = arrays[0].dtype
-        filler = _POISON[poison][dtype.kind](dtype) if poison else 0
-        self.data = np.full((len(arrays), *padded), filler, dtype)
+        self.data = np.full((len(arrays), *padded), _POISON[poison][dtype.kind](dtype) if poison else 0, dtype)
         for i, x in enumerate(arrays):
             self.data[corner(i, x.shape)] = x
 

@@ -39,8 +39,7 @@ class _Experiments:
     def __init__(self, pair: Pair, found: BatchDiffersError, place: int) -> None:
         self.pair, self.found, self.place = pair, found, place
         self.example = found.examples[place]
-        convention = pair.convention
-        columns = list(zip(*convention.lengths(found.examples), strict=True))
+        columns = list(zip(*pair.convention.lengths(found.examples), strict=True))
         self.least = tuple((size, max(column) + found.padding.extra) for size, column in enumerate(columns))
         self.padded = Padding(least=tuple((size, most + 2) for size, most in self.least))
         self.same_width = Padding(found.padding.filling, least=self.least)

@@ -122,8 +122,7 @@ class Pair:
             is_without = is_ours or (isinstance(result, list) and not result)
             own = [] if is_without else leaves_like(result, self.reference(self.examples[0]))
             return [framework.numpy(x) for x in own]
-        found = rows(result, references, self.is_varying)
-        return [map_tree(framework.numpy, x) for x in found]
+        return [map_tree(framework.numpy, x) for x in rows(result, references, self.is_varying)]
 
     def is_varying(self, at: int, axis: int) -> bool:
         """True if the size of this axis of a leaf of the result varies with the example."""
@@ -253,8 +252,7 @@ class Pair:
             self._verify(examples, padding, None, left, right, f"gradient of {self._shared_name(i)}")
         for part in outside:
             if not (part == 0).all():
-                wrong = part[part != 0][0]
-                line = f"gradient of the padding is {wrong!r}; expected 0"
+                line = f"gradient of the padding is {part[part != 0][0]!r}; expected 0"
                 raise BatchDiffersError(examples, padding, None, [line], "gradient")
 
     def _shared_name(self, i: int) -> str:

@@ -146,8 +146,7 @@ def _check(pair: Pair, report: EquivalenceReport, grad: bool, no_empty: str) -> 
 
 
 def _largest(pair: Pair, batch: Sequence[Any]) -> float:
-    found = pair.run(batch, Padding())
-    return max(largest_error(pair.reference(x), y) for x, y in zip(batch, found, strict=True))
+    return max(largest_error(pair.reference(x), y) for x, y in zip(batch, pair.run(batch, Padding()), strict=True))
 
 
 def _difference(pair: Pair, found: BatchDiffersError) -> list[str]:

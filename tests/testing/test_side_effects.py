@@ -1,6 +1,8 @@
 """What a call leaves in the shared arguments belongs to the law: the loop over the examples leaves it there, too."""
 
 import copy
+import itertools
+import random
 
 import numpy as np
 import pytest
@@ -43,6 +45,40 @@ def counted(x, counter):
 
 def read(x, total):
     return x.sum() + total
+
+
+class Slots:
+    __slots__ = ("seen",)
+
+    def __init__(self):
+        self.seen = 0
+
+
+def drawn(x, rng):
+    return rng.random() * len(x)
+
+
+def numbered(x, numbers):
+    return next(numbers) + len(x)
+
+
+# What has neither attributes nor `==`, and is changed by use.
+STATES = [
+    (drawn, lambda: {"rng": np.random.default_rng(3)}),
+    (drawn, lambda: {"rng": np.random.RandomState(3)}),
+    (drawn, lambda: {"rng": random.Random(3)}),
+    (numbered, lambda: {"numbers": itertools.count()}),
+    (numbered, lambda: {"numbers": iter(range(100))}),
+    (counted, lambda: {"counter": Slots()}),
+]
+
+
+@pytest.mark.parametrize(("f", "shared"), STATES)
+def test_the_state_of_an_object_without_attributes_is_a_shared_argument_too(f, shared):
+    """The reference goes on from example to example, and a way that leaves another state is found."""
+    assert_equivalent(f, EXAMPLES, **shared())
+    with pytest.raises(AssertionError, match="shared arguments after the call"):
+        check_equivalence(f, [EXAMPLES], shared(), ways=[LostWrites()])
 
 
 @pytest.mark.parametrize(
