@@ -347,7 +347,7 @@ def _note_what_is_taken(error: BaseException) -> None:
             note = (_what_would_fit(*call) if type(error) is TypeError else "") or note
         elif not is_library(code.co_filename):
             call = None
-    is_bare = type(error).__module__ == "builtins" and not note
+    is_bare = type(error).__module__ in ("builtins", "numpy._core._exceptions") and not note
     if call and is_bare and code.co_filename != __file__ and code.co_code[frame.f_lasti] != dis.opmap["RAISE_VARARGS"]:
         note = _what_was_given(*call)
     if note and note not in getattr(error, "__notes__", ()):

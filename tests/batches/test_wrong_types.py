@@ -97,6 +97,8 @@ GIVEN = {
         "state_dtype=.*expected a float",
     ),
     "threads": (lambda x: SLOTS.scratch(TABLE, threads=x), ["x", 1.5, object(), -1], "threads=.*expected"),
+    "mode": (lambda x: ab.embedding_bag([0, 1], TABLE, [0], mode=x), [TABLE], "embedding_bag got .*mode of EmbeddingT"),
+    "max": (ab.max, [np.array(["a"]), []], "max got x"),
     "concat": (ab.concat, [3, 1.5, object(), np.float32(2)], "concat got batches"),
     "maplookup": (lambda x: ab.tables.maplookup(x, 4), [3, object(), 1.5], "maplookup got tables"),
     "read": (TABLE.read, [None, "x", object(), 1.5, [None], ["a"]], "ids have dtype .*expected integers"),
