@@ -90,13 +90,13 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 319
+MOST_FILES = 318
 MOST_LINES = {
     "": 406,
     "api": 2_327,
     "autodiff": 1_116,
     "batches": 5_011,
-    "blocks": 3_879,
+    "blocks": 3_841,
     "bridges": 992,
     "checkpoint": 2_647,
     "cli": 840,

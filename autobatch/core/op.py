@@ -54,7 +54,7 @@ class Op:
             order, given whether an operand does (`core.abstract_eval`). None: it may if an operand does.
         kind: the family of ops that it belongs to, such as "elementwise" or "reduction".
         pad: of an elementwise op, a number inside the domain, which it computes with at the padding.
-        fused: how a kernel that computes several ops in one pass writes it: the fields of `blocks.fusion.Rule`.
+        fused: how a kernel that computes several ops in one pass writes it: the fields of `blocks.kernel_codegen.Rule`.
         identity: `identity(dtype)`, of a reduction and of an op that can be repeated: what changes no other operand.
         each: of an op that takes any number of operands in any order, the vjp of each: `each(ct, out, operand)`.
         ufunc: of a reduction, the ufunc that it repeats; of a function of `math`, the ufunc that does the same.

@@ -72,7 +72,7 @@ def elementwise(
         pad: a value (or a tuple with one per operand, None meaning 1) at which the function and its derivative are
             finite; it replaces the padding where arbitrary values could cause warnings. None: 1.
         name: the op's name in reports and errors; None: the implementation's name.
-        fused: how kernels that compute several ops in one pass write it: the fields of `blocks.fusion.Rule`.
+        fused: how kernels that compute several ops in one pass write it: the fields of `blocks.kernel_codegen.Rule`.
         identity: the value (or a function of the dtype that gives it) that leaves any other operand unchanged. Chains
             of calls then run as one.
         each: instead of `vjps`, `each(ct, out, operand)`: the vjp of any operand of an op that takes any number of them
