@@ -27,7 +27,7 @@ from autobatch.core.op import Op, next_level
 from autobatch.core.recorded_array import AbstractArray
 from autobatch.errors import Unsupported
 from autobatch.ops.array_protocols import ArrayMixin
-from autobatch.ops.rules.aliasing import is_contiguous, is_unclear, view_record
+from autobatch.ops.rules.aliasing import is_contiguous, is_read_only, is_unclear, root_of, view_record
 
 
 class Tracer:
@@ -250,7 +250,7 @@ def trace(body: Callable[..., Any], kinds: Sequence[Aval | Weak], *, views: bool
         return None  # written in place: it keeps its memory order, unlike the new value
     found = _views(outputs) if views else {}
     others = [out for at, out in enumerate(outputs) if at not in found]
-    if any(map(_is_read_only, others)) or not _share_no_memory(others, tracer):
+    if any(map(is_read_only, others)) or not _share_no_memory(others, tracer):
         return None
     for out in others:
         if not is_contiguous(out):  # a part of an array that nobody sees: its strides are not C's
@@ -287,13 +287,13 @@ def _share_no_memory(outputs: Sequence[Any], tracer: Tracer) -> bool:
     """True if no output is (part of) an input, and no two outputs share an element."""
     parts: dict[int, list[Any]] = {}
     for out in outputs:
-        root = _root(out)
+        root = root_of(out)
         if type(root) is not Traced or root.slot < tracer.inputs or is_unclear(out):  # may be a view of a constant
             return False
         parts.setdefault(id(root), []).append(out)
     for own in parts.values():
         if len(own) > 1:
-            if unknown_lengths(_root(own[0]).shape):
+            if unknown_lengths(root_of(own[0]).shape):
                 return False
             places = np.concatenate([_positions(out).ravel() for out in own])
             if len(np.unique(places)) < len(places):
@@ -307,18 +307,3 @@ def _positions(out: Any) -> np.ndarray:
     if record is None:
         return np.arange(out.size).reshape(out.shape)
     return np.asarray(record.derive(_positions(record.base), *record.args))
-
-
-def _is_read_only(out: Any) -> bool:
-    """True for a read-only view such as NumPy's `broadcast_to`, a property that the values alone do not show."""
-    record = view_record(out)
-    return record is not None and (record.restore is None or _is_read_only(record.base))
-
-
-def _root(out: Any) -> Any:
-    """The array at the root of a chain of views; the array itself if it is no view."""
-    record = view_record(out)
-    while record is not None:
-        out = record.base
-        record = view_record(out)
-    return out

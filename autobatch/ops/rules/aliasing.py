@@ -14,7 +14,7 @@ Slots that a subclass of `ArrayMixin` needs for this (they may stay unset): `_vi
 """
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import numpy as np
@@ -68,6 +68,20 @@ def view_record(box: Any) -> Any:
     """The `_View` of an array; None if it is not a view, or a possible view whose base was freed."""
     record = getattr(box, "_view", None)
     return None if record is NON_C_ORDER or (type(record) is _UnclearView and record.base is None) else record
+
+
+def views_up(box: Any) -> Iterator[tuple[Any, Any]]:
+    """An array with its `view_record`, then the array that it is a view of, and so on; the last one has no base."""
+    while (record := view_record(box)) is not None and (base := record.base) is not None:
+        yield box, record
+        box = base
+    yield box, record
+
+
+def root_of(box: Any) -> Any:
+    """The array at the end of a chain of views; the array itself if it is no view, None if nothing holds its base."""
+    *_, (root, record) = views_up(box)
+    return root if record is None else None
 
 
 def view(
@@ -209,11 +223,9 @@ def may_overlap(a: Any, b: Any) -> bool:
     """True if a write into one of these arrays may change the other."""
     ends, exposed = [], False
     for box in (a, b):
-        exposed |= getattr(box, "exposed", False)
-        while (record := view_record(box)) is not None and record.base is not None:
-            box = record.base
-            exposed |= getattr(box, "exposed", False)
-        ends.append(getattr(box, "_ab_memory", box))
+        chain = [each for each, _ in views_up(box)]
+        exposed |= any(getattr(each, "exposed", False) for each in chain)
+        ends.append(getattr(chain[-1], "_ab_memory", chain[-1]))
     one, two = ends
     plain = [type(end) is np.ndarray for end in ends]
     if all(plain):
@@ -226,8 +238,11 @@ def write(box: Any, new: Any) -> None:
 
     Raises:
         NeedsLoop: `box` is a batch that views a plain array shared by the examples (not a batch: UnsupportedError).
+        ValueError: it is a read-only view.
     """
-    if view_record(box) is not None and not hasattr(_root_base(box), "_ab_rebind"):
+    if is_read_only(box):
+        raise ValueError("assignment destination is read-only")
+    if view_record(box) is not None and not hasattr(root_of(box), "_ab_rebind"):
         why = "a write into a view of a plain array that is shared; copy it first (.copy())"
         raise report_error(box, NeedsLoop(why) if rank_of(box) == BATCH_RANK else UnsupportedError(why))
     _write(box, new, None)
@@ -241,26 +256,10 @@ def report_error(box: Any, error: Exception) -> Exception:
     return error
 
 
-def _root_base(box: Any) -> Any:
-    """The array at the end of a chain of views.
-
-    Raises:
-        ValueError: a view of the chain is read-only.
-    """
-    if _is_read_only(box):
-        raise ValueError("assignment destination is read-only")
-    while (record := view_record(box)) is not None:
-        box = record.base
-    return box
-
-
-def _is_read_only(box: Any) -> bool:
-    """True if this is a read-only view, or a view of one."""
-    while (record := view_record(box)) is not None and record.base is not None:
-        if record.restore is None:
-            return True
-        box = record.base
-    return False
+def is_read_only(box: Any) -> bool:
+    """True if this is a read-only view, such as NumPy's `broadcast_to` gives, or a view of one."""
+    *views, _ = views_up(box)
+    return any(record.restore is None for _, record in views)
 
 
 def _write(box: Any, new: Any, source: Any) -> None:
@@ -303,7 +302,7 @@ def cast_for_write(new: Any, box: Any, ufunc: np.ufunc | None = None) -> Any:
         UFuncTypeError: the cast is not of the same kind (`int_array += 0.5`).
         ValueError: the result does not have the shape of `box`, or `box` is read-only.
     """
-    if _is_read_only(box):
+    if is_read_only(box):
         raise ValueError("output array is read-only")
     dtype, target = dtype_of(new), dtype_of(box)
     if dtype != target:
