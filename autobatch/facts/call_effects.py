@@ -292,13 +292,6 @@ def effects_of_method(name: str) -> tuple[Effect, ...]:
 
 
 @functools.cache
-def reads_only(function: Any) -> int:
-    """`Effect.reads_only` of a function; 0 if its effect is unknown."""
-    effect = effect_of(function)
-    return 0 if effect is None else effect.reads_only
-
-
-@functools.cache
 def method_names(*kinds: type) -> frozenset[str]:
     """Names of these classes' methods that neither change their object nor touch outside state."""
     entries = [entry for kind in kinds for entry in _METHODS[kind].values()]

@@ -21,12 +21,12 @@ from autobatch.core.config import config
 from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import warn_fallback
 from autobatch.core.pytree import is_node, leaves
-from autobatch.errors import BUILD_ARRAYS, MAKE_A_LIST, OWN_LENGTHS, SHOW_AFTER, NeedsLoop
+from autobatch.errors import BUILD_ARRAYS, OWN_LENGTHS, SHOW_AFTER, NeedsLoop
 from autobatch.facts import operators
 from autobatch.facts.types import IMMUTABLE, keeps_fields
-from autobatch.lockstep.lanes.region import is_changeable, is_made, lanes_within, register_made
+from autobatch.lockstep.lanes.region import is_changeable, lanes_within, register_made
 from autobatch.lockstep.regions.branches import truth_value
-from autobatch.lockstep.regions.loops import UniformLoop, for_each, loop, loop_over
+from autobatch.lockstep.regions.loops import UniformLoop, check_iterable, for_each, loop, loop_over
 from autobatch.lockstep.values.lane_operators import (
     BINARY,
     class_of_lanes,
@@ -94,13 +94,6 @@ def captures_lanes(f: Any) -> bool:
         else:
             waiting += gc.get_referents(value)
     return False
-
-
-def check_iterable(iterable: Any) -> bool:
-    """Always True; raises NeedsLoop for an iterator that was made outside the call."""
-    if hasattr(iterable, "__next__") and not is_made(iterable):
-        raise NeedsLoop("an iterator made outside the call is used up by the first example", instead=MAKE_A_LIST)
-    return True
 
 
 def _stack(arrays: Any, axis: int = 0, **kwargs: Any) -> Any:

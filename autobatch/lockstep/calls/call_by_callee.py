@@ -24,7 +24,7 @@ from autobatch.core.diagnostics import is_library, warn_fallback
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import leaves
 from autobatch.errors import CALL_AFTER, DRAW_BEFORE, LOOK_UP, OWN_LENGTHS, RETURN_ARRAYS, SHOW_AFTER, NeedsLoop, Reason
-from autobatch.facts.call_effects import effect_of, functions_of, may_act, method_effect, reads_only
+from autobatch.facts.call_effects import Effect, effect_of, functions_of, may_act, method_effect
 from autobatch.facts.numpy_functions import INSTEAD
 from autobatch.facts.python_functions import ACTING_MODULES
 from autobatch.facts.types import GENERATORS, IMMUTABLE, keeps_fields
@@ -53,6 +53,7 @@ from autobatch.program.purity import only_computes
 
 _DISPATCHER = type(np.sum)
 _CACHED: Any = type(functools.cache(len))
+_effect_of = functools.cache(effect_of)  # a look-up in three tables, saved in each call of a function of NumPy
 _JOINING = functions_of("joins")
 _NEW_ARRAY_FUNCTIONS = functions_of("creates") | {np.array, np.copy}
 _KNOWN = (*IMMUTABLE, np.ndarray, list, dict, set, tuple)
@@ -77,8 +78,8 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
             if found is not None:
                 return call(found[0], *found[1])
         if handler is not None:
-            if kind is _DISPATCHER and root is not None and (kwargs or len(args) > reads_only(f)):
-                _check_written(f, args, kwargs)
+            if kind is _DISPATCHER and root is not None:
+                _check_written(_effect_of(f), f, args, kwargs, False)
             return handler(*args, **kwargs)
         if root is None:
             return f(*args, **kwargs)
@@ -111,15 +112,23 @@ def _returns_new_array(f: Any) -> bool:
     return f.__hash__ is not None and f in _NEW_ARRAY_FUNCTIONS
 
 
-def _check_written(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise NeedsLoop if a NumPy function would write to an argument that the current lanes may not write."""
-    effect = effect_of(f)
-    for given in () if effect is None else effect.written(args, kwargs):
+def _check_written(
+    effect: Effect | None, f: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_method: bool = True
+) -> None:
+    """Raise NeedsLoop if a call would write to an argument that the current lanes may not write.
+
+    Args:
+        args: of a method its object is the first.
+    """
+    if effect is None or not (kwargs or len(args) > effect.reads_only):
+        return
+    what = f".{f.__name__}()" if is_method else f"np.{f.__name__}" if effect.always_writes else "writing (out=)"
+    for given in effect.written(args, kwargs):
         for target in given if isinstance(given, tuple) else (given,):
             if isinstance(target, Batch):
                 require_unaliased(target)
-            elif isinstance(target, np.ndarray):
-                require_made_here(target, f"np.{f.__name__}" if effect.always_writes else "writing (out=)")  # type: ignore[union-attr]
+            elif is_method or isinstance(target, np.ndarray):
+                require_made_here(target, what)
 
 
 def _call_method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -127,13 +136,7 @@ def _call_method(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if type(holder) is LaneList:
         return _list_method(holder, f.__name__, args, kwargs)
     if (isinstance(holder, Batch) or is_boxed(holder)) and not convertible(f.__func__):
-        effect = method_effect(np.ndarray, f.__name__)
-        if effect is not None and (kwargs or len(args) >= effect.reads_only):
-            for target in effect.written((holder, *args), kwargs):
-                if isinstance(target, Batch):
-                    require_unaliased(target)
-                else:
-                    require_made_here(target, f".{f.__name__}()")
+        _check_written(method_effect(np.ndarray, f.__name__), f, (holder, *args), kwargs)
         return f(*plain_arguments(args), **kwargs)
     function = f.__func__
     if isinstance(holder, tuple) and f.__name__ in ("_replace", "_asdict"):
@@ -169,9 +172,8 @@ def _call_numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if any(isinstance(arg, FunctionType | MethodType) for arg in (*args, *kwargs.values())):
         require_local(f, *args, *kwargs.values())
     refuse_dicts(args)
-    if kwargs or len(args) > reads_only(f):
-        _check_written(f, args, kwargs)
-        kwargs = {key: unwrap(value) for key, value in kwargs.items()}
+    _check_written(_effect_of(f), f, args, kwargs, False)
+    kwargs = {key: unwrap(value) for key, value in kwargs.items()}
     if f not in _JOINING and any(map(_is_list_of_lanes, (*args, *kwargs.values()))):
         args = tuple(
             HANDLERS[np.array](arg) if _is_list_of_lanes(arg) and not (place and type(arg) is tuple) else arg
@@ -206,12 +208,7 @@ def _call_builtin(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if isinstance(holder, np.ufunc):
         return _call_numpy(f, args, kwargs)
     effect = method_effect(type(holder), f.__name__)  # type: ignore[arg-type]
-    writes = effect is not None and (kwargs or len(args) >= effect.reads_only)
-    for target in effect.written((holder, *args), kwargs) if writes else ():  # type: ignore[union-attr]
-        if isinstance(target, Batch):
-            require_unaliased(target)
-        else:
-            require_made_here(target, f".{f.__name__}()")
+    _check_written(effect, f, (holder, *args), kwargs)
     if effect is not None and "self" in effect.writes:
         if isinstance(holder, np.ndarray | set) and is_batched_tree(args):
             raise NeedsLoop(f".{f.__name__}() of a value that differs by example")

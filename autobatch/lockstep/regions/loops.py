@@ -264,6 +264,13 @@ def loop(iterable: Any) -> Any:
     return SharedLoop(iterable) if sequence is None else loop_over(sequence)
 
 
+def check_iterable(iterable: Any) -> bool:
+    """Always True; raises NeedsLoop for an iterator that was made outside the call."""
+    if hasattr(iterable, "__next__") and not is_made(iterable):
+        raise NeedsLoop("an iterator made outside the call is used up by the first example", instead=MAKE_A_LIST)
+    return True
+
+
 def lane_items(iterable: Any) -> LaneSequence | None:
     """The per-lane items of an iterable; None if all lanes of the region share the items.
 
@@ -272,11 +279,7 @@ def lane_items(iterable: Any) -> LaneSequence | None:
     """
     sequence = lane_sequence(iterable)
     if sequence is None and current_region() is not None:
-        if hasattr(iterable, "__next__"):
-            if not is_made(iterable):
-                raise NeedsLoop(
-                    "an iterator made outside the call is used up by the first example", instead=MAKE_A_LIST
-                )
+        if check_iterable(iterable) and hasattr(iterable, "__next__"):
             require_made_here(iterable, "a loop over an iterator")
         refuse_hooks(iterable, "__iter__", "__getitem__", "__next__")
     return sequence
