@@ -50,7 +50,6 @@ def length(reader: Reader, node: nf.Node, value: Value) -> Value:
         case types.List() | types.Set() | types.Dict():
             return reader.temp(f"len({value.text})", INT, bounds=LENGTH)
     reader.stop()
-    raise AssertionError
 
 
 @calls(range)

@@ -278,7 +278,7 @@ def _field_of_name(
     if place == len(names):
         if default is None:
             reader.stop(KeyError)
-        return default  # type: ignore[return-value]
+        return default
     same = reader.compared("Eq", key, reader.constant(names[place], node), node)
     one = Value(items[place], item_text(holder.text, place))
     rest = functools.partial(_field_of_name, reader, holder, key, place + 1, node, default)
@@ -288,16 +288,10 @@ def _field_of_name(
 def _value_at(reader: Reader, holder: Value, key: Value, node: nf.Node) -> Value:
     """`dict[key]`; a `defaultdict` inserts a key that is missing."""
     if isinstance(holder.kind, types.DefaultDict):
-        text = widened(reader, holder, key, node)
         factory = holder.kind.site.find().factory
         made = new(reader, node, types.List) if factory is list else reader.constant(factory(), node)
-        value = widened(reader, holder, made, node, 1)
-        reader.emit(f"if {text} not in {holder.text}:", [assigned(item_text(holder.text, text), value)])
-    found = _key(reader, holder, key, node)
-    if found is None:
-        reader.stop(KeyError)
-        raise AssertionError
-    reader.fail_if(f"{found} not in {holder.text}", KeyError)
+        return setdefault(reader, node, holder, key, made)
+    found = _present_key(reader, holder, key, node)
     return reader.temp(item_text(holder.text, found), content(reader, holder.kind, 1))
 
 
@@ -324,6 +318,15 @@ def _key(reader: Reader, holder: Value, value: Value, node: nf.Node) -> str | No
     except TypeError:
         raise reader.refuse(f"a key that is {value.kind} among keys that are {held}", node) from None
     return _hashed(reader, convert(value.text, value.kind, held), held) if same else None
+
+
+def _present_key(reader: Reader, holder: Value, value: Value, node: nf.Node) -> str:
+    """The text of a key of the container; KeyError if it is missing."""
+    text = _key(reader, holder, value, node)
+    if text is None:
+        reader.stop(KeyError)
+    reader.fail_if(f"{text} not in {holder.text}", KeyError)
+    return text
 
 
 def _comparable_keys(a: types.Type, b: types.Type) -> bool:
@@ -448,7 +451,6 @@ def operator(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Valu
     if any(isinstance(value.kind, types.Struct) for value in (a, b)):
         raise reader.refuse(f"{op} of {a.kind} and {b.kind}", node)
     reader.stop()  # it raises in Python
-    raise AssertionError
 
 
 def _of_sets(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Value:
@@ -667,11 +669,7 @@ def get(reader: Reader, node: nf.Node, holder: Value, key: Value, default: Value
 def pop_key(reader: Reader, node: nf.Node, holder: Value, key: Value) -> Value:
     """`dict.pop`; a missing key raises KeyError."""
     changed(reader, holder, node)
-    text = _key(reader, holder, reader.once(key), node)
-    if text is None:
-        reader.stop(KeyError)
-        raise AssertionError
-    reader.fail_if(f"{text} not in {holder.text}", KeyError)
+    text = _present_key(reader, holder, reader.once(key), node)
     return reader.temp(code(".pop", holder.text, text), content(reader, holder.kind, 1))
 
 

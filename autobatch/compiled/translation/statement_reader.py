@@ -12,7 +12,7 @@ import functools
 import inspect
 from collections.abc import Callable, Sequence
 from types import FunctionType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -185,7 +185,7 @@ class Reader:
         """
         self.emit(f"if {condition}:", self._leaving(error))
 
-    def stop(self, error: type[BaseException] | None = None) -> None:
+    def stop(self, error: type[BaseException] | None = None) -> NoReturn:
         """Leave the example to Python here, always."""
         self.emit(*self._leaving(error))
         raise Unreachable

@@ -86,7 +86,7 @@ def attribute(reader: Reader, holder: Value, name: str, node: nf.Node) -> Value:
     if kind is None:
         if constant is None:
             reader.stop(AttributeError)
-        return constant  # type: ignore[return-value]
+        return constant
     assert place is not None
 
     def own() -> Value:
