@@ -25,7 +25,7 @@ from autobatch.ops import nn
 from autobatch.ops.numpy.reductions import ufunc_reduction
 from autobatch.ops.rules.dispatch import FUNCTIONS, NUMPY_OWN, UFUNCS
 from autobatch.program import normal_form as nf
-from autobatch.program.python_text import text
+from autobatch.program.python_text import text_of
 from autobatch.program.scopes import MISSING, Guard, Scope, is_dotted
 
 METHODS = SHAPED_METHODS - {"conj"}  # which may give the array itself
@@ -412,7 +412,7 @@ class BlockForm:
             return None
         if isinstance(self.scope.binding(node.id), types.ModuleType) and node.id not in self.scope.local:
             return None
-        return node.id, (("read", text(read)),), None
+        return node.id, (("read", text_of(read)),), None
 
     def _is_plain_key(self, key: nf.Value, of_path: bool) -> bool:
         """True for names, constants and sums of them; of a container that a path leads to, also for what is read so."""

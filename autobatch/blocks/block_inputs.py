@@ -8,10 +8,9 @@ import numpy as np
 
 from autobatch.errors import Unsupported
 from autobatch.program import normal_form as nf
-from autobatch.program.python_text import text
+from autobatch.program.python_text import text_of
 
 Path = tuple[Any, tuple[tuple[str, Any], ...]]
-
 
 KEYS = (int, str, np.int64)
 CONTAINERS = (list, tuple, dict, np.ndarray)
@@ -108,14 +107,15 @@ _OPERATORS = ("+", "-", "*", "//", "%", "neg", "format")
 def key_of(node: nf.Value) -> Key | None:
     """The key computed by an index of names, attributes, items and constants, with f-strings and arithmetic; else None.
 
-    >>> from autobatch.program.lowering import lowered_value
-    >>> key_of(lowered_value("f'u_{node.kind}'")).paths
-    (('node', (('attr', 'kind'),)),)
-    >>> key_of(lowered_value("names(i)"))
+    >>> import ast
+    >>> from autobatch.program.lowering import lowered
+    >>> function = lowered(ast.parse("def f(node, i): return f'u_{node.kind}', names(i)").body[0])
+    >>> print(*[key and key.paths for key in map(key_of, function.body[-1].value.args)])
+    (('node', (('attr', 'kind'),)),) None
     """
     made = _KeyBuilder()
     try:
-        body = text(made.build(node))
+        body = text_of(made.build(node))
     except Unsupported:
         return None
     function = eval(f"lambda {', '.join(made.names())}: {body}", {"_scalar": scalar})

@@ -41,14 +41,6 @@ def lowered(tree: ast.FunctionDef) -> nf.Closure:
     return made
 
 
-def lowered_value(expression: str | ast.expr) -> nf.Value:
-    """The value of an expression that needs no statements, given its source or its syntax."""
-    text = expression if isinstance(expression, str) else ast.unparse(expression)
-    tree = ast.parse(f"lambda: {text}", mode="eval").body
-    assert isinstance(tree, ast.Lambda)
-    return _Lowering(tree, _Numbers()).value(tree.body)
-
-
 class _Numbers:
     """The numbers of temporary names, one after the other through a function and all inside of it."""
 

@@ -329,11 +329,6 @@ def source_of(tree: ast.AST) -> str:
     return ast.unparse(tree)
 
 
-def text(node: nf.Value) -> str:
-    """The source of a value."""
-    return ast.unparse(Writer().value(node))
-
-
 def executed(function: nf.Closure, filename: str, globals_: dict[str, Any]) -> Callable[..., Any]:
     """A function of the program as a function of Python."""
     space: dict[str, Any] = {}
