@@ -20,14 +20,10 @@ from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, leaves_of_kind, map_tree
 from autobatch.core.recorded_array import RecordedArray
 from autobatch.errors import ForcedValueError, Unsupported, UnsupportedError
-from autobatch.facts.operators import ARITHMETIC, COMPARISONS, UNARY
 from autobatch.facts.other_libraries import ARRAY, missing
-from autobatch.ops.array_protocols import ArrayMixin
+from autobatch.ops.array_protocols import PYTHON_OPERATORS, ArrayMixin
 from autobatch.ops.rules.aliasing import stand_in
 from autobatch.ops.rules.dispatch import CONSTANT, name_of
-
-# NumPy's functions turn Python numbers into NumPy scalars; Python's operators keep them weak in dtype promotion.
-_PYTHON_OPERATORS = {each.ufunc: each.function for each in (*ARITHMETIC, *COMPARISONS, *UNARY)} | {np.absolute: abs}
 
 _scalar_p = Op("scalar", np.float64, vjp=lambda position, ct, out, args, params: ct)
 
@@ -319,7 +315,7 @@ class TapeArray(RecordedArray, ArrayMixin):
     __copy__ = alias
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        if ufunc in _PYTHON_OPERATORS and all(type(off_tape(x)) in _WEAK for x in inputs):  # no operator, but a call
+        if ufunc in PYTHON_OPERATORS and all(type(off_tape(x)) in _WEAK for x in inputs):  # no operator, but a call
             inputs = (_scalar_p(inputs[0]), *inputs[1:])
         return super().__array_ufunc__(ufunc, method, *inputs, **kwargs)
 
@@ -351,8 +347,8 @@ class TapeArray(RecordedArray, ArrayMixin):
         if not plain:
             check_operands(values)
             out = op(*values, **params)
-        elif type(self._ab_value) is float and op.impl in _PYTHON_OPERATORS and all(type(x) in _WEAK for x in values):
-            out = _PYTHON_OPERATORS[op.impl](*values)
+        elif type(self._ab_value) is float and op.impl in PYTHON_OPERATORS and all(type(x) in _WEAK for x in values):
+            out = PYTHON_OPERATORS[op.impl](*values)
             out = np.complex128(out) if type(out) is complex else out
         else:
             out = at_users_line(op.impl, *values, **params)

@@ -36,6 +36,7 @@ from autobatch.ops.rules.aliasing import is_scalar, set_order, unclear_view, zer
 from autobatch.ops.rules.padding import end_to_end, to_widths
 from autobatch.ops.rules.ragged_checks import as_ids
 from autobatch.ops.rules.row_gather import pad_rows
+from autobatch.ops.rules.sizes import padded_width
 
 _set_data = Batched.__dict__["data"].__get__  # reads the slot without the fallback to `__getattr__` if it is unset
 
@@ -565,7 +566,7 @@ def pad_stack(arrays: Sequence[Any], dims: tuple[bool, ...] | None = None) -> tu
             return end_to_end(arrays).reshape(len(arrays), *first), tuple(sizes)  # `stack` looks at each of them
         kept: Any = {} if arrays[0].dtype.isnative else {"dtype": arrays[0].dtype}
         return np.stack(arrays, **kept), tuple(sizes)
-    padded = tuple(size.max() if isinstance(size, Lengths) else size for size in sizes)
+    padded = tuple(map(padded_width, sizes))
     check_padding(len(arrays), sizes, padded, arrays[0].dtype.itemsize)
     if varying != [0] and any(type(x) is not np.ndarray and is_boxed(x) for x in arrays):
         return np.concatenate([to_widths(np.reshape(x, (1, *x.shape)), padded) for x in arrays]), tuple(sizes)

@@ -39,9 +39,10 @@ from autobatch.ops.rules.dispatch import (
 )
 from autobatch.ops.rules.op_kinds import python_class
 
-_FUNCTIONS = {each.ufunc: each.function for each in (*ARITHMETIC, *COMPARISONS, *UNARY)} | {np.absolute: abs}
+# NumPy's functions turn Python numbers into NumPy scalars; Python's operators keep them weak in dtype promotion.
+PYTHON_OPERATORS = {each.ufunc: each.function for each in (*ARITHMETIC, *COMPARISONS, *UNARY)} | {np.absolute: abs}
 # A NumPy scalar as the left operand calls the ufunc for its operator, too.
-_OF_SCALAR = {ufunc: operator_of(ufunc, _FUNCTIONS[ufunc], unclear=True) for ufunc in DIFFERENCES}
+_OF_SCALAR = {ufunc: operator_of(ufunc, PYTHON_OPERATORS[ufunc], unclear=True) for ufunc in DIFFERENCES}
 _ORDERS = {each.ufunc for each in COMPARISONS}
 _UFUNC_DEFAULTS = {"where": True, "casting": "same_kind", "order": "K", "subok": True, "out": None, "dtype": None}
 
@@ -115,7 +116,7 @@ def _ndarray_view(x: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _op_of(ufunc: np.ufunc) -> Callable[..., Any]:
-    op = operator_of(ufunc, _FUNCTIONS[ufunc])
+    op = operator_of(ufunc, PYTHON_OPERATORS[ufunc])
     return _power(op) if ufunc is np.power else op
 
 

@@ -16,6 +16,7 @@ from autobatch.core.pytree import flatten, paths, unflatten
 from autobatch.errors import DTypeError, NeedsLoop, ShapeError, StructureError, UnsupportedError
 from autobatch.ops.rules.aliasing import is_scalar, zero_d
 from autobatch.ops.rules.padding import to_widths
+from autobatch.ops.rules.sizes import lane_lengths, padded_width
 
 
 @hiding_frames
@@ -117,12 +118,9 @@ def joined_lanes(column: Sequence[MaskedBatch]) -> MaskedBatch:
         if not isinstance(size, Lengths) and all(same_size(other, size) for other in of_all):
             sizes.append(size)
             continue
-        lengths = [
-            n.values if isinstance(n, Lengths) else np.full(each.batch_size, n)
-            for n, each in zip(of_all, column, strict=True)
-        ]
+        lengths = [lane_lengths(n, each.batch_size) for n, each in zip(of_all, column, strict=True)]
         sizes.append(Lengths(np.concatenate(lengths)))
-    widths = [size.max() if isinstance(size, Lengths) else size for size in sizes]
+    widths = list(map(padded_width, sizes))
     parts = [to_widths(each.data, widths) for each in column if each.batch_size]
     data = np.concatenate(parts) if parts else to_widths(first.data, widths)
     out = MaskedBatch.of(Batched(data, sizes, first.scalar))

@@ -42,6 +42,7 @@ from autobatch.ops.rules.sizes import (
     size_operands,
     size_per_lane,
     sizes_agree,
+    sizes_of,
     spread_out,
 )
 
@@ -117,11 +118,10 @@ def _broadcast_to_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) 
     lanes = lane_count(operands)
     x = operands[0]
     target = lane_sizes(params["shape"], operands[1:])
-    have = x.sizes if isinstance(x, Batched) else tuple(shape_of(x))
+    have = sizes_of(x)
     if len(have) > len(target) or not sizes_agree(broadcast_sizes([have, target]), target):
         raise ShapeError(f"operands could not be broadcast together with remapped shapes {have} -> {target}")
-    if not isinstance(x, Batched):
-        x = as_batched(x, lanes)
+    x = as_batched(x, lanes)
     missing = len(target) - len(have)
     data = mask_cotangent(x.data, x.sizes)
     padded = padded_shape(lanes, target)[1:]

@@ -185,15 +185,17 @@ def last_writes(src: np.ndarray, rows: int) -> np.ndarray:
 
 def _concatenated_rows(x: Any, src: Any) -> tuple[Any, np.ndarray]:
     """The data of a batch with its lanes' rows concatenated (or the shared array), and `src` as row numbers in it."""
-    lanes = x.batch_size if isinstance(x, Batched) else src.batch_size
-    ids = np.asarray(fill(src, -1)) if isinstance(src, Batched) else np.asarray(src)
     if not isinstance(x, Batched):
-        return x, ids
-    shape = x.data.shape
-    ids = np.broadcast_to(ids, (lanes, *ids.shape)) if not isinstance(src, Batched) else ids
-    first = np.arange(lanes).reshape((lanes,) + (1,) * (ids.ndim - 1)) * shape[1]
-    flat = reshaped(x.data, (lanes * shape[1], *shape[2:]))
-    return flat, np.where(ids < 0, -1, ids + first)
+        return x, np.asarray(fill(src, -1))
+    lanes, rows, *rest = x.data.shape
+    return reshaped(x.data, (lanes * rows, *rest)), _among_all(src, lanes, rows)
+
+
+def _among_all(src: Any, lanes: int, rows: int) -> np.ndarray:
+    """Row numbers of each lane, -1 for none, as numbers among the rows of all lanes, one lane after the other."""
+    ids = np.asarray(fill(src, -1)) if isinstance(src, Batched) else np.broadcast_to(src, (lanes, *shape_of(src)))
+    first = np.arange(lanes).reshape((lanes,) + (1,) * (ids.ndim - 1)) * rows
+    return np.where(ids < 0, -1, ids + first)
 
 
 def _rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
@@ -205,12 +207,9 @@ def _rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
 
 def _scatter_rows_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     values, src = operands
-    rows, unique = params["rows"], params.get("unique", False)
-    lanes = lane_count(operands)
-    ids = np.asarray(fill(src, -1)) if isinstance(src, Batched) else np.broadcast_to(src, (lanes, *shape_of(src)))
-    first = np.arange(lanes).reshape((lanes,) + (1,) * (ids.ndim - 1)) * rows
-    data = as_batched(values, lanes).data
-    out = scatter_rows_p(data, np.where(ids < 0, -1, ids + first), rows=lanes * rows, unique=unique)
+    lanes, rows = lane_count(operands), params["rows"]
+    ids = _among_all(src, lanes, rows)
+    out = scatter_rows_p(as_batched(values, lanes).data, ids, **params | {"rows": lanes * rows})
     sizes = values.sizes[ids.ndim - 1 :] if isinstance(values, Batched) else shape_of(out)[1:]
     return Batched(reshaped(out, (lanes, rows, *shape_of(out)[1:])), (rows, *sizes))
 
