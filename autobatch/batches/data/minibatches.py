@@ -60,7 +60,7 @@ def minibatches(
         seed: an integer, or a sequence of them such as (seed, epoch): what `np.random.default_rng` takes.
         bucket: sort the examples by length, stably, within pools of this many mini-batches, so that those of a
             mini-batch are about equally long; with `shuffle` the mini-batches of a pool come in random order. An
-            example's length is its largest varying dimension in a tree of batches; of nested lists, their values' number.
+            example's length is its largest varying dimension in a tree of batches, or the values of nested lists.
         drop_last: leave out the last examples of the order if they do not fill a mini-batch. This is decided before
             examples are sorted by length, so it does not depend on their lengths.
 
