@@ -331,13 +331,13 @@ def split_off_arrays(function: nf.Closure, scope: Scope, recorded: bool = True) 
     return dataclasses.replace(function, body=splitter.statements(function.body))
 
 
+@dataclasses.dataclass(slots=True)
 class _ArraySplitter:
-    def __init__(self, scope: Scope, own: nf.Names, lists: nf.Names, recorded: bool) -> None:
-        self.scope = scope
-        self.own = own
-        self.lists = lists
-        self.recorded = recorded
-        self.count = 0
+    scope: Scope
+    own: nf.Names
+    lists: nf.Names
+    recorded: bool
+    count: int = 0
 
     def statements(self, body: Sequence[nf.Statement]) -> list[nf.Statement]:
         out: list[nf.Statement] = []

@@ -33,6 +33,7 @@ from numba.core import config, registry, serialize
 from numba.core.codegen import JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 
+from autobatch.blocks.library_code import compiled_apart
 from autobatch.core.current_region import check_time
 from autobatch.core.threads import leave_core_free
 from autobatch.kernels import disk_cache, jit
@@ -221,15 +222,16 @@ def _module(name: str, text: str) -> Any:
     return module
 
 
-def _compile(name: str, text: str) -> bytes:
-    """The kernel as it is cached: a checksum, and Numba's compiled code."""
+def _compile(name: str, text: str, folder: pathlib.Path | None = None) -> bytes:
+    """The kernel as it is cached: a checksum, Numba's compiled code, and that of functions of the library it calls."""
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
-    made = disk_cache.compiled_whole(dispatcher, module.SIGNATURE)
+    library: dict[str, bytes] = {}
+    made = disk_cache.compiled_whole(dispatcher, module.SIGNATURE, lambda code: compiled_apart(code, folder, library))
     if made.library.has_dynamic_globals:
         raise TypeError("it holds addresses of this process")
     (_, _, (code, _)), function, environment, *_, start, environments = made._reduce()
-    return disk_cache.with_checksum(name, serialize.dumps((code, function, environment, start, environments)))
+    return disk_cache.with_checksum(name, serialize.dumps((code, function, environment, start, environments, library)))
 
 
 def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[..., Any]]:
@@ -243,10 +245,11 @@ def _load(name: str, text: str, kept: bytes) -> tuple[tuple[Any, ...], Callable[
     content = disk_cache.verified_content(name, kept)
     module, context, codegen = _module(name, text), registry.cpu_target.target_context, JITCPUCodegen(name)
     disk_cache.prepare_loading(context)
-    code, function, environment, start, environments = pickle.loads(content)
+    code, function, environment, start, environments, library = pickle.loads(content)
     for each in start:
         each()
-    codegen._engine._ee.add_object_file(ObjectFileRef.from_data(code))
+    for part in (code, *library.values()):
+        codegen._engine._ee.add_object_file(ObjectFileRef.from_data(part))
     codegen._engine.finalize_object()
     for each in environments:
         codegen.set_env(each.env_name, each)
@@ -408,7 +411,7 @@ def main(requests: int, answers: int) -> None:
         faulthandler.dump_traceback_later(_SECONDS, exit=True)
         folder, name, text = json.loads(request)
         try:
-            made = _compile(name, text)
+            made = _compile(name, text, folder and pathlib.Path(folder))
         except MemoryError:
             raise
         except Exception:

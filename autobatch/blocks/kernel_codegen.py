@@ -6,7 +6,6 @@ must come before). A read of a wide array may be a range of each row.
 """
 
 import dataclasses
-import functools
 import math
 import re
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
 from autobatch.blocks.numpy_codegen import Code, NumpyWriter, executed
 from autobatch.blocks.program import Step
 from autobatch.core.abstract_eval import EXAMPLES, Aval, sizes_at
-from autobatch.core.op import Op
 from autobatch.ops.numpy.indexing import getitem_p
 from autobatch.ops.rules.sizes import reshape_p
 
@@ -146,7 +144,7 @@ class Plan:
         if not has_batch_axis(kind) or width_of(kind) < 4 or step.op.kind != "elementwise":
             return
         dtype = self._computed_in(step)
-        rule = None if dtype is None or step.params else _declared(step.op)
+        rule = None if dtype is None or step.params or step.op.fused is None else Rule(**step.op.fused)
         rule = rule if rule is None or rule.exact or dtype == np.float32 else None
         if rule is None or dtype is None or rule.to_mask != (kind.dtype.kind == "b"):
             return
@@ -259,12 +257,6 @@ class Rule:
     keeps: bool = True
     quiet: bool = False
     bound: Callable[..., float] = lambda *_: math.inf
-
-
-@functools.lru_cache(maxsize=256)
-def _declared(op: Op) -> Rule | None:
-    """How a kernel computes an op; None if it cannot."""
-    return None if op.fused is None else Rule(**op.fused)
 
 
 class KernelSource:

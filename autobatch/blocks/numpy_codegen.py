@@ -9,6 +9,7 @@ import itertools
 import linecache
 import weakref
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -53,16 +54,9 @@ class Code:
         self.kinds[slot] = kind
         return slot
 
-    def uses(self) -> dict[int, int]:
+    def uses(self) -> Counter[int | None]:
         """The number of reads of each slot, outputs included."""
-        out: dict[int, int] = dict.fromkeys(self.kinds, 0)
-        for step in self.steps:
-            for slot in step.args:
-                out[slot] += 1
-        for result in self.outputs:
-            if result is not None:
-                out[result] += 1
-        return out
+        return Counter(itertools.chain(*(step.args for step in self.steps), self.outputs))
 
     def drop_dead(self) -> None:
         """Remove steps that no output depends on."""
@@ -239,12 +233,7 @@ class NumpyWriter:
         self.code = code
         self.lines: list[str] = []
         self.last: dict[int, int] = {}
-        self.names: dict[str, Any] = {
-            "matmul": np.matmul,
-            "empty": np.empty,
-            "zeros": np.zeros,
-            "contiguous": np.ascontiguousarray,
-        }
+        self.names = dict[str, Any](matmul=np.matmul, empty=np.empty, zeros=np.zeros, contiguous=np.ascontiguousarray)
 
     def write(self) -> tuple[str, dict[str, Any]]:
         """Write all steps in order: the source, and the values of the names used in it."""

@@ -1,5 +1,6 @@
 """`Program`: a straight-line run of ops on one example's arrays, as flat steps; and how to split one into parts."""
 
+import dataclasses
 import functools
 import weakref
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ class Step:
         return f"{self.out} = {self.op.name}({', '.join(map(str, self.args))}{attributes})"
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class Program:
     """Steps over numbered slots: the inputs first, then the constants, then the result of each step.
 
@@ -43,44 +45,24 @@ class Program:
         groups: cached results of `lazy.grouping`, by which inputs differ between examples.
     """
 
-    __slots__ = (
-        "__dict__",
-        "__weakref__",
-        "_skeleton",
-        "avals",
-        "constants",
-        "forms",
-        "groups",
-        "inputs",
-        "outputs",
-        "steps",
-        "views",
-    )  # fmt: skip
+    inputs: tuple[Aval | Weak, ...]
+    constants: tuple[Any, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[int, ...]
+    avals: tuple[Aval | Weak, ...]
+    views: dict[int, tuple[Any, ...]]
+    forms: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    groups: dict[tuple[Any, ...], Any] = dataclasses.field(default_factory=dict)
 
-    def __init__(
-        self,
-        inputs: Sequence[Aval | Weak],
-        constants: Sequence[Any],
-        steps: Sequence[Step],
-        outputs: Sequence[int],
-        avals: Sequence[Aval | Weak],
-        views: dict[int, tuple[Any, ...]] | None = None,
-    ) -> None:
-        self.views = views or {}
-        self.inputs = tuple(inputs)
-        self.constants = tuple(constants)
-        self.steps = tuple(steps)
-        self.outputs = tuple(outputs)
-        self.avals = tuple(avals)
-        self.forms: dict[Any, Any] = {}
-        self.groups: dict[tuple[Any, ...], Any] = {}
-        self._skeleton: Any = False
-
+    @functools.cached_property
     def skeleton(self) -> Any:
         """Cache key shared by programs that differ only in sizes; None if a step has no rule for different sizes."""
-        if self._skeleton is False:
-            self._skeleton = _skeleton(self)
-        return self._skeleton
+        if not all(has_ragged_rule(step.op) for step in self.steps):
+            return None
+        kinds = tuple([(aval.ndim, aval.dtype, aval.scalar, aval.non_c_order, aval.weak) for aval in self.avals])
+        if len(_skeletons) >= 1 << 12:
+            _skeletons.clear()
+        return _skeletons.setdefault((len(self.inputs), kinds, *_steps_key(self, without_sizes)), object())
 
     @functools.cached_property
     def lengths(self) -> tuple[str, ...]:
@@ -154,12 +136,12 @@ def renumbered(
     order = [*inputs, *kept, *(step.out for step in steps)]
     number = {slot: place for place, slot in enumerate(order)}
     return Program(
-        [avals[slot] for slot in inputs],
-        [constants[slot] for slot in kept],
-        [Step(step.op, [number[slot] for slot in step.args], step.params, number[step.out]) for step in steps],
-        [number[slot] for slot in outputs],
-        [avals[slot] for slot in order],
-        views,
+        tuple([avals[slot] for slot in inputs]),
+        tuple([constants[slot] for slot in kept]),
+        tuple([Step(step.op, [number[slot] for slot in step.args], step.params, number[step.out]) for step in steps]),
+        tuple([number[slot] for slot in outputs]),
+        tuple([avals[slot] for slot in order]),
+        views or {},
     )
 
 
@@ -194,12 +176,3 @@ def without_sizes(op: Op, params: dict[str, Any]) -> Any:
     if op.name in _SHAPED:
         return tuple([size if size is None or size < 0 else 0 for size in params["shape"]]), len(params)
     return freeze_params(params)
-
-
-def _skeleton(program: Program) -> Any:
-    if not all(has_ragged_rule(step.op) for step in program.steps):
-        return None
-    kinds = tuple([(aval.ndim, aval.dtype, aval.scalar, aval.non_c_order, aval.weak) for aval in program.avals])
-    if len(_skeletons) >= 1 << 12:
-        _skeletons.clear()
-    return _skeletons.setdefault((len(program.inputs), kinds, *_steps_key(program, without_sizes)), object())

@@ -4,6 +4,7 @@ Every operation on a traced array is recorded, in order. A body that needs a val
 ours, or writes into an input is no block: `trace` returns None, and the body runs op by op.
 """
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -186,14 +187,12 @@ class Traced(AbstractArray, ArrayMixin):
         return f"Traced({self.slot}: {self.aval!r})"
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class _Chosen:
     """`x[mask]`: how many elements there are depends on values, so all that can be known of it is their sum."""
 
-    __slots__ = ("chosen", "x")
-
-    def __init__(self, x: Traced, chosen: Traced) -> None:
-        self.x = x
-        self.chosen = chosen
+    x: Traced
+    chosen: Traced
 
     def sum(self, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         if axis not in (None, 0, -1) or dtype is not None or out is not None:
@@ -262,17 +261,12 @@ def _views(outputs: Sequence[Any]) -> dict[int, tuple[Any, ...]]:
     """The outputs that are views of other outputs, and how to derive them."""
     out: dict[int, tuple[Any, ...]] = {}
     places = {id(each): at for at, each in enumerate(outputs)}
+    if len(places) < len(outputs):
+        return out
     for at, each in enumerate(outputs):
         record = view_record(each)
         base = None if record is None else places.get(id(record.base))
-        if (
-            record is None
-            or base is None
-            or base in out
-            or len(places) < len(outputs)
-            or not each.ndim
-            or not _is_known(record.args)
-        ):
+        if record is None or base is None or base in out or not each.ndim or not _is_known(record.args):
             continue
         out[at] = (base, record.derive, record.restore, record.args, record.contiguous)
     return out

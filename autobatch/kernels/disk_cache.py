@@ -17,6 +17,7 @@ import stat
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import llvmlite
@@ -314,11 +315,20 @@ class _Whole(JITCodeLibrary):
         run()
 
 
-def compiled_whole(dispatcher: Any, signature: Any) -> Any:
+def whole_library(name: str, module: Any) -> Any:
+    """The machine code of an LLVM module."""
+    library = _Whole(registry.cpu_target.target_context.codegen(), name)
+    library.enable_object_caching()
+    library.add_llvm_module(module)
+    library.finalize()
+    return library
+
+
+def compiled_whole(dispatcher: Any, signature: Any, cut: Callable[[Any], Any] = lambda module: module) -> Any:
     """The `CompileResult` of a function together with all that it calls, in a process that runs none of them.
 
     Numba would optimise each function, and make machine code of it, with all that it calls, and so again in each of
-    its callers. Here this is done once, which takes half of the time.
+    its callers. Here this is done once, which takes half of the time: of what `cut` leaves of the LLVM module.
     """
     context, standard = dispatcher.targetctx, JITCPUCodegen._library_class
     prepare_loading(context)
@@ -334,11 +344,7 @@ def compiled_whole(dispatcher: Any, signature: Any) -> Any:
             JITCPUCodegen._library_class = standard
             del codegen.set_env, context.create_cfunc_wrapper
         made = dispatcher.overloads[signature.args]
-        library = _Whole(codegen, f"{made.library.name}_whole")
-        library.enable_object_caching()
-        library.add_llvm_module(_linked(made.library))
-        library.finalize()
-    return made._replace(library=library)
+        return made._replace(library=whole_library(f"{made.library.name}_whole", cut(_linked(made.library))))
 
 
 class MachineCodeCache(FunctionCache):
@@ -360,28 +366,18 @@ class MachineCodeCache(FunctionCache):
         # closures of the same code differ by the values they hold, as in Numba's own cache
         held = serialize.dumps(tuple([cell.cell_contents for cell in cells]))
         source = self._impl.locator.get_source_stamp()
-        made_of = (
-            shown,
-            self._options,
-            JITCPUCodegen._library_class.__name__,
-            source,
-            code.co_code.hex(),
-            repr(code.co_names),
-            held,
-        )
+        library = JITCPUCodegen._library_class.__name__
+        made_of = (shown, self._options, library, source, code.co_code.hex(), repr(code.co_names), held)
         return f"{self._impl.filename_base}-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:16]}{SUFFIX}"
 
     def load_overload(self, sig: object, target_context: object) -> Any:
         """The cached code for these argument types; None if there is no valid file."""
         prepare_loading(target_context)
         name = self._file_name(sig)
-        kept = None if name is None else read_trusted(pathlib.Path(self.cache_path, name))
-        if name is None or kept is None:
-            return None
-        try:
-            return self._impl.rebuild(target_context, pickle.loads(verified_content(name, kept)))
-        except Exception:
-            return None
+        with contextlib.suppress(Exception):
+            if name is not None and (kept := read_trusted(pathlib.Path(self.cache_path, name))) is not None:
+                return self._impl.rebuild(target_context, pickle.loads(verified_content(name, kept)))
+        return None
 
     def save_overload(self, sig: object, data: object) -> None:
         """Write the compiled code for these argument types to the cache, if possible."""

@@ -73,7 +73,7 @@ class AnyLength:
             operands.append(Batched(data, sizes))
         shared: list[Any] = []
         if sig.block is not None:
-            if sig.block.views or sig.block.program.skeleton() is None:  # writes into views need exact shapes
+            if sig.block.views or sig.block.program.skeleton is None:  # writes into views need exact shapes
                 raise Unsupported
             kinds = zip(sig.block.program.inputs, sig.block.shared, strict=True)
             shared = [None if value is None else aval.key.dummy() for aval, value in kinds]

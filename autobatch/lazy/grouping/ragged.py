@@ -62,7 +62,7 @@ def _family_of(sig: Any) -> Any:
     if joined is not None:
         return (sig.op, "first axis"), (joined,), (), tuple(sig.errors.values())
     if sig.block is not None:
-        what = sig.block.program.skeleton()
+        what = sig.block.program.skeleton
     elif has_ragged_rule(sig.op):
         what = sig.op, without_sizes(sig.op, sig.params), sig.out.ndim
     else:
