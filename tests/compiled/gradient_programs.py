@@ -351,6 +351,11 @@ def products_with_what_is_overwritten(x, w):
     return np.sum(before * before) + np.sum(np.tanh(w @ a)) + np.sum(a @ x[0])
 
 
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=3), rng.normal(size=4)))
+def numbers_that_are_appended(x, w):
+    return np.append(x, w[0] * 2.0) @ w + np.append(x, 1.5) @ w + np.append(x[:2], [x[2], w[1]]) @ w
+
+
 @differentiated(0, 1, examples=lambda rng: (rng.normal(size=(4, 3)), rng.normal(size=3)))
 def numbers_that_are_stacked(x, w):
     scores = np.stack([row @ w for row in x])

@@ -1,5 +1,8 @@
 """Nested tuples of any depth are one type, and a function that recurs over them is compiled once."""
 
+import dataclasses
+import sys
+
 import numpy as np
 import pytest
 
@@ -105,6 +108,34 @@ def test_gradients_of_a_recursion(text_or_compiled):
     assert all(
         np.allclose(a, b) for one, two in zip(found, expected, strict=True) for a, b in zip(one, two, strict=True)
     )
+
+
+@dataclasses.dataclass
+class Node:
+    word: int
+    children: list["Node"]
+
+
+def encoded(node, w):
+    x = w[node.word]
+    if node.children:  # in the first reading it is not known what the list holds
+        x = x + np.stack([encoded(child, w) for child in node.children]).mean(axis=0)
+    return np.tanh(x)
+
+
+def test_the_results_of_a_recursion_may_be_stacked(text_or_compiled):
+    leaves = [Node(k, []) for k in range(4)]
+    trees = [leaves[2], Node(0, leaves[:3]), Node(3, [leaves[1], Node(1, leaves[2:]), Node(2, [leaves[0]])])]
+    w = np.random.default_rng(0).normal(size=(4, 5)).astype(np.float32)
+    gradient, names = ab.grad(lambda w, *trees: sum(ab.map(encoded, trees, w=w)).sum()), []
+    with ab.options(way="compiled", warn=False):
+        gradient(w, *trees)
+        sys.setprofile(lambda frame, *_: names.append(frame.f_code.co_name))
+        found = gradient(w, *trees)
+        sys.setprofile(None)
+    expected = ab.grad(lambda w: sum(encoded(tree, w) for tree in trees).sum())(w)
+    assert np.allclose(found, expected, rtol=1e-5)
+    assert "encoded" not in names
 
 
 @pytest.mark.parametrize("values", [[(1, 2, 3), (1, (2, 3))], [(1, 2.0), ((1, 2), 3)], [("a", "b"), (("a", "b"), "c")]])

@@ -322,6 +322,8 @@ def as_array(reader: Reader, value: Value, node: nf.Node) -> Value:
         name = kind.elem.name
         return reader.temp(code("array_of", value.text, f"{numba_type(kind.elem)}(0)"), types.Array(name, 1))
     if isinstance(kind, types.List) and kind.elem is None:
+        if reader.program.recursive:  # what it holds may not be known yet
+            reader.stop()
         return reader.temp("np.empty(0, np.float64)", types.Array("float64", 1))
     raise reader.refuse(f"an array of a {kind}", node)
 

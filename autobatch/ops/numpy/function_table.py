@@ -66,7 +66,9 @@ _NUMPY_OWN_NAMES = """
 """
 
 # What compiled code reads of some of them.
-source(np.append, of=(1,))(lambda arr, values: np.concatenate((np.asarray(arr), np.asarray(values))))
+source(np.append, of=(1,))(
+    lambda arr, values: np.concatenate((np.asarray(arr), [values] if np.ndim(values) == 0 else np.asarray(values)))
+)
 source(np.diff, of=(1,))(lambda a: np.asarray(a)[1:] - np.asarray(a)[: max(len(a) - 1, 0)])
 source(np.flatnonzero)(lambda a: np.nonzero(np.asarray(a).ravel())[0])
 source(np.flip, of=(1, 2))(lambda m: np.asarray(m)[::-1] if np.ndim(m) == 1 else m[::-1, ::-1])
