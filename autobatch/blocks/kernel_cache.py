@@ -228,8 +228,6 @@ def _compile(name: str, text: str, folder: pathlib.Path | None = None) -> bytes:
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
     library: dict[str, bytes] = {}
     made = disk_cache.compiled_whole(dispatcher, module.SIGNATURE, lambda code: compiled_apart(code, folder, library))
-    if made.library.has_dynamic_globals:
-        raise TypeError("it holds addresses of this process")
     (_, _, (code, _)), function, environment, *_, start, environments = made._reduce()
     return disk_cache.with_checksum(name, serialize.dumps((code, function, environment, start, environments, library)))
 

@@ -316,11 +316,13 @@ class _Whole(JITCodeLibrary):
 
 
 def whole_library(name: str, module: Any) -> Any:
-    """The machine code of an LLVM module."""
+    """The machine code of an LLVM module; TypeError if it holds addresses of this process."""
     library = _Whole(registry.cpu_target.target_context.codegen(), name)
     library.enable_object_caching()
     library.add_llvm_module(module)
     library.finalize()
+    if library.has_dynamic_globals:
+        raise TypeError(f"{name} holds addresses of this process")
     return library
 
 
