@@ -33,6 +33,13 @@ _SPECIAL = {
 _FUNCTIONS = ("float", "int", "bool", "np.float64", "np.sqrt", "np.exp", "math.floor", "np.abs", "math.atan")
 
 
+def _binds_from_the_right() -> bool:
+    """True where Python itself leaves `c` by `c, c = c, 0`, as CPython 3.11.2 does."""
+    c = 1
+    c, c = c, 0
+    return c == 1
+
+
 class Grammar:
     """One random function of an array x, a number p and a whole number n."""
 
@@ -150,7 +157,8 @@ class Grammar:
                 self.block(0, indent + "        ")
         elif kind == "swap":
             other = pick(_SCALARS)
-            add(f"{target}, {other} = {other}, {self.number(1)}")
+            line = f"{target}, {other} = {other}, {self.number(1)}"
+            add("pass" if target == other and _binds_from_the_right() else line)
         elif kind == "if":
             add(f"if {self.test(1)}:")
             self.block(depth - 1, indent + "    ")
