@@ -10,14 +10,11 @@ reach twice the accuracy of always answering the most frequent word.
 """
 
 import argparse
-import contextlib
 import dataclasses
-import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import autobatch as ab
@@ -45,20 +42,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     start = time.perf_counter()
     print("The task: guess the first word of a function's name from its body.", flush=True)
-    with contextlib.nullcontext() if options.quick else compiling_ahead():
-        try:
-            task = load(options.folder, seed=options.seed, validation=options.validation)
-        except (FileNotFoundError, ValueError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            return 2
-        describe(task, time.perf_counter() - start)
-        models, timing = MODELS, 0.5
-        if options.quick:
-            timing = 0.2
-            task = dataclasses.replace(task, train=task.train[:200], held_out=task.held_out[:50])
-            models = tuple(dataclasses.replace(model, epochs=1, batch_size=16) for model in MODELS)
-        majority = task.majority()
-        outcomes = [run(model, task, options.seed, timing) for model in models]
+    try:
+        task = load(options.folder, seed=options.seed, validation=options.validation)
+    except (FileNotFoundError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    describe(task, time.perf_counter() - start)
+    models, timing = MODELS, 0.5
+    if options.quick:
+        timing = 0.2
+        task = dataclasses.replace(task, train=task.train[:200], held_out=task.held_out[:50])
+        models = tuple(dataclasses.replace(model, epochs=1, batch_size=16) for model in MODELS)
+    majority = task.majority()
+    outcomes = [run(model, task, options.seed, timing) for model in models]
     print(table(outcomes, majority))
     print()
     print(predictions(outcomes, task))
@@ -68,20 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if missed:
         print(f"error: less than twice the majority class: {', '.join(missed)}", file=sys.stderr)
     return 1 if missed else 0
-
-
-@contextlib.contextmanager
-def compiling_ahead() -> Iterator[None]:
-    """Meanwhile, train the models on the few functions of these examples in another process.
-
-    On a machine that has never run them, what they need is then compiled, and cached on disk, while sources are read.
-    """
-    command = [sys.executable, "-m", "examples.demo", str(Path(__file__).parent), "--quick"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            yield
-        finally:
-            process.kill()
 
 
 def describe(task: Task, seconds: float) -> None:
