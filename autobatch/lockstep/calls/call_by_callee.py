@@ -172,8 +172,10 @@ def _call_numpy(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if any(isinstance(arg, FunctionType | MethodType) for arg in (*args, *kwargs.values())):
         require_local(f, *args, *kwargs.values())
     refuse_dicts(args)
-    _check_written(_effect_of(f), f, args, kwargs, False)
-    kwargs = {key: unwrap(value) for key, value in kwargs.items()}
+    effect = _effect_of(f)
+    if (effect is not None and len(args) > effect.reads_only) or kwargs:
+        _check_written(effect, f, args, kwargs, False)
+        kwargs = {key: unwrap(value) for key, value in kwargs.items()}
     if f not in _JOINING and any(map(_is_list_of_lanes, (*args, *kwargs.values()))):
         args = tuple(
             HANDLERS[np.array](arg) if _is_list_of_lanes(arg) and not (place and type(arg) is tuple) else arg
