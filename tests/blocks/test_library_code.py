@@ -67,9 +67,10 @@ def test_damaged_object_code_is_compiled_again(tmp_path):
     compiled(text, tmp_path)
     path = next(tmp_path.iterdir())
     whole = path.read_bytes()
-    path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    damaged = whole[:-1] + bytes([whole[-1] ^ 1])
+    path.write_bytes(damaged)
     check(text, compiled(text, tmp_path), 3.0)
-    assert len(path.read_bytes()) == len(whole)
+    assert path.read_bytes() != damaged  # nor need it be the former: Numba's numbers of functions stand in names
     assert kernel_cache.disk_cache.verified_content(path.stem, path.read_bytes())
 
 
