@@ -42,7 +42,7 @@ from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.blocks.kernel_cache import pending_kernels
 from autobatch.compiled.compiled_map import compiled_map, is_close, wait_for, wait_until_compiled
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
-from autobatch.compiled.taping.taped_map import compiled_map_on_tape, wait_until_compiled_on_tape
+from autobatch.compiled.taping.taped_map import compiled_map_on_tape, kernels_on_tape
 from autobatch.core.batched import Batched, limited_padding
 from autobatch.core.config import config, current
 from autobatch.core.current_region import (
@@ -245,8 +245,8 @@ def why_not_compiled(
             if form is not None:
                 wait_for(taped, seconds)
         elif active_tape() is not None:
-            wait = functools.partial(wait_for, seconds=seconds)
-            wait_until_compiled_on_tape(function, per_example_form, columns, shared, arguments_of, wait)
+            for each in kernels_on_tape(function, per_example_form, columns, shared, arguments_of):
+                wait_for(each, seconds)
         else:
             wait_until_compiled(function, columns, shared, arguments_of, seconds)
     except Unsupported as error:

@@ -85,7 +85,6 @@ class CompiledForm(KernelForm):
     module: Module | None = None
     careful: int = 0  # 1 once an example has set a floating-point flag; flags are then checked after each example
     seconds: float = 0.0  # per example, in the last run
-    runs: int = 0
     failures: int = 0
     taped: dict[tuple[bool, ...], Any] = dataclasses.field(default_factory=dict)  # forms for gradients
 
@@ -408,7 +407,6 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
         columns = zip(*(outs for outs, _ in outcomes), strict=True)
         tree = batch_of(module.kept, [np.concatenate(each) for each in columns])
         if tree is not None:
-            form.runs += call.count
             return Run([], [], lambda first, last: None, tree)
     results: list[Any] = []
     for outs, status in outcomes:
@@ -420,8 +418,8 @@ def run_kernel(call: CompiledCall, form: CompiledForm, stacked: bool = False) ->
         results, contents = _with_arguments(call, module, results)
     run = Run(results, failed, functools.partial(parts.put, contents, frozenset(failed)))
     if not form.checked:
-        check(call, form, run, call.function.__qualname__, program.approximate, bool(program.writes))
-    form.runs += call.count
+        name = call.function.__qualname__
+        form.checked = check(call, form, run, name, program.approximate, bool(program.writes))
     form.failures += len(failed)
     return run
 
@@ -448,8 +446,8 @@ def _with_arguments(
     return results, contents
 
 
-def check(call: CompiledCall, form: KernelForm, run: Run, name: str, approximate: bool, writes: bool = False) -> None:
-    """Compare the results of the first and the last example with Python's, in type and bits.
+def check(call: CompiledCall, form: KernelForm, run: Run, name: str, approximate: bool, writes: bool = False) -> bool:
+    """Compare the results of the first and the last example with Python's, in type and bits; False if both failed.
 
     Args:
         name: what computed the results, for the message.
@@ -479,7 +477,7 @@ def check(call: CompiledCall, form: KernelForm, run: Run, name: str, approximate
                 run_all([before.restore])
         if not same(found, expected, approximate):
             raise form.refuse(name, found, expected)
-    form.checked = bool(chosen) or form.checked
+    return bool(chosen)
 
 
 def same(a: Any, b: Any, approximate: bool) -> bool:

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.compiled.compiled_map import compiled_map, prepared
+from autobatch.compiled.compiled_map import KernelForm, compiled_map, prepared
 from autobatch.compiled.taping import backward, taped_map
 from autobatch.errors import Unsupported
 from tests.compiled.interpreted import interpreted
 from tests.compiled.law import outcome, same
-from tests.inspect import ran_ways
+from tests.inspect import ran_ways, watched
 
 
 def summed(words, emb):
@@ -214,7 +214,37 @@ def test_a_loss_whose_examples_weigh_alike_or_not():
             )(params)
             np.testing.assert_allclose(value, want, rtol=1e-10)
             equal_gradients(found, other, np.float64)
-    assert runs == [0, 1, 1, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1]
+    first, at_once, anew = [1, 0, 1, 1], [1, 0], [0, 1]  # two runs of the first call are for comparison
+    assert runs == [*first, *at_once, *at_once, 1, *anew, *anew]
+
+
+def test_training_on_a_loss_compiles_one_kernel_whose_results_are_compared():
+    params, ids = params_of(np.float64), [each for each in ARRAYS if len(each)]
+    own = taped_map.run_backward
+
+    def step():
+        return ab.value_and_grad(lambda p: sum(ab.map(read_twice, ids, params=p)))(params)
+
+    def wrong(*args):
+        found = own(*args)
+        found.outs[0][:] += 1
+        return found
+
+    with ab.options(way="loop"):
+        want, other = step()
+    with interpreted(), ab.options(way="compiled"), watched(KernelForm, "require_ready", before=type) as asked:
+        value, found = step()
+    assert set(asked) == {backward.TapedCode}
+    np.testing.assert_allclose(value, want, rtol=1e-12)
+    equal_gradients(found, other, np.float64)
+    with interpreted(), ab.options(way="compiled"), pytest.MonkeyPatch.context() as patch, ran_ways() as ran:
+        patch.setattr(taped_map, "run_backward", wrong)
+        value, found = step()
+    assert "compiled" not in [each.way for each in ran]
+    np.testing.assert_allclose(value, want, rtol=1e-12)
+    for name, one in found.items():
+        one, want = (getattr(each, "to_dense", lambda each=each: each)() for each in (one, other[name]))
+        np.testing.assert_allclose(one, want, rtol=1e-12)
 
 
 def test_a_gradient_that_overflows_for_ones_is_taken_anew():

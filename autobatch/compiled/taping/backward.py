@@ -37,13 +37,10 @@ class TapedCode(KernelForm):
     module: TapedModule | None = None
     nodes: int = 1 << 12  # length of the tape, in nodes, for a form that has not run
     rows: int = _ROWS
+    has_checked_results: bool = False  # those of the function; `checked` is about gradients
     is_alike: bool = True  # the cotangents of the results of each call so far were all the same
     seconds: float = 0.0  # per example, in the last run
     unused: "list[TapeMemory]" = dataclasses.field(default_factory=list)
-
-    def threads(self, count: int, chunks: int) -> int:
-        """How many threads are worth using for `count` examples in `chunks` parts."""
-        return min(thread_count(), chunks) if chunks > 1 and self.seconds * count > MIN_PARALLEL else 1
 
 
 def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedCode:
@@ -154,7 +151,7 @@ def run_backward(
     depth, budget = recursion_depth(), current().memory_budget
     step = min(max(_LEAST, -(-(last - first) // 2)), _MOST)
     chunks = list(itertools.pairwise([*range(first, last, step), last]))
-    threads = taped.threads(last - first, len(chunks))
+    threads = min(thread_count(), len(chunks)) if taped.seconds * (last - first) > MIN_PARALLEL else 1
 
     def share(number: int) -> list[Backward]:
         own = chunks[len(chunks) * number // threads : len(chunks) * (number + 1) // threads]

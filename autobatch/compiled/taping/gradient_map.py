@@ -31,11 +31,9 @@ def prepared_gradient(
     kinds = form.module.root.kinds
     if not all(0 <= position < len(kinds) for position in gradient.positions):
         raise Unsupported("argnums names an argument that was not given")
-    wrong = next(
-        (kinds[position] for position in gradient.positions if not backward.differentiable(kinds[position])), None
-    )
-    if wrong is not None:
-        raise Unsupported(f"the gradient with respect to a {wrong} is not compiled")
+    for kind in [kinds[position] for position in gradient.positions]:
+        if not backward.differentiable(kind):
+            raise Unsupported(f"the gradient with respect to a {kind} is not compiled")
     if not _is_scalar(_result(gradient, form.module.result)):
         raise Unsupported(f"the gradient of a {form.module.result} is not compiled")
     return call, form, backward.taped_form(form, [position in gradient.positions for position in range(len(kinds))])
@@ -97,7 +95,7 @@ def compiled_gradient_map(
         done.failed += [index for index, is_float in enumerate(kinds) if not is_float]
     run = Run(results, sorted({*done.failed, *done.inexact}), lambda first, last: None)
     if not taped.checked:
-        check(python, taped, run, f"the gradient of {gradient.function.__qualname__}", True)
+        taped.checked = check(python, taped, run, f"the gradient of {gradient.function.__qualname__}", True)
     run.finish(python.in_python)
     return results
 

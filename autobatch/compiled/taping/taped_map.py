@@ -20,7 +20,7 @@ from autobatch.autodiff.tape import TapeArray
 from autobatch.batches.any_batch import Batch
 from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
-from autobatch.compiled import compiled_call
+from autobatch.compiled import compiled_call, compiled_map
 from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall
 from autobatch.compiled.compiled_map import CompiledForm, call_of, in_common, is_close, known_form, prepared, run_kernel
 from autobatch.compiled.taping.backward import Backward, Cotangents, TapedCode, run_backward, taped_form
@@ -54,6 +54,7 @@ class _TapedCall:
         boxes: for each column that is a list of values, the `TapeArray`s in it.
         parts: for each argument what `plain.leaves` has, with the tape's own values; None if that is not known.
         form, taped: the compiled forms, forward and for gradients; None if there is nothing to run or differentiate.
+        kernels: those of these forms that run; that for gradients gives losses, too.
     """
 
     def __init__(
@@ -63,20 +64,29 @@ class _TapedCall:
         tape = tapes.active_tape()
         assert tape is not None
         self.tape = tape
+        self.taped: TapedCode | None = None
+        self.kernels: list[CompiledForm | TapedCode] = []
         call = call_of(function, columns, shared, arguments_of, first)
         self.given = CompiledCall(
             lambda *args, **named: form_of(function)(*args, **named),  # type: ignore[arg-type]  # made if it is needed
             columns, shared, arguments_of, call.count, first, call.values, [None] * len(columns),
         )  # fmt: skip
-        self.parts: list[list[list[Any]]] | None = None
         self.form = known_form(call) if call.count else None
-        if self.form is None or not self.form.checked or not self._read_at_a_glance(call, self.form):
+        if self.form is None or not self._read_at_a_glance(call, self.form) or self._compares(self.form):
             self._read_in_full(function)
-        self.taped: TapedCode | None = None
-        if self.form is not None and any(self.differentiated):
-            if self.form.module is None:
-                raise Unsupported(self.form.reason)
-            self.taped = taped_form(self.form, self.differentiated)
+
+    def _compares(self, form: CompiledForm) -> bool:
+        """Set `taped` and `kernels`; true if results are to be compared with Python's, which runs on plain values."""
+        taped = None
+        if any(self.differentiated):
+            if form.module is None:
+                raise Unsupported(form.reason)
+            taped = taped_form(form, self.differentiated)
+            if taped.is_alike and _is_loss(form, taped):
+                self.taped, self.kernels = taped, [taped]
+                return not taped.has_checked_results
+        self.taped, self.kernels = taped, [form] if taped is None else [taped, form]
+        return not form.checked
 
     def _read_at_a_glance(self, call: CompiledCall, form: CompiledForm) -> bool:
         """Set the attributes from what `known_form` found; False if that is not enough."""
@@ -87,7 +97,7 @@ class _TapedCall:
         for own, varies in zip(boxes, form.module.varying, strict=True):
             if own and (varies or [each for each in own if each._ab_tape is not self.tape]):
                 return False
-        self.parts = call.leaves
+        self.parts: list[list[list[Any]]] | None = call.leaves
         self.read = [(each, each._ab_index, each._ab_value) for own in boxes for each in own]
         self.differentiated = [bool([each for each in own if each._ab_index >= 0]) for own in boxes]
         call.leaves = [
@@ -98,7 +108,7 @@ class _TapedCall:
         return True
 
     def _read_in_full(self, function: Any) -> None:
-        given = self.given
+        given, self.parts = self.given, None
         self.boxes = [[] if isinstance(each, Batch) else leaves_of_kind(each, TapeArray) for each in given.columns]
         self.read = self.tape.read_in([*self.boxes, *given.shared.values()])
         plain_columns = [
@@ -108,6 +118,8 @@ class _TapedCall:
         plain_shared = {name: self._untaped(value) for name, value in given.shared.items()}
         self.plain, self.form = prepared(function, plain_columns, plain_shared, given.arguments_of, given.first)
         self.differentiated = list(map(self._is_taped, given.values))
+        if self.form is not None:
+            self._compares(self.form)
 
     def _untaped(self, value: Any) -> Any:
         """A value in which each `TapeArray` is replaced by the number or array that it holds."""
@@ -300,20 +312,12 @@ class _Out:
     at: int
 
 
-def wait_until_compiled_on_tape(
+def kernels_on_tape(
     function: Any, form_of: Callable[[Any], Any], columns: Sequence[Any], shared: dict[str, Any],
-    arguments_of: Arguments | None, wait: Callable[[Any], None],
-) -> None:  # fmt: skip
-    """Wait until `compiled_map_on_tape` with the same arguments can run; `wait` waits for a form.
-
-    Raises:
-        Unsupported: it never can.
-    """
-    call = _TapedCall(function, form_of, columns, shared, arguments_of, 0)
-    if call.form is not None:
-        wait(call.form)
-        if call.taped is not None:
-            wait(call.taped)
+    arguments_of: Arguments | None,
+) -> Sequence[CompiledForm | TapedCode]:  # fmt: skip
+    """What has to be compiled before `compiled_map_on_tape` with the same arguments can run."""
+    return _TapedCall(function, form_of, columns, shared, arguments_of, 0).kernels
 
 
 def compiled_map_on_tape(
@@ -334,18 +338,21 @@ def compiled_map_on_tape(
     form, taped = call.form, call.taped
     if form is None:
         return []
-    if taped is not None:
-        taped.require_ready()
-    form.require_ready()
+    for each in call.kernels:
+        each.require_ready()
     assert form.module is not None
     kind, count, tape, ready = form.module.result, call.plain.count, call.tape, None
     values: Any
-    if taped is not None and taped.checked and form.checked and taped.is_alike and _is_loss(form, taped):
+    if taped is not None and call.kernels == [taped]:
         ready = run_backward(call.plain, form, taped, _of_ones(count), 0, count, False)
         values, failed = ready.outs[0], ready.failed
-        if failed or not stacked:
+        if failed or not stacked or not taped.has_checked_results:
             found, bad = iter(unpack(kind, ready.outs, count - len(failed))), set(failed)
             values = [None if index in bad else next(found) for index in range(count)]
+        if not taped.has_checked_results:
+            done = compiled_map.Run(values, failed, lambda first, last: None)
+            name, approximate = function.__qualname__, form.module.program.approximate
+            taped.has_checked_results = compiled_map.check(call.plain, taped, done, name, approximate)
     else:
         done = run_kernel(call.plain, form)
         values, failed = done.results, done.failed
@@ -382,9 +389,8 @@ def compiled_map_on_tape(
 def _is_loss(form: CompiledForm, taped: TapedCode) -> bool:
     """True if the result of an example is one float, with a gradient."""
     assert form.module is not None
-    assert taped.module is not None
-    kind = form.module.result
-    return isinstance(kind, types.Scalar) and kind.kind == "f" and taped.module.seeded == (0,)
+    kind, module = form.module.result, taped.module
+    return isinstance(kind, types.Scalar) and kind.kind == "f" and module is not None and module.seeded == (0,)
 
 
 @functools.lru_cache(maxsize=64)
@@ -434,7 +440,7 @@ class _Backward:
         if self.losses is not None:
             cts = list(cts[0]) if recorded else np.asarray(cts[0])  # type: ignore[assignment]
         done = None if recorded else self._scaled(cts)
-        if done is not None and not done.failed:
+        if done is not None and not done.failed and self.taped.checked:
             return [self._part(done, leaf) for leaf in self.held]
         examples = sorted({owner for slots in self.results.slots.values() for owner, _ in slots})
         if recorded:
