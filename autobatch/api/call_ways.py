@@ -40,7 +40,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import batched, normalised, view_columns
 from autobatch.batches.stacking import lanes_of, stack_results
 from autobatch.blocks.kernel_cache import pending_kernels
-from autobatch.compiled.compiled_map import compiled_map, is_close, wait_for, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map, is_close, prepared, wait_for
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, kernels_on_tape
 from autobatch.core.batched import Batched, limited_padding
@@ -248,7 +248,7 @@ def why_not_compiled(
             for each in kernels_on_tape(function, per_example_form, columns, shared, arguments_of):
                 wait_for(each, seconds)
         else:
-            wait_until_compiled(function, columns, shared, arguments_of, seconds)
+            wait_for(prepared(function, columns, shared, arguments_of)[1], seconds)
     except Unsupported as error:
         return error.reason
     except Exception as error:  # the compiler's: none of the user's code has run

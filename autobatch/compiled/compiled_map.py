@@ -119,13 +119,9 @@ def _forget(function: FunctionType) -> None:
 
 
 def compiled_map(
-    function: Callable[..., Any],
-    columns: Sequence[Any],
-    shared: dict[str, Any],
-    arguments_of: Arguments | None = None,
-    first: int = 0,
-    stacked: bool = False,
-) -> Any:
+    function: Callable[..., Any], columns: Sequence[Any], shared: dict[str, Any],
+    arguments_of: Arguments | None = None, first: int = 0, stacked: bool = False,
+) -> Any:  # fmt: skip
     """`[function(*values, **shared) for values in zip(*columns)]`, compiled.
 
     Args:
@@ -153,21 +149,6 @@ def compiled_map(
         return done.tree
     done.finish(call.in_python)
     return done.results
-
-
-def wait_until_compiled(
-    function: Callable[..., Any],
-    columns: Sequence[Any],
-    shared: dict[str, Any],
-    arguments_of: Arguments | None = None,
-    seconds: float = 120.0,
-) -> None:
-    """Wait until `compiled_map` with the same arguments can run.
-
-    Raises:
-        Unsupported: it never can, or not within `seconds`.
-    """
-    wait_for(prepared(function, columns, shared, arguments_of)[1], seconds)
 
 
 def wait_for(form: KernelForm | None, seconds: float = 120.0) -> None:

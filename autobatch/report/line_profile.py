@@ -27,7 +27,7 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.blocks import kernel_codegen, tracing
 from autobatch.blocks.launch import LaunchCode
 from autobatch.blocks.scan import Scan
-from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map, wait_for
 from autobatch.core.current_region import run_loop
 from autobatch.core.diagnostics import is_library, is_library_file
 from autobatch.core.op import Op
@@ -394,7 +394,7 @@ _WATCHED: list[tuple[CodeType, Any]] = [
         _compiled: (compiled_map,),
         _watch_preparing: (
             lockstep_forms._convert, block_forms._form, taped_forms._form, tracing.trace, LaunchCode.__init__,
-            kernel_codegen.fuse, wait_until_compiled,
+            kernel_codegen.fuse, wait_for,
         ),
     }.items()
     for function in functions

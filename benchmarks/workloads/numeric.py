@@ -9,7 +9,7 @@ import numba
 import numpy as np
 
 import autobatch as ab
-from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map, prepared, wait_for
 from benchmarks.declare import LOOP, OURS, Case, Runner, Way, Workload
 from tests.compiled.language_programs import PROGRAMS
 
@@ -96,7 +96,7 @@ def ours(case: Case) -> Runner:
     """The compiled way."""
     function, _, shared = PROGRAMS[case["name"]]
     columns = columns_of(*_of(case))
-    wait_until_compiled(function, columns, shared)
+    wait_for(prepared(function, columns, shared, None)[1])
     run = lambda: compiled_map(function, columns, shared, stacked=True)
     run()  # which is compared with Python, so its results are a list
     return Runner(run, lambda out: _plain(out if isinstance(out, list) else ab.examples(out)))

@@ -5,6 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from autobatch.compiled.compiled_map import prepared, wait_for
+
+
+def wait_until_compiled(function: Any, columns: Any, shared: dict[str, Any], arguments_of: Any = None) -> None:
+    """Wait until `compiled_map` with the same arguments can run; Unsupported if it never can."""
+    wait_for(prepared(function, columns, shared, arguments_of)[1])
+
 
 def outcome(call: Any) -> Any:
     """What a call returns, or the exception that it raises."""

@@ -105,5 +105,26 @@ def heads_and_a_cell(x, p):
     return np.sum(both * both) + np.sum(above @ above.T) + np.sum(np.hstack([h, np.tanh(h[:1])]) ** 2)
 
 
+def attention(x, w, heads):
+    q, k, v = (np.transpose((x @ each).reshape(len(x), heads, -1), (1, 0, 2)) for each in (w, w.T, w * 0.5))
+    scores = q @ k.swapaxes(1, 2)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return ((weights / weights.sum(axis=-1, keepdims=True)) @ v).transpose(1, 0, 2).reshape(len(x), -1)
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=(rng.integers(1, 5), 4)), rng.normal(size=(4, 4))))
+def several_heads(x, w):
+    return np.sum(np.square(attention(x, w, 2) @ w)) + np.sum(attention(x, w, 1) * x)
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=(rng.integers(1, 5), 4)), rng.normal(size=(4, 4))))
+def products_of_several_ranks(x, w):
+    three = np.stack([x * k for k in range(1, 4)])
+    four = np.stack([three, np.tanh(three)], axis=1)
+    total = np.sum(np.tanh(three @ w) @ w[0]) + np.sum(w[1] @ np.moveaxis(np.tanh(three), 0, 2)[:1])
+    apart = np.expand_dims(x, 1) - np.expand_dims(x, axis=0)
+    return total + np.sum(np.matmul(four @ w, four.transpose((0, 1, 3, 2)))) + np.sum(np.square(apart))
+
+
 MODELS = sorted(set(GRADIENTS) - _BEFORE)
 """Their names."""

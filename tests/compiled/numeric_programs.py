@@ -609,3 +609,51 @@ def _third(x, n):
 @program(lambda rng: (float(rng.normal()),))
 def calls_in_a_circle_of_three(x):
     return _first(x, 7)
+
+
+@program(lambda rng: (rng.normal(size=(rng.integers(0, 5), 6)),))
+def axes_in_other_orders(x):
+    y = x.reshape(len(x), 2, 3)
+    named = np.transpose(y, axes=(-1, 0, 1)), np.moveaxis(y, source=0, destination=-1), np.expand_dims(y, axis=(0, -1))
+    return y.transpose(), y.transpose(2, 0, 1), y.transpose((1, 0, 2)), y.swapaxes(0, -1), np.rollaxis(y, 2), *named
+
+
+@program(lambda rng: (rng.normal(size=(rng.integers(0, 5), 6)),))
+def reshaped_to_a_view_or_a_copy(x):
+    """What is written into the one shows in the other, or not, as in NumPy."""
+    out = []
+    for y in (x + 0.0, (x + 0.0).T, (x + 0.0)[:, :4], (x + 0.0)[:, 1:2], (x + 0.0)[::2]):
+        z = y.reshape(-1)
+        z[:1] = 7.0
+        out.append((y.sum(), z))
+    y = (x + 0.0).reshape(len(x), 2, 3)
+    z = y.transpose(1, 0, 2).reshape(2, -1)
+    z[:, :1] = 8.0
+    u = y[:, :, :1].reshape(2, -1)
+    u[:, :1] = 9.0
+    return out, y, z, u
+
+
+@program(lambda rng: (rng.normal(size=(rng.integers(0, 4), 2, 3)), rng.normal(size=(3, 2))))
+def products_of_stacks_of_matrices(x, w):
+    several = [x @ w, w @ x, np.matmul(w, x)]
+    try:
+        several.append(x @ np.stack([w, w]))
+    except ValueError:
+        several.append(x)
+    return (
+        several,
+        x @ w[:, 0],
+        w[0] @ x,
+        x @ np.expand_dims(w, 0),
+        np.stack([x, x]) @ w,
+        np.stack([x, x]) @ x.swapaxes(1, 2),
+    )
+
+
+@program(lambda rng: ([rng.normal(size=(2, rng.integers(1, 3))) for _ in range(rng.integers(0, 4))],))
+def stacks_of_matrices(parts):
+    try:
+        return np.stack(parts), np.stack(parts, axis=1), np.stack(parts, axis=-1), np.array(parts)
+    except ValueError:
+        return None

@@ -5,10 +5,10 @@ import copy
 import numpy as np
 import pytest
 
-from autobatch.compiled.compiled_map import compiled_map, prepared, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map, prepared
 from autobatch.errors import Unsupported
 from tests.compiled.interpreted import each_as_text, interpreted
-from tests.compiled.law import same
+from tests.compiled.law import same, wait_until_compiled
 from tests.law import assert_same
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map
 from autobatch.errors import Unsupported
 from tests.compiled.interpreted import interpreted
-from tests.compiled.law import same
+from tests.compiled.law import same, wait_until_compiled
 from tests.fuzz import by_seed, main
 
 pytestmark = pytest.mark.fuzz

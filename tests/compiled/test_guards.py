@@ -11,10 +11,10 @@ import pytest
 
 import autobatch as ab
 from autobatch.compiled import compiled_map as run
-from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map
 from autobatch.errors import Unsupported
 from tests.compiled.interpreted import each_as_text, interpreted
-from tests.compiled.law import outcome, same
+from tests.compiled.law import outcome, same, wait_until_compiled
 from tests.inspect import ran_ways
 from tests.programs.containers import linked_list
 

@@ -8,9 +8,9 @@ import pytest
 
 import autobatch as ab
 from autobatch.compiled import compiled_map as run
-from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map
 from autobatch.errors import Unsupported
-from tests.compiled.law import outcome, same
+from tests.compiled.law import outcome, same, wait_until_compiled
 
 
 @dataclasses.dataclass

@@ -8,14 +8,14 @@ import pytest
 import autobatch as ab
 from autobatch.compiled import compiled_map
 from tests.compiled.interpreted import each_as_text
-from tests.compiled.law import outcome, same
+from tests.compiled.law import outcome, same, wait_until_compiled
 from tests.compiled.object_programs import EXAMPLES, OBJECTS, REFUSED
 
 
 @each_as_text(("f",), [(each,) for each in OBJECTS], {"an_object_of_many_kinds"})
 def test_equals_the_loop(f, text_or_compiled):
     column = [np.array(x) for x in EXAMPLES]
-    compiled_map.wait_until_compiled(f, [column], {})
+    wait_until_compiled(f, [column], {})
     want = [outcome(lambda x=x: f(x.copy())) for x in column]
     error = next((each for each in want if isinstance(each, Exception)), None)
     got = outcome(lambda: compiled_map.compiled_map(f, [[x.copy() for x in column]], {}))
@@ -96,7 +96,7 @@ NAMED = [unpacks, loops, takes_parts, compares, makes_another, unpacks_factors]
 @each_as_text(("f",), [(each,) for each in NAMED], {"takes_parts"})
 def test_named_tuples_are_tuples(f, text_or_compiled):
     column = [Pair(1.0, 2.0), Pair(-1.0, 0.5), Pair(2.0, 2.0)]
-    compiled_map.wait_until_compiled(f, [column], {})
+    wait_until_compiled(f, [column], {})
     assert same(compiled_map.compiled_map(f, [column], {}), [f(p) for p in column])
 
 

@@ -8,11 +8,11 @@ import copy
 import numpy as np
 import pytest
 
-from autobatch.compiled.compiled_map import compiled_map, prepared, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map, prepared
 from tests.compiled.function_programs import FUNCTIONS
 from tests.compiled.interpreted import interpreted
 from tests.compiled.language_programs import LANGUAGE
-from tests.compiled.law import outcome, same
+from tests.compiled.law import outcome, same, wait_until_compiled
 from tests.compiled.numeric_programs import PROGRAMS
 
 _AT_ONCE = (

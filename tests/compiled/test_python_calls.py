@@ -13,10 +13,10 @@ import pytest
 import autobatch as ab
 from autobatch.compiled import compiled_map as run
 from autobatch.compiled import python_calls
-from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map
 from autobatch.errors import Unsupported
 from tests.compiled.interpreted import each_as_text, interpreted
-from tests.compiled.law import outcome, same
+from tests.compiled.law import outcome, same, wait_until_compiled
 
 SORTED = [np.sort(np.random.default_rng(n).random(4 + n)) for n in range(4)]
 SQUARE = [np.random.default_rng(n).random((3, 3)).astype(dtype) for n, dtype in enumerate([np.float64] * 3)]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map
 from autobatch.errors import Unsupported
 from tests.compiled.interpreted import each_as_text
-from tests.compiled.law import outcome, same
+from tests.compiled.law import outcome, same, wait_until_compiled
 
 NUMBERS = np.array([1.0, 2.0, 3.0])
 

@@ -12,7 +12,7 @@ import pytest
 import autobatch as ab
 from autobatch.compiled import compiled_map
 from tests.compiled.interpreted import each_as_text, interpreted
-from tests.compiled.law import outcome, same
+from tests.compiled.law import outcome, same, wait_until_compiled
 from tests.law import map_equals_loop
 
 
@@ -233,7 +233,7 @@ COLUMNS = [
 
 @each_as_text(("f",), [(each,) for each in PROGRAMS], set())
 def test_equals_the_loop(f, text_or_compiled):
-    compiled_map.wait_until_compiled(f, COLUMNS, {})
+    wait_until_compiled(f, COLUMNS, {})
     want = [outcome(lambda row=row: f(row[0], row[1].copy())) for row in zip(*COLUMNS, strict=True)]
     given = [COLUMNS[0], [x.copy() for x in COLUMNS[1]]]
     error = next((each for each in want if isinstance(each, Exception)), None)

@@ -8,10 +8,10 @@ import pytest
 
 import autobatch as ab
 from autobatch.compiled import compiled_map as run
-from autobatch.compiled.compiled_map import compiled_map, wait_until_compiled
+from autobatch.compiled.compiled_map import compiled_map
 from autobatch.errors import Unsupported
 from tests.compiled.interpreted import each_as_text
-from tests.compiled.law import outcome, same
+from tests.compiled.law import outcome, same, wait_until_compiled
 
 TREES = [((1, 2), 3), 4, (1, (2, (3, 4))), ((1, 2), (3, 0)), 0]
 WEIGHTS = np.random.default_rng(0).normal(size=(6, 3))

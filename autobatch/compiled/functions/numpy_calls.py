@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from autobatch.errors import BUILD_ARRAYS, Unsupported
 from autobatch.ops.numpy.creation import MADE_LIKE
 from autobatch.ops.numpy.creation import arange as arange_of_sizes
 from autobatch.ops.numpy.cumulative_and_sorting import SCANS, accumulate_one, scattered_one
-from autobatch.ops.numpy.joining import above_of_many, beside_of_many, beside_of_one, joined_of_one
+from autobatch.ops.numpy.joining import filled, joined_of_one, stacked_of_lists, stacked_of_one
 from autobatch.ops.numpy.reductions import REDUCTIONS, argmax_p
 from autobatch.ops.rules.dispatch import SOURCES
 from autobatch.program import normal_form as nf
@@ -85,13 +86,9 @@ def _creation(function: Any, like: Any) -> None:
 
 @calls(np.full)
 def full(
-    reader: Reader,
-    node: nf.Node,
-    shape: Value,
-    fill_value: Value,
-    dtype: Value | None = None,
+    reader: Reader, node: nf.Node, shape: Value, fill_value: Value, dtype: Value | None = None,
     order: Value | None = None,
-) -> Value:
+) -> Value:  # fmt: skip
     """`np.full`."""
     _order(reader, order, node)
     text, rank = shape_of(reader, shape, node)
@@ -170,10 +167,7 @@ def array(reader: Reader, node: nf.Call, dtype: nf.Value | None = None) -> Value
     rows = _written_out(source)
     if rows and all(_written_out(row) for row in rows):
         return _stacked(reader, [reader.tuple_of(reader.exprs(_written_out(row))) for row in rows], wanted, node)
-    if rows and isinstance(source, nf.Call) and source.symbol == "list":
-        value = reader.tuple_of([reader.expr(each) for each in rows])
-    else:
-        value = as_tuple(reader.expr(source))
+    value = reader.tuple_of(reader.exprs(rows)) if rows else as_tuple(reader.expr(source))
     if isinstance(value.kind, types.Array):
         name = dtype_of(reader, wanted, value.kind.dtype, node)
         if name != value.kind.dtype:
@@ -201,20 +195,11 @@ def _checked_numbers(reader: Reader, numbers: Value, name: str, node: nf.Node) -
 
 
 def _nested(reader: Reader, value: Value, wanted: Value | None, node: nf.Node) -> Value:
-    """A matrix from a list of lists, or of vectors, of one length."""
-    inner = value.kind.elem
-    elem = inner.elem if isinstance(inner, types.List) else arrays.scalar_of(inner)
-    if not types.is_number(elem) or getattr(inner, "ndim", 1) != 1:
-        raise reader.refuse(f"an array of a list of {inner}", node, instead=BUILD_ARRAYS)
-    reader.fail_if(f"len({value.text}) == 0 or not equal_lengths({value.text})")
-    name = dtype_of(reader, wanted, elem.name, node)
-    out = reader.temp(
-        f"np.empty((len({value.text}), len({value.text}[0])), {arrays.np_name(elem.name)})", types.Array(elem.name, 2)
-    )
-    reader.emit(code("fill_rows", out.text, value.text))
-    if isinstance(inner, types.Array):
-        return astype_text(reader, out, name)
-    return _checked_numbers(reader, out, name, node)
+    """An array from a list of lists, or of arrays, of one shape."""
+    of_arrays = isinstance(value.kind.elem, types.Array)
+    out = user_function(reader, node, stacked_of_one if of_arrays else stacked_of_lists, [value], {})
+    name = dtype_of(reader, wanted, out.kind.dtype, node)
+    return astype_text(reader, out, name) if of_arrays else _checked_numbers(reader, out, name, node)
 
 
 def _stacked(reader: Reader, rows: list[Value], wanted: Value | None, node: nf.Node, flat: bool = False) -> Value:
@@ -239,7 +224,7 @@ def _stacked(reader: Reader, rows: list[Value], wanted: Value | None, node: nf.N
 @calls(np.concatenate, np.hstack)
 @takes_nodes
 def concatenate(reader: Reader, node: nf.Call, axis: nf.Value | None = None) -> Value:
-    """`np.concatenate` and `np.hstack` of vectors or matrices, in a list or written out."""
+    """`np.concatenate` and `np.hstack` of arrays in a list, or written out."""
     given = node.args[1] if len(node.args) > 1 else axis
     along = 0 if given is None else constant_of(reader, reader.expr(given), 0, node, "an axis")
     written = _written_out(node.args[0])
@@ -251,20 +236,27 @@ def concatenate(reader: Reader, node: nf.Call, axis: nf.Value | None = None) -> 
         raise reader.refuse("the arrays to join are not written out as a list or tuple", node)
     parts = [] if of_list else [arrays.as_array(reader, part, node) for part in value.parts]
     ranks = {value.kind.elem.ndim} if of_list else {part.kind.ndim for part in parts}
+    rank = max(ranks)
     if reader.expr(node.function).constant is np.hstack:
-        along = int(ranks == {2}) if given is None else 2  # an axis is no argument of it
-    if ranks not in ({1}, {2}) or along not in range(-max(ranks), max(ranks)):
+        along = int(rank > 1) if given is None else rank  # an axis is no argument of it
+    if len(ranks) > 1 or along not in range(-rank, rank):
         raise reader.refuse("a concatenation of these values", node)
+    along %= rank
     if of_list:
-        source = joined_of_one if ranks == {1} else beside_of_many if along % 2 else above_of_many
-        return user_function(reader, node, source, [value], {})
-    if ranks == {2}:
-        turned = [part if along % 2 else arrays.attribute(reader, part, "T", node) for part in parts]
-        out = functools.reduce(lambda a, b: user_function(reader, node, beside_of_one, [a, b], {}), turned)
-        return out if along % 2 else copy(reader, node, arrays.attribute(reader, out, "T", node))
+        return read_source(SOURCES[joined_of_one], reader, node, value, reader.constant(along, node))
     name = types.of_dtype(np.result_type(*[np.dtype(part.kind.dtype) for part in parts])).name
-    texts = [astype_text(reader, part, name).text for part in parts]
-    return reader.temp(code("np.concatenate", code("()", *texts)), types.Array(name, 1))
+    texts = [reader.once(astype_text(reader, part, name)).text for part in parts]
+    for text, axis in itertools.product(texts[1:], {*range(rank)} - {along}):
+        reader.fail_if(f"{text}.shape[{axis}] != {texts[0]}.shape[{axis}]", ValueError)
+    made = code("np.concatenate", code("()", *texts), *[str(along)] * (rank > 1))
+    return reader.temp(made, types.Array(name, rank))
+
+
+@calls(filled)
+def fill(reader: Reader, node: nf.Node, out: Value, parts: Value) -> Value:
+    """Fill an array that was just made with the elements of those of a list, which are as many."""
+    reader.emit(code("fill_parts", out.text, parts.text))
+    return out
 
 
 # --- element by element
@@ -469,10 +461,15 @@ for _function, _ufunc in SCANS.items():
     calls(_function)(functools.partial(scan, ufunc=_ufunc, function=_function))
 
 
-@calls(np.dot, np.matmul)
+calls(np.matmul)(lambda reader, node, a, b: arrays.operator(reader, "MatMult", a, b, node))
+
+
+@calls(np.dot)
 def dot(reader: Reader, node: nf.Node, a: Value, b: Value) -> Value:
     """`np.dot` of vectors and matrices."""
-    return arrays.matmul(reader, arrays.as_array(reader, a, node), arrays.as_array(reader, b, node), node)
+    if max(getattr(each.kind, "ndim", 1) for each in (a, b)) > 2:
+        raise reader.refuse("np.dot of more than two dimensions", node)
+    return arrays.operator(reader, "MatMult", a, b, node)
 
 
 # --- order
@@ -498,6 +495,33 @@ def measure(reader: Reader, node: nf.Call, value: Value) -> Value:
     if isinstance(value.kind, types.Scalar | types.Union):
         return reader.constant(function(0), node)
     return arrays.attribute(reader, arrays.as_array(reader, value, node), function.__name__, node)
+
+
+def _rearranging(function: Any) -> None:
+    """Register a function that reorders axes and inserts some of length 1; of a small array, NumPy says how."""
+
+    @calls(function)
+    def call(reader: Reader, node: nf.Node, value: Value, *args: Value, **named: Value) -> Value:
+        value = reader.once(arrays.as_array(reader, value, node))
+        given = [constant_of(reader, each, None, node, "an axis") for each in args]
+        given = [tuple(given)] if function is np.transpose and len(given) > 1 else given
+        by_name = {name: constant_of(reader, each, None, node, "an axis") for name, each in named.items()}
+        rank = value.kind.ndim
+        try:
+            sizes = function(np.broadcast_to(0, range(2, rank + 2)), *given, **by_name).shape
+        except Exception:
+            reader.stop()
+        order = [size - 2 for size in sizes if size > 1]
+        if order != list(range(rank)):
+            value = reader.temp(code(".transpose", value.text, str(tuple(order))), value.kind.view(rank))
+        if len(sizes) > rank:
+            index = ", ".join("None" if size == 1 else ":" for size in sizes)
+            value = reader.temp(item_text(value.text, index), value.kind.view(len(sizes)))
+        return value
+
+
+for _function in (np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.expand_dims):
+    _rearranging(_function)
 
 
 @calls(np.broadcast_to)
@@ -537,7 +561,7 @@ def reshape(reader: Reader, node: nf.Node, value: Value, *shape: Value) -> Value
     if len(known) == len(parts):
         reader.fail_if(f"{product} != {value.text}.size")
     shape_text = f"({''.join(text + ', ' for text in texts)})"
-    reader.fail_if(f"not {value.text}.flags.c_contiguous")  # else NumPy may give a view, and writes into it are seen
+    reader.fail_if(f"not reshapes_alike({value.text}, {shape_text})")
     contiguous = code("np.ascontiguousarray", value.text)
     return reader.temp(code(".reshape", contiguous, shape_text), value.kind.view(len(parts)))
 

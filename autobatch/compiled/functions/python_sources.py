@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autobatch.compiled.translation.calls import CALLS, ITERATORS, METHODS, implements
-from autobatch.compiled.translation.exact_types import Array, Counts, Deque, List, Text, Tuple
+from autobatch.compiled.translation.exact_types import Array, Counts, Deque, List, Set, Text, Tuple
 from autobatch.ops.rules.dispatch import leave_to_python, source
 
 
@@ -74,6 +74,15 @@ def remove(items, value):
 
 
 METHODS[Tuple, "index"] = METHODS[List, "index"]
+
+
+@method(Set, "remove")
+def remove_from_set(items, value):
+    if value not in items:
+        raise KeyError
+    items.discard(value)
+
+
 method(List, "copy")(lambda items: list(items))
 method(Deque, "popleft")(lambda items: items.pop(0))
 method(Deque, "appendleft")(lambda items, value: items.insert(0, value))

@@ -52,13 +52,9 @@ def _is_scalar(kind: Type) -> bool:
 
 
 def compiled_gradient_map(
-    gradient: Gradient,
-    in_python: Callable[..., Any],
-    columns: Sequence[Any],
-    shared: dict[str, Any],
-    arguments_of: Arguments | None = None,
-    first: int = 0,
-) -> list[Any]:
+    gradient: Gradient, in_python: Callable[..., Any], columns: Sequence[Any], shared: dict[str, Any],
+    arguments_of: Arguments | None = None, first: int = 0,
+) -> list[Any]:  # fmt: skip
     """What a gradient function returns for each example.
 
     Args:

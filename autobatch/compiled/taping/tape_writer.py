@@ -32,8 +32,8 @@ from autobatch.ops.rules.dispatch import CONSTANT_SOURCES
 _ZERO = "int64(0)"
 _NOWHERE = "places_from(tape, int64(0), int64(0))"
 _MOVED = frozenset({
-    "[]", ".T!", ".copy", ".ravel", ".reshape", ".pop", "np.ascontiguousarray", "np.broadcast_to", "broadcast_aligned",
-    "list_item", "reserve",
+    "[]", ".T!", ".copy", ".ravel", ".reshape", ".transpose", ".pop", "np.ascontiguousarray", "np.broadcast_to",
+    "broadcast_aligned", "list_item", "reserve",
 })  # fmt: skip
 """What is at the same places of the first operand, which the result may share memory with."""
 _CASTS = frozenset({"float64", "float32", "np.float64", "np.float32", "opaque"})
@@ -204,7 +204,7 @@ class _ShadowedFunction:
                     written.append(target)
                 case "reorder", (holder, *_):
                     written.append(holder)
-                case "fill_rows", (holder, *_):
+                case "fill_parts", (holder, *_):
                     assigned_to.setdefault(holder, []).append("")
                 case head, (*_, out) if self._array_loop(head, line.operands) and id(line) not in self.fills:
                     written.append(out)
@@ -285,7 +285,7 @@ class _ShadowedFunction:
                     self._activate(name)
                 if name in self.active and in_memory(self.kinds.get(name)):
                     callee.result = True
-            case ".append" | ".insert" | "list_put" | "fill_rows", (holder, *_, value):
+            case ".append" | ".insert" | "list_put" | "fill_parts", (holder, *_, value):
                 self._put(holder, value)
             case "for", (name, items):
                 if self.carries(items):
@@ -514,9 +514,9 @@ class _ShadowedFunction:
         if self.carries(holder):
             if head == "list_put":
                 return [line, f"list_put({self.place(holder)}, {given[0]}, {self._into(holder, given[1])})"]
-            if head == "fill_rows":
+            if head == "fill_parts":
                 places = self.place(holder)
-                filled = f"fill_rows({places}, {self.place(given[0])})"
+                filled = f"fill_parts({places}, {self.place(given[0])})"
                 return [line, filled, f"{places} = packed_places(tape, {places})"]
             if head == "reorder":
                 return [line, f"reorder({self.place(holder)}, {given[0]})"]
@@ -661,8 +661,9 @@ class _ShadowedFunction:
                 return f"taped_extreme_rows({self.place(rows)}, {rows}, {out or text})"
             case "array_of", (items, _):
                 return f"array_of({self.place(items)}, {_ZERO})"
-            case "np.concatenate", (Applied() as joined,):
-                return f"packed_places(tape, np.concatenate({code('()', *map(self._of_array, joined.operands))}))"
+            case "np.concatenate", (Applied() as joined, *axis):
+                own = code("np.concatenate", code("()", *map(self._of_array, joined.operands)), *axis)
+                return f"packed_places(tape, {own})"
             case "where_aligned", (condition, *choices):
                 return f"taped_where(tape, {condition}, {', '.join(map(self._of_array, choices))})"
             case _, (one, other, _) if head.startswith("product_"):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.translation import exact_types as types
+from autobatch.compiled.translation.calls import read_source
 from autobatch.compiled.translation.exact_types import INT, NONE
 from autobatch.compiled.translation.number_operators import cast, guard_root, in_range, lift, payload
 from autobatch.compiled.translation.source_program import Lines, flat
@@ -25,7 +26,8 @@ from autobatch.compiled.translation.typed_text import (
     parts_of,
 )
 from autobatch.facts import operators
-from autobatch.ops.rules.dispatch import UFUNCS
+from autobatch.ops.numpy.contractions import products_of_stacks
+from autobatch.ops.rules.dispatch import SOURCES, UFUNCS
 from autobatch.program import normal_form as nf
 
 _UFUNCS: dict[str, Any] = {each.syntax: each.ufunc for each in (*operators.BINARY, *operators.UNARY)}
@@ -619,11 +621,11 @@ def _loop_text(name: str, operation: str, forms: str) -> str:
 
 
 def matmul(reader: Reader, a: Value, b: Value, node: nf.Node) -> Value:
-    """`a @ b` of vectors and matrices."""
+    """`a @ b`."""
     if not (isinstance(a.kind, types.Array) and isinstance(b.kind, types.Array)):
         reader.stop()
-    if a.kind.ndim not in (1, 2) or b.kind.ndim not in (1, 2):
-        raise reader.refuse("a product of stacks of matrices", node)
+    if max(a.kind.ndim, b.kind.ndim) > 2 and min(a.kind.ndim, b.kind.ndim) > 0:
+        return read_source(SOURCES[products_of_stacks], reader, node, a, b)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -487,15 +487,8 @@ def compared(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Valu
     if isinstance(a.kind, types.Tuple) and isinstance(b.kind, types.Tuple):
         return _compared_tuples(reader, op, parts_of(a), parts_of(b), node)
     kinds = {types.Dict if isinstance(each.kind, types.Dict) else type(each.kind) for each in (a, b)}
-    unknown = kinds & {
-        types.Struct,
-        types.Static,
-        types.Maybe,
-        types.LookedUp,
-        types.Object,
-        types.ObjectTree,
-        types.TreeNodes,
-    }
+    several = {types.Maybe, types.LookedUp, types.Object, types.ObjectTree, types.TreeNodes}  # or of any class
+    unknown = kinds & {types.Struct, types.Static, *several}
     if op in ("Eq", "NotEq") and len(kinds) == 2 and not unknown:
         return reader.constant(op == "NotEq", node)
     if isinstance(a.kind, types.List) and isinstance(b.kind, types.List) and op in ("Eq", "NotEq"):
@@ -587,14 +580,6 @@ def discard(reader: Reader, node: nf.Node, holder: Value, value: Value) -> Value
     if text is not None:
         reader.emit(f"{holder.text}.discard({text})")
     return _NOTHING()
-
-
-@methods(types.Set, "remove")
-def remove(reader: Reader, node: nf.Node, holder: Value, value: Value) -> Value:
-    """`set.remove`."""
-    text = _key(reader, holder, value, node)
-    reader.fail_if("True" if text is None else f"{text} not in {holder.text}", KeyError)
-    return discard(reader, node, holder, value)
 
 
 def changed(reader: Reader, holder: Value, node: nf.Node) -> None:

@@ -19,12 +19,21 @@ def all_within(x, low, high):
 
 
 @jit
-def equal_lengths(rows):
-    """True if all lists, or all vectors, have the same length."""
-    for row in rows:  # noqa: SIM110
-        if len(row) != len(rows[0]):
-            return False
-    return True
+def reshapes_alike(x, shape):
+    """True if NumPy, too, reshapes an array to a copy, or to a view of an array whose elements follow each other."""
+    if x.flags.c_contiguous or x.size == 0:
+        return True
+    many, step = 1, x.itemsize  # elements of the axes so far, from the last on; a stride with which the next continues
+    for axis in range(x.ndim - 1, -1, -1):
+        if x.shape[axis] != 1:
+            count, made = 1, len(shape)
+            while count < many and x.strides[axis] != step:
+                made -= 1
+                count *= shape[made]
+            if count > many:
+                return True  # an axis of the result would have several strides
+            many, step = many * x.shape[axis], x.shape[axis] * x.strides[axis]
+    return False
 
 
 @jit
@@ -68,11 +77,13 @@ def extreme_rows(x, largest):
 
 
 @jit
-def fill_rows(out, rows):
-    """out[i] = rows[i], where `rows` are lists or vectors of equal length."""
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            out[i, j] = rows[i][j]
+def fill_parts(out, parts):
+    """Copy the elements of arrays, one after the other, into a contiguous array."""
+    flat, at = out.ravel(), 0
+    for part in parts:
+        for each in part.flat:
+            flat[at] = each
+            at += 1
 
 
 @jit

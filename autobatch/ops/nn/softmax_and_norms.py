@@ -308,19 +308,19 @@ def _below_peak(x, axis=-1):
     """The numbers minus the largest of them along an axis, as floats."""
     y = np.asarray(x)
     y = y if y.dtype.kind == "f" else y * 1.0
-    return y - _peaks(y, axis) if y.ndim == 2 or len(y) else y * 1.0
+    return y - _peaks(y, axis) if y.ndim > 1 or len(y) else y * 1.0
 
 
-@source(softmax, of=(1, 2), sums=True)
+@source(softmax, of=(1, 2, 3), sums=True)
 def _softmax_of_one(x, axis=-1):
     weights = np.exp(_below_peak(x, axis))
-    return weights / (weights.sum(axis=axis, keepdims=True) if weights.ndim == 2 else weights.sum())
+    return weights / (weights.sum(axis=axis, keepdims=True) if weights.ndim > 1 else weights.sum())
 
 
-@source(log_softmax, of=(1, 2), sums=True)
+@source(log_softmax, of=(1, 2, 3), sums=True)
 def _log_softmax_of_one(x, axis=-1):
     y = _below_peak(x, axis)
-    if y.ndim == 2:
+    if y.ndim > 1:
         return y - np.log(np.exp(y).sum(axis=axis, keepdims=True))
     return y - np.log(np.exp(y).sum()) if len(y) else y
 
@@ -387,7 +387,7 @@ def layer_norm(
     return out if bias is None else out + as_numbers(bias)
 
 
-@source(layer_norm, of=(1, 2), sums=True)
+@source(layer_norm, of=(1, 2, 3), sums=True)
 def _layer_norm_of_one(x, weight=None, bias=None, axis=-1, eps=1e-5):
     y = np.asarray(x)
     y = y if y.dtype.kind == "f" else y * 1.0

@@ -21,7 +21,7 @@ from autobatch.errors import NeedsLoop, ShapeError, Unsupported
 from autobatch.ops.numpy.creation import arange
 from autobatch.ops.numpy.indexing import getitem
 from autobatch.ops.rules.aliasing import unclear_view
-from autobatch.ops.rules.dispatch import UFUNCS, as_array, cast, expect, implements, name_of
+from autobatch.ops.rules.dispatch import UFUNCS, as_array, cast, expect, implements, leave_to_python, name_of, source
 from autobatch.ops.rules.op_kinds import run_by_length
 from autobatch.ops.rules.padding import align, fill, fill_p, mask_padding, speculate
 from autobatch.ops.rules.sizes import (
@@ -437,6 +437,18 @@ def matmul_spec(x_rank: int, y_rank: int) -> str:
     left = both[len(both) - x_stack :] + ("mk" if x_rank > 1 else "k")
     right = both[len(both) - y_stack :] + ("kn" if y_rank > 1 else "k")
     return f"{left},{right}->{both}{'m' if x_rank > 1 else ''}{'n' if y_rank > 1 else ''}"
+
+
+@source(sums=True)
+def products_of_stacks(a, b):
+    """`a @ b` where one has more than two dimensions: a product for each item along the first of them."""
+    if a.ndim > b.ndim:
+        return np.stack([item @ b for item in a])
+    if a.ndim < b.ndim:
+        return np.stack([a @ item for item in b])
+    if len(a) != len(b):
+        leave_to_python()
+    return np.stack([one @ other for one, other in zip(a, b, strict=True)])
 
 
 matmul_p: Op = Op(

@@ -196,9 +196,11 @@ NUMPY_OWN.update((function, _run_numpy_code(function)) for function in map(_nump
 UNSUPPORTED.update((_numpy_attribute(name), why) for name, why in UNSUPPORTED_REASONS.items())
 
 
-@source(np.split, of=(1, 2))
-def _split_of_one(ary, indices_or_sections):
-    size = len(ary) // indices_or_sections
-    if size * indices_or_sections != len(ary):
+@source(np.split, of=(1, 2, 3))
+def _split_of_one(ary, indices_or_sections, axis=0):
+    x = np.moveaxis(ary, axis, 0) if axis else ary
+    size = len(x) // indices_or_sections
+    if size * indices_or_sections != len(x):
         raise ValueError
-    return [ary[k * size : k * size + size] for k in range(indices_or_sections)]
+    parts = [x[k * size : k * size + size] for k in range(indices_or_sections)]
+    return [np.moveaxis(part, 0, axis) for part in parts] if axis else parts

@@ -1,6 +1,5 @@
 """Functions that join, split, insert, delete, repeat, tile, roll or pad the arrays of each example."""
 
-import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -99,35 +98,37 @@ def stack(arrays: Any, axis: int = 0, *, dtype: Any = None, casting: str = "same
     return stack_p(*parts, axis=normalise_axis(axis, rank + 1))
 
 
-source(np.stack)(lambda arrays: np.array(list(arrays)))
+@source(np.stack)
+def _stacked_along(arrays, axis=0):
+    out = np.array(list(arrays))
+    return out if axis == 0 else np.moveaxis(out, 0, axis).copy()
+
+
+def filled(out, parts):
+    """An empty array, filled with the elements of the parts."""
+    return np.concatenate([np.ravel(part) for part in parts]).reshape(out.shape)
+
+
+@source()
+def stacked_of_one(parts):
+    """Arrays of one shape, along a new first axis."""
+    if not len(parts) or any(part.shape != parts[0].shape for part in parts):
+        raise ValueError
+    return filled(np.empty((len(parts), *parts[0].shape), parts[0].dtype), parts)
+
+
+stacked_of_lists = source()(lambda rows: stacked_of_one([np.array(row) for row in rows]))
 source(np.vstack)(lambda arrays: np.array([row[:] for row in arrays]))  # numbers would be rows of one
 
 
 @source()
-def joined_of_one(rows):
-    """The vectors of a list, one after the other."""
-    out = np.empty(sum([len(row) for row in rows]), rows[0].dtype)
-    at = 0
-    for row in rows:
-        out[at : at + len(row)] = row
-        at += len(row)
-    return out
-
-
-@source()
-def beside_of_one(a, b):
-    """The columns of two matrices."""
-    if a.shape[0] != b.shape[0]:
+def joined_of_one(parts, axis=0):
+    """Arrays that differ in length along one axis, one after the other."""
+    if axis:
+        return np.moveaxis(joined_of_one([np.moveaxis(part, axis, 0) for part in parts]), 0, axis).copy()
+    if not len(parts) or any(part.shape[1:] != parts[0].shape[1:] for part in parts):
         raise ValueError
-    out = np.empty((a.shape[0], a.shape[1] + b.shape[1]), (a[:0] + b[:0, :1]).dtype)
-    out[:, : a.shape[1]] = a
-    out[:, a.shape[1] :] = b
-    return out
-
-
-above_of_one = source()(lambda a, b: beside_of_one(a.T, b.T).T.copy())
-beside_of_many = source()(lambda parts: functools.reduce(beside_of_one, parts[1:], parts[0].copy()))
-above_of_many = source()(lambda parts: functools.reduce(above_of_one, parts[1:], parts[0].copy()))
+    return filled(np.empty((sum([len(part) for part in parts]), *parts[0].shape[1:]), parts[0].dtype), parts)
 
 
 def _concatenate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
