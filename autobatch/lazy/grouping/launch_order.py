@@ -165,6 +165,20 @@ def levels_of(sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, num_sigs:
 
 
 @jit
+def _next_signature(has_ready: np.ndarray, complete: np.ndarray, total: np.ndarray, count: np.ndarray) -> int:
+    """Of the signatures with ready calls the one that is launched: the complete first, then of the least average depth
+    (`total / count`)."""
+    best = -1
+    for s in range(len(count)):
+        alike = best >= 0 and complete[s] == complete[best]
+        if has_ready[s] and (total[s] * count[best] < total[best] * count[s] if alike else best < 0 or complete[s]):
+            best = s
+    if best < 0:
+        raise ValueError("a call comes before its operands")
+    return best
+
+
+@jit
 def by_queues(
     sigs: np.ndarray, uses: _Uses, depth: np.ndarray, levels: np.ndarray, num_sigs: int, frontier: bool
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -174,66 +188,51 @@ def by_queues(
     n = sigs.shape[0]
     waiting, first, users = uses[0].copy(), uses[1], uses[2]
     total = np.zeros(num_sigs, np.float64)
-    count = np.zeros(num_sigs, np.int64)
-    height = np.zeros(num_sigs, np.int64)
+    place = np.zeros(num_sigs + 1, np.int64)
+    floor = np.zeros(num_sigs + 1, np.int64)
     for i in range(n):
         s = sigs[i]
         total[s] += depth[i]
-        count[s] += 1
-        height[s] = max(height[s], levels[i] + 1)
-    place = np.zeros(num_sigs + 1, np.int64)
-    floor = np.zeros(num_sigs + 1, np.int64)
+        place[s + 1] += 1
+        floor[s + 1] = max(floor[s + 1], levels[i] + 1)
+    count = place[1:].copy()
     for s in range(num_sigs):
-        place[s + 1] = place[s] + count[s]
-        floor[s + 1] = floor[s] + height[s]
-    left = np.zeros(floor[num_sigs], np.int64)  # number of unlaunched calls of each signature and level
+        place[s + 1] += place[s]
+        floor[s + 1] += floor[s]
+    level = floor[sigs] + levels  # numbered through all signatures
+    left = np.zeros(floor[num_sigs], np.int64)  # number of unlaunched calls of each level
     ready = np.zeros(floor[num_sigs], np.int64)  # how many of these are ready
-    least = np.zeros(num_sigs, np.int64)
+    lowest = floor[:num_sigs].copy()
     queue = np.empty(n, np.int64)
     head, tail = place[:num_sigs].copy(), place[:num_sigs].copy()
     for i in range(n):
-        s = sigs[i]
-        left[floor[s] + levels[i]] += 1
+        left[level[i]] += 1
         if waiting[i] == 0:
-            ready[floor[s] + levels[i]] += 1
-            queue[tail[s]] = i
-            tail[s] += 1
+            ready[level[i]] += 1
+            queue[tail[sigs[i]]] = i
+            tail[sigs[i]] += 1
     order = np.empty(n, np.int64)
     starts = np.empty(n + 1, np.int64)
     done = 0
     launches = 0
     while done < n:
-        best, best_complete = -1, False
-        for s in range(num_sigs):
-            if head[s] == tail[s]:
-                continue
-            at = floor[s] + least[s]
-            complete = frontier and ready[at] == left[at]
-            if best < 0 or complete > best_complete:
-                best, best_complete = s, complete
-            elif complete == best_complete and total[s] * count[best] < total[best] * count[s]:
-                best = s
-        if best < 0:
-            raise ValueError("a call comes before its operands")
+        best = _next_signature(head < tail, frontier & (ready[lowest] == left[lowest]), total, count)
         starts[launches] = done
         launches += 1
-        begin, end = head[best], tail[best]
-        head[best] = end
-        for k in range(begin, end):
-            i = queue[k]
+        begin, head[best] = head[best], tail[best]
+        for i in queue[begin : head[best]]:
             order[done] = i
             done += 1
-            left[floor[best] + levels[i]] -= 1
-            ready[floor[best] + levels[i]] -= 1
-            for j in range(first[i], first[i + 1]):
-                user = users[j]
+            left[level[i]] -= 1
+            ready[level[i]] -= 1
+            for user in users[first[i] : first[i + 1]]:
                 waiting[user] -= 1
                 if waiting[user] == 0:
-                    ready[floor[sigs[user]] + levels[user]] += 1
+                    ready[level[user]] += 1
                     queue[tail[sigs[user]]] = user
                     tail[sigs[user]] += 1
-        while least[best] < height[best] - 1 and left[floor[best] + least[best]] == 0:
-            least[best] += 1
+        while lowest[best] < floor[best + 1] - 1 and left[lowest[best]] == 0:
+            lowest[best] += 1
     starts[launches] = n
     return order, starts[: launches + 1].copy()
 

@@ -87,6 +87,22 @@ def take_calls(
     for i in range(n):
         at[numbers[i]] = i
         offsets[i + 1] = offsets[i] + (arity[sigs[i]] if sigs[i] >= 0 else 0)
+    needed = _needed(sigs, offsets, refs, asked, at, wanted)
+    sizes = np.diff(offsets)
+    calls, used = needed & (sigs >= 0), np.repeat(needed, sizes)
+    at[numbers[needed]] = np.cumsum(calls)[needed] - 1
+    starts = np.append(0, np.cumsum(sizes[calls]))
+    operands = refs[used]
+    own = np.where(operands >= 0, at[np.maximum(operands, 0)], operands)
+    return sigs[calls], starts, own, operands, numbers[calls], sigs[~needed], numbers[~needed], refs[~used]
+
+
+@jit
+def _needed(
+    sigs: np.ndarray, offsets: np.ndarray, refs: np.ndarray, asked: np.ndarray, at: np.ndarray, wanted: np.ndarray
+) -> np.ndarray:
+    """Which nodes are launched; the arguments are as in `take_calls`, with the place of each number in `at`."""
+    n = sigs.shape[0]
     needed = np.full(n, wanted.shape[0] == 0)
     for node in wanted:
         i = at[node]
@@ -103,40 +119,10 @@ def take_calls(
             for k in range(offsets[i], offsets[i + 1]):
                 if refs[k] >= 0 and at[refs[k]] >= 0:
                     needed[at[refs[k]]] = True
-    calls = operands = left = left_operands = 0
     for i in range(n):
         if sigs[i] < 0:
             needed[i] = needed[i - 1]
-        size = offsets[i + 1] - offsets[i]
-        if needed[i]:
-            calls += sigs[i] >= 0
-            operands += size
-        else:
-            left += 1
-            left_operands += size
-    call_sigs, places, starts = np.empty(calls, np.int64), np.empty(calls, np.int64), np.zeros(calls + 1, np.int64)
-    own, call_refs = np.empty(operands, np.int64), np.empty(operands, np.int64)
-    left_sigs, left_numbers = np.empty(left, np.int64), np.empty(left, np.int64)
-    left_refs = np.empty(left_operands, np.int64)
-    calls = operands = left = left_operands = 0
-    for i in range(n):
-        if not needed[i]:
-            left_sigs[left], left_numbers[left] = sigs[i], numbers[i]
-            left += 1
-            for k in range(offsets[i], offsets[i + 1]):
-                left_refs[left_operands] = refs[k]
-                left_operands += 1
-            continue
-        if sigs[i] >= 0:
-            call_sigs[calls], places[calls] = sigs[i], numbers[i]
-            calls += 1
-            for k in range(offsets[i], offsets[i + 1]):
-                call_refs[operands] = refs[k]
-                own[operands] = at[refs[k]] if refs[k] >= 0 else refs[k]
-                operands += 1
-            starts[calls] = operands
-        at[numbers[i]] = calls - 1
-    return call_sigs, starts, own, call_refs, places, left_sigs, left_numbers, left_refs
+    return needed
 
 
 def _integers(values: list[int]) -> np.ndarray:
