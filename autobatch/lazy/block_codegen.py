@@ -16,7 +16,7 @@ import numpy as np
 from autobatch.blocks.block_inputs import FAULTS, Key
 from autobatch.blocks.launch import launch
 from autobatch.blocks.program import Program
-from autobatch.core.abstract_eval import WEAK, Aval, freeze
+from autobatch.core.abstract_eval import WEAK, Aval, aval_of, freeze
 from autobatch.core.diagnostics import handling
 from autobatch.core.op import Op
 from autobatch.errors import Unsupported, shown_file
@@ -25,6 +25,7 @@ from autobatch.lazy.array import LazyArray, link_views
 from autobatch.lazy.grouping.signatures import BlockCall, Signature
 from autobatch.lazy.trace import Trace
 
+ID_KIND = aval_of((), np.dtype(np.int64), True)
 Where = tuple[str, int, int]
 
 
@@ -334,7 +335,7 @@ class _Source:
                 out.refs.append(f"{name}.ref")
             elif kind in ("row", "number"):
                 if kind == "row":
-                    out.key.append(self.refer(self.block.id_kind))
+                    out.key.append(self.refer(ID_KIND))
                 out.sources.append(index[0] if index else name)
                 out.refs.append(f"_n - {len(out.sources) - 1}" if len(out.sources) > 1 else "_n")
         if not out.refs or not out.owner:

@@ -15,19 +15,18 @@ import numpy as np
 from autobatch.blocks.block_inputs import CONTAINERS, FAULTS, KEYS, Key, Slot
 from autobatch.blocks.program import interned
 from autobatch.blocks.tracing import trace
-from autobatch.core.abstract_eval import WEAK, Aval, Weak, aval_of, freeze, known_aval
+from autobatch.core.abstract_eval import WEAK, Aval, Weak, freeze, known_aval
 from autobatch.core.current_region import check_time
 from autobatch.core.op import rank_of
 from autobatch.errors import Unsupported
 from autobatch.facts.types import is_stored
 from autobatch.lazy.array import LazyArray
-from autobatch.lazy.block_codegen import Tree, flatten, recorder, signature
+from autobatch.lazy.block_codegen import ID_KIND, Tree, flatten, recorder, signature
 from autobatch.lazy.fibers import shared_handle
 from autobatch.ops.rules.aliasing import view
 from autobatch.program.scopes import Guard
 from autobatch.tables.lookup import lookup_p
 
-_ID = aval_of((), np.dtype(np.int64), True)
 _STATIC = (int, bool, str, type(None), type(Ellipsis), type, np.dtype)
 _SEQUENCES = (list, tuple, LazyArray)
 
@@ -40,6 +39,7 @@ class Row:
     index: int
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Block:
     """A straight-line run of statements.
 
@@ -54,46 +54,22 @@ class Block:
             type, else the value. has_refused: some call could not be recorded as one node.
     """
 
-    __slots__ = (
-        "_by_types",
-        "_programs",
-        "_recorders",
-        "_refused",
-        "_tags",
-        "body",
-        "cell",
-        "fixed",
-        "guards",
-        "has_refused",
-        "met",
-        "scope",
-        "slots",
-        "where",
-    )
+    where: tuple[str, int, int]
+    slots: Sequence[Slot]
+    guards: Sequence[Guard]
+    body: Callable[..., Any]
+    scope: dict[str, Any]
+    fixed: bool = False
+    met: dict[tuple[tuple[str, Any], ...], tuple[Aval, ...]] = dataclasses.field(default_factory=dict)
+    has_refused: bool = False
+    cell: types.CellType = dataclasses.field(init=False)
+    _refused: int = 0
+    _tags: dict[tuple[str, ...], object] = dataclasses.field(default_factory=dict)
+    _programs: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    _recorders: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    _by_types: dict[Any, Any] = dataclasses.field(default_factory=dict)
 
-    id_kind = _ID
-
-    def __init__(
-        self,
-        where: tuple[str, int, int],
-        slots: Sequence[Slot],
-        guards: Sequence[Guard],
-        body: Callable[..., Any],
-        scope: dict[str, Any],
-    ) -> None:
-        self.where = where
-        self.slots = tuple(slots)
-        self.guards = tuple(guards)
-        self.body = body
-        self.scope = scope
-        self.fixed = False
-        self.met: dict[tuple[tuple[str, Any], ...], tuple[Aval, ...]] = {}
-        self.has_refused = False
-        self._refused = 0
-        self._tags: dict[tuple[str, ...], object] = {}
-        self._programs: dict[Any, Any] = {}
-        self._recorders: dict[Any, Any] = {}
-        self._by_types: dict[Any, Any] = {}
+    def __post_init__(self) -> None:
         self.cell = types.CellType(self.record)
 
     def record(self, *arguments: Any) -> Any:
@@ -212,54 +188,12 @@ class Block:
         kinds: list[str] = []
         shared: list[LazyArray] = []
         for slot, value in zip(self.slots, values, strict=True):
-            kind = type(value)
-            if slot.is_list and kind not in (list, tuple):
+            found = self._input(owner, slot, value, shared)
+            if found is None:
                 return None
-            if kind is LazyArray:
-                key.append(value.aval)
-                if value.aval.shared:
-                    if hasattr(value, "_ab_ids"):  # a table of keys: indexing it is not array indexing
-                        return None
-                    kinds.append("shared")
-                    shared.append(value)
-                else:
-                    kinds.append("array")
-                    refs.append(value.ref if value.segment is owner.segment else owner.external(value))
-            elif kind is Row:
-                if value.table.trace is not owner:
-                    return None
-                key += [value.table.aval, _ID]
-                if value.table.aval.shared:
-                    shared.append(value.table)
-                kinds.append("row")
-                refs.append(owner.segment.external(value.index))
-            elif kind in WEAK and slot.number and not self.fixed:
-                key.append(WEAK[kind])
-                kinds.append("number")
-                refs.append(owner.segment.external(value))
-            elif kind in _STATIC or kind in WEAK or _is_static(value):
-                key.append(value if kind is int else (kind, freeze(value)))
-                kinds.append("static")
-            elif kind is list or kind is tuple:
-                tree, each = flatten(owner, value)
-                if tree is None:
-                    return None
-                key.append(tree)
-                kinds.append("tree")
-                refs += each
-            elif kind is np.ndarray or issubclass(kind, np.generic) or 0 <= rank_of(value) < owner.level:
-                aval, ref = owner.constant(value)
-                if aval is None:
-                    return None
-                key.append(aval)
-                if aval.shared:
-                    kinds.append("shared constant")
-                    shared.append(owner.shared(value))
-                else:
-                    kinds.append("constant")
-                    refs.append(ref)
-            else:
-                return None
+            kinds.append(found[0])
+            key += found[1]
+            refs += found[2]
         known = (self.kinds_key(kinds), *key)
         sig = owner.of_blocks.get(known)
         if sig is None:
@@ -272,6 +206,41 @@ class Block:
                 return None
             sig = owner.of_blocks[known] = signature(owner, program, _operands(key), shared, self.where)
         return sig, refs, kinds
+
+    def _input(self, owner: Any, slot: Slot, value: Any, shared: list[LazyArray]) -> tuple[str, list[Any], Any] | None:
+        """(kind, parts of the key, references) of an input, which is added to `shared` if all calls share it; None if
+        the call cannot be one node."""
+        kind = type(value)
+        if slot.is_list and kind not in (list, tuple):
+            return None
+        if kind is LazyArray:
+            if not value.aval.shared:
+                return "array", [value.aval], [value.ref if value.segment is owner.segment else owner.external(value)]
+            if hasattr(value, "_ab_ids"):  # a table of keys: indexing it is not array indexing
+                return None
+            shared.append(value)
+            return "shared", [value.aval], ()
+        if kind is Row:
+            if value.table.trace is not owner:
+                return None
+            shared.append(value.table)
+            return "row", [value.table.aval, ID_KIND], [owner.segment.external(value.index)]
+        if kind in WEAK and slot.number and not self.fixed:
+            return "number", [WEAK[kind]], [owner.segment.external(value)]
+        if kind in _STATIC or kind in WEAK or _is_static(value):
+            return "static", [value if kind is int else (kind, freeze(value))], ()
+        if kind is list or kind is tuple:
+            tree, refs = flatten(owner, value)
+            return None if tree is None else ("tree", [tree], refs)
+        if not (kind is np.ndarray or issubclass(kind, np.generic) or 0 <= rank_of(value) < owner.level):
+            return None
+        aval, ref = owner.constant(value)
+        if aval is None:
+            return None
+        if not aval.shared:
+            return "constant", [aval], [ref]
+        shared.append(owner.shared(value))
+        return "shared constant", [aval], ()
 
     def _program(self, key: Sequence[Any], kinds: Sequence[str], values: Sequence[Any]) -> Any:
         """The traced program of the body for operands of these kinds, cached; None if it cannot be traced."""
