@@ -77,15 +77,8 @@ def map_with_stats(
         return [], Stats()
     run = _Map(function, form, by_op, columns, shared, arguments_of, forget, first)
     stats = run.trace.stats
-    if run.shows_order():
-        if unread := without_source(run.state.shared, run.state.kinds):
-            return run.as_loop(Reason(f"{unread} has no source that says what it does"), True), stats
-        order = "the order of the examples shows in what they print, draw or read"
-        return run.as_loop(Reason(order, None, "print after the call, and draw or read before it"), True), stats
-    if run.shows_identity():
-        return run.as_loop("it is asked whether an array that has two names is one object", True), stats
-    if shows_classes(run.state.shared, run.state.kinds):
-        return run.as_loop("an operator's method, or code without source, asks for a class", True), stats
+    if visible := run.visible():
+        return run.as_loop(visible, True), stats
     if run.state.may_change:
         joining = None
     try:
@@ -142,14 +135,17 @@ class _Map:
             reached = self._before.reached.items()
             self.trace.reached.update({at: x for at, x in reached if is_array_like(x) and is_recorded(x)})
 
-    def shows_order(self) -> bool:
-        """True if the order in which the examples run may be observable."""
-        return shows_order(self._before, self.state.kinds, batches=self._arguments_of is not None)
-
-    def shows_identity(self) -> bool:
-        """True if examples may observe by identity (`is`) an array that they would see here as two objects."""
-        units = self._function, *self._shared.values()
-        return shows_identity(self._before, self.state.kinds, self.columns, units)
+    def visible(self) -> str:
+        """How examples may see that they run together: by order, an identity (`is`) or a class; "" if they cannot."""
+        before, kinds = self._before, self.state.kinds
+        if shows_order(before, kinds, batches=self._arguments_of is not None):
+            if unread := without_source(before, kinds):
+                return f"{unread} has no source that says what it does"
+            order = "the order of the examples shows in what they print, draw or read"
+            return Reason(order, None, "print after the call, and draw or read before it")
+        if shows_identity(before, kinds, self.columns, (self._function, *self._shared.values())):
+            return "it is asked whether an array that has two names is one object"
+        return "an operator's method, or code without source, asks for a class" if shows_classes(before, kinds) else ""
 
     def as_loop(self, reason: str, early: bool = False) -> list[Any]:
         """Run the loop and return its results; warns before it (`early`, before the examples print), or after it."""

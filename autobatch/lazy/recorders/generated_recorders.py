@@ -275,11 +275,7 @@ def _form_of(
     written.settle(write_version)
     if written.waits and written.lengths:
         raise Unsupported("arrays of varying length, and a value that is needed at once")
-    if root.result is rk.NOTHING:
-        raise Unsupported("a function whose result is unknown")
-    for kind in rk.within(root.result):
-        if isinstance(kind, rk.ClosureKind | rk.DeferredRows) or (isinstance(kind, rk.Const) and not kind.is_scalar):
-            raise Unsupported("a result that the examples share")
+    _check_result(root.result)
     columns_order = [name for name, _ in sorted(own.items(), key=lambda each: each[1])]
     used = sorted(written.used)
     source, sites = _source(written, root, columns_order, used)
@@ -302,6 +298,15 @@ def _form_of(
         blocks,
         sum(len(block.met) for block in blocks),
     )
+
+
+def _check_result(result: rk.RecorderKind) -> None:
+    """Raise Unsupported for a result that each example would not have for itself."""
+    if result is rk.NOTHING:
+        raise Unsupported("a function whose result is unknown")
+    for kind in rk.within(result):
+        if isinstance(kind, rk.ClosureKind | rk.DeferredRows) or (isinstance(kind, rk.Const) and not kind.is_scalar):
+            raise Unsupported("a result that the examples share")
 
 
 def _source(written: Written, root: Version, columns: Sequence[str], used: Sequence[int]) -> tuple[str, list[int]]:

@@ -424,15 +424,11 @@ class ValueWriter(LineWriter):
 
     def of_any_length(self, function: Callable[..., Any], values: Sequence[rk.Term]) -> rk.Term:
         """An operation with some operands that are arrays of any length, written as a block of its own."""
-
-        def body(*operands: Any) -> Any:
-            return function(*operands)
-
         if any(each.kind is rk.PLAIN for each in values):
             raise Unsupported("an operation on arrays of varying length and a value that differs by example")
         where = self.version.filename, self.line, self.line
         slots = [Slot(at, (), None, False) for at in range(len(values))]
-        found = self.block(Block(where, slots, (), body, self.version.of.scope), values)
+        found = self.block(Block(where, slots, (), function, self.version.of.scope), values)
         if isinstance(found.kind, rk.Const) and found.kind.value is None:
             raise Unsupported("an operation on arrays of varying length that is not a block")
         return found
@@ -574,13 +570,11 @@ class ValueWriter(LineWriter):
         """The source of a call's signature entry and of its operands; writes the checks before it."""
         refs: list[str] = []
         key: list[str] = []
-        outside: list[str] = []
-        where: list[int] = []
+        outside: dict[int, str] = {}  # by their places among the references, values from outside the segment
         for (how, kind, value), slot, spec in zip(inputs, site.kinds, site.specs, strict=True):
             if how == "const":
                 if slot == "number":
-                    where.append(len(refs))
-                    outside.append(self.text(value))
+                    outside[len(refs)] = self.text(value)
                     refs.append("")
                 elif slot == "constant":
                     aval = self.written.trace.constant(kind.value)[0]
@@ -592,8 +586,7 @@ class ValueWriter(LineWriter):
             value = self.let(value)
             if how == "row":
                 self._check_id(value, kind)
-                where.append(len(refs))
-                outside.append(self.text(value))
+                outside[len(refs)] = self.text(value)
                 refs.append("")
             elif how == "item":
                 self.emit(f"if _ab_type({value.text}) not in _ab_keys: raise _ab_misfit")
@@ -606,8 +599,7 @@ class ValueWriter(LineWriter):
                 if spec[0] == "static":
                     key.append(f"({value.text}, _ab_shown({value.text}))" if spec[1] is float else value.text)
                 else:
-                    where.append(len(refs))
-                    outside.append(value.text)
+                    outside[len(refs)] = value.text
                     refs.append("")
             elif how == "plain":
                 of = self.written.named(self.written.constants.literal(spec[1].aval))
@@ -618,14 +610,12 @@ class ValueWriter(LineWriter):
                 key += _lengths(kind, value.text)
                 refs.append(_flat(kind, value.text))
         tail = self.entry(site, key)
-        if outside:
-            if len(outside) == 1:
-                self.emit(f"_ab_add_source({outside[0]})")
-            else:
-                self.emit(f"_ab_add_sources(({', '.join(outside)},))")
-            for i, at in enumerate(where):
-                later = len(where) - 1 - i
-                refs[at] = f"{later} - _ab_len(_ab_sources)" if later else "-_ab_len(_ab_sources)"
+        if len(outside) == 1:
+            self.emit(f"_ab_add_source({', '.join(outside.values())})")
+        elif outside:
+            self.emit(f"_ab_add_sources(({', '.join(outside.values())},))")
+        for later, at in enumerate(reversed(outside)):
+            refs[at] = f"{later} - _ab_len(_ab_sources)" if later else "-_ab_len(_ab_sources)"
         return tail, refs
 
     def row(self, table: rk.Const, index: rk.Term) -> rk.Term:
@@ -691,10 +681,8 @@ def _is_met(kind: rk.RecorderKind, slot: tuple[str, Any]) -> bool:
 
 def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any]]]:
     """How a slot is given, in the terms of `BlockEntry`, and the possible values of each key part that it takes."""
-    if how == "const":
-        return ("const", kind.number), []
-    if how == "row":
-        return ("row", kind.number), []
+    if how in ("const", "row"):
+        return (how, kind.number), []
     if how == "item":
         return ("item", kind.number), [list(kind.value) if type(kind.value) is dict else list(range(len(kind.value)))]
     if how == "built":
@@ -704,11 +692,9 @@ def _spec(how: str, kind: Any, met: Any) -> tuple[tuple[Any, ...], list[list[Any
         raise Unsupported("an input of another kind")
     if found == "number":
         return ("number", what), []
-    if found == "static" and what[0] in (int, str):
-        return ("static", what[0]), [[what[1]]]
-    if found == "static" and what[0] is float:  # told apart by its text: 0.0 is not -0.0
-        return ("static", what[0]), [[(what[1], repr(what[1]))]]
-    if found in ("array", "constant") and what is not None and not what.shared:
+    if found == "static":  # a float is told apart by its text: 0.0 is not -0.0
+        return ("static", what[0]), [[(what[1], repr(what[1])) if what[0] is float else what[1]]]
+    if found in ("array", "constant") and not what.shared:
         return ("built", rk.RecordedNode(what), found), []
     raise Unsupported("an input of another kind")
 
