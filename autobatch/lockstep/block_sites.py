@@ -148,22 +148,19 @@ class LoopScan:
         outputs, assigned, last = block.outputs, block.assigned, dict(self._ahead)
         stores, appends = [], []
         for line in body[1:]:
-            store = self._stored(line)
-            if store is not None:
+            if store := self._stored(line):
                 stores.append(store)
             elif found := self._bound_ahead(line):
                 last.update(found)
             else:
                 appends.append(_append(line))
-        if assigned & last.keys() or not {stored for stored, *_ in stores}.isdisjoint(last):
+        stored = {each for each, _, _ in stores}
+        if len(stored) < len(stores) or (assigned | stored) & last.keys():
             raise Unsupported
-        before = {each: how.before() for each, how in last.items() if each not in self._ahead}
-        self._ahead.update(before)
+        self._ahead.update({each: how.before() for each, how in last.items() if each not in self._ahead})
         followers = [each for each in states if each in last]
-        self.states = [each for each in states if each not in last and all(each != stored for stored, *_ in stores)]
+        self.states = [each for each in states if each not in last and each not in stored]
         if not set(self.states) <= set(outputs) or not self.states:
-            raise Unsupported
-        if len({each for each, _, _ in stores}) < len(stores):
             raise Unsupported
         for each, value in [*appends, *[(each, value) for each, _, value in stores]]:
             if value not in outputs or each in assigned | last.keys() or any(each == key for key, _ in block.inputs):

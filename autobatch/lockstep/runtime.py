@@ -161,5 +161,5 @@ NAMES: dict[str, Any] = {
     "_ab_unbound": UNBOUND,
     "_ab_until": until,
     "_ab_update": items.inplace_update,
-    "_ab_while": loops.breakable_while,
+    "_ab_while": loops.DivergentLoop,
 }

@@ -74,9 +74,6 @@ class _UniformBranch:
     def __iter__(self) -> Iterator[bool]:
         return iter(self.arms)
 
-    def end(self, values: tuple[Any, ...]) -> None:
-        pass
-
 
 _UNIFORM_BRANCHES = (_UniformBranch(False), _UniformBranch(True))
 
@@ -136,9 +133,6 @@ class Branches:
 
     def join(self) -> tuple[Any, ...]:
         """The values after the branch; the lanes that reached its end become the current region."""
-        if not self.pieces:
-            set_region(self.base)
-            return self.values
         pieces, self.pieces, self.values = self.pieces, [], ()  # what nobody else holds must not forbid writes
         return join_pieces(pieces, self.base, self.own)[1]
 

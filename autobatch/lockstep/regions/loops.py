@@ -49,9 +49,6 @@ class SharedLoop:
             check_time()
             yield item
 
-    def narrow(self, kept: tuple[Any, ...], carried: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
-        return kept + carried
-
     def merge(self, kept: tuple[Any, ...], own: Any = ()) -> tuple[Any, ...]:
         return kept
 
@@ -307,7 +304,7 @@ def for_each(iterable: Any, step: Any) -> None:
 
 
 class DivergentLoop:
-    """Base of `while` and `for` loops that lanes leave one by one. A `while` calls `stops` at the head of each step.
+    """A loop that lanes leave one by one: a `while`, which calls `stops` at the head of each step; base of `for` loops.
 
     Attributes:
         changed: True if the code must reload the loop's variables from `values`, which gives them away.
@@ -317,7 +314,7 @@ class DivergentLoop:
 
     __slots__ = ("_values", "at_head", "base", "broken", "changed", "ended", "is_empty", "own", "region", "tries")
 
-    def __init__(self, values: tuple[Any, ...], own: tuple[int, ...]) -> None:
+    def __init__(self, values: tuple[Any, ...], own: tuple[int, ...] = ()) -> None:
         self.tries = 0
         self.base: Any = current_region()
         self.region: Any = self.base
@@ -491,11 +488,6 @@ class _LaneItemsLoop(DivergentLoop):
             self.sequence.done(ended)
             self._split(stay, ended)
         return True
-
-
-def breakable_while(values: tuple[Any, ...], own: tuple[int, ...] = ()) -> DivergentLoop:
-    """The object that a rewritten `while` iterates over."""
-    return DivergentLoop(values, own)
 
 
 def breakable_for(iterable: Any, temporary: bool, values: tuple[Any, ...], own: tuple[int, ...] = ()) -> DivergentLoop:

@@ -46,7 +46,6 @@ class LaneSequence:
 
     def lengths(self) -> Any:
         """The number of items: an int, or an int64 array with one per lane of the current region."""
-        raise TypeError(f"{type(self).__name__} does not say its lengths")
 
     def shortest(self) -> int:
         lengths = self.lengths()
@@ -60,7 +59,6 @@ class LaneSequence:
 
     def at(self, step: int, region: Any) -> Any:
         """The item of one step, for the lanes of a region."""
-        raise TypeError(f"{type(self).__name__} does not say its items")
 
     def done(self, region: Any) -> None:
         """Called when the lanes of a region have run out of items."""
