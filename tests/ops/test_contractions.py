@@ -126,7 +126,7 @@ def test_einsum(spec):
 
 def test_every_contraction_is_in_a_case():
     ops = {op for op in vars(contractions).values() if isinstance(op, Op) and op.kind == "contraction"}
-    assert ops == {contractions.matmul_p, contractions.einsum_p, contractions.tall_product_p}
+    assert ops == {contractions.matmul_p, contractions.einsum_p}
 
 
 def test_dtypes_mix():

@@ -330,17 +330,16 @@ def _matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
                 return Product(x[None], ct[None])
             return unbroadcast(np.expand_dims(x, -1) * np.expand_dims(ct, -2), y)
         return unbroadcast(matmul_p(y, np.expand_dims(ct, -1))[..., 0], x)
+    if position and y_rank < 3 and y_rank < x_rank and sum([type(size) is Affine for size in shape_of(ct)]) > 1:
+        (left, right), result = _split(matmul_spec(x_rank, y_rank))  # no reshape merges sizes that are not known
+        return unbroadcast(einsum_p(x, ct, spec=f"{left},{result}->{right}"), y)
     if y_rank == 1:
         if position:
-            if is_of_unknown_count(ct):
-                return unbroadcast(tall_product_p(x, np.expand_dims(ct, -1))[:, 0], y)
             return unbroadcast(matmul_p(np.reshape(ct, (-1,)), np.reshape(x, (_size(ct), shape_of(y)[0]))), y)
         return unbroadcast(np.expand_dims(ct, -1) * y, x)
     if position == 0:
         return unbroadcast(matmul_p(ct, mt(y)), x)
     if y_rank == 2 and x_rank > 2:
-        if is_of_unknown_count(ct):
-            return unbroadcast(tall_product_p(x, ct), y)
         rows = _size(ct) // max(shape_of(y)[1], 1) if shape_of(y)[1] else math.prod(shape_of(x)[:-1])
         flat = np.reshape(x, (rows, shape_of(y)[0]))
         return unbroadcast(matmul_p(mt(flat), np.reshape(ct, (rows, shape_of(y)[1]))), y)
@@ -349,24 +348,6 @@ def _matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
 
 def _size(x: Any) -> int:
     return math.prod(shape_of(x))
-
-
-def is_of_unknown_count(x: Any) -> bool:
-    """True if the number of elements is a product of sizes that are not known."""
-    return sum([type(size) is Affine for size in shape_of(x)]) > 1
-
-
-def _tall_product(x: Any, y: Any) -> Any:
-    rows = math.prod(x.shape[:-1])
-    return np.matmul(x.reshape(rows, x.shape[-1]).T, y.reshape(rows, y.shape[-1]))
-
-
-# tall_product(x, y): (d, m), the product of x and y over all rows, (..., d) and (..., m), whose number is not known.
-tall_product_p = Op(
-    "tall_product", _tall_product, kind="contraction", vjp=lambda position, ct, out, args, params: (
-        matmul_p(args[0], ct) if position else matmul_p(args[1], np.swapaxes(ct, 0, 1))
-    ),
-)  # fmt: skip
 
 
 def _matmul_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:

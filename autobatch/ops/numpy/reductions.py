@@ -154,20 +154,19 @@ def reduction(ufunc: np.ufunc, identity: Any = None, vjp: Callable[..., Any] | N
             if 0 in [x.data.shape[1 + axis] for axis in axes]:  # only examples with empty results remain
                 down["initial"] = filler(dtype)
         value = filler(dtype)
+        inside = fill(x, value, axes)
         if Lengths not in map(type, sizes):  # no padding remains that could cause a warning
-            return Batched(op(fill(x, value, axes), **down), sizes)
+            return Batched(op(inside, **down), sizes)
 
         def rerun() -> Any:
-            inside = fill(x, value, axes)
             rest = padding_mask(x.sizes, x.data.shape[1:], [a for a in range(x.rank) if a not in axes])
             return op(inside if rest is None else np.where(rest, inside, np.asarray(value, dtype)), **down)
 
-        return Batched(speculate(lambda: op(fill(x, value, axes), **down), rerun), sizes)
+        return Batched(speculate(lambda: op(inside, **down), rerun), sizes)
 
     def backward(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
         axes, keepdims = params["axis"], params.get("keepdims", False)
-        ct, out = expand(ct, axes, keepdims), expand(out, axes, keepdims)
-        return unbroadcast(vjp(ct, out, args[0], axes), args[0])  # type: ignore[misc]
+        return unbroadcast(vjp(expand(ct, axes, keepdims), expand(out, axes, keepdims), args[0], axes), args[0])  # type: ignore[misc]
 
     return Op(name, ufunc.reduce, rule=_of_signed_zeros(rule) if ufunc in _EXTREMES else rule,
               vjp=backward if vjp else None, kind="reduction", identity=filler, ufunc=ufunc)  # fmt: skip
