@@ -351,8 +351,5 @@ def raise_own(error: ValueError, op: Any, args: Sequence[Any], params: dict[str,
 
 def note_lane(error: BaseException, index: int) -> None:
     """Add a note that names the failing example; a region knows the example of a lane, outside one it is `index`."""
-    region = current_region()
-    if region is None:
-        note_example(error, index)
-    elif hasattr(region, "example_of"):
-        note_example(error, region.example_of(index))
+    region: Any = current_region()
+    note_example(error, index if region is None else region.example_of(index))

@@ -56,8 +56,6 @@ def _fix_empty_dtypes(examples: Sequence[Any], arrays: list[Any]) -> None:
         for i, x in enumerate(arrays)
         if x.size == 0 and (isinstance(examples[i], list | tuple) or (x.dtype == _FLOAT64 and x.shape == (0,)))
     ]
-    if not bare:
-        return
     without = set(bare)
     typed = next((x for i, x in enumerate(arrays) if i not in without), None)
     for i in bare if typed is not None else ():

@@ -401,12 +401,10 @@ class MaskedBatch(Batched, ArrayBatch):
             raise TypeError(f"{scalar.__name__!r} object is not iterable" if scalar else "iteration over a 0-d array")
         here = narrowed(self)
         first = here.sizes[0]
-        if isinstance(first, Lengths) and len(first):
-            counts = first.values
-            if (counts == counts[0]).all():
-                first = int(counts[0])
         if isinstance(first, Lengths):
-            raise self._no_iteration()
+            if not len(first) or (first.values != first.values[0]).any():
+                raise self._no_iteration()
+            first = int(first.values[0])
         if here is self or len(here.sizes) == 1:
             return (here[i] for i in range(first))
         return (unclear_view(here[i], self) for i in range(first))  # a copy for these lanes: a write would miss it
