@@ -96,16 +96,12 @@ def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the 
         _, shared = unwrap_shared((), shared)
     try:
         if not callable(f):
-            raise UnsupportedError(
-                f"ab.map takes a function and its examples; got {type(f).__name__} first: write ab.map(f, examples), "
-                "not ab.map(f(x), examples)"
-            )
+            first = f"{type(f).__name__} first: write ab.map(f, examples), not ab.map(f(x), examples)"
+            raise UnsupportedError(f"ab.map takes a function and its examples; got {first}")
         plain_f = undecorated(f)
         pinned = {} if plain_f is f else pins(f)
         if way is not None or strict is not None:
-            given = {name: value for name, value in (("way", way), ("strict", strict)) if value is not None}
-            _refuse_own_names(f, given)
-            pinned |= given
+            pinned |= _own_options(f, way=way, strict=strict)
         if pinned:
             return with_options(lambda: _mapped(f, example_sequences, shared)[0], **pinned)
         begun = small_map(plain_f, example_sequences, shared)
@@ -117,8 +113,9 @@ def map(  # type: ignore[misc]  # mypy: the shared keywords of `f` may have the 
         raise
 
 
-def _refuse_own_names(f: Any, given: dict[str, Any]) -> None:
-    """Raise for an option of `ab.map` that is meant for `f`, which has a parameter of its name."""
+def _own_options(f: Any, **options: Any) -> dict[str, Any]:
+    """The options that are given; raises for one that is meant for `f`, which has a parameter of its name."""
+    given = {name: value for name, value in options.items() if value is not None}
     parameters: Any = ()
     with contextlib.suppress(TypeError, ValueError):  # a C function without a signature
         parameters = inspect.signature(undecorated(f)).parameters
@@ -127,6 +124,7 @@ def _refuse_own_names(f: Any, given: dict[str, Any]) -> None:
             called = getattr(f, "__name__", "f").replace("<lambda>", "f")
             better = f"ab.map(functools.partial({called}, {name}={value!r:.40}), ...)"
             raise UnsupportedError(f"{name}= is an option of ab.map, and a parameter of {called}; write {better}")
+    return given
 
 
 def _note_arguments(error: Exception, f: Any, sequences: Sequence[Any], shared: dict[str, Any]) -> None:

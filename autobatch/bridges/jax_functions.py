@@ -277,7 +277,7 @@ def _data_of(leaf: object) -> Any:
     return np.asarray(leaf)
 
 
-def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any]) -> Callable[..., Any]:
+def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any]) -> Any:
     """The function of a list of arrays, with a custom vjp, that JAX transforms."""
 
     def told() -> list[Any]:
@@ -331,14 +331,12 @@ def _differentiable(jax: Any, host: _HostCall, result: Any, forms: dict[Any, Any
             found = gradients(arrays, cts)
         else:
             found = [jax.numpy.asarray(g) for g in back.value([np.asarray(ct) for ct in cts])]
-        own = iter(found)
-        none = [np.zeros(x.shape, jax.dtypes.float0) for x in arrays]
-        return ([next(own) if i in host.floats else none[i] for i in range(len(arrays))],)
+        own = dict(zip(host.floats, found, strict=True))
+        return ([own[i] if i in own else np.zeros(x.shape, jax.dtypes.float0) for i, x in enumerate(arrays)],)
 
     _register(jax)
     call.defvjp(forward, backward, symbolic_zeros=True)  # which say what is differentiated
-    transformed: Callable[..., Any] = call
-    return transformed
+    return call
 
 
 class _Opaque:
