@@ -447,19 +447,11 @@ class Optimizer(metaclass=Spelled):
         >>> params
         {'w': array([0.5, 2. ])}
         """
-        if not isinstance(state, dict) or state.keys() != {"step", *self.slots}:
-            found = list(state) if isinstance(state, dict) else type(state).__name__
-            order = ", and opt.update(params, grads, state) in this order" if isinstance(grads, State) else ""
-            raise StructureError(f"the state has {found}; expected that of {type(self).__name__}.init(params){order}")
         for name, value in (("threads", threads), ("num_splits", num_splits)):
             if value is not None:
                 whole_number(value, name, 1)
         how = RunOptions(threads, num_splits, _checked_scratch(scratch), nontemporal)
-        leaves, structure = paired(params, grads, [state[slot] for slot in self.slots], self.by_row)
-        own = state._of() if isinstance(state, State) else None
-        if any(leaf.grad is own is not None for leaf in leaves) and not any(leaf.value is own for leaf in leaves):
-            raise UnsupportedError("params and grads are exchanged; write opt.update(params, grads, state)")
-        _add_up_shared(leaves)
+        leaves, structure = self._paired(params, grads, state)
         memory = self._checked_indexers(structure, indexers, len(leaves))
         tables = {id(leaf.value): leaf.value for leaf in leaves if leaf.grad is not None and is_keyed(leaf.value)}
         step = functools.partial(self._take_step, leaves, memory, how, state)
@@ -467,6 +459,19 @@ class Optimizer(metaclass=Spelled):
         if any(value is not leaf.value for value, leaf in zip(new, leaves, strict=True)):
             params = pytree.unflatten(structure, new)
         return params, State(state).of(new)
+
+    def _paired(self, params: object, grads: object, state: dict[str, Any]) -> tuple[list[Leaf], Any]:
+        """The leaves of checked parameters, gradients and state, and their structure."""
+        if not isinstance(state, dict) or state.keys() != {"step", *self.slots}:
+            found = list(state) if isinstance(state, dict) else type(state).__name__
+            order = ", and opt.update(params, grads, state) in this order" if isinstance(grads, State) else ""
+            raise StructureError(f"the state has {found}; expected that of {type(self).__name__}.init(params){order}")
+        leaves, structure = paired(params, grads, [state[slot] for slot in self.slots], self.by_row)
+        own = state._of() if isinstance(state, State) else None
+        if any(leaf.grad is own is not None for leaf in leaves) and not any(leaf.value is own for leaf in leaves):
+            raise UnsupportedError("params and grads are exchanged; write opt.update(params, grads, state)")
+        _add_up_shared(leaves)
+        return leaves, structure
 
     def _take_step(
         self, leaves: Sequence[Leaf], memory: Sequence[Indexer | None], how: RunOptions, state: dict[str, Any]

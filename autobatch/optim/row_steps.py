@@ -84,7 +84,7 @@ def make_step(
         rows = _rows_of_dense(weights, by_row)
         forms = [x if fast else np.ascontiguousarray(x, dtype) for x in arrays]
         sources = np.ascontiguousarray(grad, dtype).reshape(rows, -1)
-        finish = None if fast else lambda: _write_back(arrays, forms)
+        finish = None if fast else lambda: _write_back(arrays, forms, ...)
         views = [x.reshape(rows, -1) for x in forms]
         return RowStep(views, None, (None, None, sources, None, None), rows, sources.shape[1], dtype, finish)
     ids = grad.checked_ids()  # checked, since the caller may have changed them
@@ -105,7 +105,7 @@ def make_step(
         return RowStep(views, unique, pieces, count, width, dtype, None)
     named = [np.ascontiguousarray(x[unique] if isinstance(x, np.ndarray) else x.read(unique), dtype) for x in arrays]
     views = [x.reshape(count, -1) for x in named]
-    return RowStep(views, None, pieces, count, width, dtype, lambda: _write_rows(arrays, named, unique))
+    return RowStep(views, None, pieces, count, width, dtype, lambda: _write_back(arrays, named, unique))
 
 
 def _summed(inverse: np.ndarray, count: int, sources: np.ndarray, segments: object, factors: object) -> np.ndarray:
@@ -118,12 +118,12 @@ def _summed(inverse: np.ndarray, count: int, sources: np.ndarray, segments: obje
     return out
 
 
-def _write_rows(arrays: Sequence[Any], named: Sequence[Any], ids: np.ndarray) -> None:
-    for x, new in zip(arrays, named, strict=True):
-        if isinstance(x, np.ndarray):
-            x[ids] = new
-        else:
-            x.write(ids, new)
+def _write_back(arrays: Sequence[Any], copies: Sequence[Any], rows: Any) -> None:
+    for x, new in zip(arrays, copies, strict=True):
+        if not isinstance(x, np.ndarray):
+            x.write(rows, new)
+        elif new is not x:
+            x[rows] = new
 
 
 def _rows_of_dense(weights: np.ndarray, by_row: bool) -> int:
@@ -132,12 +132,6 @@ def _rows_of_dense(weights: np.ndarray, by_row: bool) -> int:
         return weights.shape[0] if weights.ndim > 1 else weights.size
     width = math.gcd(weights.size, 4096)
     return weights.size // width if width >= 64 else 1
-
-
-def _write_back(arrays: Sequence[Any], forms: Sequence[Any]) -> None:
-    for x, new in zip(arrays, forms, strict=True):
-        if new is not x and not np.shares_memory(x, new):
-            x[...] = new
 
 
 def squares(step: RowStep) -> float:
