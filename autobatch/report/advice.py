@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from autobatch.errors import Reason
 from autobatch.report.line_profile import Figures
-from autobatch.report.source_lines import Source, enclosing_loops
+from autobatch.report.source_lines import Source
 
 Advice = tuple[str, str]
 _MANY_STEPS = 8  # launches of one line from which on advice is given
@@ -83,7 +83,7 @@ def advice(
         return _wait_advice(node, waits, facts)
     if not expensive:
         return "", ""
-    loops = enclosing_loops(source, node)
+    loops = source.enclosing_loops(node)
     if facts.way == "tracing":
         return _tracing_advice(figures, facts, bool(loops) or isinstance(node, ast.For | ast.While))
     if facts.way == "lock-step":

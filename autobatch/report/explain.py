@@ -90,91 +90,107 @@ def explain(f: Callable[..., Any], *args: object, stages: bool = False, **shared
     >>> print(report)  # doctest: +ELLIPSIS
     3 examples: tracing; ...
     """
-    batched, gradient = has_batch(args, shared), getattr(f, "_ab_differentiated", None)
-    whole = not batched and gradient is None and any(type(arg) is dict for arg in args)
+    call = _Explained(f, args, shared)
+    whole = not call.batched and call.function is f and any(type(arg) is dict for arg in args)
     if whole or not callable(f) or not (args or shared):
         given = f"{type(f).__name__} first" if not callable(f) else "a dict of parameters" if whole else "no arguments"
         raise UnsupportedError(f"ab.explain takes a function and what to call it with; got {given}: write {_USAGE}")
-
-    def call() -> Any:
-        if gradient is not None:
-            return f(*args, **shared)
-        if batched:
-            return (f if isinstance(f, BatchFunction) else batch(f))(*args, **shared)
-        return map_with_stats(f, *args, **shared)[0]
-
-    begun = clock()
-    times, spent, restore = _warm_up([f if gradient is None else gradient.function, args, shared], call)
-    most = max(_TIMES * min(times[1:]), _SHORT) if times and gradient is None else math.inf
-    warm = min(spent, default=0.0)
-    looks: list[WatchedCalls] = []
-    look, begun = 0.0, begun + max(spent[0] - warm, 0.0) if times else begun  # the first call may have compiled
-    while not looks or (times and len(looks) < 5 and clock() + look - begun < min(_SHORT, _MOST * warm)):
-        if looks:
-            restore()
-        look = clock()
-        with watching(most) as watched:
-            results = call()
-        look = clock() - look
-        looks.append(watched)
-    count = next((x.batch_size for x in leaves([args, shared]) if isinstance(x, Batch)), None) if batched else None
-    count = len(results) if not batched and gradient is None else count
-    # what the machine did meanwhile is not the call's
-    watched = min(looks, key=lambda each: each.profile.seconds / (each.profile.seen or count or 1))
-    watched.times, watched.batched, watched.examples = times, batched, count
-    if not batched:
-        watched.no_batch = "its examples are not known" if count is None else _why_no_batch(f, args)
-        watched.numbers = count is not None and all(isinstance(each, int | float) for each in leaves(args))
-    if count:
-        watched.compiling = lambda: compiled_text(f, args, shared, batched)
+    watched = call.watched()
     report = watched.report(f)
-    if not stages:
-        return report
-    function = f if gradient is None else gradient.function
-    before = Snapshot([function, args, shared])
-    with options(way="fly"), noted_fallbacks():
-        for _ in range(3 if times else 0):  # the first examples run, so that the recorder knows their blocks' inputs
-            call()
-            before.restore()
-    return dataclasses.replace(report, stages=stages_of(function, args, shared, batched))
+    return dataclasses.replace(report, stages=call.stages(bool(watched.times))) if stages else report
 
 
-def _warm_up(roots: list[Any], call: Callable[[], Any]) -> tuple[list[float], list[float], Callable[[], None]]:
-    """The seconds of a few calls, on the wall and computed by this thread, and what undoes a call's changes.
+class _Explained:
+    """The call that is reported on.
 
-    There are none if it has effects that cannot be undone.
-
-    Args:
-        roots: the function, its arguments, and the shared ones.
+    Attributes:
+        batched: batches are given; function: what is called, or of a gradient, what is differentiated.
     """
-    kinds = {type(value) for value in leaves(roots[1:])}
-    before = Snapshot(roots, most=2_000)  # the first of many examples show what the function may change
-    if shows_order(before, kinds):
-        return [], [], before.restore
-    changing = may_change(before.functions or roots[:1], [*before.classes, *kinds])
-    if changing and not before.complete:
-        before = Snapshot(roots)
-    times, spent = list[float](), list[float]()
-    most = _WARM_CALLS
-    histories = (kind for costs in functions.copy().values() for kind in costs.kinds.copy().values())
-    counts = [(kind, kind.calls) for kind in histories]
-    with noted_fallbacks():
-        while len(times) < 2 or (len(times) < most and sum(times[1:]) < max(0.8 * times[0], _WARM)):
-            began, before_call = time.perf_counter(), clock()
-            call()
-            now = time.perf_counter()
-            times.append(now - began)
-            spent.append(clock() - before_call)
-            if len(times) == 1:
-                if min((before for kind, before in counts if kind.calls != before), default=0) >= most:
-                    most = 2  # of what was called as often, the mode is chosen
-                end = now + min(_COMPILING, _WAITED * times[0])
-            elif config.way != "auto" and times[0] < 2 * times[1]:  # there is nothing to choose, or to set up
-                most = 2
-            wait_for_kernels(max(end - now, 0.0))
-            if changing:
+
+    def __init__(self, f: Any, args: tuple[Any, ...], shared: dict[str, Any]) -> None:
+        self.f, self.args, self.shared = f, args, shared
+        self.batched = has_batch(args, shared)
+        self.function = f._ab_differentiated.function if hasattr(f, "_ab_differentiated") else f
+
+    def run(self) -> Any:
+        """Call the function; returns its results."""
+        if self.function is not self.f:
+            return self.f(*self.args, **self.shared)
+        if self.batched:
+            return (self.f if isinstance(self.f, BatchFunction) else batch(self.f))(*self.args, **self.shared)
+        return map_with_stats(self.f, *self.args, **self.shared)[0]
+
+    def watched(self) -> "WatchedCalls":
+        """The least disturbed of some observed calls, after calls that nobody observes."""
+        begun, is_map = clock(), not self.batched and self.function is self.f
+        times, spent, restore = self._warm_up()
+        most = max(_TIMES * min(times[1:]), _SHORT) if times and self.function is self.f else math.inf
+        warm = min(spent, default=0.0)
+        looks: list[WatchedCalls] = []
+        look, begun = 0.0, begun + max(spent[0] - warm, 0.0) if times else begun  # the first call may have compiled
+        while not looks or (times and len(looks) < 5 and clock() + look - begun < min(_SHORT, _MOST * warm)):
+            if looks:
+                restore()
+            look = clock()
+            with watching(most) as watched:
+                results = self.run()
+            look = clock() - look
+            looks.append(watched)
+        batches = (x.batch_size for x in leaves([self.args, self.shared]) if isinstance(x, Batch))
+        count = len(results) if is_map else next(batches, None)
+        # what the machine did meanwhile is not the call's
+        watched = min(looks, key=lambda each: each.profile.seconds / (each.profile.seen or count or 1))
+        watched.times, watched.batched, watched.examples = times, self.batched, count
+        if not self.batched:
+            watched.no_batch = "its examples are not known" if count is None else _why_no_batch(self.f, self.args)
+            watched.numbers = count is not None and all(isinstance(each, int | float) for each in leaves(self.args))
+        if count:
+            watched.compiling = lambda: compiled_text(self.f, self.args, self.shared, self.batched)
+        return watched
+
+    def _warm_up(self) -> tuple[list[float], list[float], Callable[[], None]]:
+        """The seconds of a few calls, on the wall and computed by this thread, and what undoes a call's changes.
+
+        There are none if it has effects that cannot be undone.
+        """
+        roots = [self.function, self.args, self.shared]
+        kinds = {type(value) for value in leaves(roots[1:])}
+        before = Snapshot(roots, most=2_000)  # the first of many examples show what the function may change
+        if shows_order(before, kinds):
+            return [], [], before.restore
+        changing = may_change(before.functions or roots[:1], [*before.classes, *kinds])
+        if changing and not before.complete:
+            before = Snapshot(roots)
+        times, spent = list[float](), list[float]()
+        most = _WARM_CALLS
+        histories = (kind for costs in functions.copy().values() for kind in costs.kinds.copy().values())
+        counts = [(kind, kind.calls) for kind in histories]
+        with noted_fallbacks():
+            while len(times) < 2 or (len(times) < most and sum(times[1:]) < max(0.8 * times[0], _WARM)):
+                began, before_call = time.perf_counter(), clock()
+                self.run()
+                now = time.perf_counter()
+                times.append(now - began)
+                spent.append(clock() - before_call)
+                if len(times) == 1:
+                    if min((before for kind, before in counts if kind.calls != before), default=0) >= most:
+                        most = 2  # of what was called as often, the mode is chosen
+                    end = now + min(_COMPILING, _WAITED * times[0])
+                elif config.way != "auto" and times[0] < 2 * times[1]:  # there is nothing to choose, or to set up
+                    most = 2
+                wait_for_kernels(max(end - now, 0.0))
+                if changing:
+                    before.restore()
+        return times, spent, before.restore if changing else lambda: None
+
+    def stages(self, warm: bool) -> Any:
+        """What the function becomes; `warm`: it may be called again."""
+        before = Snapshot([self.function, self.args, self.shared])
+        with options(way="fly"), noted_fallbacks():
+            for _ in range(3 if warm else 0):  # the first examples run, so that the recorder knows their blocks' inputs
+                self.run()
                 before.restore()
-    return times, spent, before.restore if changing else lambda: None
+        return stages_of(self.function, self.args, self.shared, self.batched)
 
 
 def _why_no_batch(f: Any, columns: Sequence[Any]) -> str:

@@ -12,7 +12,7 @@ from autobatch.core.formatting import columns, html_table, shown_bytes, wrapped
 from autobatch.errors import shown_file
 from autobatch.program.scopes import target_names
 from autobatch.report.line_profile import LaunchNode, Span
-from autobatch.report.source_lines import enclosing_loops, names_read, source_of
+from autobatch.report.source_lines import names_read, source_of
 
 _SHOWN = 30  # rows of the table of operations
 _FIRST = 3  # lines shown first
@@ -203,7 +203,16 @@ class Report:
         Nodes have the attributes `label`, `file`, `line`, `calls` and `seconds`; an edge leads from what makes a value
         to what reads it.
         """
-        return _graph_of(self)
+        import networkx  # noqa: PLC0415 - heavy, and only for what a person looks at
+
+        graph = networkx.DiGraph()
+        if not self.nodes:
+            return _line_graph(self, graph)
+        for at, node in enumerate(self.nodes):
+            file, line = node.place
+            graph.add_node(at, label=node.op, file=file, line=line, calls=node.calls, seconds=node.seconds)
+            graph.add_edges_from((read, at) for read in node.reads)
+        return graph
 
     # As text.
 
@@ -387,20 +396,6 @@ def shown_time(seconds: float) -> str:
     return f"{seconds * scale:.{digits}f} {unit}"
 
 
-def _graph_of(report: Report) -> Any:
-    """Launches and the results that they read, or the lines that ran if nothing was recorded."""
-    import networkx  # noqa: PLC0415 - heavy, and only for what a person looks at
-
-    graph = networkx.DiGraph()
-    if not report.nodes:
-        return _line_graph(report, graph)
-    for at, node in enumerate(report.nodes):
-        file, line = node.place
-        graph.add_node(at, label=node.op, file=file, line=line, calls=node.calls, seconds=node.seconds)
-        graph.add_edges_from((read, at) for read in node.reads)
-    return graph
-
-
 def _line_graph(report: Report, graph: Any) -> Any:
     """A graph of the lines that ran, with edges from the lines that bind a name to those that read it."""
     bound: dict[tuple[str, str, str], list[int]] = {}
@@ -412,10 +407,9 @@ def _line_graph(report: Report, graph: Any) -> Any:
         source = source_of(line.file)
         if (node := source.statement(line.line)) is None:
             continue
-        body = getattr(node, "body", None)
-        head = [each for each in (getattr(node, name, None) for name in ("test", "iter", "target")) if each is not None]
-        parts = head if body is not None else [node]
-        looped = bool(enclosing_loops(source, node))
+        head = [getattr(node, name) for name in ("test", "iter", "target") if hasattr(node, name)]
+        parts = head if hasattr(node, "body") else [node]
+        looped = bool(source.enclosing_loops(node))
         for part in parts:
             reads += [(at, (line.file, line.function, name), looped) for name in sorted(names_read(part))]
             for name in target_names(part):

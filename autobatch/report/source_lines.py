@@ -102,11 +102,14 @@ class Source:
         found = self.statement(line)
         return line if found is None else found.lineno
 
-    def around(self, node: ast.AST) -> Iterator[ast.AST]:
-        """The enclosing syntax nodes of a node, innermost first."""
-        while node in self._parents:
-            node = self._parents[node]
-            yield node
+    def enclosing_loops(self, node: ast.AST) -> list[ast.For | ast.While]:
+        """The loops around a statement in the same function, innermost first."""
+        out: list[ast.For | ast.While] = []
+        while (outer := self._parents.get(node)) is not None and not isinstance(outer, Function):
+            if isinstance(outer, ast.For | ast.While) and node in outer.body:
+                out.append(outer)
+            node = outer
+        return out
 
     def shown(self, section: Section) -> Iterator[tuple[int, str]]:
         """The numbers and texts of a function's lines, without the indentation of the first one."""
@@ -180,19 +183,6 @@ def source_of(file: str, code: CodeType | None = None) -> Source:
         lines = tuple(written_lines(code))
         _prompts.update({file: lines} if lines else {})
     return _read(file, lines or _prompts.get(file, ()))
-
-
-def enclosing_loops(source: Source, node: ast.stmt) -> list[ast.For | ast.While]:
-    """The loops around a statement in the same function, innermost first."""
-    out: list[ast.For | ast.While] = []
-    inner: ast.AST = node
-    for each in source.around(node):
-        if isinstance(each, Function):
-            break
-        if isinstance(each, ast.For | ast.While) and inner in each.body:
-            out.append(each)
-        inner = each
-    return out
 
 
 def names_read(node: ast.AST) -> set[str]:

@@ -690,7 +690,7 @@ def test_a_refusal_is_said_once_and_another_way_taken(scripted):
 @pytest.mark.parametrize("mapped", [False, True])
 def test_explain_shows_the_way_that_the_call_names_until_costs_are_known(mapped, monkeypatch):
     # The calls of a warm-up would be costs.
-    monkeypatch.setattr("autobatch.report.explain._warm_up", lambda *_: ([], [], lambda: None))
+    monkeypatch.setattr("autobatch.report.explain._Explained._warm_up", lambda *_: ([], [], lambda: None))
     given = EVEN if mapped else ab.MaskedBatch.from_examples(EVEN)
     call = (lambda: ab.map(doubled, given)) if mapped else (lambda: ab.batch(doubled)(given))
     named = "tracing" if mapped else "lock-step"

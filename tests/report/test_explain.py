@@ -160,7 +160,7 @@ def test_it_shows_the_way_that_calls_take_and_costs_are_as_before(batched, monke
     forget_costs()
     xs = [np.arange(3.0)] * 2
     given = ab.MaskedBatch.from_examples(xs) if batched else xs
-    monkeypatch.setattr(explain, "_warm_up", lambda *_: ([], [], None))  # calls as others, which count
+    monkeypatch.setattr(explain._Explained, "_warm_up", lambda *_: ([], [], None))  # calls as others, which count
     assert ab.explain(total, given).costs == {}
     for _ in range(3):
         ab.batch(total)(given) if batched else ab.map(total, xs)
