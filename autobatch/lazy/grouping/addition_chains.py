@@ -117,6 +117,7 @@ class Link:
     output: int
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class BlockParts:
     """A block split into additions to incoming values, which come last, and the rest of the block.
 
@@ -125,8 +126,6 @@ class BlockParts:
         outputs: the block outputs that are the first outputs of `rest`, in order; its further outputs are terms.
         links: the additions, in order.
     """
-
-    __slots__ = ("links", "operands", "outputs", "rest")
 
     rest: Program
     operands: list[int]
@@ -147,23 +146,21 @@ def split_block(program: Program, own: Sequence[bool]) -> BlockParts | None:
     paths = _sum_paths(program, own)
     removed = {step.out for path in paths.values() for step, _ in path}
     steps = [step for step in program.steps if step.out not in removed]
-    out = BlockParts()
-    out.outputs = [place for place in range(len(program.outputs)) if place not in paths]
+    outputs = [place for place in range(len(program.outputs)) if place not in paths]
     terms = [step.args[1 - side] for path in paths.values() for step, side in path]
-    results = [*[program.outputs[place] for place in out.outputs], *terms]
+    results = [*[program.outputs[place] for place in outputs], *terms]
     read = {slot for step in steps for slot in step.args}.union(results)
     kept = [slot for slot in range(number) if not own[slot] or slot in read]
     if not paths or not steps or not any(own[slot] for slot in kept):
         return None
-    out.rest = interned(program.part(kept, steps, results))
-    out.operands = [position[slot] for slot in kept if own[slot]]
-    out.links = []
+    links: list[Link] = []
     for place, path in paths.items():
         for step, side in path:
-            start, term = position.get(step.args[side], -1), len(out.outputs) + len(out.links)
+            start, term = position.get(step.args[side], -1), len(outputs) + len(links)
             last = place if step is path[-1][0] else -1
-            out.links.append(Link(step.op, program.avals[step.out], start, term, side == 0, last))
-    return out
+            links.append(Link(step.op, program.avals[step.out], start, term, side == 0, last))
+    rest = interned(program.part(kept, steps, results))
+    return BlockParts(rest, [position[slot] for slot in kept if own[slot]], outputs, links)
 
 
 _Path = list[tuple[Any, int]]  # additions, each with the side (0 left, 1 right) of the value that it adds to

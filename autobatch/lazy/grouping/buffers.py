@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.unpadded import Unpadded, layout_of
+from autobatch.batches.unpadded import Unpadded, layout_of, padded
 from autobatch.core.abstract_eval import shape_of
 from autobatch.core.batched import Lengths, Size, check_padding
 from autobatch.core.cotangent import SparseCotangent
@@ -19,6 +19,7 @@ from autobatch.kernels.rows import CONSECUTIVE, ONE_BUFFER, SEVERAL, copy_spans,
 from autobatch.kernels.segment_reductions import segment_sum
 from autobatch.ops.rules.padding import to_widths
 from autobatch.ops.rules.row_gather import Scatter, rows_p
+from autobatch.ops.rules.sizes import lane_lengths, padded_width
 
 _ADDED = (np.float32, np.float64)
 
@@ -87,7 +88,7 @@ class RaggedRows:
 
 def widths_of(sizes: Sequence[Size]) -> list[int]:
     """The largest size of each dimension."""
-    return [size.max() if isinstance(size, Lengths) else size for size in sizes]
+    return list(map(padded_width, sizes))
 
 
 def packed(data: Any, sizes: tuple[Size, ...]) -> Any:
@@ -97,7 +98,7 @@ def packed(data: Any, sizes: tuple[Size, ...]) -> Any:
     layout = layout_of(first, widths[0]) if isinstance(first, Lengths) and Lengths not in map(type, rest) else None
     if layout is not None and type(data) is Unpadded and data.layout.shape[1] == widths[0]:
         return data if data.layout.lengths is first else Unpadded(data.values, layout, data.pad)
-    data = to_widths(data._ab_force() if type(data) is Unpadded else data, widths)
+    data = to_widths(padded(data), widths)
     return data if layout is None else Unpadded(layout.take(data), layout)
 
 
@@ -128,7 +129,7 @@ def joined_rows(arrays: Sequence[Any], which: np.ndarray, rows: np.ndarray, size
     several = [arrays[k] for k in used.tolist()]
     is_flat = sizes and Lengths not in map(type, rest)
     if is_flat and all(type(each) is not RaggedRows or each.is_packed for each in several):
-        lengths = _lengths(sizes[0], len(rows))
+        lengths = lane_lengths(sizes[0], len(rows))
         first = np.empty(len(rows), np.int64)
         parts, base = [], 0
         for k, each in enumerate(several):
@@ -162,10 +163,6 @@ def shaped(flat: Any, sizes: tuple[Size, ...], n: int) -> Any:
     if isinstance(first, Lengths):
         return Unpadded(flat, layout_of(first, first.max()))
     return np.reshape(flat, (n, *sizes))
-
-
-def _lengths(size: Size, n: int) -> np.ndarray:
-    return size.values if isinstance(size, Lengths) else np.full(n, size, np.int64)
 
 
 def _distinct(rows: np.ndarray) -> bool:
@@ -301,7 +298,7 @@ def sized_rows(buffers: Buffers, which: np.ndarray, rows: np.ndarray, how: int, 
     if sizes and Lengths not in map(type, sizes[1:]) and buffers.plain:
         starts = buffers.starts(which, rows)
         if starts is not None:
-            lengths = sizes[0].values if isinstance(sizes[0], Lengths) else np.full(len(rows), sizes[0])
+            lengths = lane_lengths(sizes[0], len(rows))
             flat = np.empty((int(lengths.sum()), *widths_of(sizes[1:])), buffer.dtype)
             if flat.size:
                 copy_spans(starts, lengths, flat.strides[0], flat.__array_interface__["data"][0])

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from autobatch.batches.unpadded import Unpadded
+from autobatch.batches.unpadded import padded
 from autobatch.blocks.batched_program import run_op
 from autobatch.blocks.program import Program, has_ragged_rule, without_sizes
 from autobatch.core.abstract_eval import WEAK, Aval, freeze
@@ -287,8 +287,7 @@ def run_ragged(
         raise Unsupported
     if Lengths in map(type, sizes):
         return Batched(packed(out.data, sizes), sizes)
-    data = out.data._ab_force() if type(out.data) is Unpadded else out.data
-    return Batched(to_widths(data, widths_of(sizes)), sizes)
+    return Batched(to_widths(padded(out.data), widths_of(sizes)), sizes)
 
 
 def run_steps(
