@@ -99,24 +99,26 @@ def map(
     """
     if on_error not in ("raise", "skip"):
         raise OptionError(f"on_error={on_error!r}; expected 'raise' or 'skip'")
-    mapper = Mapper(f, columns=columns, keep=keep, **shared)
-    files = files_of(data)
-    folder = os.path.abspath(os.fspath(out))
+    mapper, folder = Mapper(f, columns=columns, keep=keep, **shared), os.path.abspath(os.fspath(out))
+    run = _run_locally if workers == 0 else functools.partial(_run_on_ray, workers=workers, retries=retries)
+    return _map_files(mapper, files_of(data), folder, run, on_error == "skip", resume, progress)
+
+
+def _map_files(
+    mapper: Mapper, files: list[str], folder: str, run: Callable[..., Any], skip: bool, resume: bool, progress: Any
+) -> Mapped:
+    """Map the rows of files into a folder; `run` runs the units that are not done."""
     try:
         os.makedirs(folder, exist_ok=True)
     except (FileExistsError, NotADirectoryError):
         raise OptionError(f"out={folder!r} is a file or lies in one; expected a folder, new or of this map") from None
     with _exclusive_folder(folder):
-        units, unreadable = _units(files, on_error == "skip")
+        units, unreadable = _units(files, skip)
         _check_job(folder, {"files": files, "columns": mapper.columns, "keep": mapper.keep}, units, resume)
         done = {unit: found for unit in units if (found := committed(folder, unit)) is not None}
-        resumed = len(done)
         left = [unit for unit in units if unit not in done]
         with _progress_bar(sum(unit.rows for unit in units), progress) as advance:
-            for unit in done:
-                advance(unit.rows)
-            skip = on_error == "skip"
-            run = _run_locally if workers == 0 else functools.partial(_run_on_ray, workers=workers, retries=retries)
+            advance(sum(unit.rows for unit in done))
             failures: list[tuple[Unit, Exception]] = []
             for unit, result in run(mapper, left, folder, skip):
                 if isinstance(result, UnitDone):
@@ -128,7 +130,7 @@ def map(
             raise min(failures, key=lambda each: (each[0].file, each[0].group))[1]
         _check_columns(done)
     skipped = [*unreadable, *(each for unit in units for each in done[unit].skipped)]
-    return Mapped(folder, sum(each.rows for each in done.values()), len(units), resumed, skipped)
+    return Mapped(folder, sum(each.rows for each in done.values()), len(units), len(units) - len(left), skipped)
 
 
 def _units(files: Sequence[str], skip: bool) -> tuple[list[Unit], list[Skipped]]:

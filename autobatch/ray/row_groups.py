@@ -135,8 +135,7 @@ def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
     """
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    done = committed(out, unit)
-    if done is not None:
+    if (done := committed(out, unit)) is not None:
         return done
     temporary = os.path.join(out, f".{unit.name}.{uuid.uuid4().hex}.part")
     skipped: list[Skipped] = []
@@ -163,8 +162,7 @@ def run_unit(mapper: Mapper, unit: Unit, out: str, skip: bool) -> UnitDone:
             raise error.error from None
         raise
     finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        pathlib.Path(temporary).unlink(missing_ok=True)
 
 
 def commit_unit(out: str, unit: Unit, done: UnitDone) -> UnitDone:
