@@ -302,7 +302,7 @@ def restore_table(
     for reader, entry in parts:
         if "removed" in entry:
             out.restore_block(removed=reader.read(entry["removed"]))
-        out._expect(entry["count"])
+        out._store.expect(entry["count"])
         waiting = blocks_of(reader, entry, others)
         block = next(waiting, None)
         while block is not None:  # the next block is read and verified while this one is put into the table

@@ -338,15 +338,8 @@ def maplookup(
         if given is not None:
             check_out(given, (len(one), shape_of(table)[1]), dtype_of(table), f"out[{i}]")
     calls = [lambda args=args: lookup(*args) for args in zip(tables, lists, outs, strict=True)]
-    if isinstance(strategy, SimpleParallel) and not boxed:
-        try:
-            results = run_together(_shared_out(calls))
-        except BaseException:
-            run_all(calls)  # after an interrupt, also run those that have not started
-            raise
-        results = [result for part in results for result in part]
-    else:
-        results = with_options(lambda: run_all(calls), threads=1)
+    parallel = isinstance(strategy, SimpleParallel) and not boxed
+    results = _run_in_parts(calls) if parallel else with_options(lambda: run_all(calls), threads=1)
     return results if out is None else out
 
 
@@ -379,11 +372,16 @@ def _checked(table: object, ids: object, number: int) -> np.ndarray:
     return ids
 
 
-def _shared_out(calls: Sequence[Any]) -> list[Any]:
-    """Group the calls into contiguous parts, one for each thread."""
+def _run_in_parts(calls: Sequence[Any]) -> list[Any]:
+    """The results of the calls, which are divided among the threads in contiguous parts."""
     parts = max(1, min(len(calls), thread_count()))
     bounds = [len(calls) * i // parts for i in range(parts + 1)]
-    return [lambda a=a, b=b: run_all(calls[a:b]) for a, b in itertools.pairwise(bounds)]
+    try:
+        results = run_together([functools.partial(run_all, calls[a:b]) for a, b in itertools.pairwise(bounds)])
+    except BaseException:
+        run_all(calls)  # after an interrupt, also run those that have not started
+        raise
+    return [result for part in results for result in part]
 
 
 def _concatenated(tables: Sequence[Any], lists: Sequence[Any], free: int, out: Any, boxed: bool) -> Any:

@@ -492,10 +492,6 @@ class EmbeddingVariable(KeyedTable):
         """
         return self._store.changed_since(operator.index(mark), whole_option(rows, "rows"), self.key_dtype)
 
-    def _expect(self, more: int) -> None:
-        """Grow the index for `more` keys that will be inserted block by block."""
-        self._store.expect(more)
-
     def _restoring(
         self, block: StoredBlock | None, removed: np.ndarray, arrays: dict[str, np.ndarray] | None, step: int | None
     ) -> Calls:
