@@ -187,13 +187,47 @@ class Block:
         refs: list[int] = []
         kinds: list[str] = []
         shared: list[LazyArray] = []
+        parts: list[Any]
         for slot, value in zip(self.slots, values, strict=True):
-            found = self._input(owner, slot, value, shared)
-            if found is None:
+            cls, own = type(value), list[int]()
+            if slot.is_list and cls not in (list, tuple):
                 return None
-            kinds.append(found[0])
-            key += found[1]
-            refs += found[2]
+            if cls is LazyArray and not value.aval.shared:
+                kind, parts = "array", [value.aval]
+                own = [value.ref if value.segment is owner.segment else owner.external(value)]
+            elif cls is LazyArray:
+                if hasattr(value, "_ab_ids"):  # a table of keys: indexing it is not array indexing
+                    return None
+                kind, parts = "shared", [value.aval]
+                shared.append(value)
+            elif cls is Row:
+                if value.table.trace is not owner:
+                    return None
+                kind, parts, own = "row", [value.table.aval, ID_KIND], [owner.segment.external(value.index)]
+                shared.append(value.table)
+            elif cls in WEAK and slot.number and not self.fixed:
+                kind, parts, own = "number", [WEAK[cls]], [owner.segment.external(value)]
+            elif cls in _STATIC or cls in WEAK or _is_static(value):
+                kind, parts = "static", [value if cls is int else (cls, freeze(value))]
+            elif cls is list or cls is tuple:
+                tree, own = flatten(owner, value)
+                if tree is None:
+                    return None
+                kind, parts = "tree", [tree]
+            elif cls is np.ndarray or issubclass(cls, np.generic) or 0 <= rank_of(value) < owner.level:
+                aval, ref = owner.constant(value)
+                if aval is None:
+                    return None
+                kind, parts = "shared constant" if aval.shared else "constant", [aval]
+                if aval.shared:
+                    shared.append(owner.shared(value))
+                else:
+                    own = [ref]
+            else:
+                return None
+            kinds.append(kind)
+            key += parts
+            refs += own
         known = (self.kinds_key(kinds), *key)
         sig = owner.of_blocks.get(known)
         if sig is None:
@@ -206,41 +240,6 @@ class Block:
                 return None
             sig = owner.of_blocks[known] = signature(owner, program, _operands(key), shared, self.where)
         return sig, refs, kinds
-
-    def _input(self, owner: Any, slot: Slot, value: Any, shared: list[LazyArray]) -> tuple[str, list[Any], Any] | None:
-        """(kind, parts of the key, references) of an input, which is added to `shared` if all calls share it; None if
-        the call cannot be one node."""
-        kind = type(value)
-        if slot.is_list and kind not in (list, tuple):
-            return None
-        if kind is LazyArray:
-            if not value.aval.shared:
-                return "array", [value.aval], [value.ref if value.segment is owner.segment else owner.external(value)]
-            if hasattr(value, "_ab_ids"):  # a table of keys: indexing it is not array indexing
-                return None
-            shared.append(value)
-            return "shared", [value.aval], ()
-        if kind is Row:
-            if value.table.trace is not owner:
-                return None
-            shared.append(value.table)
-            return "row", [value.table.aval, ID_KIND], [owner.segment.external(value.index)]
-        if kind in WEAK and slot.number and not self.fixed:
-            return "number", [WEAK[kind]], [owner.segment.external(value)]
-        if kind in _STATIC or kind in WEAK or _is_static(value):
-            return "static", [value if kind is int else (kind, freeze(value))], ()
-        if kind is list or kind is tuple:
-            tree, refs = flatten(owner, value)
-            return None if tree is None else ("tree", [tree], refs)
-        if not (kind is np.ndarray or issubclass(kind, np.generic) or 0 <= rank_of(value) < owner.level):
-            return None
-        aval, ref = owner.constant(value)
-        if aval is None:
-            return None
-        if not aval.shared:
-            return "constant", [aval], [ref]
-        shared.append(owner.shared(value))
-        return "shared constant", [aval], ()
 
     def _program(self, key: Sequence[Any], kinds: Sequence[str], values: Sequence[Any]) -> Any:
         """The traced program of the body for operands of these kinds, cached; None if it cannot be traced."""
