@@ -90,22 +90,6 @@ def state_like(value: Any, fill: float = 0.0, dtype: Any = None, by_row: bool = 
     return np.full(tuple(shape_of(value))[: 1 if by_row else None], fill, dtype)
 
 
-def paired(params: Any, grads: Any, slots: Sequence[Any], by_row: bool = False) -> tuple[list[Leaf], pytree.TreeDef]:
-    """Pair each leaf of the parameters with its gradient and state, and check them.
-
-    Raises:
-        StructureError, ShapeError, DTypeError, UnsupportedError: names the first leaf that is wrong.
-    """
-    values, structure = parameter_trees.flatten(params)
-    columns = [list(parameter_trees.like_leaves(structure, slot, "state")) for slot in slots]
-    found = parameter_trees.like_leaves(structure, grads, "grads")
-    rows = zip(pytree.paths(structure), values, found, *columns, strict=True)
-    out = [Leaf(path, value, grad, state) for path, value, grad, *state in rows]
-    for leaf in out:
-        _check(leaf, by_row)
-    return out, structure
-
-
 def _check(leaf: Leaf, by_row: bool) -> None:
     value, grad, path = leaf.value, leaf.grad, leaf.path
     if is_boxed(grad) and rank_of(grad) == BATCH_RANK:
@@ -460,13 +444,23 @@ class Optimizer(metaclass=Spelled):
             params = pytree.unflatten(structure, new)
         return params, State(state).of(new)
 
-    def _paired(self, params: object, grads: object, state: dict[str, Any]) -> tuple[list[Leaf], Any]:
-        """The leaves of checked parameters, gradients and state, and their structure."""
+    def _paired(self, params: Any, grads: Any, state: dict[str, Any]) -> tuple[list[Leaf], pytree.TreeDef]:
+        """Pair each leaf of the parameters with its gradient and state, and check them; returns also the structure.
+
+        Raises:
+            StructureError, ShapeError, DTypeError, UnsupportedError: names the first leaf that is wrong.
+        """
         if not isinstance(state, dict) or state.keys() != {"step", *self.slots}:
             found = list(state) if isinstance(state, dict) else type(state).__name__
             order = ", and opt.update(params, grads, state) in this order" if isinstance(grads, State) else ""
             raise StructureError(f"the state has {found}; expected that of {type(self).__name__}.init(params){order}")
-        leaves, structure = paired(params, grads, [state[slot] for slot in self.slots], self.by_row)
+        values, structure = parameter_trees.flatten(params)
+        columns = [list(parameter_trees.like_leaves(structure, state[slot], "state")) for slot in self.slots]
+        given = parameter_trees.like_leaves(structure, grads, "grads")
+        rows = zip(pytree.paths(structure), values, given, *columns, strict=True)
+        leaves = [Leaf(path, value, grad, slots) for path, value, grad, *slots in rows]
+        for leaf in leaves:
+            _check(leaf, self.by_row)
         own = state._of() if isinstance(state, State) else None
         if any(leaf.grad is own is not None for leaf in leaves) and not any(leaf.value is own for leaf in leaves):
             raise UnsupportedError("params and grads are exchanged; write opt.update(params, grads, state)")
