@@ -98,7 +98,7 @@ MOST_LINES = {
     "batches": 5_002,
     "blocks": 3_877,
     "bridges": 990,
-    "checkpoint": 2_647,
+    "checkpoint": 2_646,
     "cli": 840,
     "compiled": 11_834,
     "core": 3_911,
@@ -113,7 +113,7 @@ MOST_LINES = {
     "ray": 2_626,
     "report": 1_773,
     "segments": 18,
-    "serving": 1_672,
+    "serving": 1_670,
     "tables": 6_628,
     "testing": 2_814,
 }

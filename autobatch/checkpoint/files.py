@@ -188,9 +188,8 @@ def read_all(files: Files, handle: object, out: memoryview, offset: int, path: s
         out, offset = out[count:], offset + count
 
 
-_OF_VALUES = (  # exceptions that wrong values cause in whatever is given them
+OF_VALUES = (  # exceptions that wrong values cause in whatever is given them
     ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError, MemoryError, RecursionError,
-    ImportError, SyntaxError, Warning,
 )  # fmt: skip
 
 
@@ -219,7 +218,7 @@ def making(what: str, passing: tuple[type[Exception], ...] = ()) -> Iterator[Non
         yield
     except passing:
         raise
-    except _OF_VALUES as error:
+    except (*OF_VALUES, ImportError, SyntaxError, Warning) as error:
         raise CheckpointError(f"{what} cannot be made from the file: {error!s:.300}") from error
 
 

@@ -35,6 +35,7 @@ except ImportError as error:
     raise ImportError(f"ab.serve needs more packages: {missing}") from error
 
 from autobatch.checkpoint.checkpoints import Checkpoints
+from autobatch.checkpoint.files import OF_VALUES
 from autobatch.core.current_region import check_time, with_deadline
 from autobatch.errors import ClosedError, OptionError, OverloadedError, OverTime
 from autobatch.serving.batcher import Batcher
@@ -47,9 +48,6 @@ _KINDS = {
 _ANY = ("*/*", "application/*", "")
 _AT_ONCE = 1 << 10  # bytes: longer bodies are read in a thread, since the event loop would wait for them
 _TEXT = 1000  # the most characters of an exception's text in an answer
-_OF_VALUES = (
-    ValueError, TypeError, LookupError, ArithmeticError, AttributeError, AssertionError, MemoryError, RecursionError,
-)  # fmt: skip
 _CLOSE, _LATER = {"connection": "close"}, {"retry-after": "1"}
 _log = logging.getLogger("autobatch.serving")
 
@@ -327,7 +325,7 @@ class App(Starlette):
             self._logged[place] = now
             lines = "".join(traceback.format_list(places))
             _log.error("a request raised %s: %a\n%s", type(error).__name__, shortened(text), lines)
-        return _error(422 if isinstance(error, _OF_VALUES) else 500, type(error).__name__, text)
+        return _error(422 if isinstance(error, OF_VALUES) else 500, type(error).__name__, text)
 
 
 @contextlib.asynccontextmanager

@@ -19,6 +19,7 @@ import numpy as np
 
 from autobatch.batches.any_batch import Batch
 from autobatch.core.abstract_eval import SHORTEST, Aval, known_aval
+from autobatch.core.current_region import Arguments
 from autobatch.core.pytree import leaves_of_kind
 from autobatch.core.recorded_array import is_recorded
 from autobatch.errors import NeedsLoop, Reason, Unsupported, reason_of
@@ -50,7 +51,6 @@ _HARMLESS = SILENT_ATTRIBUTES | {
 }  # fmt: skip
 
 _found: BoundedDict[tuple[int, int], "FunctionRecorders"] = BoundedDict(MOST_FUNCTIONS)
-Arguments = Callable[[Sequence[Any], dict[str, Any]], tuple[Sequence[Any], dict[str, Any]]]
 
 
 def recorders_of(function: Any, shared: dict[str, Any], arguments_of: Arguments | None) -> "MapRecorders | None":
