@@ -20,11 +20,9 @@ _OPERATORS = " ".join([
 ])  # fmt: skip
 _ITEMS = "&__getitem__ &__iter__ &__reversed__"
 _STORES = "!__setitem__ !__delitem__ " + " ".join(f"!&{each.inplace_method}" for each in ARITHMETIC)
-_TEXT = """
-    capitalize casefold center count decode encode endswith expandtabs find format format_map fromhex hex index isalnum
-    isalpha isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper join ljust
-    lower lstrip maketrans partition removeprefix removesuffix replace rfind rindex rjust rpartition rsplit rstrip split
-    splitlines startswith strip swapcase title translate upper zfill
+_TEXT = f"""
+    {numpy_functions.TEXT} casefold format format_map fromhex hex isascii isidentifier isprintable maketrans
+    removeprefix removesuffix
 """
 _NUMBER = """
     as_integer_ratio bit_count bit_length from_bytes fromhex hex is_integer to_bytes from_number __floor__ __ceil__
@@ -41,13 +39,10 @@ _READS_OF_ARRAYS = """
     dumps byteswap(inplace=!self) &conjugate(!out) &view &getfield &to_device &__array__ __copy__ __deepcopy__
 """
 _WRITES_OF_ARRAYS = "!fill !partition !put !resize !setfield !setflags !sort !itemset !__setstate__"
-_DRAWS = """
-    beta binomial bytes chisquare choice dirichlet exponential f gamma geometric gumbel hypergeometric integers laplace
-    logistic lognormal logseries multinomial multivariate_hypergeometric multivariate_normal negative_binomial
-    noncentral_chisquare noncentral_f normal pareto permutation permuted(x,*,!out) poisson power rand randint randn
-    random(size,dtype,!out) random_integers random_sample rayleigh shuffle(!x) spawn standard_cauchy
+_DRAWS = f"""
+    {numpy_functions.DRAWS} integers multivariate_hypergeometric permuted(x,*,!out) random(size,dtype,!out) spawn
     standard_exponential(size,dtype,method,!out) standard_gamma(shape,size,dtype,!out) standard_normal(size,dtype,!out)
-    standard_t tomaxint triangular uniform vonmises wald weibull zipf seed get_state set_state
+    tomaxint
 """
 
 TABLES: dict[type, dict[str, str]] = {

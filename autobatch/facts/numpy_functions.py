@@ -82,14 +82,17 @@ _FFT = """
     rfft2(a,s,axes,norm,!out) irfft2(a,s,axes,norm,!out) fftn(&a,s,axes,norm,!out) ifftn(&a,s,axes,norm,!out)
     rfftn(a,s,axes,norm,!out) irfftn(a,s,axes,norm,!out) fftshift ifftshift
 """
-_RANDOM = """
-    beta binomial bytes chisquare choice default_rng dirichlet exponential f gamma geometric gumbel hypergeometric
-    laplace logistic lognormal logseries multinomial multivariate_normal negative_binomial noncentral_chisquare
-    noncentral_f normal pareto permutation poisson power rand randint randn random random_integers random_sample ranf
-    rayleigh sample shuffle(!x) standard_cauchy standard_exponential standard_gamma standard_normal standard_t
-    triangular uniform vonmises wald weibull zipf seed get_state set_state get_bit_generator set_bit_generator test
+DRAWS = """
+    beta binomial bytes chisquare choice dirichlet exponential f gamma geometric gumbel hypergeometric laplace logistic
+    lognormal logseries multinomial multivariate_normal negative_binomial noncentral_chisquare noncentral_f normal
+    pareto permutation poisson power rand randint randn random_integers random_sample rayleigh shuffle(!x)
+    standard_cauchy standard_t triangular uniform vonmises wald weibull zipf seed get_state set_state
 """
-_TEXT = """
+_RANDOM = f"""
+    {DRAWS} default_rng random ranf sample standard_exponential standard_gamma standard_normal get_bit_generator
+    set_bit_generator test
+"""
+TEXT = """
     capitalize center compare_chararrays count decode encode endswith equal expandtabs find greater greater_equal index
     join less less_equal ljust lower lstrip mod multiply not_equal partition replace rfind rindex rjust rpartition
     rsplit rstrip split splitlines startswith strip swapcase title translate upper zfill slice add isalnum isalpha
@@ -102,8 +105,8 @@ TABLES = {
     np.linalg: {"computes": _LINALG, "joins": "multi_dot(arrays,*,!out)", "outside": "test"},
     np.fft: {"computes": _FFT, "creates": "fftfreq rfftfreq", "outside": "test"},
     np.random: {"draws": _RANDOM},
-    np.char: {"computes": _TEXT},
-    np.strings: {"computes": _TEXT},
+    np.char: {"computes": TEXT},
+    np.strings: {"computes": TEXT},
     stride_tricks: {"computes": "as_strided(&x) sliding_window_view(&x)"},
     array_utils: {"computes": "normalize_axis_index normalize_axis_tuple", "memory": "byte_bounds"},
     scimath: {"computes": "arccos arcsin arctanh log log10 log2 logn power sqrt"},
