@@ -95,7 +95,7 @@ MOST_LINES = {
     "": 406,
     "api": 2_325,
     "autodiff": 1_110,
-    "batches": 5_002,
+    "batches": 5_001,
     "blocks": 3_877,
     "bridges": 990,
     "checkpoint": 2_646,
@@ -104,14 +104,14 @@ MOST_LINES = {
     "core": 3_911,
     "facts": 1_100,
     "kernels": 4_950,
-    "lazy": 11_586,
+    "lazy": 11_585,
     "lockstep": 6_191,
     "nn": 528,
-    "ops": 9_435,
+    "ops": 9_434,
     "optim": 1_126,
     "program": 3_879,
     "ray": 2_626,
-    "report": 1_773,
+    "report": 1_771,
     "segments": 18,
     "serving": 1_670,
     "tables": 6_628,
@@ -145,7 +145,7 @@ ANOTHER_MEANING = {
 
 # What a reader has to know of the package, over all of it; each only falls, too.
 MOST_ANY = 0.2  # of the annotated parameters, the share that is `Any`, which says nothing
-MOST_LONG_FUNCTIONS = 4  # of over LONG lines, their docstrings aside
+MOST_LONG_FUNCTIONS = 2  # of over LONG lines, their docstrings aside
 LONG = 60
 MOST_NUMBERS = 133  # constants of modules that are numbers
 MOST_NUMBERS_WITHOUT_A_REASON = 0  # of them, those without a comment or docstring beside them

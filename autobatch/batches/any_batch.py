@@ -18,21 +18,20 @@ from autobatch.core.op import BATCH_RANK, is_boxed
 from autobatch.core.pytree import is_node, leaves, leaves_of_kind, map_tree
 from autobatch.errors import NeedsLoop, ShapeError, UnsupportedError, note_example
 from autobatch.facts import operators
+from autobatch.facts.types import NUMBERS
 
 Form = TypeVar("Form")
-
 
 FORMS: dict[str, Any] = {}
 """The batch classes, `collate` and `Examples` by name; importing the folder fills it."""
 _DIFFER = "the examples differ in structure, rank or dtype, so no op takes them together"
-_NUMBERS = (bool, int, float, complex)
 
 
 def mixed_reason(args: object) -> str:
     """The reason why no op takes these objects together, with advice if Python numbers are mixed with arrays."""
     for each in leaves(args):
         values = each.values if isinstance(each, FORMS["objects"]) else ()
-        number = next((value for value in values if type(value) in _NUMBERS), None)
+        number = next((value for value in values if type(value) in NUMBERS), None)
         array = next((value for value in values if hasattr(value, "dtype")), None)
         if number is not None and array is not None:
             dtype, shape = np.dtype(array.dtype).name, np.shape(array)

@@ -40,7 +40,7 @@ from autobatch.errors import Unsupported
 from autobatch.facts.call_effects import effect_of, may_act, mutators, reads_values
 from autobatch.facts.operators import ARITHMETIC
 from autobatch.facts.python_functions import ACTING_MODULES, FRAME_READERS, PAUSES
-from autobatch.facts.types import COMPARISON_METHODS, GENERATORS, SCALARS
+from autobatch.facts.types import COMPARISON_METHODS, CONTAINERS, GENERATORS, SCALARS
 from autobatch.lazy.array import LazyArray
 from autobatch.program import normal_form as nf
 from autobatch.program.bounded_caches import MOST_FUNCTIONS
@@ -164,7 +164,6 @@ class ExampleState:
         return [*(self._shared_copies or ()), *(self.copies or ())]
 
 
-_CONTAINERS = (dict, set, list, collections.deque, bytearray)
 _UNCLEAR = frozenset(
     ("getattr", "setattr", "delattr", "vars", "__dict__", "__setattr__", "__delattr__", "methodcaller", "globals", "?")
 )
@@ -191,14 +190,14 @@ def _changes_of(state: Snapshot, kinds: Collection[type]) -> Callable[[Any], boo
     if inits or not _UNCLEAR.isdisjoint(words) or any(map(_may_write, called)) or any(map(_acts_by_itself, kinds)):
         return lambda value: True
     attributes = {word[1:] for word in words if word[0] == "."}
-    changed: set[type] = {kind for kind in _CONTAINERS if not words.isdisjoint(mutators(kind))}
+    changed: set[type] = {kind for kind in CONTAINERS if not words.isdisjoint(mutators(kind))}
     if "global" in words or not all(map(attributes.isdisjoint, modules)):
         changed.update((dict, NoneType))  # a global, or a cell
 
     def may(value: Any) -> bool:
-        if value is None or type(value) in _CONTAINERS:
+        if value is None or type(value) in CONTAINERS:
             return type(value) in changed
-        if isinstance(value, (np.ndarray, *_CONTAINERS)) or not is_user_code(type(value)):
+        if isinstance(value, (np.ndarray, *CONTAINERS)) or not is_user_code(type(value)):
             return type(value) is not FunctionType or "__defaults__" in attributes
         slots = copyreg._slotnames(type(value))  # type: ignore[attr-defined]
         return not attributes.isdisjoint({*getattr(value, "__dict__", ()), *slots})

@@ -24,10 +24,8 @@ from autobatch.lockstep.lockstep_forms import block_lines
 from autobatch.lockstep.lockstep_forms import source as lock_step_source
 from autobatch.program.python_text import printed
 from autobatch.program.quote import parse
-from autobatch.program.source import normal_form, statement_around, written_lines
+from autobatch.program.source import FunctionNode, normal_form, statement_around, written_lines
 from autobatch.report.line_profile import Place
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
 class Section:
@@ -105,7 +103,7 @@ class Source:
     def enclosing_loops(self, node: ast.AST) -> list[ast.For | ast.While]:
         """The loops around a statement in the same function, innermost first."""
         out: list[ast.For | ast.While] = []
-        while (outer := self._parents.get(node)) is not None and not isinstance(outer, Function):
+        while (outer := self._parents.get(node)) is not None and not isinstance(outer, FunctionNode):
             if isinstance(outer, ast.For | ast.While) and node in outer.body:
                 out.append(outer)
             node = outer
@@ -122,7 +120,7 @@ class Source:
         """The lines of the function of this name that begins at line `first`; only that line if there is none."""
         own = self.statement(first)
         for node in () if own is None else ast.walk(own) if name == "<lambda>" else (own,):
-            if isinstance(node, Function) and getattr(node, "name", "<lambda>") == name:
+            if isinstance(node, FunctionNode) and getattr(node, "name", "<lambda>") == name:
                 start = min([node.lineno, *[each.lineno for each in getattr(node, "decorator_list", ())]])
                 if start == first:
                     return Section(self.file, start, node.end_lineno or start, name)

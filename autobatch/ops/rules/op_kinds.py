@@ -14,6 +14,7 @@ from autobatch.core.cotangent import unbroadcast
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError, note_example
 from autobatch.facts.operators import COMPARISONS
+from autobatch.facts.types import NUMBERS
 from autobatch.ops.rules.dispatch import UFUNCS
 from autobatch.ops.rules.padding import align, end_to_end, expect_class, speculate, spread, to_widths
 from autobatch.ops.rules.sizes import (
@@ -27,8 +28,6 @@ from autobatch.ops.rules.sizes import (
     padded_width,
     sizes_of,
 )
-
-_SCALARS = (int, float, bool, complex)
 
 
 def vjp_columns(columns: Sequence[Callable[..., Any] | None]) -> Callable[..., Any] | None:
@@ -153,7 +152,7 @@ def _alike(op: Op, operands: Sequence[Any], params: dict[str, Any], x: Any, y: A
 
 def _broadcasts_to(shared: Any, x: Batched) -> bool:
     """True if a shared operand broadcasts against the last dimensions of `x` without changing the sizes of `x`."""
-    if type(shared) in _SCALARS:
+    if type(shared) in NUMBERS:
         return True
     shape = shape_of(shared)
     return not shape or (len(shape) <= len(x.sizes) and shape == x.sizes[len(x.sizes) - len(shape) :])
@@ -162,12 +161,12 @@ def _broadcasts_to(shared: Any, x: Batched) -> bool:
 def _aligned(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     operands = promote_weak(op, operands, params)
     batched = [x for x in operands if isinstance(x, Batched)]
-    sizes = broadcast_sizes([sizes_of(x) for x in operands if type(x) not in _SCALARS])
+    sizes = broadcast_sizes([sizes_of(x) for x in operands if type(x) not in NUMBERS])
     if not any(has_lengths(x.sizes) for x in batched):
         static: Any = sizes
         arrays = [align(x.data, x.sizes, sizes, static, True) if isinstance(x, Batched) else x for x in operands]
         return Batched(op(*arrays, **params), sizes)
-    if any(is_one_in_some(sizes_of(x), sizes) for x in operands if type(x) not in _SCALARS):
+    if any(is_one_in_some(sizes_of(x), sizes) for x in operands if type(x) not in NUMBERS):
         return run_by_length(op, operands, params)
     packed = not has_lengths(sizes[1:]) and any(hasattr(x.data, "_ab_unpadded") for x in batched)
     shape = (batched[0].batch_size, *map(padded_width, sizes)) if packed else padded_shape(batched[0].batch_size, sizes)
@@ -175,7 +174,7 @@ def _aligned(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched
     pads = op.pad if isinstance(op.pad, tuple) else (op.pad,) * len(operands)
     arrays = []
     for x in operands:
-        if type(x) not in _SCALARS:
+        if type(x) not in NUMBERS:
             own, data = sizes_of(x), x.data if isinstance(x, Batched) else x
             x = spread(align(data, own, sizes, extents, isinstance(x, Batched)), own, sizes, shape)
         arrays.append(x)
@@ -191,7 +190,7 @@ def _aligned(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched
 
 
 def _fill_all(x: Any, mask: Any, pad: Any) -> Any:
-    if mask is None or type(x) in _SCALARS:
+    if mask is None or type(x) in NUMBERS:
         return x
     dtype = dtype_of(x)
     return x if dtype.kind not in "biufc" else np.where(mask, x, np.asarray(pad, dtype))
@@ -208,7 +207,7 @@ def promote_weak(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> lis
         OverflowError: a Python integer does not fit the other operand's integer dtype; NumPy's message.
     """
     ufunc = op.impl
-    weak = _PYTHON if isinstance(ufunc, np.ufunc) else _SCALARS  # to a ufunc, Python's bools are those of NumPy
+    weak = _PYTHON if isinstance(ufunc, np.ufunc) else NUMBERS  # to a ufunc, Python's bools are those of NumPy
     if "dtype" in params or not any(isinstance(x, Batched) and x.scalar in weak for x in operands):
         return [Batched(x.data, x.sizes) if isinstance(x, Batched) and x.scalar else x for x in operands]
     classes = [x.scalar if isinstance(x, Batched) else type(x) for x in operands]
