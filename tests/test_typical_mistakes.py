@@ -77,6 +77,21 @@ MISTAKES = {
     "rows to attend to of another size": (
         lambda: attention(np.ones((3, 4)), np.ones((3, 5))), ValueError, r"\(3, 4\) and float64 of shape \(3, 5\)"
     ),
+    "torch's queries, keys and values": (
+        lambda: attention(*[np.ones((3, 4))] * 3), TypeError, r"takes \(rows, 4\); masks are bools, True"
+    ),
+    "a mask to be added": (
+        lambda: attention(np.ones((3, 4)), mask=np.triu(np.full((3, 3), -np.inf), 1)), TypeError, "masks are bools"
+    ),
+    "torch's sizes of attention": (
+        lambda: ab.nn.MultiHeadAttention(embed_dim=4, num_heads=2), TypeError, "embed_dim: write size; for num_heads: "
+    ),
+    "torch's sizes of an LSTM": (
+        lambda: ab.nn.LSTM(input_size=3, hidden_size=4), TypeError, "input_size: write inputs; for hidden_size: write"
+    ),
+    "torch's sizes of a convolution": (
+        lambda: ab.nn.Conv1d(1, 2, kernel_size=3), TypeError, "for kernel_size: write width"
+    ),
     "a number for a string": (lambda: ab.hash_keys([1]), TypeError, "1 is of type int; expected a string"),
     "words to a layer": (lambda: linear("abcd"), TypeError, "got words; ab.Vocabulary"),
     "None in collate": (lambda: ab.collate([np.ones(2), None]), ValueError, "nulls='drop'"),

@@ -97,15 +97,15 @@ LAYER = {
 }  # fmt: skip
 """Attributes of a layer."""
 
-KEYWORDS.update({  # an argument of ours, or where that is not taken what to write
-    "dim": "axis", "dims": "axis", "normalized_shape": "axis", "target": "label", "labels": "label",
-    "rng": "seed", "key": "seed", "generator": "seed", "keepdim": "keepdims", "p": "rate", "input": "x",
-    "depth": "num_classes", "train": "training", "batch_size": "size", "learning_rate": "lr", "embedding_dim": "dim",
-    "num_embeddings": "rows", "in_features": "inputs", "out_features": "outputs",
+KEYWORDS.update({name: hint for names, hint in {  # an argument of ours, or where that is not taken what to write
+    "dim dims normalized_shape": "axis", "target labels": "label", "rng key generator": "seed", "keepdim": "keepdims",
+    "p": "rate", "input": "x", "depth": "num_classes", "train": "training", "batch_size": "size", "learning_rate": "lr",
+    "num_embeddings": "rows", "embedding_dim": "dim", "kernel_size": "width", "embed_dim hidden_size": "size",
+    "in_features in_channels input_size": "inputs", "out_features out_channels": "outputs", "num_heads": "heads",
     "axis": "all elements of all examples count; np.mean(batch, axis) and the like reduce each example",
     "reduction": "it is one example's loss: ab.mean(losses), ab.sum(losses)", "device": "everything runs on the CPU",
     "ignore_index": "select the rows that count, logits[label >= 0]", "dtype": "write batch.astype(dtype)",
-})  # fmt: skip
+}.items() for name in names.split()})  # fmt: skip
 
 _BY_NAME = {
     id(table): {name: text for names, text in table.items() for name in names.split()}

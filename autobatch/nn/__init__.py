@@ -12,17 +12,7 @@ from autobatch.facts.other_libraries import NN, missing
 from autobatch.nn.layers import GRU, LSTM, Conv1d, Conv2d, Dropout, Embedding, LayerNorm, Linear, MultiHeadAttention
 from autobatch.ops.nn import *  # noqa: F403
 
-__all__ = [
-    "GRU",
-    "LSTM",
-    "Conv1d",
-    "Conv2d",
-    "Dropout",
-    "Embedding",
-    "LayerNorm",
-    "Linear",
-    "MultiHeadAttention",
-]
+__all__ = ["GRU", "LSTM", "Conv1d", "Conv2d", "Dropout", "Embedding", "LayerNorm", "Linear", "MultiHeadAttention"]
 __all__ += _functions.__all__
 __dir__ = __all__.copy
 

@@ -333,13 +333,13 @@ class MultiHeadAttention(Layer):
         OptionError: a size that is not a positive integer, or heads that do not divide it.
 
     A call takes (t, size), and optionally `context`, (s, size), rows to attend to instead of these; `causal=True`: a
-    row attends only to rows up to itself; and `mask`, (t, s) bool, True where a row may attend.
+    row attends only to rows up to itself; and `mask`, (t, s) bool, True where a row may attend (TypeError for floats).
 
     >>> MultiHeadAttention(8, heads=2, seed=0)(np.ones((5, 8), np.float32)).shape
     (5, 8)
     """
 
-    _ab_takes = "(rows, {0})"
+    _ab_takes = "(rows, {0}); masks are bools, True where a row may attend"
 
     def __init__(
         self,
@@ -372,7 +372,7 @@ class MultiHeadAttention(Layer):
         if causal:
             scores = causal_mask(scores)
         if mask is not None:
-            scores = np.where(mask, scores, -np.inf)
+            scores = np.where(np.bitwise_or(mask, False), scores, -np.inf)  # raises for torch's masks of floats
         return (softmax(scores) @ v).transpose(1, 0, 2).reshape(x.shape[0], size) @ self.out
 
 
