@@ -454,6 +454,30 @@ def test_a_call_shows_the_users_line_only(call):
     assert len(caught.traceback) == 2
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda folder: ab.nn.relu("a"),
+        lambda folder: ab.nn.gelu(None),
+        lambda folder: ab.nn.sigmoid({}),
+        lambda folder: ab.nn.join_dims(np.ones((2, 3)), 0, "a"),
+        lambda folder: ab.nn.split_dim(np.ones((2, 3)), 0, "a"),
+        lambda folder: ab.serve("a"),
+        lambda folder: ab.torch_function("a"),
+        lambda folder: ab.jax_function("a"),
+        lambda folder: ab.Checkpoints(folder).save("a", params),
+        lambda folder: ab.Checkpoints(folder).save(1, object()),
+        lambda folder: ab.Checkpoints(folder).restore(step="a"),
+        lambda folder: ab.Batcher(decorated).submit(),
+        lambda folder: ab.Batcher(decorated).swap(3),
+    ],
+)
+def test_an_error_of_a_public_function_shows_no_code_of_the_library(call, tmp_path):
+    with pytest.raises((TypeError, OSError)) as caught:
+        call(tmp_path)
+    assert not [entry for entry in caught.traceback if str(entry.path).startswith(PACKAGE)]
+
+
 @pytest.mark.parametrize(("call", "error", "match"), MISTAKES.values(), ids=MISTAKES)
 def test_the_message_says_what_to_write(call, error, match):
     with pytest.raises(error, match=match) as caught:

@@ -13,10 +13,12 @@ from autobatch.batches.any_batch import Batch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.bridges.frameworks import imported
 from autobatch.core.batched import Batched
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.pytree import TreeDef, flatten, unflatten
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 
 
+@hiding_frames
 def jax_function(f: Callable[..., Any], *, in_axes: object = None, result: object = None) -> Callable[..., Any]:
     """A function of one example, in NumPy, as a function of JAX arrays, which `jax.grad`, `jit` and `vmap` take.
 
@@ -60,11 +62,10 @@ def jax_function(f: Callable[..., Any], *, in_axes: object = None, result: objec
     functions = decorated, taped(f)
     forms: dict[Any, Any] = {}
 
-    @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         return _call(functions, args, kwargs, in_axes, result, forms)
 
-    return call
+    return functools.wraps(f)(hiding_frames(call))
 
 
 _Shapes = list[tuple[tuple[int, ...], np.dtype]]
@@ -148,8 +149,7 @@ class _HostCall:
 
     def shape(self, outputs: Sequence[Any]) -> None:
         """Record the shapes of a result's arrays, and the dtypes that JAX has for them."""
-        dtypes = self._jax.dtypes
-        self.shapes = [(tuple(np.shape(x)), np.dtype(dtypes.canonicalize_dtype(x.dtype))) for x in outputs]
+        self.shapes = [(np.shape(x), np.dtype(self._jax.dtypes.canonicalize_dtype(x.dtype))) for x in outputs]
 
     def tree(self, outputs: Sequence[Any]) -> Any:
         """The result, with these arrays as its leaves."""

@@ -16,10 +16,12 @@ from autobatch.batches.packed_batch import PackedBatch
 from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.bridges.frameworks import FRAMEWORKS, imported
 from autobatch.core.batched import Batched, Lengths
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.pytree import flatten, map_tree, unflatten
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 
 
+@hiding_frames
 def torch_function(f: Callable[..., Any], *, in_dims: object = None) -> Callable[..., Any]:
     """A function of one example, in NumPy, as a function of torch tensors: batched, and `.backward()` works through it.
 
@@ -61,11 +63,10 @@ def torch_function(f: Callable[..., Any], *, in_dims: object = None) -> Callable
     decorated = f if isinstance(f, BatchFunction) else batch(f)
     plain = taped(f)
 
-    @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         return _Call(decorated, plain, in_dims, args, kwargs).result()
 
-    return call
+    return functools.wraps(f)(hiding_frames(call))
 
 
 class _Call:
@@ -84,12 +85,11 @@ class _Call:
         if len(dims) != len(args) or any(dim not in (None, 0) for dim in dims):
             raise ShapeError(f"in_dims={in_dims!r} for {len(args)} arguments; expected None or 0 for each of them")
         self._tree_leaves: list[Any] = []
-        structures = []
+        self._structures: list[Any] = []
         for dim, arg in [*zip(dims, args, strict=True), (None, kwargs)]:
             values, structure = flatten(self._unpack_parameters(arg))
             self._tree_leaves += [(value, dim == 0) for value in values]
-            structures.append(structure)
-        self._structures = structures
+            self._structures.append(structure)
         self.tensors: list[Any] = []
         self._as_inputs: list[Callable[[np.ndarray], Any]] = []  # per tensor: array -> input of `f`
         self.is_batched = False

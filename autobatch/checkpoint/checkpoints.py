@@ -35,6 +35,7 @@ from autobatch.checkpoint.streams import (
 from autobatch.checkpoint.tensor_files import TensorWriter
 from autobatch.checkpoint.trees import ANY, Contents, describe, rebuild
 from autobatch.core.config import config
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import few_rows
 from autobatch.core.pytree import leaves
 from autobatch.errors import CheckpointError, CheckpointWarning
@@ -162,6 +163,7 @@ class Checkpoints(metaclass=Spelled):
         """The folder's path."""
         return self._folder.path
 
+    @hiding_frames
     def save(self, step: int, params: object, state: object = None, extra: object = None) -> None:
         """Save parameters, the optimiser's state and other data of a step.
 
@@ -302,6 +304,7 @@ class Checkpoints(metaclass=Spelled):
             ) from None
         self._base = None  # another saver may have saved before we got the lock
 
+    @hiding_frames
     def wait(self) -> None:
         """Return when the background save is done.
 
@@ -315,6 +318,7 @@ class Checkpoints(metaclass=Spelled):
         if error is not None:
             raise error
 
+    @hiding_frames
     def close(self) -> None:
         """Wait for the background save, then release the folder to other savers."""
         try:
@@ -337,6 +341,7 @@ class Checkpoints(metaclass=Spelled):
         """The steps that can be restored, in the order in which they were saved."""
         return [step for _, step, _ in self._folder.listed()]
 
+    @hiding_frames
     def restore(
         self, params: object = None, state: object = None, step: int | None = None, *, mapped: bool = False
     ) -> Restored:
@@ -413,6 +418,7 @@ class Checkpoints(metaclass=Spelled):
         for reader in self._folder.readers(self._folder.read(name)):
             reader.verify()
 
+    @hiding_frames
     def verify(self) -> list[int]:
         """Read every file of every checkpoint, and check all checksums.
 
@@ -434,6 +440,7 @@ class Checkpoints(metaclass=Spelled):
             raise CheckpointError(f"{'; '.join(damaged)}; the good steps are {good}")
         return good
 
+    @hiding_frames
     def compact(self) -> None:
         """Merge the parts of the last checkpoint into one new file of the same step; the old parts may then be removed.
 

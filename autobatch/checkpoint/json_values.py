@@ -55,9 +55,7 @@ def to_literal(value: Any) -> dict[str, Any]:
         return {"dtype": dtype_name(value)}
     if isinstance(value, np.random.Generator):
         return {"generator": _plain_state(value.bit_generator.state)}
-    if isinstance(value, types.ModuleType):
-        return {"module": value.__name__}
-    return {"name": name_of(value)}
+    return {"module": value.__name__} if isinstance(value, types.ModuleType) else {"name": name_of(value)}
 
 
 def from_literal(node: dict[str, Any]) -> Any:
@@ -154,9 +152,7 @@ def _as_field(part: list[Any]) -> tuple[Any, ...]:
 def _plain_state(state: object) -> Any:
     if isinstance(state, dict):
         return {key: _plain_state(value) for key, value in state.items()}
-    if isinstance(state, np.ndarray):
-        return {"words": state.tolist(), "dtype": state.dtype.str}
-    return state
+    return {"words": state.tolist(), "dtype": state.dtype.str} if isinstance(state, np.ndarray) else state
 
 
 def _generator(state: dict[str, Any]) -> np.random.Generator:

@@ -63,9 +63,7 @@ def stored_dtype(dtype: np.dtype) -> np.dtype | None:
 
 def raw(array: np.ndarray) -> memoryview:
     """The bytes of a C-contiguous array."""
-    if not array.nbytes:
-        return memoryview(b"")
-    return memoryview(array.reshape(-1).view(np.uint8))
+    return memoryview(array.reshape(-1).view(np.uint8) if array.nbytes else b"")
 
 
 def numpy_dtype(name: str) -> np.dtype:

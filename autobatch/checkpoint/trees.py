@@ -162,9 +162,8 @@ class Contents:
 
 def _memory_of(array: np.ndarray) -> Any:
     """A key that is equal for arrays with the same memory, shape, strides and dtype; None for empty ones."""
-    if not array.size:
-        return None
-    return array.__array_interface__["data"][0], array.shape, array.strides, array.dtype
+    place = array.__array_interface__["data"][0]
+    return (place, array.shape, array.strides, array.dtype) if array.size else None
 
 
 def _root(array: np.ndarray) -> np.ndarray:

@@ -22,14 +22,7 @@ try:
     from starlette.types import Receive, Scope, Send
 
     from autobatch.serving.bodies import JSON, NPY, SAFETENSORS, UnsuitedResultError, decode, encode
-    from autobatch.serving.typed_values import (
-        BadValueError,
-        Reading,
-        check_levels,
-        record_of,
-        schema_of,
-        shortened,
-    )
+    from autobatch.serving.typed_values import BadValueError, Reading, check_levels, record_of, schema_of, shortened
 except ImportError as error:
     missing = f"pip install starlette msgspec safetensors ({error})"
     raise ImportError(f"ab.serve needs more packages: {missing}") from error
@@ -37,6 +30,7 @@ except ImportError as error:
 from autobatch.checkpoint.checkpoints import Checkpoints
 from autobatch.checkpoint.files import OF_VALUES
 from autobatch.core.current_region import check_time, with_deadline
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.errors import ClosedError, OptionError, OverloadedError, OverTime
 from autobatch.serving.batcher import Batcher
 from autobatch.serving.request_rounds import Answer
@@ -52,6 +46,7 @@ _CLOSE, _LATER = {"connection": "close"}, {"retry-after": "1"}
 _log = logging.getLogger("autobatch.serving")
 
 
+@hiding_frames
 def serve(
     f: Callable[..., Any],
     *,

@@ -18,6 +18,7 @@ from typing import Any
 
 from autobatch.api.transforms import undecorated
 from autobatch.core.config import config, options
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.errors import ClosedError, OptionError, OverloadedError, UnsupportedError
 from autobatch.facts.other_libraries import Spelled
 from autobatch.lazy.example_state import changes_nothing
@@ -211,6 +212,7 @@ class Batcher(metaclass=Spelled):
         assert request.answer is not None
         return request.answer
 
+    @hiding_frames
     def submit(self, *example: object) -> "concurrent.futures.Future[Any]":
         """A future of the result, for callers without an event loop; it may be cancelled.
 
@@ -284,6 +286,7 @@ class Batcher(metaclass=Spelled):
         """The number of waiting requests."""
         return len(self._queue)
 
+    @hiding_frames
     def swap(self, value: object = _UNNAMED, /, *, version: int | None = None, **shared: object) -> int:
         """Replace shared values between requests: each answer is computed with only old or only new values.
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike
 from autobatch.ops.nn.softmax_and_norms import as_floating, as_numbers
 from autobatch.ops.rules.dispatch import source
@@ -63,6 +64,7 @@ gelu_p       = elementwise(_gelu, lambda ct, out, x: ct * (normal_cdf_p(x) + x *
 # fmt: on
 
 
+@hiding_frames
 def sigmoid(x: ArrayLike) -> NDArray[Any]:
     """1 / (1 + exp(-x)), elementwise.
 
@@ -84,6 +86,7 @@ def _sigmoid_of_one(x):
     return 1 / (np.exp(-(y if y.dtype.kind == "f" else y * 1.0)) + 1)
 
 
+@hiding_frames
 def relu(x: ArrayLike) -> NDArray[Any]:
     """max(x, 0), elementwise; the derivative at 0 is 0.
 
@@ -107,6 +110,7 @@ def _relu_of_one(x):
     return np.where(y > 0, y, np.abs(0 * y))
 
 
+@hiding_frames
 def gelu(x: ArrayLike) -> NDArray[Any]:
     """x Φ(x), with Φ the normal distribution function (exact; Hendrycks and Gimpel 2016), elementwise.
 

@@ -6,12 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autobatch.core.abstract_eval import ndim_of
+from autobatch.core.diagnostics import hiding_frames
 from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import is_boxed
 from autobatch.errors import OptionError
 from autobatch.ops.rules.dispatch import as_array
 
 
+@hiding_frames
 def split_dim(x: ArrayLike, axis: int, parts: int) -> NDArray[Any]:
     """Split a dimension in two: (..., size, ...) becomes (..., size // parts, parts, ...).
 
@@ -37,6 +39,7 @@ def split_dim(x: ArrayLike, axis: int, parts: int) -> NDArray[Any]:
     return np.reshape(x, (*shape[:axis], shape[axis] // parts, parts, *shape[axis + 1 :]))
 
 
+@hiding_frames
 def join_dims(x: ArrayLike, first: int, second: int) -> NDArray[Any]:
     """Join two dimensions of sizes m and n into one of size m * n at the position of `first`; `second` varies fastest.
 

@@ -178,9 +178,7 @@ def arange(*bounds: Any, dtype: Any = None, **named: Any) -> Any:
 
 
 def _known(bound: Any) -> Any:
-    if not is_boxed(bound):
-        return bound
-    return operator.index(bound) if dtype_of(bound).kind in "iu" else float(bound)
+    return bound if not is_boxed(bound) else operator.index(bound) if dtype_of(bound).kind in "iu" else float(bound)
 
 
 def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: str = "C") -> Any:  # noqa: N803

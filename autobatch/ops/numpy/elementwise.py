@@ -378,9 +378,7 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: 
     high = a_max if a_max is not None else max
     if low is None and high is None:
         return copy_p(a) if ndim_of(a) else copy_p(a)[()]
-    if low is None:
-        return min_p(a, high)
-    return max_p(a, low) if high is None else clip_p(a, low, high)
+    return min_p(a, high) if low is None else max_p(a, low) if high is None else clip_p(a, low, high)
 
 
 @source(np.clip)

@@ -24,11 +24,8 @@ from autobatch.ops.rules.sizes import array_and_axis, differ_somewhere, has_leng
 
 def _working(dtype: np.dtype, given: Any) -> np.dtype:
     """The dtype in which NumPy accumulates a mean: float64 for integers, float32 for float16."""
-    if given is not None:
-        return np.dtype(given)
-    if dtype.kind in "iub":
-        return np.dtype(np.float64)
-    return np.dtype(np.float32) if dtype == np.float16 else dtype
+    own = np.float64 if dtype.kind in "iub" else np.float32 if dtype == np.float16 else dtype
+    return np.dtype(own if given is None else given)
 
 
 def _result(dtype: np.dtype, given: Any) -> np.dtype:
