@@ -665,6 +665,7 @@ def test_a_call_that_does_not_fit_raises_what_python_raises_and_names_no_example
     calls = [
         lambda: ab.batch(affine)(ab.collate(xs), *args, **named),
         lambda: ab.map(affine, xs, *[[a, a] for a in args], **named),
+        lambda: ab.explain(affine, xs, *[[a, a] for a in args], **named),
     ]
     for call in calls:
         with ab.options(way=way), pytest.raises(TypeError) as caught:  # noqa: PT011

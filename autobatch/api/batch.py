@@ -15,12 +15,13 @@ import inspect
 import itertools
 import linecache
 import numbers
+import operator
 import os
 import re
 import sys
 import types
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
@@ -36,11 +37,11 @@ from autobatch.batches.padded_batch import MaskedBatch
 from autobatch.batches.result_form import batched, view_columns
 from autobatch.core.config import WayName, check_options, config, current, with_options
 from autobatch.core.current_region import as_example, current_region, in_example, is_unobserved, run_loop, thread_clock
-from autobatch.core.diagnostics import hide_frames, hiding_frames, warn_user
+from autobatch.core.diagnostics import hide_frames, hiding_frames, is_library, warn_user
 from autobatch.core.foreign_arrays import note_foreign, refuse_foreign
 from autobatch.core.memory import import_whole
 from autobatch.core.pytree import children_of, is_container, is_node, leaves_of_kind
-from autobatch.core.snapshot import cell_value
+from autobatch.core.snapshot import cell_value, global_names
 from autobatch.core.threads import compiling
 from autobatch.errors import UnsupportedError, forget_example
 from autobatch.facts.python_functions import PAUSES
@@ -67,10 +68,7 @@ def reduce_value(decorated: Any) -> tuple[Any, ...]:
 
 def by_name(module: str, name: str) -> Any:
     """The object of this (dotted) name in a module, which is imported if necessary."""
-    out: Any = sys.modules.get(module) or __import__(module, fromlist=["_"])
-    for part in name.split("."):
-        out = getattr(out, part)
-    return out
+    return operator.attrgetter(name)(sys.modules.get(module) or __import__(module, fromlist=["_"]))
 
 
 def itself(decorated: Any) -> Any:
@@ -101,19 +99,21 @@ def revived(cls: type, function: Any, strict: bool, sources: dict[str, list[str]
 
 def _sources(function: Any) -> dict[str, list[str]]:
     """Source lines by file name, of a function and those it refers to, where the file is not on disk (notebooks)."""
-    out: dict[str, list[str]] = {}
-    functions, seen = [function], {id(function)}
+    filenames = {each.__code__.co_filename for each, _ in reached(function)}
+    return {name: lines for name in filenames if not os.path.exists(name) and (lines := linecache.getlines(name))}
+
+
+def reached(function: Any) -> Iterator[tuple[types.FunctionType, dict[str, Any]]]:
+    """A user's function and those that it refers to, each with the values of its names from outside of it."""
+    functions, seen = [function], set[int]()
     for each in functions:  # the list grows during the loop
-        filename = each.__code__.co_filename
-        if filename not in out and not os.path.exists(filename) and (lines := linecache.getlines(filename)):
-            out[filename] = lines
-        cells = [cell_value(cell) for cell in each.__closure__ or ()]
-        for value in (*map(each.__globals__.get, each.__code__.co_names), *cells):
-            value = getattr(value, "__wrapped__", value)
-            if type(value) is types.FunctionType and id(value) not in seen:
-                seen.add(id(value))
-                functions.append(value)
-    return out
+        each = getattr(each, "__wrapped__", each)
+        if type(each) is types.FunctionType and id(each) not in seen and not is_library(each.__code__.co_filename):
+            seen.add(id(each))
+            values = {name: each.__globals__.get(name) for name in global_names(each.__code__)}
+            values |= zip(each.__code__.co_freevars, map(cell_value, each.__closure__ or ()), strict=True)
+            yield each, values
+            functions += values.values()
 
 
 @functools.cache
@@ -309,7 +309,9 @@ class BatchFunction(Generic[P, R_co]):
         function, given = self.__wrapped__, args
         if not _MARKED.isdisjoint(map(type, args)) or (kwargs and Shared in map(type, kwargs.values())):
             args, kwargs = unwrap_shared(args, kwargs)
-            _warn_of_frames(function, args)
+            if not in_example() and any(type(arg).__name__ == "DataFrame" for arg in args):
+                name = getattr(function, "__name__", "f")
+                warn_user(f"a DataFrame {_ONE_EXAMPLE}; for one example from each row write {name}(ab.collate(df))")
         if not has_batch(args, kwargs):
             if in_example():
                 return function(*args, **kwargs)
@@ -320,7 +322,8 @@ class BatchFunction(Generic[P, R_co]):
                 note_foreign(error, args, kwargs)
                 hide_frames(error)
                 raise
-        if current_region() is not None and not _outside(args, kwargs):
+        own = () if current_region() is None else [x for x in (*args, *kwargs.values()) if isinstance(x, Batch)]
+        if current_region() is not None and all(x.region is not None for x in own):  # made in lock-step
             return engines().call_in_region(function, *args, **kwargs)
         try:
             refuse_foreign(args, kwargs)
@@ -416,20 +419,8 @@ def _note_batches(error: Exception, function: Any, args: tuple[Any, ...], kwargs
             error.add_note(f"it takes {signature}; {len(arg)} batches were given as one argument: write {call}")
 
 
-def _warn_of_frames(function: Any, args: tuple[Any, ...]) -> None:
-    """Warn of a frame of pandas or polars that is given to a decorated function whole."""
-    if not in_example() and any(type(arg).__name__ == "DataFrame" for arg in args):
-        name = getattr(function, "__name__", "f")
-        warn_user(f"a DataFrame {_ONE_EXAMPLE}; for one example from each row write {name}(ab.collate(df))")
-
-
 _MARKED: set[type] = {Shared}  # types of arguments that are looked at before a call
 _ONE_EXAMPLE = "is one example to a function decorated with ab.batch"
-
-
-def _outside(args: Any, kwargs: Any) -> bool:
-    """True if a batch among the arguments was made outside lock-step."""
-    return any(isinstance(arg, Batch) and arg.region is None for arg in (*args, *kwargs.values()))
 
 
 class _Decorator(Protocol):

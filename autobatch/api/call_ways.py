@@ -14,22 +14,13 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from types import CodeType, FunctionType, MethodType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from autobatch.api import measured_costs as measured
 from autobatch.api.batch import Begun, may_be_rows
 from autobatch.api.chooser import LOOP, History, Portion
-from autobatch.api.measured_costs import (
-    WAYS,
-    code_of,
-    functions,
-    gradient_of,
-    history_of,
-    map_key,
-    read_call,
-    uses_debugger,
-)
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note
 from autobatch.autodiff.grad import batch_data
 from autobatch.autodiff.tape import Tape, active_tape, off_tape
@@ -43,18 +34,10 @@ from autobatch.blocks.kernel_cache import pending_kernels
 from autobatch.compiled.compiled_map import compiled_map, is_close, prepared, wait_for
 from autobatch.compiled.taping.gradient_map import compiled_gradient_map, prepared_gradient
 from autobatch.compiled.taping.taped_map import compiled_map_on_tape, kernels_on_tape
+from autobatch.core import current_region as regions
 from autobatch.core.batched import Batched, limited_padding
 from autobatch.core.config import config, current
-from autobatch.core.current_region import (
-    Arguments,
-    clock,
-    current_region,
-    in_example,
-    number_examples,
-    run_loop,
-    watched,
-    with_deadline,
-)
+from autobatch.core.current_region import clock
 from autobatch.core.diagnostics import warn_fallback, warn_user
 from autobatch.core.op import is_boxed
 from autobatch.core.pytree import is_node, leaves
@@ -91,9 +74,9 @@ def run_batch(
     `begun` the first examples, which have run.
     """
     numbering, tape = current().numbering, active_tape()
-    if numbering is None and tape is None and current_region() is None:
+    if numbering is None and tape is None and regions.current_region() is None:
         return _run_batch(function, args, kwargs, given, begun)
-    token = number_examples(numbering, 1 if numbering is None else next(batches_in((args, kwargs))).batch_size)
+    token = regions.number_examples(numbering, 1 if numbering is None else next(batches_in((args, kwargs))).batch_size)
     try:
         if tape is None:
             return _run_batch(function, args, kwargs, given, begun)
@@ -101,7 +84,7 @@ def run_batch(
         out = _run_batch(function, args, kwargs, given, begun)
 
         def by_loop() -> Any:
-            batches = read_call(args, kwargs, [])
+            batches = measured.read_call(args, kwargs, [])
             return _BatchCall(function, args, kwargs, batches, batches[0].batch_size).whole(LOOP)
 
         _keep_call(*before, function, (args, kwargs), out, by_loop)
@@ -115,28 +98,28 @@ def _run_batch(
 ) -> Any:
     options = current()
     way: str = options.way
-    if way == LOCKSTEP or options.strict or current_region() is not None or active_trace() is not None:
+    if way == LOCKSTEP or options.strict or regions.current_region() is not None or active_trace() is not None:
         _warn_of_rows(given, next(batches_in((args, kwargs))).batch_size)
         return _lockstep(function, args, kwargs)
     key: list[Any] = [LOCKSTEP, active_tape() is not None]
-    batches = read_call(args, kwargs, key)
+    batches = measured.read_call(args, kwargs, key)
     size = batches[0].batch_size
     if len(batches) > 1 and {each.batch_size for each in batches} != {size}:
         raise batch_size_error(function, args, kwargs)
     if not size:
         return _lockstep(function, args, kwargs)
     _warn_of_rows(given, size)
-    kind = history_of(function, tuple(key), WAYS) if way == "auto" else None
+    kind = measured.history_of(function, tuple(key), measured.WAYS) if way == "auto" else None
     call = _BatchCall(function, args, kwargs, batches, size)
     if way != "auto":
-        if way == FLY and uses_debugger(code_of(function)):
+        if way == FLY and measured.uses_debugger(measured.code_of(function)):
             way = LOOP
         piece, reason = _pinned(call, way, size)
         return _lockstep(function, args, kwargs, reason) if reason else call.result([piece], [size])
     if kind is None:
         return _lockstep(function, args, kwargs)
     _settle_next_way(kind)
-    if watched.get() is not None:
+    if regions.watched.get() is not None:
         return _run_observed(kind, LOCKSTEP, call.whole, lambda: _lockstep(function, args, kwargs), call, function)
     pieces, counts = _run_portions(kind, size, call.run, LOCKSTEP, begun)
     return call.result(pieces, counts)
@@ -184,7 +167,7 @@ def _keep_call(
         lengths: the tapes before the call; read: values of the first in its arguments, as `Tape.read_in` gave them.
         given: its arguments, those by name last; out: its result; run: runs it by the loop.
     """
-    if len(lengths[0][0].nodes) == lengths[0][1] or current_region() is not None or active_trace():
+    if len(lengths[0][0].nodes) == lengths[0][1] or regions.current_region() is not None or active_trace():
         return
     kept = out.copy() if type(out) is list else out  # a map's, which its caller may change
     context = contextvars.copy_context()  # of its options and random numbers
@@ -227,18 +210,16 @@ def _arrays(out: Any) -> list[Any]:
 
 def _settle_next_way(kind: History) -> None:
     """Refuse tracing for batched calls while lock-step is not refused."""
-    fly = kind.costs[FLY]
-    if not kind.costs[LOCKSTEP].refused:
-        fly.refused = NOT_NEEDED
-    elif fly.refused == NOT_NEEDED:
-        fly.refused = ""
+    fly, refused = kind.costs[FLY], kind.costs[LOCKSTEP].refused
+    if not refused or fly.refused == NOT_NEEDED:
+        fly.refused = "" if refused else NOT_NEEDED
 
 
 def why_not_compiled(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None, seconds: float = 120.0
 ) -> str:
     """Wait for the compiled form; why there is none, or "" if it is ready. Arguments as for `compiled_map`."""
-    gradient = gradient_of(function)
+    gradient = measured.gradient_of(function)
     try:
         if gradient is not None:
             _, form, taped = prepared_gradient(gradient, columns, shared, arguments_of)
@@ -260,7 +241,7 @@ def _compiled(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any, start: int, stacked: bool = False
 ) -> Any:
     """`compiled_map`, plain, on a tape or of a gradient; `Unsupported` also for errors that no example has raised."""
-    gradient = gradient_of(function)
+    gradient = measured.gradient_of(function)
     try:
         if gradient is not None:
             if active_tape() is not None:
@@ -296,7 +277,7 @@ def _looped(function: Any, args: Any, kwargs: Any, batches: list[Any], own: Exam
     found: list[Any] = []
     columns = view_columns(args, found)
     if columns is not None and len(found) == len(batches):
-        return run_loop(per_example_form(function), columns, kwargs)
+        return regions.run_loop(per_example_form(function), columns, kwargs)
     own = own or ExampleColumns(function, args, kwargs)
     return own.giving_back(_loop_over, function, own, own.values(), 0)
 
@@ -305,8 +286,8 @@ def _loop_over(function: Any, own: ExampleColumns, columns: list[list[Any]], sta
     """The results of the examples from `start` on, one after the other; `columns` holds their values by batch."""
     f, in_order = per_example_form(function), own.in_order(columns)
     if in_order is None:
-        return run_loop(f, columns, own.shared, own.arguments_of, start)
-    return run_loop(f, *in_order, None, start)
+        return regions.run_loop(f, columns, own.shared, own.arguments_of, start)
+    return regions.run_loop(f, *in_order, None, start)
 
 
 class _BatchCall:
@@ -371,8 +352,7 @@ class _BatchCall:
         return batched([result for piece in pieces for result in piece], self._batches)
 
 
-@dataclasses.dataclass(slots=True, eq=False)
-class _Batched:
+class _Batched(NamedTuple):
     """Marks a result that is batched already, as opposed to a list of one result per example."""
 
     tree: Any
@@ -394,11 +374,11 @@ def run_map(
         begun: the first examples, which have run.
     """
     numbering, tape = current().numbering, active_tape()
-    if numbering is None and tape is None and current_region() is None:
+    if numbering is None and tape is None and regions.current_region() is None:
         return _run_map(function, sequences, shared, fixed, joining, begun)
     sequences = [examples_in(each) for each in sequences]
     count, call = common_length(sequences), _MapCall(function, sequences, shared, fixed or {}, None)
-    token = number_examples(numbering, count)
+    token = regions.number_examples(numbering, count)
     try:
         if tape is None:
             return _run_map(function, sequences, shared, fixed, joining, begun)
@@ -417,8 +397,8 @@ def _run_map(
     options = current()
     way: str = options.way
     fixed = fixed or {}
-    inner = current_region() is not None or active_trace() is not None
-    if way not in ("auto", LOOP) and not inner and uses_debugger(code_of(function)):
+    inner = regions.current_region() is not None or active_trace() is not None
+    if way not in ("auto", LOOP) and not inner and measured.uses_debugger(measured.code_of(function)):
         way = LOOP
     if way in (LOCKSTEP, FLY) or options.strict or inner:
         call = _MapCall(function, sequences, shared, fixed, joining)
@@ -431,10 +411,11 @@ def _run_map(
     if way != "auto":
         results, reason = _pinned(call, way, count)
         return call.named(reason) if reason else results, call.stats
-    kind = history_of(function, map_key(columns, count, (*shared.values(), *fixed.values())), WAYS)
+    key = measured.map_key(columns, count, (*shared.values(), *fixed.values()))
+    kind = measured.history_of(function, key, measured.WAYS)
     if kind is None:
         return call.run(Portion(LOOP, count), 0), call.stats
-    if watched.get() is not None:
+    if regions.watched.get() is not None:
         by = lambda way: call.run(Portion(way, count), 0)
         return _run_observed(kind, FLY, by, call.named, call, function), call.stats
     pieces, _ = _run_portions(kind, count, call.run, FLY, begun)
@@ -490,7 +471,7 @@ class _MapCall:
         if portion.way == LOOP:
             if self._fixed:
                 columns, _ = self._placed(columns, {name: itertools.repeat(value) for name, value in given.items()})
-            return run_loop(per_example_form(self.function), columns, self._shared, None, start)
+            return regions.run_loop(per_example_form(self.function), columns, self._shared, None, start)
         if portion.way == LOCKSTEP:
             return self._in_lock_step(columns, portion, start)
         whole = portion.count == len(self._columns[0])
@@ -505,13 +486,13 @@ class _MapCall:
             Unsupported: the function has side effects, the examples cannot be stacked, or a result shares memory with
                 an argument: in the loop a later write into it would reach the caller's array, here only the stack.
         """
-        function, code = self.function, code_of(self.function)
+        function, code = self.function, measured.code_of(self.function)
         where = (code.co_filename, code.co_firstlineno) if isinstance(code, CodeType) else ("<unknown>", 0)
         kinds = [set(map(type, column)) for column in columns]
         local = only_computes(function, self.given)
         if not (local and all(len(each) == 1 and not each.isdisjoint(_STACKED) for each in kinds)):
             raise Unsupported("no batch can be made of the examples", where=where)
-        with with_deadline(portion.limit):
+        with regions.with_deadline(portion.limit):
             try:
                 with limited_padding():
                     stacked = [stack_results(column) for column in columns]
@@ -559,16 +540,16 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
         gradient: the gradient function, which runs on a tape in Python; its attribute `_ab_differentiated` says for
             compiled code what is differentiated.
     """
-    what, options = gradient_of(gradient), current()
-    inner = in_example() or not (current_region() is active_tape() is active_trace() is None)
+    what, options = measured.gradient_of(gradient), current()
+    inner = regions.in_example() or not (regions.current_region() is active_tape() is active_trace() is None)
     if what is None or options.way not in ("auto", COMPILED) or options.strict or inner:
         return gradient(*args, **kwargs)
-    code = code_of(what.function)
-    known = functions.get(id(code))
+    code = measured.code_of(what.function)
+    known = measured.functions.get(id(code))
     if known is not None and not known.has_compiled_gradient:
         return gradient(*args, **kwargs)
     key: list[Any] = ["gradient"]
-    if read_call((*args, *kwargs.values()), {}, key) or any(map(is_boxed, (*args, *kwargs.values()))):
+    if measured.read_call((*args, *kwargs.values()), {}, key) or any(map(is_boxed, (*args, *kwargs.values()))):
         return gradient(*args, **kwargs)
     columns = [[arg] for arg in args]
 
@@ -581,7 +562,7 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
             forget_example(error)  # a call has one example: its index would mean nothing to the user
             raise
 
-    kind = history_of(gradient, tuple(key), (COMPILED,))
+    kind = measured.history_of(gradient, tuple(key), (COMPILED,))
     if kind is None or kind.costs[COMPILED].refused:
         return gradient(*args, **kwargs)
     if options.way == COMPILED:
@@ -590,7 +571,7 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
             return run(Portion(LOOP if kind.costs[COMPILED].refused else COMPILED, 1), 0)
         return gradient(*args, **kwargs)
     (out,), _ = _run_portions(kind, 1, run, LOOP)
-    if kind.costs[COMPILED].refused and (known := functions.get(id(code))) is not None:
+    if kind.costs[COMPILED].refused and (known := measured.functions.get(id(code))) is not None:
         known.has_compiled_gradient = False
     return out
 
@@ -667,7 +648,7 @@ def _run_observed(
             note(LOOP if looped else way, looped or reason, function, call.stats, costs)
             return out
     out = run_named()
-    collected = watched.get()
+    collected = regions.watched.get()
     if collected:
         why = reason if has_run and collected[-1].way == named else collected[-1].why
         collected[-1] = dataclasses.replace(collected[-1], why=why, costs=costs)
@@ -675,7 +656,7 @@ def _run_observed(
 
 
 def _on_the_fly(
-    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Arguments | None = None,
+    function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: regions.Arguments | None = None,
     first: int = 0, limit: float | None = None, joining: Joining | None = None,
 ) -> tuple[list[Any], Stats]:  # fmt: skip
     plain, by_op = per_example_form(function), call_form(function)
@@ -684,7 +665,7 @@ def _on_the_fly(
     def recorders(shared: dict[str, Any]) -> Recorders | None:  # none while a report observes the user's lines
         return recorders_of(function, shared, arguments_of) if config.blocks and not by_line.get() else None
 
-    with with_deadline(limit):
+    with regions.with_deadline(limit):
         return map_with_stats(plain, form, by_op, columns, shared, arguments_of, _forget, first, joining, recorders)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 
 import numpy as np
 
-from autobatch.api.batch import BatchFunction, Begun, engines, pins, small_map, unfit
+from autobatch.api.batch import BatchFunction, Begun, engines, pins, reached, small_map, unfit
 from autobatch.autodiff import grad as plain
 from autobatch.autodiff import tape as tapes
 from autobatch.batches.any_batch import Batch, Shared, unwrap_shared
@@ -16,7 +16,9 @@ from autobatch.core.config import WayName, with_options
 from autobatch.core.diagnostics import hide_frames, hiding_frames, warn_fallback, warn_user
 from autobatch.core.foreign_arrays import note_foreign
 from autobatch.core.op import BATCH_RANK, is_boxed, rank_of
+from autobatch.core.pytree import PLAIN, leaves
 from autobatch.errors import UnsupportedError, forget_example
+from autobatch.program.bounded_caches import CodeCache
 from autobatch.tables.protocol import Table
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ R = TypeVar("R")
 Aux = TypeVar("Aux")
 _Xs = Iterable[Any]
 _Places = int | Sequence[int]
+_looked_at: CodeCache[None] = CodeCache()  # functions whose gradients `_warn_of_outer_names` has seen
 
 
 @overload
@@ -150,7 +153,11 @@ def _count(sequences: Sequence[Any]) -> int:
 
 def map_with_stats(f: Callable[..., Any], *example_sequences: Any, **shared: Any) -> "tuple[list[Any], Stats]":
     """Like `map`; returns the results and the statistics of its launches."""
-    return with_options(lambda: _mapped(f, example_sequences, unwrap_shared((), shared)[1]), **pins(f))
+    try:
+        return with_options(lambda: _mapped(f, example_sequences, unwrap_shared((), shared)[1]), **pins(f))
+    except Exception as error:
+        _note_arguments(error, f, example_sequences, shared)
+        raise
 
 
 def _mapped(
@@ -342,7 +349,9 @@ def _marked(recorded: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, w
     @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return with_options(lambda: engines().run_gradient(recorded, *unwrap_shared(args, kwargs)), **pins(f))
+            out = with_options(lambda: engines().run_gradient(recorded, *unwrap_shared(args, kwargs)), **pins(f))
+            _warn_of_outer_names(described, args, out[1] if with_value else out[0] if has_aux else out)
+            return out
         except Exception as error:
             hide_frames(error)
             raise
@@ -352,6 +361,25 @@ def _marked(recorded: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, w
     call.__name__ = getattr(f, "__name__", type(f).__name__)
     call._ab_differentiated = described  # type: ignore[attr-defined]
     return call
+
+
+def _warn_of_outer_names(described: plain.Gradient, args: Sequence[Any], gradient: Any) -> None:
+    """Warn, once for a function, if a part of an argument has no gradient, and is read under a name from outside."""
+    code = getattr(described.function, "__code__", None)
+    if code is None or id(code) in _looked_at:
+        return
+    _looked_at.put(code)
+    with contextlib.suppress(OSError, RecursionError):  # a function without source; an argument that contains itself
+        for position, own in zip(described.positions, (gradient,) if described.single else gradient, strict=True):
+            if not any(type(each) in (np.ndarray, float) and not np.any(each) for each in leaves(own)):
+                continue
+            parts = {id(x) for x in (args[position], *leaves(args[position])) if type(x) not in PLAIN}
+            for f, values in reached(described.function):
+                for name in [k for k, x in values.items() if id(x) in parts and f".{k}" not in inspect.getsource(f)]:
+                    warn_user(
+                        f"{f.__name__} reads {name} from outside, where it is a constant: it gets no gradient, though "
+                        f"it is the argument that is differentiated; pass it to {f.__name__}"
+                    )
 
 
 def _forget() -> None:

@@ -308,7 +308,7 @@ class Snapshot:
         for kept in self._keep(function):
             self._wait(_values(kept.was), held=True)
         self._wait((function.__defaults__, function.__kwdefaults__), held=True)
-        names, used = function.__globals__, _global_names(function.__code__)
+        names, used = function.__globals__, global_names(function.__code__)
         for variable, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             # skip library helpers that rewritten functions call, and `__annotate__`'s cell, which holds a whole class
             if not variable.startswith("_ab_") and variable != "__classdict__":
@@ -433,12 +433,12 @@ def refill(container: Any, was: list[Any]) -> None:
         (cls.update if cls is set else cls.extend)(container, was)
 
 
-def _global_names(code: CodeType) -> set[str]:
+def global_names(code: CodeType) -> set[str]:
     """The global names that a function and its inner functions may look up or bind."""
     found = set(code.co_names)
     for const in code.co_consts:
         if isinstance(const, CodeType):
-            found |= _global_names(const)
+            found |= global_names(const)
     return found
 
 
