@@ -14,7 +14,7 @@ from autobatch.autodiff import tape as tapes  # a module pickles by name, so fun
 from autobatch.autodiff.argument_changes import ArgumentChanges
 from autobatch.autodiff.tape import Tape, TapeArray
 from autobatch.core import parameter_trees, pytree
-from autobatch.core.abstract_eval import check_own_dtype, dtype_of, shape_of
+from autobatch.core.abstract_eval import check_own_dtype, check_plain, dtype_of, shape_of
 from autobatch.core.batched import Batched, padding_mask
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.current_region import current_region
@@ -51,9 +51,7 @@ class Gradient(NamedTuple):
 
     def result(self, value: Any, gradient: object) -> Any:
         """The return value, from the function's value and its gradient."""
-        if self.with_value:
-            return value, gradient
-        return (gradient, value[1]) if self.has_aux else gradient
+        return (value, gradient) if self.with_value else (gradient, value[1]) if self.has_aux else gradient
 
 
 def grad(
@@ -167,8 +165,7 @@ def _call(f: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) ->
     try:
         return f(*args, **kwargs)
     except (TypeError, ValueError) as error:
-        cause = error.__cause__
-        if isinstance(cause, ForcedValueError):  # NumPy replaced it by a less informative error
+        if isinstance(cause := error.__cause__, ForcedValueError):  # NumPy replaced it by a less informative error
             raise ForcedValueError(*cause.args).with_traceback(error.__traceback__) from None
         raise
 
@@ -207,6 +204,7 @@ class DifferentiatedInputs:
             isinstance(value, int | float | complex) or parameter_trees.is_array_like(value)
         ):
             return value
+        check_plain(value, "a differentiated argument")
         dtype = dtype_of(value)
         if getattr(value, "trainable", True) is False:  # a frozen embedding table
             return value
@@ -309,10 +307,9 @@ def _check_call(f: Callable[..., Any], positions: Sequence[int], args: Sequence[
 
 
 def _argument(f: Callable[..., Any], position: int) -> str:
-    try:
-        names = list(inspect.signature(f).parameters)
-    except (TypeError, ValueError):  # a C function without a signature
-        names = []
+    names = list[str]()
+    with contextlib.suppress(TypeError, ValueError):  # a C function without a signature
+        names += inspect.signature(f).parameters
     return names[position] if position < len(names) else f"argument {position}"
 
 
@@ -364,8 +361,7 @@ def unboxed(leaf: Any, tape: Tape) -> Any:
     if type(leaf) is TapeArray:
         return leaf._ab_value if leaf._ab_tape is tape else leaf
     if rank_of(leaf) == BATCH_RANK and (isinstance(leaf, Batched) or hasattr(leaf, "values")):
-        data = batch_data(leaf)
-        inner = unboxed(data, tape)
+        inner = unboxed(data := batch_data(leaf), tape)
         return leaf if inner is data else with_data(leaf, inner)
     return leaf
 

@@ -456,7 +456,11 @@ class TapeArray(RecordedArray, ArrayMixin):
         keys = getattr(self, "_ab_ids", None)
         if keys is not None:
             return self.__getitem__ if name == "lookup" else getattr(keys.__self__, name)
-        if self._ab_index >= 0 and name != "device":  # which is no number
+        if name == "to_device":
+            return lambda *args, **kwargs: (self, np.empty(0).to_device(*args, **kwargs))[0]
+        if self._ab_index >= 0 and name != "device" and not (name == "base" and self._ab_value.base is None):
+            if name != "data" and hasattr(self._ab_value, name):
+                self._ab_read(name)  # raises
             raise missing("'TapeArray' object", name, ARRAY)
         return getattr(self._ab_value, name)
 

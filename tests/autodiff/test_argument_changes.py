@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
-from autobatch.errors import UnsupportedError
+from autobatch.errors import ForcedValueError, UnsupportedError
 from tests.law import assert_same
 
 
@@ -334,3 +334,46 @@ def test_the_device_of_a_differentiated_array_is_that_of_numpys():
         return (x * np.ones(3, device=x.device)).sum()
 
     np.testing.assert_array_equal(ab.grad(on_device)(np.zeros(3)), np.ones(3))
+
+
+def test_a_differentiated_array_moves_to_the_cpu_and_says_that_it_has_no_base():
+    if not hasattr(np.ndarray, "to_device"):
+        pytest.skip("NumPy 1")
+
+    def moved(x):
+        assert x.base is None
+        return (x.to_device("cpu") ** 2).sum()
+
+    np.testing.assert_array_equal(ab.grad(moved)(np.ones(3)), np.full(3, 2.0))
+    with pytest.raises(ValueError, match="Unsupported device"):
+        ab.grad(lambda x: x.to_device("gpu").sum())(np.ones(3))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x[1:].base,
+        lambda x: x.resize(2),
+        lambda x: x.ctypes,
+        lambda x: x.dumps(),
+        lambda x: x.getfield(np.float64),
+        lambda x: x.byteswap(),
+        lambda x: x.setflags(write=False),
+    ],
+)
+def test_what_would_lose_a_gradient_is_not_said_to_be_missing(read):
+    with pytest.raises(ForcedValueError, match="from a value that carries a gradient"):
+        ab.grad(lambda x: (read(x), x.sum())[1])(np.ones(3))
+
+
+def test_an_array_without_a_shape_is_not_differentiated():
+    class Empty:
+        """An empty data set of h5py's."""
+
+        shape, dtype = None, np.dtype(np.float64)
+
+        def __array__(self, dtype=None, copy=None):
+            return np.zeros(self.shape, dtype)
+
+    with pytest.raises(UnsupportedError, match="without a shape and data"):
+        ab.grad(lambda x: x.sum())(Empty())
