@@ -259,5 +259,73 @@ def joined_matrices(x, n):
     return beside, above, one, np.hstack([x, x[:, :1]]), np.hstack((x[0], x[-1])), np.hstack(list(x)), x
 
 
-FUNCTIONS = sorted(set(PROGRAMS) - _BEFORE)
+@program(
+    lambda rng: (
+        rng.normal(size=(n := int(rng.integers(1, 4)))).astype(np.float32),
+        np.array(rng.normal(), np.float32),
+        np.array(n),
+    )
+)
+def arrays_without_dimensions(x, p, n):
+    y, row = np.full(3, p), np.zeros(3)
+    row[0], row[1:], y[1] = p, n, p
+    y *= p
+    made = p * 2, 2.0 - p, -p, p * p, p**2, p / 3, x * p, n // 2, n * n, -n, np.exp(p), np.maximum(x, p), p * n, n - x
+    kinds = p > 0, n == 2, p >= 0.5, x < p, 1 if p else 2, np.where(x > p, x, p), np.array([p, n, 1.5]), abs(p)
+    return made, kinds, y, row, x[:n], [k * p for k in range(n)], float(p), int(n)
+
+
+@program(lambda rng: (rng.normal(size=(int(rng.integers(0, 3)), 4)).astype(np.float32), rng.integers(0, 9, 4)))
+def choices_that_are_broadcast(m, v):
+    flags, several = [bool(k > 3) for k in v], m.shape[0] > 1
+    both = np.where(v > 3, m, v), np.where(m > 0, 1, v), np.where(m[:, :1] > 0, m, 0.5), np.where(several, v, 1)
+    lists = np.where(flags, m[:, None], v), np.where(v > 3, v, [1, 2, 3, 4]), np.where(flags, 0, v[:1])
+    return both, lists, np.where(several, m, v[:, None, None])
+
+
+@program(
+    lambda rng: (np.float32(rng.normal(size=(int(rng.integers(1, 4)), 3)) * rng.integers(0, 2)), rng.integers(1, 9, 4))
+)
+def powers_of_arrays(m, n):
+    roots = np.abs(m) ** 0.5, (-np.zeros(2)) ** 0.5, m**3, m**0, m**1, m**2.0, n**2, n**3, n**0.5, n**-1.0
+    return roots, np.abs(m) ** 1.5, (np.abs(m) + 1) ** -1, 2**n, m**True
+
+
+@program(lambda rng: (rng.normal(size=(int(rng.integers(1, 4)), 3)), rng.normal(size=3).astype(np.float32)))
+def views_with_another_rank(m, v):
+    m, v = m.copy(), v.copy()
+    column = np.expand_dims(v, -1)
+    column[0] = 7.0
+    rows, flat = np.expand_dims(m, axis=1), np.ravel(m)
+    rows[0, 0, 1], flat[2] = 8.0, 9.0
+    whole, one = np.squeeze(rows, axis=1), np.squeeze(m[:, 1:2], axis=1)
+    whole[0, 0] = one[-1] = 5.0
+    means = m.mean(1, keepdims=True).squeeze(1)
+    return m, v, column * 2, rows.squeeze(-2) + m, np.squeeze(m[:1], 0) + 1, np.atleast_2d(v) * np.atleast_2d(m), means
+
+
+@program(
+    lambda rng: ([rng.normal(size=(2, 3)) for _ in range(rng.integers(1, 4))], rng.normal(size=3).astype(np.float32))
+)
+def stacks_of_matrices(ms, v):
+    whole, beside = np.stack(ms), np.stack([v, v * 2], axis=1)
+    whole[0, 0, 0] = beside[0, 0] = 4.0
+    norms = np.linalg.norm(ms[0], axis=1), np.linalg.norm(ms[0], axis=0, keepdims=True), np.linalg.norm(ms[0])
+    return (
+        whole,
+        beside,
+        np.array([ms[0] * k for k in range(3)]),
+        ms,
+        np.stack([v, v], -1),
+        np.column_stack([v, v]),
+        norms,
+    )
+
+
+@program(lambda rng: ([rng.normal(size=(int(rng.integers(1, 3)), 3)) for _ in range(2)],))
+def stacks_that_may_not_fit(ms):
+    return np.stack([ms[0][0], ms[1][0]], axis=1), np.stack(ms), np.squeeze(ms[0], 0)
+
+
+FUNCTIONS = sorted(set(PROGRAMS) - _BEFORE - {"stacks_that_may_not_fit"})
 """Their names."""

@@ -360,3 +360,30 @@ def numbers_that_are_appended(x, w):
 def numbers_that_are_stacked(x, w):
     scores = np.stack([row @ w for row in x])
     return np.log(np.sum(np.exp(scores))) - scores[0] + np.sum(np.vstack([w, x[0]]) * 2.0)
+
+
+@differentiated(0, 1, examples=lambda rng: (rng.normal(size=4), {"a": np.array(0.5), "b": np.array(rng.normal())}))
+def arrays_without_dimensions(x, p):
+    steps, state = [p["a"] * x[0], p["b"] - 1.0], p["b"] * x
+    for v in x:
+        state = np.tanh(p["a"] * state + p["b"])
+        steps.append(np.exp(-p["b"]) * v / (p["a"] + 2))
+    return np.sum(state) + sum(steps) + p["b"] ** 2 * np.maximum(p["a"], x[1])
+
+
+@differentiated(0, 1, 2, examples=lambda rng: (rng.normal(size=(3, 4)), rng.normal(size=4), np.array(rng.normal())))
+def choices_that_are_broadcast(m, v, p):
+    rows, columns = m.sum(axis=1, keepdims=True) > 0, v > 0
+    both = np.where(rows, m, v) + np.where(columns, v[:3, None], p) + np.where(m > v, m * p, 0.5)
+    return np.sum(both) + np.sum(np.where(columns, v[0], v)) + np.sum(np.where(v[1] > 0, v, p * 2)) + np.sum(m * rows)
+
+
+@differentiated(0, 1, examples=lambda rng: ([rng.random((2, 3)) for _ in range(rng.integers(1, 4))], rng.random(3)))
+def stacks_views_and_powers(ms, v):
+    whole, beside = np.stack(ms), np.stack([v, v * 2.0], axis=1)
+    norms = np.linalg.norm(whole[0], axis=1) @ v[:2] + np.linalg.norm(ms[-1] - v, axis=0, keepdims=True)[0, 1]
+    total = (
+        np.sum((whole + 1.0) ** 3) + np.sum(v**0.5 / (v + 1.0) ** -1) + np.sum(np.column_stack([v, v * 3.0]) * beside)
+    )
+    views = np.expand_dims(v, 0) * np.squeeze(ms[0][:1], axis=0) + np.ravel(np.atleast_2d(v))
+    return total + norms + np.sum(views**1.5 + v**2) + np.sum(np.expand_dims(v, 1) * beside)

@@ -89,8 +89,7 @@ def _to_int(reader: Reader, x: Value, rounding: str = "float64") -> Value:
 
 def _number(reader: Reader, value: Value, node: nf.Node) -> Value:
     """A number; of a 0-d array its element."""
-    if isinstance(value.kind, types.Array) and value.kind.ndim == 0:
-        return reader.temp(item_text(value.text, "()"), types.Scalar(value.kind.dtype, False))
+    value = arrays.operand(reader, value, node)
     if isinstance(value.kind, types.Text | types.Static):
         raise reader.refuse(f"a number of a {value.kind}", node)
     if not isinstance(value.kind, types.Scalar | types.Union):
@@ -358,13 +357,12 @@ def _quantifier(reader: Reader, node: nf.Call, until: bool) -> Value:
     out = reader.temp(str(not until), BOOL)
     argument = node.args[0]
     generator = iteration.generator_of(reader, argument)
-    is_generator = generator is not None
     if generator is not None and sum(isinstance(x, nf.Loop) for x in nf.walk(generator.body)) > 1:
         raise reader.refuse("a generator with several loops that is not read to its end", node, instead=MAKE_A_LIST)
 
     def item(value: Value) -> None:
         truth = reader.truth(value, node)
-        found = [f"{out.text} = {until}", *(["break"] if is_generator else [])]
+        found = [f"{out.text} = {until}", *(["break"] if generator is not None else [])]
         reader.emit(f"if {truth if until else f'not {truth}'}:", found)
 
     iteration.each_item(reader, argument, item)

@@ -92,7 +92,7 @@ def full(
     """`np.full`."""
     _order(reader, order, node)
     text, rank = shape_of(reader, shape, node)
-    fill = reader.once(fill_value)
+    fill = arrays.operand(reader, reader.once(fill_value), node)
     if isinstance(fill.kind, types.Union) and dtype is None:
         raise reader.refuse("an array of a dtype that is known only when it runs", node)
     if not isinstance(fill.kind, types.Scalar | types.Union) or fill.kind == NONE:
@@ -175,7 +175,7 @@ def array(reader: Reader, node: nf.Call, dtype: nf.Value | None = None) -> Value
         return value if function is np.asarray else copy(reader, node, value)
     if isinstance(value.kind, types.Tuple):
         parts = parts_of(value)
-        if parts and all(isinstance(part.kind, types.Array) for part in parts):
+        if parts and all(isinstance(part.kind, types.Array) and part.kind.ndim for part in parts):
             value = containers.literal(reader, node, parts, types.List)
         else:
             return _stacked(reader, [value], wanted, node, flat=True)
@@ -203,11 +203,10 @@ def _nested(reader: Reader, value: Value, wanted: Value | None, node: nf.Node) -
 
 
 def _stacked(reader: Reader, rows: list[Value], wanted: Value | None, node: nf.Node, flat: bool = False) -> Value:
-    numbers = [reader.once(part) for row in rows for part in (row.parts or [])]
-    if not numbers or len({len(row.parts or []) for row in rows}) > 1:
-        raise reader.refuse("an array of such values", node)
+    numbers = [arrays.operand(reader, reader.once(part), node) for row in rows for part in row.parts or []]
     kinds = [number.kind for number in numbers]
-    if not all(isinstance(kind, types.Scalar | types.Union) and kind != NONE for kind in kinds):
+    fit = all(isinstance(kind, types.Scalar | types.Union) and kind != NONE for kind in kinds)
+    if not (numbers and fit) or len({len(row.parts or []) for row in rows}) > 1:
         raise reader.refuse("an array of such values", node)
     if wanted is None and any(isinstance(kind, types.Union) for kind in kinds):
         raise reader.refuse("an array of a dtype that is known only when it runs", node)
@@ -276,25 +275,19 @@ def of_ufunc(reader: Reader, node: nf.Node, *args: Value, ufunc: Any = None, fun
 
 @calls(np.where)
 def where(reader: Reader, node: nf.Node, condition: Value, x: Value | None = None, y: Value | None = None) -> Value:
-    """`np.where` of a condition, and of choices that are numbers or arrays of its shape."""
+    """`np.where` of a condition, and of choices that are numbers or arrays, broadcast to one shape."""
     if x is None or y is None:
         return nonzero(reader, node, condition)
-    condition, *choices = map(reader.once, (arrays.as_array(reader, condition, node), x, y))
-    if condition.kind.dtype != "bool":
-        raise reader.refuse("a condition that is not an array of bools", node)
-    numbers = [isinstance(each.kind, types.Scalar) and each.kind != NONE for each in choices]
-    for each, is_number in zip(choices, numbers, strict=True):
-        if not is_number and getattr(each.kind, "ndim", -1) != condition.kind.ndim:
-            raise reader.refuse(f"a choice that is {each.kind}", node)
-    samples = [types.sample(x.kind) if n else np.empty(0, x.kind.dtype) for x, n in zip(choices, numbers, strict=True)]
-    name = types.of_dtype(np.where(np.ones(0, bool), *samples).dtype).name
-    shape, dtype = arrays.attribute(reader, condition, "shape", node), reader.constant(np.dtype(name), node)
-    texts = [f"np.ascontiguousarray({condition.text})"]
-    for each, is_number in zip(choices, numbers, strict=True):
-        whole = full(reader, node, shape, each, dtype) if is_number else astype_text(reader, each, name)
-        reader.fail_if(f"{whole.text}.shape != {condition.text}.shape")
-        texts.append(code("np.ascontiguousarray", whole.text))
-    return reader.temp(code("where_aligned", *texts), types.Array(name, condition.kind.ndim))
+    values = [arrays.operand(reader, reader.once(value), node) for value in (condition, x, y)]
+    kinds = [value.kind for value in values]
+    ranks = [kind.ndim for kind in kinds if isinstance(kind, types.Array)]
+    samples = [types.sample(kind) for kind in kinds if isinstance(kind, types.Array) or types.is_number(kind)]
+    if not ranks or len(samples) < 3 or np.result_type(samples[0]).kind != "b":
+        raise reader.refuse(f"a choice by a {kinds[0]} of a {kinds[1]} and a {kinds[2]}", node)
+    out, rank = types.of_dtype(np.where(*samples).dtype), max(ranks)
+    sources, shape = arrays.aligned(reader, values, [types.Scalar("bool", False), out, out])
+    texts = [code("broadcast_aligned", source.text, shape) for source in sources]
+    return reader.temp(code("where_aligned", *texts), types.Array(out.name, rank))
 
 
 @calls(np.nonzero)
@@ -303,7 +296,7 @@ def nonzero(reader: Reader, node: nf.Node, value: Value) -> Value:
     mask = arrays.as_array(reader, value, node)
     if mask.kind.dtype != "bool":
         mask = arrays.elementwise(reader, np.not_equal, [mask, reader.constant(0, node)], node)
-    return reader.tuple_of(arrays.places_of(reader, mask, node))
+    return reader.tuple_of(arrays.places_of(reader, mask))
 
 
 # --- reductions
@@ -507,6 +500,8 @@ def _rearranging(function: Any) -> None:
         given = [tuple(given)] if function is np.transpose and len(given) > 1 else given
         by_name = {name: constant_of(reader, each, None, node, "an axis") for name, each in named.items()}
         rank = value.kind.ndim
+        if not rank:
+            raise reader.refuse("a 0-d array", node)
         try:
             sizes = function(np.broadcast_to(0, range(2, rank + 2)), *given, **by_name).shape
         except Exception:
@@ -535,7 +530,7 @@ def broadcast_to(reader: Reader, node: nf.Node, array: Value, shape: Value) -> V
     if array.kind.ndim > rank:
         reader.stop(ValueError)
     made = reader.declared(types.Tuple((INT,) * rank))
-    reader.emit(f"{made}, o_{made} = common_shape_ranked({array.text}.shape, {text})")
+    reader.emit(f"{made}, o_{made} = common_shape({array.text}.shape, {text})")
     reader.fail_if(f"not o_{made} or {made} != {text}", ValueError)
     return reader.temp(code("np.broadcast_to", array.text, made), types.Array(array.kind.dtype, rank, types.FIXED))
 
@@ -564,6 +559,18 @@ def reshape(reader: Reader, node: nf.Node, value: Value, *shape: Value) -> Value
     reader.fail_if(f"not reshapes_alike({value.text}, {shape_text})")
     contiguous = code("np.ascontiguousarray", value.text)
     return reader.temp(code(".reshape", contiguous, shape_text), value.kind.view(len(parts)))
+
+
+@calls(np.squeeze)
+def squeeze(reader: Reader, node: nf.Node, value: Value, axis: Value | None = None) -> Value:
+    """`np.squeeze` of one axis that is known."""
+    value = reader.once(arrays.as_array(reader, value, node))
+    at, rank = constant_of(reader, axis, None, node, "an axis"), value.kind.ndim
+    if type(at) is not int or not -rank <= at < rank or rank < 2:
+        raise reader.refuse("with these arguments it is not compiled", node)
+    reader.fail_if(f"{value.text}.shape[{at % rank}] != 1", ValueError)
+    index = ", ".join("0" if k == at % rank else ":" for k in range(rank))
+    return reader.temp(item_text(value.text, index), value.kind.view(rank - 1))
 
 
 methods(types.Scalar, "copy", "squeeze", "conj", "conjugate")(lambda reader, node, value: value)

@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from autobatch.compiled.translation.calls import CALLS, ITERATORS, METHODS, implements
 from autobatch.compiled.translation.exact_types import Array, Counts, Deque, List, Set, Text, Tuple
 from autobatch.ops.rules.dispatch import leave_to_python, source
@@ -143,5 +145,5 @@ def find(s, part, start=0):
 
 
 method(Array, "flatten")(lambda a: a.copy().reshape(-1))
-method(Array, "ravel")(lambda a: a.reshape(-1))
+implements(np.ravel)(lambda a: np.asarray(a).reshape(-1))
 method(Array, "item")(lambda a: a.flatten()[0].item() if a.size == 1 else leave_to_python())

@@ -608,7 +608,8 @@ class _ShadowedFunction:
                 parts += ["-" * found[1] + place, partial.format(*values, y=out or f"({text})")]
         if len(parts) == 2 and parts[1] == "real(1.0)":
             return parts[0]
-        return f"push_{len(parts) // 2}(tape, {', '.join(parts)})"
+        parts += [_ZERO, "real(0.0)"] * (len(parts) == 2)
+        return f"push_2(tape, {', '.join(parts)})"
 
     def scalar(self, text: str) -> str:
         """The text of the place of a number, which is zero if it carries no gradient."""
@@ -651,8 +652,6 @@ class _ShadowedFunction:
                 return f"np.full({shape}, {self.scalar(number)}, np.int64)"
             case "table_rows", (table, ids):
                 return f"taped_rows(tape, {self.place(table)}, {ids}, {table}.shape[1])"
-            case "table_row", (table, k):
-                return f"taped_rows(tape, {self.place(table)}, np.full(1, {k}), {table}.shape[1])[0]"
             case "sum_rows", (rows,):
                 return f"taped_sum_rows(tape, {self.place(rows)})"
             case "reduced_rows", (address, _, rows, "0") if self._ufunc(address) is np.add:

@@ -32,6 +32,7 @@ from autobatch.program import normal_form as nf
 
 _UFUNCS: dict[str, Any] = {each.syntax: each.ufunc for each in (*operators.BINARY, *operators.UNARY)}
 _ARITHMETIC = {each.ufunc: each.symbol for each in operators.ARITHMETIC[:4]}
+_POWERS = {2: np.square, 0.5: np.sqrt, 1: np.positive, -1: np.reciprocal}  # that `array ** n` is, where NumPy sees n
 _SIGNS = _ARITHMETIC | {each.ufunc: each.symbol for each in operators.COMPARISONS}
 
 
@@ -119,7 +120,9 @@ def _index(reader: Reader, holder: Value, index: nf.Value, node: nf.Node) -> Arr
             out.parts.append(":" if part is None else slice_text(reader, part))
             out.slices.append(True)
         elif _is_mask(part):
-            for one in _mask_places(reader, part, holder, axis, node):
+            for k in range(part.kind.ndim):
+                reader.fail_if(f"{part.text}.shape[{k}] != {holder.text}.shape[{axis + k}]", IndexError)
+            for one in places_of(reader, part):
                 arrays.append((len(out.parts), one))
                 out.parts.append("")
                 out.slices.append(False)
@@ -165,15 +168,7 @@ def _is_mask(part: object) -> bool:
     return isinstance(part, Value) and isinstance(part.kind, types.Array) and part.kind.dtype == "bool"
 
 
-def _mask_places(reader: Reader, mask: Value, holder: Value, axis: int, node: nf.Node) -> list[Value]:
-    """The indices at which a mask is true, an array for each axis that it covers."""
-    rank = mask.kind.ndim
-    for k in range(rank):
-        reader.fail_if(f"{mask.text}.shape[{k}] != {holder.text}.shape[{axis + k}]", IndexError)
-    return places_of(reader, mask, node)
-
-
-def places_of(reader: Reader, mask: Value, node: nf.Node) -> list[Value]:
+def places_of(reader: Reader, mask: Value) -> list[Value]:
     """The indices at which a mask is true, an array for each of its axes."""
     places, rank = types.Array("int64", 1), mask.kind.ndim
     own = f"{mask.text}.copy()"  # read twice, while another thread may write into it
@@ -241,7 +236,8 @@ def looked_up(reader: Reader, table: Value, index: nf.Value, node: nf.Node) -> V
         k = in_range(reader, reader.index(ids, node), f"{table.text}.shape[0]", ids, signed=False)
         if ids.bounds.low is None or ids.bounds.low < 0:
             reader.fail_if(f"{ids.text} < 0")
-        return reader.temp(code("table_row", table.text, k), types.Array(table.kind.weights.dtype, 1))
+        rows = code("table_rows", table.text, f"np.full(1, {k})")
+        return reader.temp(item_text(rows, 0), types.Array(table.kind.weights.dtype, 1))
     if ids is None or not isinstance(ids.kind, types.Array | types.List):
         raise reader.refuse("an index of a table that is not ids", node)
     ids = as_array(reader, ids, node)
@@ -330,6 +326,13 @@ def as_array(reader: Reader, value: Value, node: nf.Node) -> Value:
     raise reader.refuse(f"an array of a {kind}", node)
 
 
+def operand(reader: Reader, value: Value, node: nf.Node) -> Value:
+    """A list as an array, of a 0-d array its element, any other value as it is."""
+    if isinstance(value.kind, types.Array) and not value.kind.ndim:
+        return reader.temp(item_text(value.text, "()"), scalar_of(value.kind))
+    return as_array(reader, value, node) if isinstance(value.kind, types.List) else value
+
+
 def np_name(dtype: str) -> str:
     """A dtype in the text that Numba compiles: `np.float64`, or `np.bool_`."""
     return "np.bool_" if dtype == "bool" else f"np.{dtype}"
@@ -382,8 +385,7 @@ def put_at(reader: Reader, holder: Value, index: ArrayIndex, value: Value, node:
         return
     texts, slices = index.parts, index.slices
     where = ", ".join(texts) or "()"
-    if isinstance(value.kind, types.List):
-        value = as_array(reader, value, node)
+    value = operand(reader, value, node)
     if isinstance(value.kind, types.Array):
         rank = sum(slices)
         if not rank:
@@ -412,16 +414,14 @@ def _put_fancy(reader: Reader, holder: Value, index: ArrayIndex, value: Value, n
     kind = holder.kind
     k = reader.fresh("k")
     where = item_text(holder.text, ", ".join(index.parts).replace("@", k))
-    if isinstance(value.kind, types.List):
-        value = as_array(reader, value, node)
+    value = operand(reader, value, node)
     if not isinstance(value.kind, types.Array):
         text = reader.temp(converted(reader, value, kind.dtype, node), scalar_of(kind)).text
         reader.emit(f"for {k} in range({index.count}):", [assigned(where, text)])
         return
     rank = 1 + sum(index.slices)
-    if index.rank != 1 or any(index.slices[: index.fancy[0]]) or value.kind.dtype not in safe_sources(kind.dtype):
-        raise reader.refuse("an assignment with arrays as index", node)
-    if value.kind.ndim not in (rank, rank - 1):
+    fits = value.kind.ndim in (rank, rank - 1) and np.can_cast(value.kind.dtype, kind.dtype)
+    if index.rank != 1 or any(index.slices[: index.fancy[0]]) or not fits:
         raise reader.refuse("an assignment with arrays as index", node)
     source, target, lines = value.text, where, []
     if value.kind.ndim == rank:
@@ -432,13 +432,6 @@ def _put_fancy(reader: Reader, holder: Value, index: ArrayIndex, value: Value, n
         lines = [assigned(part, where), f"if {part}.shape != {source}.shape:", [FAIL]]
         target = item_text(part, ", ".join([":"] * (rank - 1)))
     reader.emit(f"for {k} in range({index.count}):", [*lines, assigned(target, source)])
-
-
-def safe_sources(dtype: str) -> set[str]:
-    """The dtypes that NumPy regards as safe to cast to this one."""
-    return {name for name in types.DTYPES if np.can_cast(name, dtype, "safe")} | (
-        {"int64"} if dtype == "float64" else set()
-    )
 
 
 def augment_item(reader: Reader, holder: Value, key: nf.Value, more: nf.Value, node: nf.Node, op: str) -> None:
@@ -456,9 +449,9 @@ def augment(reader: Reader, old: Value, op: str, value: Value, node: nf.Node) ->
     """`array op= value`, in place."""
     writable(reader, old, node)
     made = operator(reader, op, old, value, node)
-    if not np.can_cast(made.kind.dtype, old.kind.dtype, "same_kind"):
+    if old.kind.ndim and not np.can_cast(made.kind.dtype, old.kind.dtype, "same_kind"):
         reader.stop()
-    if made.kind.ndim != old.kind.ndim or made.kind.dtype != old.kind.dtype:
+    if not old.kind.ndim or (made.kind.ndim, made.kind.dtype) != (old.kind.ndim, old.kind.dtype):
         raise reader.refuse(f"a {made.kind} that is put into a {old.kind}", node)
     reader.fail_if(f"{made.text}.shape != {old.text}.shape")
     reader.emit(assigned(item_text(old.text, ", ".join([":"] * old.kind.ndim)), made.text))
@@ -466,17 +459,15 @@ def augment(reader: Reader, old: Value, op: str, value: Value, node: nf.Node) ->
 
 def operator(reader: Reader, op: str, a: Value, b: Value, node: nf.Node) -> Value:
     """`a op b` where one is an array."""
-    values = [as_array(reader, value, node) if isinstance(value.kind, types.List) else value for value in (a, b)]
     if op == "MatMult":
-        return matmul(reader, values[0], values[1], node)
-    if op == "Pow" and b.constant is not NO_CONSTANT and isinstance(b.constant, int | float):
-        if a.kind.dtype in ("float32", "float64") and b.constant == 2:
-            return elementwise(reader, np.square, [a], node)
-        raise reader.refuse("a power of an array", node)
+        return matmul(reader, a, b, node)
+    power = _POWERS.get(b.constant) if op == "Pow" and type(b.constant) in (int, float) else None
+    if power is not None and np.dtype(a.kind.dtype).kind == "f":
+        return elementwise(reader, power, [a], node)
     ufunc = _UFUNCS.get(op)
     if ufunc is None:
         raise reader.refuse(f"{op} of arrays", node)
-    return elementwise(reader, ufunc, values, node)
+    return elementwise(reader, ufunc, [a, b], node)
 
 
 def unary(reader: Reader, op: str, value: Value, node: nf.Node) -> Value:
@@ -513,7 +504,7 @@ def _normal(loop: str) -> str:
 
 def elementwise(reader: Reader, ufunc: np.ufunc, values: Sequence[Value], node: nf.Node) -> Value:
     """A ufunc of arrays and numbers: by NumPy's own loop, or if it is exact by a loop that is written out."""
-    values = [as_array(reader, value, node) if isinstance(value.kind, types.List) else value for value in values]
+    values = [operand(reader, value, node) for value in values]
     for value in values:
         if not isinstance(value.kind, types.Array | types.Scalar | types.Union):
             raise reader.refuse(f"{ufunc.__name__} of a {value.kind}", node)
@@ -539,14 +530,12 @@ def elementwise(reader: Reader, ufunc: np.ufunc, values: Sequence[Value], node: 
         if ufunc is np.power and out.kind == "f":
             guard_root(reader, values[1], *texts)
         return reader.temp(code(f"scalar_{ufunc.nin}", *address, *texts, f"{numba_type(out)}(0)"), out)
-    if 0 in ranks:
-        raise reader.refuse("a 0-d array", node)
     if ufunc is np.multiply and len(ranks) == 1:
         factor, whole = sorted(values, key=lambda value: isinstance(value.kind, types.Array))
         if type(factor.constant) is float and factor.constant == 1.0 and whole.kind.dtype == out.name:
             return reader.temp(code(".copy", whole.text), types.Array(out.name, whole.kind.ndim))
     by_loop = bool(_exact(ufunc)) and {scalar.name for scalar in scalars} in ({"float64"}, {"float32"})
-    sources, shape = _sources(reader, values, wanted, by_loop)
+    sources, shape = aligned(reader, values, wanted, by_loop)
     made = reader.temp(f"np.empty({shape}, {np_name(out.name)})", types.Array(out.name, max(ranks)))
     given = [source.text for source in sources]
     if not by_loop:
@@ -559,10 +548,10 @@ def elementwise(reader: Reader, ufunc: np.ufunc, values: Sequence[Value], node: 
     return made
 
 
-def _sources(
-    reader: Reader, values: Sequence[Value], wanted: Sequence[types.Scalar], by_loop: bool
+def aligned(
+    reader: Reader, values: Sequence[Value], wanted: Sequence[types.Scalar], by_loop: bool = False
 ) -> tuple[list[Value], str]:
-    """The operands of a loop over elements, converted and broadcast, and the shape of its result, as text.
+    """The operands of a loop over elements, converted, arrays broadcast, and the shape of its result, as text.
 
     Args:
         wanted: their dtypes. by_loop: the loop is written out: it takes numbers, and arrays of one dimension.
@@ -584,14 +573,12 @@ def _sources(
             )
     whole = [isinstance(value.kind, types.Array) for value in values]
     given = [source for source, is_whole in zip(sources, whole, strict=True) if is_whole]
+    given.sort(key=lambda source: -source.kind.ndim)
     shape = reader.declared(types.Tuple((INT,) * rank))
-    if len(given) == 2:
-        one, two = sorted(given, key=lambda source: source.kind.ndim)
-        which = "common_shape" if one.kind.ndim == two.kind.ndim else "common_shape_ranked"
-        reader.emit(f"{shape}, o_{shape} = {which}({one.text}.shape, {two.text}.shape)")
+    reader.emit(f"{shape} = {given[0].text}.shape")
+    for source in given[1:]:
+        reader.emit(f"{shape}, o_{shape} = common_shape({source.text}.shape, {shape})")
         reader.fail_if(f"not o_{shape}")
-    else:
-        reader.emit(f"{shape} = {given[0].text}.shape")
     if by_loop and rank == 1:
         return sources, shape
     for place, source in enumerate(sources):
@@ -622,10 +609,14 @@ def _loop_text(name: str, operation: str, forms: str) -> str:
 
 def matmul(reader: Reader, a: Value, b: Value, node: nf.Node) -> Value:
     """`a @ b`."""
-    if not (isinstance(a.kind, types.Array) and isinstance(b.kind, types.Array)):
+    if not all(isinstance(value.kind, types.Array | types.List) for value in (a, b)):
         reader.stop()
-    if max(a.kind.ndim, b.kind.ndim) > 2 and min(a.kind.ndim, b.kind.ndim) > 0:
+    a, b = as_array(reader, a, node), as_array(reader, b, node)
+    ranks = a.kind.ndim, b.kind.ndim
+    if max(ranks) > 2 and min(ranks) > 0:
         return read_source(SOURCES[products_of_stacks], reader, node, a, b)
+    if min(ranks) == 0:
+        raise reader.refuse("a product with a 0-d array", node)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

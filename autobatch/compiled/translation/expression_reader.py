@@ -513,6 +513,7 @@ class ExpressionReader(Reader):
 
     def index(self, value: Value, node: nf.Node) -> str:
         """An index as an int64; for anything but an integer Python raises, so the example is left to it."""
+        value = arrays.operand(self, value, node)
         if isinstance(value.kind, types.Union):
             return number_operators.lift(self, lambda one: Value(INT, self.index(one, node)), value).text
         if not types.is_number(value.kind) or value.kind.kind == "f":

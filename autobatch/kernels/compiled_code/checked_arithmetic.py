@@ -455,9 +455,6 @@ def common_shape(a, b):
     return out, fits
 
 
-common_shape_ranked = common_shape
-
-
 @jit
 def broadcast_aligned(x, shape):
     """x broadcast to a shape, as a C-contiguous array: x itself if it is contiguous and has that shape."""

@@ -153,12 +153,6 @@ def push_2(tape, a, da, b, db):
 
 
 @jit
-def push_1(tape, a, da):
-    """Like `push_2`, with one parent."""
-    return push_2(tape, a, da, np.int64(0), 0.0)
-
-
-@jit
 def reserve_in(tape, numbers, words):
     """Reserve space for values and words of records; returns the index of the first of each, -1 if there is no room."""
     head = head_of(tape)

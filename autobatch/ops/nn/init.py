@@ -54,7 +54,9 @@ class Initializer:
             DTypeError: the dtype is not a float dtype.
         """
         shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        return self.array(shape, operator.index(seed), _float_dtype(dtype))
+        if (found := np.dtype(dtype)).kind != "f":
+            raise DTypeError(f"parameters of dtype {found}; expected floats: np.float32")
+        return self.array(shape, operator.index(seed), found)
 
     def array(self, shape: tuple[int, ...], seed: int, dtype: np.dtype) -> np.ndarray:
         """The array of this shape; in a vector, each element is a row."""
@@ -225,13 +227,6 @@ def _drawn(kernel: Any, seed: int, keys: np.ndarray, numbers: tuple[float, float
     out = np.empty((len(keys), dim), np.float64 if dtype == np.float64 else np.float32)
     kernel(np.atleast_1d(random_key(seed, keys, 0)), *numbers, out)
     return out.astype(dtype, copy=False)
-
-
-def _float_dtype(dtype: DTypeLike) -> np.dtype:
-    found = np.dtype(dtype)
-    if found.kind != "f":
-        raise DTypeError(f"parameters of dtype {found}; expected floats: np.float32")
-    return found
 
 
 def _fans(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -69,12 +69,15 @@ _NUMPY_OWN_NAMES = """
 source(np.append, of=(1,))(
     lambda arr, values: np.concatenate((np.asarray(arr), [values] if np.ndim(values) == 0 else np.asarray(values)))
 )
+source(np.atleast_2d, of=(1, 2))(lambda ary: np.asarray(ary)[None] if np.ndim(ary) == 1 else ary)
 source(np.diff, of=(1,))(lambda a: np.asarray(a)[1:] - np.asarray(a)[: max(len(a) - 1, 0)])
 source(np.flatnonzero)(lambda a: np.nonzero(np.asarray(a).ravel())[0])
 source(np.flip, of=(1, 2))(lambda m: np.asarray(m)[::-1] if np.ndim(m) == 1 else m[::-1, ::-1])
 source(np.flipud, of=(1, 2))(lambda m: np.asarray(m)[::-1])
 source(np.isclose)(lambda a, b, rtol=1e-05, atol=1e-08: abs(np.subtract(a, b)) <= atol + rtol * np.abs(b))
-source(np.linalg.norm, of=(1, 2), sums=True)(lambda x: np.sqrt(np.sum(np.square(np.asarray(x) * 1.0))))
+source(np.linalg.norm, of=(1, 2), sums=True)(
+    lambda x, *, axis=None, keepdims=False: np.sqrt(np.sum(np.square(np.asarray(x) * 1.0), axis, keepdims=keepdims))
+)
 source(np.outer, of=(1,))(lambda a, b: np.asarray(a)[:, None] * np.asarray(b).flatten())
 source(np.tril, of=(2,))(lambda m, k=0: np.where(linalg.below(m.shape[0], m.shape[1], k), m, np.zeros_like(m)))
 source(np.triu, of=(2,))(lambda m, k=0: np.where(linalg.below(m.shape[0], m.shape[1], k - 1), np.zeros_like(m), m))

@@ -333,17 +333,14 @@ class _Reader:
             elif kind == "b":
                 mask = next(operands)
                 self.unique = len(index) == 1
-                for part in self._nonzero(mask, axis):
+                check_mask_sizes(mask, self.sizes[axis:], axis)
+                for part in nonzero_lanes(mask) if isinstance(mask, Batched) else np.asarray(mask).nonzero():
                     entries.append(("a", part))
                 axis += entry[1] - 1
             else:
                 entries.append((kind, next(operands)))
             axis += 1
         return entries
-
-    def _nonzero(self, mask: Any, axis: int) -> list[Any]:
-        check_mask_sizes(mask, self.sizes[axis:], axis)
-        return list(np.asarray(mask).nonzero()) if not isinstance(mask, Batched) else nonzero_lanes(mask)
 
     def _slice(self, axis: int, bounds: tuple[Any, ...]) -> None:
         values = [bound.data if isinstance(bound, Batched) else bound for bound in bounds]
