@@ -29,6 +29,7 @@ from autobatch.errors import BUILD_ARRAYS, Unsupported
 from autobatch.ops.numpy.creation import MADE_LIKE
 from autobatch.ops.numpy.creation import arange as arange_of_sizes
 from autobatch.ops.numpy.cumulative_and_sorting import SCANS, accumulate_one, scattered_one
+from autobatch.ops.numpy.function_table import REARRANGES
 from autobatch.ops.numpy.joining import filled, joined_of_one, stacked_of_lists, stacked_of_one
 from autobatch.ops.numpy.reductions import REDUCTIONS, argmax_p
 from autobatch.ops.rules.dispatch import SOURCES
@@ -491,7 +492,7 @@ def measure(reader: Reader, node: nf.Call, value: Value) -> Value:
 
 
 def _rearranging(function: Any) -> None:
-    """Register a function that reorders axes and inserts some of length 1; of a small array, NumPy says how."""
+    """Register a function of `REARRANGES`: on a small array, NumPy says what it does."""
 
     @calls(function)
     def call(reader: Reader, node: nf.Node, value: Value, *args: Value, **named: Value) -> Value:
@@ -515,7 +516,7 @@ def _rearranging(function: Any) -> None:
         return value
 
 
-for _function in (np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.expand_dims):
+for _function in REARRANGES:
     _rearranging(_function)
 
 

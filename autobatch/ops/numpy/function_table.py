@@ -82,6 +82,9 @@ source(np.outer, of=(1,))(lambda a, b: np.asarray(a)[:, None] * np.asarray(b).fl
 source(np.tril, of=(2,))(lambda m, k=0: np.where(linalg.below(m.shape[0], m.shape[1], k), m, np.zeros_like(m)))
 source(np.triu, of=(2,))(lambda m, k=0: np.where(linalg.below(m.shape[0], m.shape[1], k - 1), np.zeros_like(m), m))
 
+REARRANGES = (np.transpose, np.swapaxes, np.moveaxis, np.rollaxis, np.expand_dims)
+"""They reorder axes and insert some of length 1."""
+
 _TEXT = "text has a dtype that depends on its length"
 _RECORDS = "structured arrays are records, not arrays of numbers"
 _DTYPE = "the dtype of its result depends on the values"
