@@ -265,7 +265,10 @@ def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = F
     own = Op(f"scalar {op.name}", lanes, rule=elementwise_rule, vjp=op.vjp, kind="elementwise")
 
     def call(*operands: Any) -> Any:
-        if not any(getattr(x, "dtype", _OBJECT).char in chars for x in operands):  # floats, nearly always
+        for x in operands:
+            if getattr(x, "dtype", _OBJECT).char in chars:
+                break
+        else:  # floats, nearly always
             return op(*operands)
         concerned = False
         for x in operands:
