@@ -128,7 +128,7 @@ T = np.ones((4, 2), np.float32)
 @pytest.mark.parametrize(
     ("ids", "offsets", "options", "ours"),
     [
-        ([[0, 1]], [0], {}, "each row is a bag; leave offsets out"),
+        ([[0, 1]], [0], {}, "each row a bag; leave offsets out"),
         ([0, 1], None, {}, "offsets are needed"),
         ([0, 1], [[0]], {}, "offsets have shape"),
         ([0, 1], [1], {}, r"offsets\[0\] is 1; expected 0"),
