@@ -652,6 +652,8 @@ class _ShadowedFunction:
                 return f"np.full({shape}, {self.scalar(number)}, np.int64)"
             case "table_rows", (table, ids):
                 return f"taped_rows(tape, {self.place(table)}, {ids}, {table}.shape[1])"
+            case "table_row", (table, k):
+                return f"taped_rows(tape, {self.place(table)}, np.full(1, {k}), {table}.shape[1])[0]"
             case "sum_rows", (rows,):
                 return f"taped_sum_rows(tape, {self.place(rows)})"
             case "reduced_rows", (address, _, rows, "0") if self._ufunc(address) is np.add:

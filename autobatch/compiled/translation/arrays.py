@@ -236,8 +236,7 @@ def looked_up(reader: Reader, table: Value, index: nf.Value, node: nf.Node) -> V
         k = in_range(reader, reader.index(ids, node), f"{table.text}.shape[0]", ids, signed=False)
         if ids.bounds.low is None or ids.bounds.low < 0:
             reader.fail_if(f"{ids.text} < 0")
-        rows = code("table_rows", table.text, f"np.full(1, {k})")
-        return reader.temp(item_text(rows, 0), types.Array(table.kind.weights.dtype, 1))
+        return reader.temp(code("table_row", table.text, k), types.Array(table.kind.weights.dtype, 1))
     if ids is None or not isinstance(ids.kind, types.Array | types.List):
         raise reader.refuse("an index of a table that is not ids", node)
     ids = as_array(reader, ids, node)

@@ -37,6 +37,12 @@ def reshapes_alike(x, shape):
 
 
 @jit
+def table_row(weights, k):
+    """The row of an id, copied."""
+    return weights[k].copy()
+
+
+@jit
 def table_rows(weights, ids):
     """(ids, dim): the row of each id, in C order."""
     out = np.empty((ids.size, weights.shape[1]), weights.dtype)

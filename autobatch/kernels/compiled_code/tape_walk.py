@@ -158,10 +158,8 @@ def walk_elements(tape, at, cts):
         if spread <= 0:
             each = count // size
             for k in range(size):
-                part = own[k * each : (k + 1) * each]
-                more[k] = (
-                    product_11(part, factors[k * each : (k + 1) * each], more[k]) if wide else sum_of(part) * factors[0]
-                )
+                part, by = own[k * each : (k + 1) * each], factors[k * each : (k + 1) * each]
+                more[k] = product_11(part, by, more[k]) if wide else sum_of(part) * factors[0]
             if form & 8:
                 scale(more, np.full(1, -1.0).astype(cts.dtype))
         else:
