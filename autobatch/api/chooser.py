@@ -5,7 +5,8 @@ begins a call; its `Turn` says which way takes how many examples next (`Portion`
 test can drive the rule with its own clock.
 
 The rule
-- The cost of a way is the median of its last few timed runs, per example. The cheapest way that has run is used.
+- The cost of a way is the median of its last few timed runs, per example, at first the least of them: the first runs
+  also make what later ones use again. The cheapest way that has run is used.
 - The loop runs the first examples of the first call, so that its cost is known first.
 - Setting a way up (reading, rewriting, typing, loading) has a price of its own, which is known before it begins. The
   first run of a way pays it; what that run takes beyond the loop is lost, but it is no cost of the way.
@@ -37,8 +38,7 @@ from typing import Any, Final
 
 LOOP: Final = "loop"
 _CALLS, _PART = 30, 0.1  # after so many calls, at most this share of the loop's time is lost
-_RUNS = 3  # tries of a way, and runs whose median counts: the second and third run of 54 functions differ by a half in
-# lock-step, where code for blocks is still made, later ones by a tenth
+_RUNS = 3  # tries of a way, and runs whose median counts: those of 54 functions in lock-step differed by a tenth
 _FAR = 8.0  # a way is not tried if it is expected to cost this many times the way in use, and stopped after this many
 # times the loop's time; traced and in lock-step, the runs of functions on numbers spread from 2 to 50 times
 EACH = 50  # instructions whose set-up every function pays, however short
@@ -76,7 +76,7 @@ class Cost:
     """The measured cost of one way.
 
     Attributes:
-        recent: seconds per example of the last runs; seconds: their median (the lower one), None if there are none.
+        recent: seconds per example of the last runs; seconds: their cost (`settle`), None if there are none.
         runs: the number of completed runs; timed: of timed ones; stops: of stopped ones since the last completed one.
         refused: why this way cannot run the function; "" if it can.
         stopped: seconds after which the last run was stopped; 0.0 if it completed.
@@ -103,14 +103,14 @@ class Cost:
         return self.pending and not (self.is_set_up or self.refused)
 
     def settle(self) -> None:
-        """Find the median of what was measured; called after each change."""
+        """Find the (lower) median of what was measured, of the first runs the least; called after each change."""
         recent = sorted(self.recent)
-        self.seconds = recent[(len(recent) - 1) // 2] if recent else None
+        self.seconds = recent[(len(recent) - 1) // 2 if self.timed > _RUNS else 0] if recent else None
 
     def add(self, count: int, seconds: float) -> None:
         self.recent.append(seconds / count)
-        self.settle()
         self.runs, self.timed = self.runs + 1, self.timed + 1
+        self.settle()
         self.stopped, self.stops = 0.0, 0
 
 

@@ -167,6 +167,19 @@ def test_what_is_cheap_in_its_third_run_is_used():
     assert costs.over_the_loop(11, 12, 64) == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize("dear", [(0,), (0, 1), (1,), (2,)])
+def test_what_is_dear_in_its_first_runs_is_used_beside_a_way_that_is_not(dear):
+    """A gradient's tape grows in the first runs, and their results are compared with Python's."""
+    costs = Costs(
+        Expectation(share=0.2),
+        steady=lambda run, count: 0.2 * count,
+        better=lambda run, count: (0.6 if run in dear else 0.05) * count,
+    )
+    for _ in range(12):
+        costs.call(16)
+    assert costs.ways[-1] == ["better"]
+
+
 def test_what_is_dear_in_its_first_run_is_tried_again_beside_another_way_in_use():
     """The first run of compiled code is compared with the loop; it may cost more than another way, later ones less."""
     costs = Costs(
