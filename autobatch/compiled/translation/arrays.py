@@ -370,8 +370,7 @@ def writable(reader: Reader, holder: Value, node: nf.Node) -> None:
     given = holder.kind.given
     if given & types.FIXED:
         raise reader.refuse("it writes into a value that examples share, or into an unsupported view", node)
-    if given & types.OWN:
-        reader.program.note_write(holder.kind)
+    reader.program.note_write(holder.kind)
 
 
 def put_at(reader: Reader, holder: Value, index: ArrayIndex, value: Value, node: nf.Node) -> None:

@@ -85,6 +85,8 @@ class ExpressionReader(Reader):
     def operation(self, node: nf.Call) -> Value:
         """What syntax calls."""
         symbol, args = node.symbol, node.args
+        if node in self.ahead:
+            return arrays.row(self, *self.ahead[node])
         match symbol:
             case "tuple":
                 return self.tuple_of(self.exprs(args))

@@ -9,6 +9,7 @@ from autobatch.compiled.translation import arrays
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import ITERATORS, call_values, first_of
 from autobatch.compiled.translation.exact_types import BOOL, INT, STR
+from autobatch.compiled.translation.hoisting import made_ahead, row_products
 from autobatch.compiled.translation.object_trees import dtypes_of
 from autobatch.compiled.translation.source_program import Inline
 from autobatch.compiled.translation.statement_reader import Reader
@@ -56,9 +57,16 @@ def for_each(reader: Any, node: nf.Loop) -> None:
     Where that has no compiled form, a body that leaves none of the few known items out is read once for each.
     """
 
+    products = row_products(reader, node)
+    reader.row_products |= products
+
     def body(item: Value) -> None:
-        reader.store(node.target, item, node)
-        reader.block(node.body)
+        try:
+            reader.store(node.target, item, node)
+            reader.block(node.body)
+        finally:
+            for call in [call for calls in products.values() for call in calls]:
+                reader.ahead.pop(call, None)
 
     def read_once() -> None:
         over_items(reader, node, items_of(reader, node.over), body)
@@ -250,7 +258,7 @@ def content(reader: Reader, kind: types.Type, place: int = 0) -> types.Type:
     return found
 
 
-def items_of_value(reader: Reader, value: Value, node: nf.Node, any_order: bool = False) -> Iterated:
+def items_of_value(reader: Reader, value: Value, node: Any, any_order: bool = False) -> Iterated:
     """The items of a list, tuple, string, array, range or dict; with `any_order` also of a set."""
     value = as_tuple(value)
     kind = value.kind
@@ -263,7 +271,13 @@ def items_of_value(reader: Reader, value: Value, node: nf.Node, any_order: bool 
             )
         case types.Array() if kind.ndim:
             length = reader.temp(f"{value.text}.shape[0]", INT, bounds=LENGTH).text
-            return Iterated(length, lambda k: arrays.row(reader, value, k))
+            ahead = made_ahead(reader, value, reader.row_products.get(node, ()))
+
+            def row(k: str) -> Value:
+                reader.ahead |= {call: (rows, k) for call, rows in ahead.items()}
+                return arrays.row(reader, value, k)
+
+            return Iterated(length, row)
         case types.Text():
             length = reader.temp(f"{value.text}.size", INT, bounds=LENGTH).text
             return Iterated(length, lambda k: character(reader, value, k))

@@ -107,6 +107,7 @@ class SourceProgram:
         self.containers = 0
         self.errors: list[Any] = []
         self.writes: list[types.Type] = []
+        self.fills: set[str] = set()  # the dtypes of arrays of its own that it writes into
         self.local_functions: dict[int, Any] = {}
         self.sums_of_arrays: set[int] = set()  # the calls of `sum` whose items turned out to be arrays
         self.otherwise: set[tuple[int, str]] = set()  # the nodes that are read in the second of two ways, by function
@@ -131,8 +132,11 @@ class SourceProgram:
         return True
 
     def note_write(self, kind: types.Type) -> None:
-        """Record that an argument of this type, which differs by example, is changed."""
-        if not self.may_change(kind):
+        """Record that an argument of this type, which differs by example, or an array of its own is changed."""
+        if isinstance(kind, types.Array) and not kind.given:
+            self.changes[0] += kind.dtype not in self.fills
+            self.fills.add(kind.dtype)
+        elif not self.may_change(kind):
             self.writes.append(kind)
             self.changes[0] += 1
 
