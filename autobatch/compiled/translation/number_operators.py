@@ -188,7 +188,7 @@ def arithmetic(reader: Reader, op: str, a: Value, b: Value) -> Value:
             reader.fail_if(f"{y} == 0", ZeroDivisionError if kind.python else None)
         return reader.temp(code("floor_divide" if op == "FloorDiv" else "modulo", x, y), kind)
     if op == "Pow" and kind.name == "float64" and b.constant is not NO_CONSTANT and b.constant == 2:
-        return reader.hoisted(x, code("squared", x), kind)
+        return reader.temp(code("squared", x), kind)
     if op == "Pow":
         if not kind.python:
             guard_root(reader, b, x, y)  # the base may be an array without dimensions

@@ -139,8 +139,6 @@ class Reader:
         self.inside = 0  # how many functions are read in place around this point
         self.row_products: dict[nf.Value, Any] = {}  # by the iterable of a loop
         self.ahead: dict[nf.Value, tuple[Value, str]] = {}  # made before this loop: an array, and which item it is
-        self.unchanging: set[str] = set()  # parameters that nothing binds again
-        self.at_first: dict[str, str] = {}  # what is computed once, at the start, from those alone, and its variable
 
     # --- writing
 
@@ -164,15 +162,6 @@ class Reader:
         """A name that the function does not use yet."""
         self.count += 1
         return f"{prefix}{self.count}"
-
-    def hoisted(self, operand: str, text: str, kind: types.Type) -> Value:
-        """A new variable with this value of an operand; for an unchanging parameter it is computed at the start."""
-        if operand not in self.unchanging:
-            return self.temp(text, kind)
-        if text not in self.at_first:
-            self.at_first[text] = f"first{len(self.at_first)}"
-            self.typed(self.at_first[text], kind)
-        return Value(kind, self.at_first[text])
 
     def typed(self, name: str, kind: types.Type) -> None:
         """Record the type of a variable that is written here, and the user's line."""
@@ -737,15 +726,12 @@ class Reader:
         if form.outer and (local is None or not local.around.issuperset(form.outer)):
             raise self.refuse("a variable of a function around it that is bound", form)
         texts = []
-        bound = {*binds(form.body), *self.function.__code__.co_cellvars, *(name for name, _ in instance.outer)}
         self.locals.update(name for name, _ in instance.outer if "." in name)
         for name, kind in [*zip(names, instance.kinds, strict=True), *instance.outer]:
             assert self.env is not None
             self.env[name] = Variable(kind)
             if not isinstance(kind, types.Static) and kind is not types.CONFLICT:
                 texts.append(self.variable(name, kind))
-                if name not in bound:
-                    self.unchanging.add(texts[-1])
         self.block(form.body)
         if self.env is not None:
             with contextlib.suppress(Unreachable):
@@ -762,7 +748,7 @@ class Reader:
             place.append(code("return", "1", convert(value.text, value.kind, result)))
         if not self.returns:
             self.lines.append(FAIL)
-        body = [*(assigned(name, text) for text, name in self.at_first.items()), *_spread(self.lines)]
+        body = _spread(self.lines)
         if self.program.recursive:
             body = [f"depth -= {self._frames()}", "if depth < 0:", [FAIL], *body]
         instance.parameters, instance.body = ["table", "depth", *texts], body
