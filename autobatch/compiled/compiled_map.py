@@ -195,10 +195,7 @@ def prepared(
         if form is None or not _globals_unchanged(form):
             if len(forms) >= 32:  # kinds of examples (lists of argument types) remembered for one function
                 forms.clear()
-            before = form
             form = forms[key] = _write_form(program, function, kinds, varying)
-            if {*_memos(before)} & {*_memos(form)}:
-                form = forms[key] = CompiledForm("what a memoised function has read has changed since")
         if call.key is not None:
             forms[call.key] = form
         if form.module is None and function.__closure__:
@@ -249,11 +246,6 @@ def _write_form(program: SourceProgram, function: Any, kinds: list[Type], varyin
     except (Unsupported, RuntimeError, RecursionError) as error:
         return CompiledForm(reason_of(error))
     return CompiledForm(kernel=kernel_of(module.text), table=table, module=module)
-
-
-def _memos(form: CompiledForm | None) -> list[Any]:
-    """The memoised module-level functions that a form calls."""
-    return [] if form is None or form.module is None else [wrapper for wrapper, _ in form.module.program.memos.values()]
 
 
 def _globals_unchanged(form: CompiledForm) -> bool:

@@ -16,7 +16,7 @@ from autobatch.compiled.python_calls import PythonCall, call_in_python
 from autobatch.compiled.translation.exact_types import EITHER, INT, Array, Tuple, Type
 from autobatch.compiled.translation.expression_reader import read_function
 from autobatch.compiled.translation.source_program import Instance, Lines, SourceProgram, flat
-from autobatch.compiled.translation.typed_text import assigned, code, rep
+from autobatch.compiled.translation.typed_text import code, rep
 from autobatch.compiled.value_layout import Loader, ResultWriter, check_aliases
 from autobatch.errors import Unsupported
 
@@ -123,7 +123,6 @@ class KernelLoop:
                 writer.append(root.kinds[place], arguments[place], after)
         except Unsupported as error:
             raise root.refusal(f"{root.function.__qualname__}: {error}") from None
-        before += [assigned(name, code(f"new_{rep(kind)}")) for name, (_, kind) in program.memos.items()]
         leaves = range(len(writer.dtypes))
         loop: Lines = [
             *inside,
@@ -227,8 +226,6 @@ def write(program: SourceProgram, function: FunctionType, kinds: Sequence[Type],
     root = program.settle(function, tuple(kinds))
     if root.result is None:
         raise root.refusal(f"{function.__qualname__}: compiled code would leave each example to Python")
-    if program.memos and program.captured:  # the arrays may have changed since Python filled its memo
-        raise root.refusal(f"{function.__qualname__}: a memoised function of a module, with arrays from outside")
     kernel = KernelLoop.of(program, root, varying)
     loop: Lines = [
         *kernel.loop,

@@ -6,28 +6,13 @@ import heapq
 import itertools
 import math
 from collections import Counter, defaultdict, deque
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 
 from tests.compiled.numeric_programs import PROGRAMS, floats, ints, program
 
 _BEFORE = set(PROGRAMS)
-
-
-@cache
-def catalan(n):
-    if n <= 1:
-        return 1
-    total = 0
-    for i in range(n):
-        total += catalan(i) * catalan(n - 1 - i)
-    return total
-
-
-@program(lambda rng: (int(rng.integers(0, 15)),))
-def global_cached(n):
-    return catalan(n)
 
 
 @program(lambda rng: (ints(rng, 0, 4), ints(rng, 0, 4)))

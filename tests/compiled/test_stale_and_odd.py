@@ -62,21 +62,6 @@ def by_array(v):
     return total
 
 
-def decreased(v):
-    return v - 1
-
-
-def memo_of(v):
-    return v + 1
-
-
-memo_of = functools.cache(memo_of)
-
-
-def by_memo(v):
-    return memo_of(v) * 2.0
-
-
 STALE = [
     (by_method, lambda patch: patch.setattr(Scaled, "product", lambda self: self.value - self.by)),
     (by_default, lambda patch: patch.setitem(scaled.__kwdefaults__, "by", 5.0)),
@@ -85,16 +70,11 @@ STALE = [
     (by_module, lambda patch: patch.setattr(np, "exp", lambda v: 7.0)),
     (by_array, lambda patch: patch.setitem(globals(), "NUMBERS", np.array([3, 4]))),
     (by_array, lambda patch: patch.setitem(globals(), "NUMBERS", (2 * NUMBERS).astype(">f8"))),
-    (
-        by_memo,
-        lambda patch: (patch.setattr(memo_of.__wrapped__, "__code__", decreased.__code__), memo_of.cache_clear()),
-    ),
 ]
 
 
 @each_as_text(("function", "change"), STALE, compiled={"by_module-3", "by_array-5", "by_array-6"})
 def test_what_changes_after_a_call_is_seen(monkeypatch, function, change, text_or_compiled):
-    memo_of.cache_clear()
     values = [0.5, 1.5, -2.5, 4.0]
     with ab.options(way="compiled"):
         wait_until_compiled(function, [values], {})
@@ -281,7 +261,6 @@ def test_what_only_an_example_in_the_middle_meets(function, values, compiles, te
 
 
 def test_the_zero_that_a_memo_knows_is_the_one_that_came_first():
-    memo_of.cache_clear()
     negated = functools.cache(lambda v: -v)
 
     def through_it(v):

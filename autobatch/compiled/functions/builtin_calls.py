@@ -13,7 +13,7 @@ import numpy as np
 from autobatch.compiled.translation import arrays, containers, iteration, user_objects
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.calls import CALLS, ITERATORS, call_values, calls, constant_of, methods
-from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE, STR
+from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.number_operators import cast, lift, negative, quick_compare
 from autobatch.compiled.translation.statement_reader import Reader
 from autobatch.compiled.translation.typed_text import (
@@ -66,10 +66,8 @@ def range_(reader: Reader, node: nf.Node, *args: Value) -> Value:
 
 
 @calls(int)
-def int_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
+def int_(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`int` of a number."""
-    if value is None:
-        return reader.constant(0, node)
 
     def one(x: Value) -> Value:
         if x.constant is not NO_CONSTANT and x.kind.kind != "f":
@@ -109,10 +107,8 @@ def _of_numbers(reader: Reader, node: nf.Node, function: Callable[..., Value], *
 
 
 @calls(float)
-def float_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
+def float_(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`float` of a number."""
-    if value is None:
-        return reader.constant(0.0, node)
 
     def one(x: Value) -> Value:
         return Value(FLOAT, cast(x, FLOAT), float(x.constant) if x.constant is not NO_CONSTANT else NO_CONSTANT)
@@ -166,10 +162,8 @@ def hasattr_(reader: Reader, node: nf.Call, value: Value, name: Value) -> Value:
 
 
 @calls(bool)
-def bool_(reader: Reader, node: nf.Node, value: Value | None = None) -> Value:
+def bool_(reader: Reader, node: nf.Node, value: Value) -> Value:
     """`bool`."""
-    if value is None:
-        return reader.constant(False, node)
     return reader.temp(reader.truth(value, node), BOOL)
 
 
@@ -199,14 +193,6 @@ def ord_(reader: Reader, node: nf.Node, value: Value) -> Value:
     value = reader.once(value)
     reader.fail_if(f"{value.text}.size != 1")
     return reader.temp(f"int64({value.text}[0])", INT, bounds=LENGTH)
-
-
-@calls(chr)
-def chr_(reader: Reader, node: nf.Node, value: Value) -> Value:
-    """`chr`."""
-    code = reader.temp(reader.index(value, node), INT)
-    reader.fail_if(f"{code.text} < 0 or {code.text} > 1114111")
-    return reader.temp(f"np.full(1, {code.text}, np.int32)", STR)
 
 
 # --- of many values
@@ -582,11 +568,3 @@ def _rounded(reader: Reader, node: nf.Node, value: Value, *, by: str) -> Value:
 
 for _name in ("floor", "ceil", "trunc"):
     calls(getattr(math, _name))(functools.partial(_rounded, by=f"np.{_name}"))
-
-
-@calls(math.gcd)
-def gcd(reader: Reader, node: nf.Node, a: Value, b: Value) -> Value:
-    """`math.gcd` of two."""
-    x, y = (reader.index(value, node) for value in (a, b))
-    reader.fail_if(f"{x} == -9223372036854775808 or {y} == -9223372036854775808")
-    return reader.temp(f"math.gcd({x}, {y})", INT)

@@ -5,9 +5,10 @@ unless the user's function catches the exception.
 """
 
 import bisect
-import heapq
+import functools
 import itertools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -48,18 +49,7 @@ source(bisect.bisect_right, bisect.bisect)(lambda a, x, lo=0, hi=None: bisected(
 source(bisect.insort, bisect.insort_right)(lambda a, x: a.insert(bisected(a, x, right=True), x))
 source(divmod)(lambda a, b: (a // b, a % b))
 source(pow)(lambda base, exp: base**exp)
-source(heapq.nsmallest)(lambda n, iterable: sorted(iterable)[: max(n, 0)])
-source(heapq.nlargest)(lambda n, iterable: sorted(iterable, reverse=True)[: max(n, 0)])
-source(math.radians)(lambda x: float(x) * (math.pi / 180.0))
-source(math.degrees)(lambda x: float(x) * (180.0 / math.pi))
-
-
-@source(math.prod)
-def product(values, start=1):
-    out = start
-    for value in values:
-        out = out * value
-    return out
+source(math.prod)(lambda values, start=1: functools.reduce(operator.mul, values, start))
 
 
 @method(List, "index")
@@ -94,9 +84,6 @@ method(Deque, "appendleft")(lambda items, value: items.insert(0, value))
 def most_common(counts, n=None):
     pairs = sorted(counts.items(), key=lambda pair: pair[1], reverse=True)
     return pairs if n is None else pairs[: max(n, 0)]
-
-
-method(Counts, "total")(lambda counts: sum(counts.values()))
 
 
 # --- iterators

@@ -114,7 +114,7 @@ class Shadows:
         tables: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.program = program
-        self.constant = {*program.captured, *program.memos, "True", "False", "INF", "NAN"}
+        self.constant = {*program.captured, "True", "False", "INF", "NAN"}
         self.containers: dict[str, Any] = {}
         self.makers: dict[str, str] = {}
         self.functions = {each.name: _ShadowedFunction(self, each) for each in program.written()}

@@ -257,7 +257,7 @@ def call_values(reader: Reader, node: nf.Node, function: Any, args: list[Value])
 
 
 def _plain_call(reader: Reader, node: nf.Node, function: Any, args: list[Value], named: dict[str, Value]) -> Value:
-    """A call of one of the user's functions, plain, compiled by Numba, or memoised; of any other in Python."""
+    """A call of one of the user's functions, plain or compiled by Numba; of any other in Python."""
     read = functools.partial(_users_call, reader, node, function, args, named)
     return _or_in_python(reader, node, function, args, named, read)
 
@@ -306,38 +306,15 @@ def _users_call(reader: Reader, node: nf.Node, function: Any, args: list[Value],
         if options:
             raise reader.refuse(f"a function compiled with {', '.join(sorted(options))}", node)
         plain, jitted = plain.py_func, True
-    is_memoised = isinstance(plain, functools._lru_cache_wrapper)
-    memo = _memo_of(reader, plain, node) if is_memoised else ""
-    if is_memoised or hasattr(type(plain), "_ab_batch"):  # a decorated function, which gets no batch here
+    if hasattr(type(plain), "_ab_batch"):  # a decorated function, which gets no batch here
         plain = plain.__wrapped__
-        reader.known_object(plain, functools.partial(getattr, function, "__wrapped__"), memo, node)
+        reader.known_object(plain, functools.partial(getattr, function, "__wrapped__"), "", node)
     if not isinstance(plain, python_types.FunctionType):
         name = getattr(function, "__qualname__", None) or getattr(function, "__name__", type(function).__name__)
         raise reader.refuse(f"{name} is not compiled", node)
     if is_library(plain.__code__.co_filename) and not jitted and plain.__module__ != _PYTHON_SOURCES:
         raise reader.refuse(f"{plain.__qualname__} of {plain.__module__} is not compiled", node)
-    if not memo:
-        return user_function(reader, node, plain, args, named, jitted)
-    values = [reader.once(value) for value in bound_arguments(reader, node, plain, args, named)]
-    for value in values:  # which of 0.0 and -0.0 Python's memo knows depends on the examples before
-        if isinstance(value.kind, types.Scalar) and value.kind.kind == "f":
-            reader.fail_if(f"{value.text} == 0")
-    holder = Value(reader.program.memos[memo][1], memo)
-    return memoised(reader, node, holder, values, lambda: _instance_call(reader, node, plain, values, jitted))
-
-
-def _memo_of(reader: Reader, wrapper: Any, node: nf.Node) -> str:
-    """The name of the variable that holds the memo of a memoised module-level function."""
-    memos = reader.program.memos
-    for name, (known, _) in memos.items():
-        if known is wrapper:
-            return name
-    name = f"memo{len(memos)}"
-    site = reader.program.site((name, "Dict"), 2)
-    site.container = types.Dict
-    memos[name] = wrapper, types.Dict(site)
-    reader.program.changes[0] += 1
-    return name
+    return user_function(reader, node, plain, args, named, jitted)
 
 
 def _local_call(reader: Any, node: nf.Node, local: LocalFunction, args: list[Value], named: dict[str, Value]) -> Value:

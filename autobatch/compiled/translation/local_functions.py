@@ -2,7 +2,7 @@
 
 A nested function or a lambda is called only where it can be seen, within the call that made it. So at each call its
 free variables have the values that they have in the caller, and its `nonlocal` variables are parts of its result. A
-memoised function, nested or of a module, has a dict from its arguments to its results.
+memoised one has a dict from its arguments to its results.
 """
 
 import dataclasses

@@ -114,7 +114,6 @@ class SourceProgram:
         self.dicts: dict[int, OutsideDict] = {}
         self.refusals = 0  # of the first of two ways
         self.split: set[int] = set()  # branches whose arms leave a variable with values of types that cannot be joined
-        self.memos: dict[str, tuple[Any, types.Type]] = {}
         self.forms: dict[Any, nf.Closure] = {}  # of the functions made in others, by their code
 
     def site(self, key: Any, size: int = 1, given: int = 0) -> types.AllocationSite:
@@ -239,8 +238,8 @@ class SourceProgram:
         return "".join([*(constructor(site.container(site)) + "\n" for site in sites), *self.loops.values()])
 
     def extra(self) -> str:
-        """The arguments that all functions take: captured arrays, and the memos of module-level functions."""
-        return "".join(f", {name}" for name in (*self.captured, *self.memos))
+        """The arguments that all functions take: captured arrays."""
+        return "".join(f", {name}" for name in self.captured)
 
     def written(self) -> list[Instance]:
         """The functions, all but the kernel."""

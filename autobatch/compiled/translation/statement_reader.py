@@ -755,8 +755,7 @@ class Reader:
 
     def _frames(self) -> int:
         """The most that a call takes of Python's recursion limit: a memo and a generator have frames of their own."""
-        memos = [wrapper.__wrapped__ for wrapper, _ in self.program.memos.values()]
-        is_memoised = self.function in memos or (self.instance.local is not None and bool(self.instance.local.memo))
+        is_memoised = self.instance.local is not None and bool(self.instance.local.memo)
         nodes = list(nf.walk(self.form.body))
         has_more = any(isinstance(x, nf.Closure) or (isinstance(x, nf.Loop) and x.fills) for x in nodes)
         return 3 if is_memoised or has_more else 1
