@@ -1,8 +1,9 @@
 """`Communicator`: one worker's connection to the other workers and the shards; subclasses transport its messages.
 
-In `LocalCommunicator` workers and shards are in one process; every message arrives, at once and in order. Workers are
-threads of which one runs at a time. Which one, and what happens to messages, is decided in `_step` alone: tests have a
-network that loses, repeats and reorders them, benchmarks one with a clock.
+Every message arrives once, as a call of a Ray actor does: where one is lost, so is a process, and the training starts
+again. In `LocalCommunicator` workers and shards are in one process. Workers are threads of which one runs at a time.
+Which one, and what happens to messages, is decided in `_step` alone: tests have a network that delays and reorders
+them, benchmarks one with a clock.
 """
 
 import abc
@@ -48,14 +49,14 @@ class Communicator(abc.ABC):
         self.rank, self.workers, self.shards = rank, workers, shards
         self.traffic: collections.Counter[str] = collections.Counter()
         self._number = self._sums = self._pushes = 0
-        self._unanswered: dict[int, tuple[int, ShardRequest]] = {}
+        self._unanswered: dict[int, str] = {}  # the kind of each request
         self._answers: dict[int, Any] = {}
 
     # The transport of messages, and the bookkeeping of requests and replies.
 
     @abc.abstractmethod
     def _send(self, shard: int, request: ShardRequest) -> None:
-        """Start sending a request; it does no harm if the request is lost (see `send_again`) or arrives repeatedly."""
+        """Start sending a request, which must arrive once."""
 
     @abc.abstractmethod
     def _wait_for(self, numbers: Sequence[int]) -> None:
@@ -64,23 +65,15 @@ class Communicator(abc.ABC):
     def post(self, shard: int, body: Pull | Sum) -> int:
         """Send a request; returns its number, for `wait`."""
         number, self._number = self._number, self._number + 1
-        request = ShardRequest(self.rank, number, min(self._unanswered, default=number), body)
-        self._unanswered[number] = shard, request
+        self._unanswered[number] = type(body).__name__
         self.traffic[f"{type(body).__name__} sent"] += nbytes(body)
-        self._send(shard, request)
+        self._send(shard, ShardRequest(self.rank, number, body))
         return number
 
-    def send_again(self) -> None:
-        """Send all unanswered requests once more, for transports that may lose messages."""
-        for shard, request in list(self._unanswered.values()):
-            self._send(shard, request)
-
     def _take(self, reply: Reply) -> None:
-        """Accept a reply that arrived; a repeated reply is dropped."""
-        asked = self._unanswered.pop(reply.number, None)
-        if asked is not None:
-            self.traffic[f"{type(asked[1].body).__name__} received"] += nbytes(reply.body)
-            self._answers[reply.number] = reply.body
+        """Accept a reply that arrived."""
+        self.traffic[f"{self._unanswered.pop(reply.number)} received"] += nbytes(reply.body)
+        self._answers[reply.number] = reply.body
 
     def wait(self, numbers: Iterable[int]) -> list[Any]:
         """The answers to requests, in the order of `numbers`; each answer can be taken once.

@@ -1,7 +1,6 @@
 """`Shard`: the owner of a part of every variable, and the messages for it; `owners_of` says which shard has a key.
 
-It takes requests and returns the replies that are due, however messages travel: a request that arrives twice is
-answered twice with the same answer and takes effect once, and the order in which different workers' requests arrive
+It takes requests, each of which arrives once, and returns the replies that are due. The order in which requests arrive
 changes no bit of an answer. Update number `step` is made when all workers have pushed their gradients for it.
 """
 
@@ -53,15 +52,14 @@ class Push(Sum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ShardRequest:
-    """A message to a shard, which may arrive more than once.
+    """A message to a shard.
 
     Attributes:
-        sender: the worker's rank. number: counts its requests. answered: it has all answers to requests below this.
+        sender: the worker's rank. number: counts its requests.
     """
 
     sender: int
     number: int
-    answered: int
     body: Pull | Sum
 
 
@@ -113,8 +111,6 @@ class Shard:
         self.state = state
         if state is None and optimizer is not None:
             self.state = optimizer.init(list(tables.values()))
-        self._answers: list[dict[int, Reply | None]] = [{} for _ in range(workers)]
-        self._forgotten = [0] * workers
         self._sums: dict[tuple[type, int], tuple[dict[int, int], TreeSum]] = {}  # with the waiting requests
         self._error: Exception | None = None
         self._early_pulls: list[tuple[int, int, Pull]] = []  # sender, number and request, which wait for an update
@@ -123,29 +119,15 @@ class Shard:
     def receive(self, request: ShardRequest) -> list[Reply]:
         """The replies to send now: the answer to this request, and to earlier ones that waited for it."""
         sender, number = request.sender, request.number
-        answers = self._answers[sender]
-        if number < self._forgotten[sender]:
-            return []  # the worker has the answer already
-        if number in answers:
-            known = answers[number]
-            return [] if known is None else [known]
-        if request.answered > self._forgotten[sender]:
-            self._forgotten[sender] = request.answered
-            for old in [each for each in answers if each < request.answered]:
-                del answers[old]
-        answers[number] = None
         try:
-            replies = list(self._handle(sender, number, request.body))
+            return list(self._handle(sender, number, request.body))
         except Exception as error:  # no worker may wait for an answer that will not come
             self._error = error
             waiting = {(sender, number), *(each for numbers, _ in self._sums.values() for each in numbers.items())}
             waiting |= {early[:2] for early in self._early_pulls}
             self._sums.clear()
             self._early_pulls.clear()
-            replies = [Reply(*each, error) for each in sorted(waiting)]
-        for reply in replies:
-            self._answers[reply.sender][reply.number] = reply
-        return replies
+            return [Reply(*each, error) for each in sorted(waiting)]
 
     def _handle(self, sender: int, number: int, body: Pull | Sum) -> Iterator[Reply]:
         if self._error is not None:

@@ -27,7 +27,7 @@ import time
 
 import autobatch as ab
 from tests.ray import clicks
-from tests.ray.lossy import Lossy
+from tests.ray.unordered import Unordered
 
 STEPS = 120
 LONGEST = 1.0  # seconds from a checkpoint, or from when all processes are there, to a kill
@@ -215,7 +215,7 @@ def kill_many(count: int, seed: int, kinds: tuple[str, ...]) -> Killer:
 
 
 def kill_processes(count: int, seed: int) -> int:
-    """Kill so many processes in each of which a whole training runs, over a network that loses messages, without Ray.
+    """Kill so many processes in each of which a whole training runs over a network that reorders messages, without Ray.
 
     Each goes on from where the one before was killed, with another number of workers and shards.
 
@@ -232,11 +232,11 @@ def kill_processes(count: int, seed: int) -> int:
         with tempfile.TemporaryDirectory() as folder:
             said = pathlib.Path(folder, "digest")
             while not said.exists():
-                sizes, more = (choose.randint(1, 4), choose.randint(1, 4)), {"seed": killed, "drop": 0.1, "repeat": 0.1}
+                sizes = choose.randint(1, 4), choose.randint(1, 4)
                 child = os.fork()
                 if not child:
                     try:
-                        group = Lossy(sizes[0], shards=sizes[1], **more)
+                        group = Unordered(sizes[0], shards=sizes[1], seed=killed)
                         _train_and_say(folder, group)
                     finally:
                         os._exit(0)

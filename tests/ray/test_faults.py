@@ -1,4 +1,4 @@
-"""Networks that lose, repeat and reorder messages, processes that are gone: the parameters are the same to the bit.
+"""Networks that delay and reorder messages, processes that are gone: the parameters are the same to the bit.
 
 python -m tests.ray.schedules --count 1000      so many random networks
 python -m tests.ray.kills --count 200           processes of real trainings killed, with Ray
@@ -14,7 +14,7 @@ from autobatch.errors import CheckpointError, OptionError
 from autobatch.ray import hosts, ray_session
 from autobatch.ray.shard import Pull, Push, Shard, ShardRequest
 from tests.ray import clicks, schedules
-from tests.ray.lossy import Lossy
+from tests.ray.unordered import Unordered
 
 ADAGRAD = ab.optim.Adagrad(0.1)
 
@@ -26,7 +26,7 @@ def test_random_networks(count):
 
 def test_a_run_repeats_from_its_seed():
     def trace(seed):
-        group = Lossy(3, seed=seed, drop=0.3, repeat=0.3)
+        group = Unordered(3, seed=seed)
         said = []
         group.run(lambda worker: [said.append((worker.rank, float(worker.all_reduce(worker.rank)))) for _ in range(3)])
         return said
@@ -38,7 +38,7 @@ def test_a_run_repeats_from_its_seed():
 def test_pull_and_push():
     """What the parts of a communicator do, without a training."""
     users = ab.EmbeddingVariable(2, initializer=ab.nn.init.zeros())
-    group = Lossy(3, shards=2, tables={"users": users}, optimizer=ab.optim.SGD(1.0), seed=4, drop=0.2, repeat=0.2)
+    group = Unordered(3, shards=2, tables={"users": users}, optimizer=ab.optim.SGD(1.0), seed=4)
 
     def work(worker):
         worker.push({"users": ab.SparseRows([7, worker.rank, 7], np.ones((3, 2), np.float32), None)})
@@ -56,9 +56,9 @@ def test_a_pull_waits_for_the_updates_that_it_names_and_forgets_later_ones():
     shard = Shard(1, {"users": users}, ab.optim.SGD(1.0), history=1)
     keys = {"users": np.array([7, 8])}
     push = Push(0, [(0, 0, {"users": ab.SparseRows([7], np.ones((1, 2), np.float32), None)})])
-    assert shard.receive(ShardRequest(0, 0, 0, Pull(1, keys))) == []
-    pushed, late = shard.receive(ShardRequest(0, 1, 0, push))
-    (before,) = shard.receive(ShardRequest(0, 2, 0, Pull(0, keys)))
+    assert shard.receive(ShardRequest(0, 0, Pull(1, keys))) == []
+    pushed, late = shard.receive(ShardRequest(0, 1, push))
+    (before,) = shard.receive(ShardRequest(0, 2, Pull(0, keys)))
     assert (pushed.number, late.number) == (1, 0)
     np.testing.assert_array_equal(late.body["users"][:, 0], [-1, 0])
     np.testing.assert_array_equal(before.body["users"][:, 0], [0, 0])
@@ -76,7 +76,7 @@ def test_a_worker_that_fails_ends_the_others():
             raise KeyError("mine")
         worker.barrier()
 
-    for group in (ab.ray.LocalCommunicator(3), Lossy(3, seed=3)):
+    for group in (ab.ray.LocalCommunicator(3), Unordered(3, seed=3)):
         with pytest.raises(KeyError, match="mine"):
             group.run(work)
 
