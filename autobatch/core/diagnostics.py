@@ -17,6 +17,7 @@ import functools
 import inspect
 import linecache
 import os
+import re
 import signal
 import sys
 import sysconfig
@@ -63,15 +64,10 @@ def noted_fallbacks() -> contextlib.AbstractContextManager[list[Reason]]:
     return holding(_noted, list[Reason]())
 
 
-def is_own_file(filename: str) -> bool:
-    """True if the file belongs to this library."""
-    return filename.startswith(_PACKAGE)
-
-
 @functools.lru_cache(maxsize=4096)
 def is_library_file(filename: str) -> bool:
-    """True if the file belongs to this library or to NumPy."""
-    return is_own_file(filename) or f"{os.sep}numpy{os.sep}" in filename
+    """True if the file belongs to this library (also code that it generates), or to NumPy."""
+    return filename.startswith((_PACKAGE, "<recorder of ")) or f"{os.sep}numpy{os.sep}" in filename
 
 
 _HOME = tuple({p for key in ("stdlib", "platstdlib", "purelib", "platlib") if (p := sysconfig.get_path(key))})
@@ -192,8 +188,7 @@ def _warn_once(message: str, warning: type[Warning], filename: str, line: int, r
 
 
 def _show(message: str, warning: type[Warning], filename: str, line: int, *registry: Any) -> None:
-    shown = shown_file(filename)
-    if shown != filename:  # so that the warning shows its line
+    if (shown := shown_file(filename)) != filename:  # so that the warning shows its line
         lines = linecache.getlines(filename)
         linecache.cache[shown] = (sum(map(len, lines)), None, lines, shown)
     warnings.warn_explicit(message, warning, shown, line, *registry)
@@ -241,8 +236,27 @@ else:
 
 
 # What NumPy writes its messages to, where it is told to "log" in place of "warn".
-_log = SimpleNamespace(write=lambda text: warn_as_numpy(text.removeprefix("Warning: ").rstrip()))
+_log = SimpleNamespace(write=lambda text: warn_as_numpy(_of_one(text.removeprefix("Warning: ").rstrip())))
 _known: tuple[Any, Any, bool] = (None, None, False)  # the last result of `_error_state`
+
+
+def _of_one(message: str) -> str:
+    """NumPy's message for one example: an operator between scalars says "scalar divide", a ufunc of arrays "divide"."""
+    frame, numbers, what = sys._getframe(1), False, r"\1"
+    while is_library_file(frame.f_code.co_filename) and frame.f_back is not None:
+        name, seen = frame.f_code.co_name, frame.f_locals
+        if name == "elementwise_rule":
+            xs = [x.data[0] if hasattr(x, "rank") and x.scalar is None else x for x in seen["operands"]]
+            xs = [x for x in xs if isinstance(x, np.ndarray | np.generic)]
+            numbers = bool(xs) and not any(x.ndim for x in xs) and np.result_type(*xs) in [x.dtype for x in xs]
+        elif name in ("_mean_rule", "_var_rule"):  # whose last step divides by a number, an intp
+            numbers = seen["sizes"] == () and seen["x"].data.dtype.char not in "efF" and message.endswith(" divide")
+        if numbers and (
+            name in ("forward", "reflected", "step_by_step", "_mean_rule", "_var_rule") or "divmod" in name
+        ):
+            what = "scalar divmod" if "divmod" in name else r"scalar \1"
+        frame = frame.f_back
+    return re.sub(r"(?<=encountered in )(add|subtract|multiply|divide|floor_divide|remainder|power)$", what, message)
 
 
 def _error_state() -> tuple[Any, Any, bool]:
@@ -408,7 +422,7 @@ def _user_frames(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None:
         file, module = trace.tb_frame.f_code.co_filename, trace.tb_frame.f_globals.get("__name__") or ""
         is_generated = file == "<string>" and module.startswith("autobatch.")  # a dataclass's methods
-        if not (is_own_file(file) or is_generated or file == contextlib.__file__):  # where a decorator of ours may be
+        if not (file.startswith(_PACKAGE) or is_generated or file == contextlib.__file__):  # the last: our decorators
             kept.append(trace)
         trace = trace.tb_next
     rebuilt: Any = lambda rest, each: TracebackType(rest, each.tb_frame, each.tb_lasti, each.tb_lineno)

@@ -13,7 +13,8 @@ from autobatch.errors import UnsupportedError
 
 
 @functools.lru_cache(maxsize=256)
-def _library(other: type) -> str:
+def library_of(other: Any) -> str:
+    """ "torch" or "jax" if this is the class of that library's arrays, else ""."""
     for each in other.__mro__:
         root = (each.__module__ or "").partition(".")[0]
         if root == "torch" and each.__name__ == "Tensor":
@@ -28,30 +29,16 @@ class _ForeignArray(abc.ABC):  # noqa: B024  (for `isinstance` and `issubclass`)
 
     @classmethod
     def __subclasshook__(cls, other: type) -> bool:
-        return bool(_library(other))
-
-
-def library_of(x: object) -> str:
-    """ "torch" or "jax" if `x` is an array of that library, else "".
-
-    >>> library_of([1.0])
-    ''
-    """
-    other: Any = type(x)
-    return _library(other)
+        return bool(library_of(other))
 
 
 def advice(name: str, library: str) -> str:
     """The error message for an array of this library: what is wrong, and what to write instead."""
     own = name if name.partition("[")[0].partition(".")[0].isidentifier() else "x"
-    if library == "torch":
-        return (
-            f"{name} is a torch tensor, and autobatch computes with NumPy arrays; write {own}.detach().numpy(), or "
-            "call the function by ab.torch_function(f), through which torch's gradients go"
-        )
+    what, how = ("torch tensor", f"{own}.detach().numpy()") if library == "torch" else ("JAX array", f"np.array({own})")
     return (
-        f"{name} is a JAX array, and autobatch computes with NumPy arrays; write np.array({own}), or call the "
-        "function by ab.jax_function(f), through which JAX's gradients go"
+        f"{name} is a {what}, and autobatch computes with NumPy arrays; write {how}, or call the function by "
+        f"ab.{library}_function(f), through which {what.partition(' ')[0]}'s gradients go"
     )
 
 
@@ -63,8 +50,7 @@ def refuse_foreign(args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 def note_foreign(error: Exception, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Add a note to a failed call's error if one of its arguments is an array of torch or JAX."""
-    found = _foreign(args, kwargs)
-    if found and found not in getattr(error, "__notes__", ()):
+    if (found := _foreign(args, kwargs)) and found not in getattr(error, "__notes__", ()):
         error.add_note(found)
 
 
@@ -72,6 +58,6 @@ def _foreign(args: Sequence[Any], kwargs: dict[str, Any]) -> str:
     """The error message for the first torch or JAX array among the arguments; "" if there is none."""
     for name, arg in [*((f"argument {i + 1}", arg) for i, arg in enumerate(args)), *kwargs.items()]:
         for place, leaf in enumerate(leaves(arg) if leaves_of_kind(arg, _ForeignArray) else ()):
-            if type(leaf) is not np.ndarray and (library := library_of(leaf)):
+            if type(leaf) is not np.ndarray and (library := library_of(type(leaf))):  # type: ignore[arg-type]
                 return advice(name + list(paths(flatten(arg)[1]))[place], library)
     return ""

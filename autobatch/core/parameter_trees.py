@@ -102,7 +102,7 @@ class _ModelReader:
     def _leaf(self, leaf: object, in_object: bool) -> TreeDef:
         if in_object and not is_float_array(leaf):
             return TreeDef(_Static, build=lambda children: leaf)
-        if type(leaf) is not np.ndarray and (library := library_of(leaf)) and self.foreign is None:
+        if type(leaf) is not np.ndarray and (library := library_of(type(leaf))) and self.foreign is None:  # type: ignore[arg-type]
             self.foreign = len(self.values), library
         self.values.append(leaf)
         return leaf_def

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from autobatch.core.diagnostics import came_from_outside, handling
+from autobatch.core.diagnostics import at_users_line, came_from_outside, handling
 from autobatch.core.pytree import leaves
 from autobatch.errors import NeedsLoop
 from autobatch.lazy.array import LazyArray
@@ -310,7 +310,7 @@ class ExampleRecorder:
             return NOT_RECORDED
         park, trace.park = trace.park, _refuse_pause
         try:
-            result = run(index, [column[index] for column in self._columns])
+            result = at_users_line(run, index, [column[index] for column in self._columns])
         finally:
             trace.park = park
             trace.example = -1

@@ -231,7 +231,7 @@ def check_equivalence(
     """
     examples, (_, shared) = _examples(example_sequences), unwrap_shared((), shared)
     for leaf in leaves([shared, examples[0]]):
-        if library := library_of(leaf):
+        if library := library_of(type(leaf)):  # type: ignore[arg-type]
             raise UnsupportedError(
                 f"{advice('an argument', library)}; ab.testing.assert_same compares a batched function of {library}"
             )

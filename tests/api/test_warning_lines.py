@@ -52,6 +52,45 @@ def test_every_mode_warns_of_the_line_of_which_the_loop_warns(f, way):
         assert {(file, message) for file, _, message in found} == {(file, message) for file, _, message in expected}
 
 
+OF_SCALARS = [
+    lambda x: x[0] / x[1], lambda x: x[0] / np.float64(0), lambda x: 1 / x[1], lambda x: np.divide(x[0], x[1]),
+    lambda x: x / x[1], lambda x: x[0] // 0, lambda x: x[0] % x[1], lambda x: divmod(x[0], x[1]),
+    lambda x: x[:1].std(ddof=1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", ["auto", "lockstep", "fly", "compiled", "loop"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8])
+@pytest.mark.parametrize("f", OF_SCALARS)
+def test_every_mode_warns_in_the_words_of_the_loop(f, dtype, way):
+    """NumPy says "scalar divide" where an operator meets scalars, unless their dtypes need a third one."""
+    xs = [np.array(each, dtype) for each in ([100, 0], [0, 0], [100, 3, 5])]
+
+    def words(call):
+        return {message for *_, message in given(call)}
+
+    expected = words(lambda: [f(x) for x in xs])
+    assert expected
+    with ab.options(way=way, warn=False):
+        assert words(lambda: ab.batch(f)(ab.collate(xs))) == expected
+        assert words(lambda: ab.map(f, xs)) == expected
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_the_mean_of_nothing_warns_in_numpys_words(dtype):
+    xs = [np.ones(n, dtype) for n in (0, 2)]
+    with ab.options(way="lockstep"):
+        found = given(lambda: ab.batch(lambda x: x.mean())(ab.collate(xs)))
+    assert {said for *_, said in found} == {said for *_, said in given(lambda: [x.mean() for x in xs])}
+
+
+@pytest.mark.parametrize("f", [lambda x: x * x * 1e300, lambda x: x[0] / np.float64(0)])
+def test_a_generated_recorder_warns_of_the_users_file(f):
+    xs = [np.array([1e300, n]) for n in range(4)]
+    with ab.options(way="fly"):
+        assert {file for _ in range(3) for file, *_ in given(lambda: ab.map(f, xs))} == {__file__}
+
+
 def test_a_gradient_warns_of_the_users_line():
     found = given(lambda: ab.grad(lambda p: ab.sum(ab.map(per_branch, EXAMPLES, p=p)))(1.0))
     assert {file for file, *_ in found} == {__file__}

@@ -340,7 +340,7 @@ class LineWriter:
                     number if kind is rk.PLAIN else rk.built(kind, trace, self.written.constants.values, lengths)
                     for kind in kinds
                 ]
-                with contextlib.suppress(TypeError, IndexError), trial(trace):
+                with contextlib.suppress(TypeError, IndexError), np.errstate(all="ignore"), trial(trace):
                     return self._kind_of(function(*given))
             raise Unsupported("an operation that raises an error")
         except Unsupported:

@@ -51,7 +51,7 @@ def _mean_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
     dtype, given = dtype_of(x.data), params.get("dtype")
     working, result = _working(dtype, given), _result(dtype, given)
     if reduces_nothing(x, axes) and x.batch_size:
-        warn_as_numpy("Mean of empty slice.")
+        warn_as_numpy("Mean of empty slice" + "." * (np.lib.NumpyVersion(np.__version__) < "2.4.0"))
     total = _total(x, axes, keepdims, working)
     mean = total / _divisor(x, axes, keepdims).astype(np.zeros(0, working).real.dtype)
     return Batched(cast(mean, result), sizes)
