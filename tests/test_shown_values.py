@@ -100,10 +100,22 @@ def test_packed_batches_print_examples():
     packed = ab.PackedBatch.from_examples([[1, 2], [], [3, 4, 5]])
     assert repr(packed) == "PackedBatch(batch_size=3, of=int64, lengths=[2 0 3], examples=[[1 2], [], [3 4 5]])"
     nested = repr(ab.PackedBatch(packed, [0, 2, 3]))
-    assert nested.startswith("PackedBatch(batch_size=2, of=lists, lengths=[2 1], examples=[[array([1, 2]), array([]")
+    assert nested.startswith(
+        "PackedBatch(batch_size=2, of=lists,\n  lengths=[2 1],\n  examples=[\n    [array([1, 2]), "
+    )
     long = repr(ab.PackedBatch.from_examples([np.arange(1000)] * 50))
     assert len(long) < 300
-    assert long.endswith(", ...])")
+    assert long.endswith(",\n    ...])")
+
+
+@pytest.mark.parametrize("cls", [ab.MaskedBatch, ab.PackedBatch])
+@pytest.mark.parametrize("shape", [(30,), (8,), (16,), (100,), (2, 30)])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.complex64, np.int64])
+def test_batches_are_shown_in_eighty_columns(cls, shape, dtype):
+    xs = [(np.arange(n * np.prod(shape)) * 123_456.789).astype(dtype).reshape(n, *shape) for n in (3, 0, 1, 200, 5)]
+    shown = repr(cls.from_examples(xs)).splitlines()
+    assert max(map(len, shown)) <= 80
+    assert shown[2] == "  examples=["
 
 
 @pytest.mark.parametrize("function", CALLABLES, ids=lambda each: getattr(each, "__name__", str(each)))

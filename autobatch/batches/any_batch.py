@@ -144,11 +144,13 @@ class Batch(Exports):
             raise refusal(f"{function.__name__}() of a value that differs by example")
         return values[0]
 
-    def _shown(self) -> str:
-        """The first examples, without padding."""
-        count = self.batch_size
-        first = [shown_value(self._lane(i)) for i in range(count if count <= _SHOWN else _SHOWN - 1)]
-        return f"[{', '.join(first)}{', ...' if count > _SHOWN else ''}]"
+    def _shown(self, lengths: np.ndarray) -> str:
+        """The lengths, and the first examples without padding, on lines of their own if they are long."""
+        some = range(self.batch_size if self.batch_size <= _SHOWN else _SHOWN - 1)
+        first = [shown_value(self._lane(i)) for i in some] + ["..."] * (self.batch_size > _SHOWN)
+        line, item = ("\n  ", "\n    ") if sum(map(len, first)) > 20 else (" ", "")
+        examples = f",{item or ' '}".join([each.replace("\n", "\n    ") for each in first])
+        return f",{line}lengths={shown_value(lengths)},{line}examples=[{item}{examples}]"
 
     __dir__ = public_names
     _ab_own_names = (

@@ -15,7 +15,7 @@ from autobatch.core.abstract_eval import dtype_of, ndim_of
 from autobatch.core.batched import Batched, Lengths, Packed
 from autobatch.core.current_region import current_region
 from autobatch.core.diagnostics import hiding_frames
-from autobatch.core.formatting import ArrayLike, shown_value
+from autobatch.core.formatting import ArrayLike
 from autobatch.core.op import BATCH_RANK, Op, is_boxed
 from autobatch.errors import DTypeError, ShapeError, UnsupportedError
 from autobatch.facts.other_libraries import ARRAY, missing
@@ -460,8 +460,7 @@ class PackedBatch(Packed, ArrayBatch):
 
     def __repr__(self) -> str:
         of = "lists" if isinstance(self.values, PackedBatch) else str(dtype_of(self.values))
-        lengths = shown_value(self.offsets[1:] - self.offsets[:-1])
-        return f"PackedBatch(batch_size={self.batch_size}, of={of}, lengths={lengths}, examples={self._shown()})"
+        return f"PackedBatch(batch_size={self.batch_size}, of={of}{self._shown(np.diff(self.offsets))})"
 
 
 def _check_packed(name: str, given: object) -> None:

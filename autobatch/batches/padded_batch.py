@@ -425,9 +425,8 @@ class MaskedBatch(Batched, ArrayBatch):
         else:
             shape = ", ".join("?" if isinstance(n, Lengths) else str(n) for n in self.sizes)
             example = f"({shape}{',' if self.ndim == 1 else ''}) {self.dtype}"
-        ragged = f", lengths={shown_value(self.lengths)}" if self.is_ragged else ""
-        shown = self._shown() if self.is_ragged else shown_value(self.data)
-        return f"MaskedBatch(batch_size={self.batch_size}, example={example}{ragged}, examples={shown})"
+        shown = self._shown(self.lengths) if self.is_ragged else f", examples={shown_value(self.data)}"
+        return f"MaskedBatch(batch_size={self.batch_size}, example={example}{shown})"
 
 
 def _warn_of_rows(args: Sequence[Any], size: int) -> None:

@@ -33,7 +33,7 @@ def shown_value(value: object) -> str:
     >>> shown_value(np.zeros(100))
     '[0. 0. ... 0. 0.]'
     """
-    with np.printoptions(threshold=20, edgeitems=2, precision=4, linewidth=100):
+    with np.printoptions(threshold=20, edgeitems=2, precision=4, linewidth=75):
         text = repr(value) if hasattr(value, "_ab_rank") else str(value)
     return text if len(text) <= 400 else text[:399] + "…"
 
