@@ -206,13 +206,13 @@ class Tape:
         """
         now = [box.alias() for box, _, _ in given]
         kept: list[list[Any]] = [self.nodes, self.timed, self.calls, self.refusals]
-        outer = active_tape()
-        sizes = list(map(len, kept))
+        outer, sizes = active_tape(), list(map(len, kept))
         set_active(self)
         try:
             for box, index, value in given:
                 box._ab_rebind(TapeArray(self, index, value))
-            pairs = [(x, ct) for x, ct in record() if type(x) is TapeArray and x._ab_tape is self and x._ab_index >= 0]
+            found = library_code(record, is_library=False)()
+            pairs = [(x, ct) for x, ct in found if type(x) is TapeArray and x._ab_tape is self and x._ab_index >= 0]
             wanted: Any = {"places": range(sizes[0]), "free": True, "until": sizes[0]}
             pending = self._pending(*zip(*pairs, strict=True), **wanted) if pairs else []
         finally:

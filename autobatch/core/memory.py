@@ -69,14 +69,14 @@ _BITS = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
 _in_library: contextvars.ContextVar[bool] = contextvars.ContextVar("autobatch_ours", default=False)
 
 
-def library_code(call: F) -> F:
+def library_code(call: F, is_library: bool = True) -> F:
     """Decorator for code that never writes into arrays it has read, so that `SavedArrays` need not copy.
 
-    Each call runs in its own context, so that the mark cannot leak to later code after an interrupt.
+    Each call runs in its own context: no interrupt leaks the mark. `is_library=False` unmarks the user's code within.
     """
 
     def inside(*args: Any, **kwargs: Any) -> Any:
-        _in_library.set(True)
+        _in_library.set(is_library)
         return call(*args, **kwargs)
 
     @functools.wraps(call)

@@ -264,6 +264,23 @@ def test_what_fails_is_pythons():
             _close(ab.map(ab.grad(_exp), huge), expected)
 
 
+def _masked_later(x, w):
+    out = np.zeros(1, np.int64)
+    total = 0.0
+    for k in range(2):
+        scores = x @ w
+        total += scores[out].sum()
+        out[0] = k + 1
+    return total
+
+
+def test_pythons_gradient_of_an_example_knows_what_an_array_held_before_a_write(text_or_compiled):
+    x, w = np.arange(6.0).reshape(3, 2), np.ones(2)
+    with ab.options(way="compiled", warn=False):
+        got = ab.grad(lambda w: sum(ab.map(_masked_later, [x] * 3, w=w)))(w)
+    np.testing.assert_array_equal(got, 3 * (x[0] + x[1]))
+
+
 def _exp(x):
     return np.exp(-x[0]) * 1.0
 
