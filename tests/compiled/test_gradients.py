@@ -512,3 +512,37 @@ def test_operations_that_join_and_parts_put_together(function, text_or_compiled)
         got = ab.map(gradient, *map(list, columns))
     assert ran[-1].way == "compiled"
     _close(got, expected)
+
+
+REARRANGED = {
+    "flip": lambda x, w: np.flip(x * w, axis=0),
+    "flip_last": lambda x, w: np.flip(x * w, -1),
+    "flip_all": lambda x, w: np.flip(x * w),
+    "flip_vector": lambda x, w: np.flip(x[:, 0] * w[0]),
+    "roll": lambda x, w: np.roll(x * w, 1, axis=0),
+    "roll_last": lambda x, w: np.roll(x * w, -1, axis=-1),
+    "roll_vector": lambda x, w: np.roll(x[:, 0] * w[0], 2),
+    "take_along_rows": lambda x, w: np.take_along_axis(x * w, x[:, :1].astype(np.int64) % 2, 1),
+    "take_along_rows_of_one": lambda x, w: np.take_along_axis(x * w, np.zeros((1, 3), np.int64), -1),
+    "take_along_columns": lambda x, w: np.take_along_axis(x * w, np.zeros((min(len(x), 1), 2), np.int64), axis=0),
+}
+
+
+@pytest.mark.parametrize("f", REARRANGED.values(), ids=REARRANGED)
+def test_what_rearranges_or_picks_along_an_axis(f, text_or_compiled):
+    xs = [np.array([[0.0, 2.0], [1.0, 3.0], [1.0, -5.0]]), np.ones((1, 2)), np.ones((4, 2)), np.zeros((0, 2))]
+    w = np.array([2.0, -3.0])
+
+    def weighed(x, w):
+        y = f(x, w).reshape(-1)
+        return (y * np.arange(y.size)).sum()
+
+    assert ab.testing.forms(f, xs, w=w)["compiled"] == ""
+    for count in (0, 1, len(xs)):
+        outs = []
+        for way in ("loop", "compiled"):
+            with ab.options(way=way, warn=False), ran_ways() as ran:
+                step = ab.value_and_grad(weighed, argnums=1)
+                outs.append([ab.map(f, xs[:count], w=w), ab.map(step, xs[:count], [w] * count)])
+        assert not count or [each.way for each in ran] == ["compiled"] * 2
+        _close(outs[1], outs[0])

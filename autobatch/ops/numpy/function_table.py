@@ -72,13 +72,20 @@ source(np.append, of=(1,))(
 source(np.atleast_2d, of=(1, 2))(lambda ary: np.asarray(ary)[None] if np.ndim(ary) == 1 else ary)
 source(np.diff, of=(1,))(lambda a: np.asarray(a)[1:] - np.asarray(a)[: max(len(a) - 1, 0)])
 source(np.flatnonzero)(lambda a: np.nonzero(np.asarray(a).ravel())[0])
-source(np.flip, of=(1, 2))(lambda m: np.asarray(m)[::-1] if np.ndim(m) == 1 else m[::-1, ::-1])
+turned = source()(lambda m, axis: np.moveaxis(np.moveaxis(m, axis, 0)[::-1], 0, axis))
+source(np.flip, of=(1, 2))(
+    lambda m, axis=None: turned(m, axis) if axis is not None else np.flipud(m) if np.ndim(m) == 1 else m[::-1, ::-1]
+)
 source(np.flipud, of=(1, 2))(lambda m: np.asarray(m)[::-1])
 source(np.isclose)(lambda a, b, rtol=1e-05, atol=1e-08: abs(np.subtract(a, b)) <= atol + rtol * np.abs(b))
 source(np.linalg.norm, of=(1, 2), sums=True)(
     lambda x, *, axis=None, keepdims=False: np.sqrt(np.sum(np.square(np.asarray(x) * 1.0), axis, keepdims=keepdims))
 )
 source(np.outer, of=(1,))(lambda a, b: np.asarray(a)[:, None] * np.asarray(b).flatten())
+of_rows = source()(lambda x, places, axis: np.moveaxis(x[np.arange(len(x))[:, None], places], 1, axis).copy())
+source(np.take_along_axis, of=(2,))(
+    lambda arr, indices, axis=-1: of_rows(np.moveaxis(arr, axis, 1), np.moveaxis(indices, axis, 1), axis)
+)
 source(np.tril, of=(2,))(lambda m, k=0: np.where(linalg.below(m.shape[0], m.shape[1], k), m, np.zeros_like(m)))
 source(np.triu, of=(2,))(lambda m, k=0: np.where(linalg.below(m.shape[0], m.shape[1], k - 1), np.zeros_like(m), m))
 
@@ -208,5 +215,4 @@ def _split_of_one(ary, indices_or_sections, axis=0):
     size = len(x) // indices_or_sections
     if size * indices_or_sections != len(x):
         raise ValueError
-    parts = [x[k * size : k * size + size] for k in range(indices_or_sections)]
-    return [np.moveaxis(part, 0, axis) for part in parts] if axis else parts
+    return [np.moveaxis(x[k * size : k * size + size], 0, axis) for k in range(indices_or_sections)]

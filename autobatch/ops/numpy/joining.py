@@ -451,9 +451,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
 
 @source(np.roll, of=(1, 2))
 def _roll_of_one(a, shift, axis=None):
-    x = np.asarray(a)
-    if x.ndim == 2 and axis == 1:
-        return _roll_of_one(x.T, shift, 0).T.copy()
-    if np.ndim(shift) or (axis != 0 and (axis is not None or x.ndim == 2)):
+    if np.ndim(shift) or (axis is None and np.ndim(a) == 2):
         leave_to_python()
-    return x[(np.arange(len(x)) - shift) % max(len(x), 1)]
+    along = 0 if axis is None else axis
+    x = np.moveaxis(a, along, 0)
+    return np.moveaxis(x[(np.arange(len(x)) - shift) % max(len(x), 1)], 0, along).copy()

@@ -207,12 +207,8 @@ implements(np.linalg.vecdot)(
 )
 
 
-def _chain(*matrices: Any) -> Any:
-    return functools.reduce(np.matmul, matrices)
-
-
-def _on_diagonal(n: int) -> np.ndarray:
-    return np.eye(n, dtype=bool)
+_chain = functools.partial(functools.reduce, np.matmul)
+_on_diagonal: Any = functools.partial(np.eye, dtype=bool)
 
 
 def _folded(x: Any, lower: bool) -> Any:
@@ -248,7 +244,7 @@ def _eigh_vjp(ct: Any, out: Any, x: Any, UPLO: str) -> Any:  # noqa: N803
     inner = where_or_zero(~on, np.matmul(mt(vectors), ct[..., 1:, :]))
     inner = share_p(inner, values[..., None, :] - values[..., :, None])
     inner = np.where(on, ct_values[..., None, :], inner)
-    return _folded(_chain(vectors, inner, mt(vectors)), lower=UPLO == "L")
+    return _folded(_chain([vectors, inner, mt(vectors)]), lower=UPLO == "L")
 
 
 def _eigvalsh_vjp(ct: Any, out: Any, x: Any, UPLO: str) -> Any:  # noqa: N803
@@ -269,7 +265,7 @@ def _svd_vjp(ct: Any, out: Any, x: Any) -> Any:
     gaps = (across - down) * (across + down)
     inner = share_p(own_u - mt(own_u), gaps) * across + down * share_p(own_v - mt(own_v), gaps)
     inner = np.where(_on_diagonal(shape_of(s)[-1]), across * 0 + ct_s[..., None, :], inner)
-    total = _chain(u, inner, mt(v))
+    total = _chain([u, inner, mt(v)])
     if rows > columns:
         total = total + np.matmul(share_p(ct_u - np.matmul(u, own_u), across), mt(v))
     if columns > rows:
@@ -278,17 +274,16 @@ def _svd_vjp(ct: Any, out: Any, x: Any) -> Any:
 
 
 def _svdvals_vjp(ct: Any, out: Any, x: Any) -> Any:
-    rows = shape_of(x)[-2]
-    both = svd_p(x)
+    rows, both = shape_of(x)[-2], svd_p(x)
     return np.matmul(both[..., :rows, :] * ct[..., None, :], mt(both[..., rows + 1 :, :]))
 
 
 def _pinv_vjp(ct: Any, out: Any, x: Any, **params: Any) -> Any:
     """The derivative by Golub and Pereyra (1973), which holds where the rank is locally constant."""
     ct_t = mt(ct)
-    left = _chain(ct_t, out, mt(out)) - _chain(x, out, ct_t, out, mt(out))
-    right = _chain(mt(out), out, ct_t) - _chain(mt(out), out, ct_t, out, x)
-    return left + right - _chain(mt(out), ct, mt(out))
+    left = _chain([ct_t, out, mt(out)]) - _chain([x, out, ct_t, out, mt(out)])
+    right = _chain([mt(out), out, ct_t]) - _chain([mt(out), out, ct_t, out, x])
+    return left + right - _chain([mt(out), ct, mt(out)])
 
 
 # fmt: off
