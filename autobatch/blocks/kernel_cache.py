@@ -12,6 +12,7 @@ import atexit
 import collections
 import contextlib
 import faulthandler
+import gc
 import hashlib
 import itertools
 import json
@@ -33,7 +34,7 @@ from numba.core import config, registry, serialize
 from numba.core.codegen import JITCPUCodegen
 from numba.core.compiler_lock import global_compiler_lock
 
-from autobatch.blocks.library_code import compiled_apart
+from autobatch.blocks.library_code import compiled_whole
 from autobatch.core.current_region import check_time
 from autobatch.core.threads import leave_core_free
 from autobatch.kernels import disk_cache, jit
@@ -222,12 +223,11 @@ def _module(name: str, text: str) -> Any:
     return module
 
 
-def _compile(name: str, text: str, folder: pathlib.Path | None = None) -> bytes:
+def _compile(name: str, text: str) -> bytes:
     """The kernel as it is cached: a checksum, Numba's compiled code, and that of functions of the library it calls."""
     module = _module(name, text)
     dispatcher = numba.njit(**jit.OPTIONS)(module.kernel.py_func)
-    library: dict[str, bytes] = {}
-    made = disk_cache.compiled_whole(dispatcher, module.SIGNATURE, lambda code: compiled_apart(code, folder, library))
+    made, library = compiled_whole(dispatcher, module.SIGNATURE)
     (_, _, (code, _)), function, environment, *_, start, environments = made._reduce()
     return disk_cache.with_checksum(name, serialize.dumps((code, function, environment, start, environments, library)))
 
@@ -401,6 +401,7 @@ def main(requests: int, answers: int) -> None:
     if resource is not None:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_AS, (_BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    gc.disable()  # a tenth of the time
     for _ in range(_KERNELS) if resource is not None else itertools.count():
         faulthandler.dump_traceback_later(_SECONDS, exit=True)  # also stops machine code, unlike a signal
         request = _receive(requests)
@@ -409,7 +410,7 @@ def main(requests: int, answers: int) -> None:
         faulthandler.dump_traceback_later(_SECONDS, exit=True)
         folder, name, text = json.loads(request)
         try:
-            made = _compile(name, text, folder and pathlib.Path(folder))
+            made = _compile(name, text)
         except MemoryError:
             raise
         except Exception:
@@ -418,5 +419,6 @@ def main(requests: int, answers: int) -> None:
             disk_cache.write_atomically(pathlib.Path(folder, name + SUFFIX), made)
         with contextlib.suppress(OSError):  # the process that asked has ended
             _send(answers, made)
+        gc.collect()
     os.dup2(answers, 1)
     os.execv(sys.executable, [*sys.orig_argv[:5], "again"])  # what was not read yet stays in the pipe

@@ -1,102 +1,100 @@
-"""The library's functions in compiled kernels: each is compiled once on a machine, not again in each kernel.
+"""What compiled kernels call: functions of the library are compiled once on a machine, not again in each kernel.
 
 Numba links the code of all that a kernel calls into it. Of a gradient's kernel, four fifths were the library's own
-functions, such as the walk along the tape: without the large ones it compiles in half of the time. These are object
-code of their own, under names that do not depend on the process.
+functions, such as the walk along the tape: without these it compiles in half of the time.
 """
 
-import contextlib
-import hashlib
-import pathlib
-import pickle
-import re
-from collections.abc import Iterable
 from typing import Any
 
-from llvmlite import binding
+from llvmlite import binding, ir
+from llvmlite.ir.instructions import CallInstr, Ret
+from numba.core.codegen import JITCodeLibrary, JITCPUCodegen
+from numba.core.compiler_lock import global_compiler_lock
 
-from autobatch.kernels import disk_cache
+from autobatch.kernels.disk_cache import COUNTS, drop_shape_messages, linked, objects_of, prepare_loading, whole_library
 
-_LARGE = 1000  # lines of LLVM code before it is optimised; calls of shorter ones are inlined, or a step takes 1.4 times
-_NAME = r'@("[^"]+"|[-\w.$]+)'
-_ITEM = re.compile(rf"^(?:define [^@]*{_NAME}\(.*?^\}}|{_NAME} = [^\n]*)\n", re.MULTILINE | re.DOTALL)
-_IS_KERNEL = re.compile(r"define (?!linkonce|internal)")
-_IS_LIBRARY = re.compile(r"_ZN9autobatch7kernels(?!.*locals)")  # Numba's spelling; an enclosed function may hold values
-_COUNTER = re.compile(r"B\d+v\d+")  # Numba's number of a function, another in each process
+_LARGE = 1000  # instructions before they are optimised; calls of shorter functions are inlined: a step took 1.4 times
 
 
-def compiled_apart(linked: binding.ModuleRef, folder: pathlib.Path | None, objects: dict[str, bytes]) -> Any:
-    """A kernel's LLVM module, in which large functions of the library are only declared.
-
-    Args:
-        linked: the kernel's module, with all that it calls.
-        folder: where object code is cached.
-        objects: takes the object code of each function of the library that is needed, by name.
-    """
-    code = _LinkedCode(str(linked))
-    module, left = code.module(name for name, item in code.items.items() if _IS_KERNEL.match(item))
-    for name in left:  # which grows
-        if name not in objects:
-            objects[name], calls = _cached(name, folder) or _compiled(name, code, folder)
-            binding.add_symbol(name, 1)  # nothing runs in this process, but what is called must have an address
-            left += calls
-    return module
-
-
-def _cached(name: str, folder: pathlib.Path | None) -> tuple[bytes, list[str]] | None:
-    """The object code of a function, and the names of what it calls; None if it is not on disk."""
-    found = folder and disk_cache.read_trusted(folder / (name + disk_cache.SUFFIX))
-    with contextlib.suppress(ValueError):  # it is damaged
-        return pickle.loads(disk_cache.verified_content(name, found)) if found else None
-    return None
-
-
-def _compiled(name: str, code: "_LinkedCode", folder: pathlib.Path | None) -> tuple[bytes, list[str]]:
-    module, calls = code.module([name])
-    module.get_function(name).linkage = "external"
-    for each in calls:
-        binding.add_symbol(each, 1)
-    made = disk_cache.whole_library(name, module).serialize_using_object_code()[2][0], calls
-    if folder is not None:
-        content = disk_cache.with_checksum(name, pickle.dumps(made))
-        disk_cache.write_atomically(folder / (name + disk_cache.SUFFIX), content)
-    return made
-
-
-class _LinkedCode:
-    """The LLVM code of a kernel and of all that it calls.
+class _Part(JITCodeLibrary):
+    """A compiled function that is only linked into another, which makes machine code of all.
 
     Attributes:
-        items: the definitions of functions and variables, by name.
-        large: names of large functions of the library; each is that of its object code.
+        objects: the object code of large functions of the library that it calls, by name.
+        size: how many instructions it has before it is optimised.
     """
 
-    def __init__(self, text: str) -> None:
-        items = {found[1] or found[2]: found[0] for found in _ITEM.finditer(text)}
-        self._rest, digest = _ITEM.sub("", text), disk_cache.environment_digest()
-        large = {
-            name: "autobatch_" + hashlib.sha256((digest + _COUNTER.sub("", name)).encode()).hexdigest()[:32]
-            for name, item in items.items()
-            if _IS_LIBRARY.match(name) and item.count("\n") > _LARGE
-        }
-        self.large = set(large.values())  # a function is there twice if two processes compiled it
-        self.items = {
-            large.get(name, name): re.sub(_NAME, lambda found: "@" + large.get(found[1], found[1]), item)
-            for name, item in items.items()
-        }
+    def __init__(self, codegen: JITCPUCodegen, name: str) -> None:
+        super().__init__(codegen, name)
+        self.objects: dict[str, bytes] = {}
+        self.size = 0
 
-    def module(self, names: Iterable[str]) -> tuple[binding.ModuleRef, list[str]]:
-        """The LLVM module of functions and what they use, and the names of the object code that they call."""
-        parts, calls, left = [self._rest], [], list(names)
-        seen = set(left)
-        for name in left:  # which grows
-            parts.append(self.items[name])
-            for other in set(re.findall(_NAME, self.items[name])) & self.items.keys() - seen:
-                seen.add(other)
-                if other in self.large:
-                    calls.append(other)
-                    head = self.items[other].partition("{\n")[0].replace("define linkonce_odr ", "declare ")
-                    parts.append(re.sub(rf" %{_NAME[1:]}(?=[,)])", "", head).rpartition(")")[0] + ")\n")
-                else:
-                    left.append(other)
-        return binding.parse_assembly("".join(parts)), calls
+    def add_ir_module(self, ir_module: ir.Module) -> None:
+        for block in (block for each in ir_module.functions for block in each.blocks):
+            self.size += len(block.instructions)
+            calls = [each for each in block.instructions if isinstance(each, CallInstr)]
+            released = [each for each in calls if each.callee.name == COUNTS[1]]
+            # seldom, each guard of a long function returns so: half of its code, if that is inlined. It was a step's
+            # twenty-fifth where the few arrays of short functions are, too.
+            if isinstance(block.terminator, Ret) and len(released) > 3:
+                for each in released:
+                    each.attributes.add("noinline")
+        super().add_ir_module(ir_module)
+
+    def add_llvm_module(self, ll_module: binding.ModuleRef) -> None:
+        self._optimize_functions(ll_module)  # here, once, and not in each of its callers
+        self._final_module.link_in(ll_module)
+
+    def finalize(self) -> None:
+        self._finalized = True
+
+    def serialize_using_object_code(self) -> tuple[str, bytes, dict[str, bytes]]:
+        return self.name, self._final_module.as_bitcode(), self.objects
+
+    @classmethod
+    def _unserialize(cls, codegen: Any, state: tuple[str, bytes, dict[str, bytes]]) -> Any:
+        out = codegen.create_library(state[0])
+        out._final_module, out.objects = binding.parse_bitcode(state[1]), state[2]
+        out.finalize()
+        return out
+
+    def close(self, made: Any) -> None:
+        """Link in what a function of the library calls, under names that no other part has; if it is large, keep only
+        its declaration, and its object code."""
+        name, module = made.fndesc.llvm_func_name, linked(self)
+        for each in module.functions:
+            if not each.is_declaration and each.name != name:
+                each.linkage = "internal"
+        self.objects = objects_of(self)
+        if self.size > _LARGE:
+            module.get_function(name).linkage = "external"
+            self.objects[name] = whole_library(name, module)._get_compiled_object()
+            declared = ir.Module()
+            made.target_context.declare_function(declared, made.fndesc)
+            module = binding.parse_assembly(str(declared))
+        self._final_module, self._shared_module = module, None
+        self._linking_libraries.clear()
+
+
+def compiled_whole(dispatcher: Any, signature: Any) -> tuple[Any, dict[str, bytes]]:
+    """A function together with all that it calls, as a `CompileResult`, and the object code of large functions of the
+    library that it calls, by name; in a process that runs none of them.
+
+    Numba would optimise each function, and make machine code of it, with all that it calls, and so again in each of
+    its callers. Here this is done once, which takes half of the time.
+    """
+    context, standard = dispatcher.targetctx, JITCPUCodegen._library_class
+    prepare_loading(context)
+    drop_shape_messages()
+    codegen = context.codegen()
+    with global_compiler_lock:
+        JITCPUCodegen._library_class = _Part
+        codegen.set_env = context.create_cfunc_wrapper = lambda *given, **named: None  # Python and C call no part
+        try:
+            dispatcher.compile(signature)
+        finally:
+            JITCPUCodegen._library_class = standard
+            del codegen.set_env, context.create_cfunc_wrapper
+        made = dispatcher.overloads[signature.args]
+        library = whole_library(f"{made.library.name}_whole", linked(made.library))
+        return made._replace(library=library), objects_of(made.library)

@@ -17,7 +17,6 @@ import stat
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import llvmlite
@@ -27,7 +26,6 @@ from llvmlite import binding, ir
 from numba.core import cgutils, registry, serialize
 from numba.core.caching import FunctionCache
 from numba.core.codegen import JITCodeLibrary, JITCPUCodegen, RuntimeLinker
-from numba.core.compiler_lock import global_compiler_lock
 from numba.core.runtime import rtsys
 from numba.extending import overload
 
@@ -133,36 +131,9 @@ def prepare_loading(context: object) -> None:
     importlib.import_module("numba.cpython.hashing")
 
 
-class _Part(JITCodeLibrary):
-    """A compiled function that is only linked into another: it is not optimised on its own, nor made machine code."""
-
-    def add_llvm_module(self, ll_module: Any) -> None:
-        self._final_module.link_in(ll_module)
-
-    def finalize(self) -> None:
-        self._finalized = True
-
-    def serialize_using_object_code(self) -> tuple[str, str, bytes]:
-        return self.name, "part", _linked(self).as_bitcode()
-
-    @classmethod
-    def _unserialize(cls, codegen: Any, state: tuple[str, str, bytes]) -> Any:
-        out = codegen.create_library(state[0])
-        out._final_module = binding.parse_bitcode(state[2])
-        out.finalize()
-        return out
-
-
-def _linked(library: Any) -> Any:
-    """The LLVM module of a function and of all that it calls.
-
-    Functions may call each other in a circle. Numba calls the one of them that is not compiled yet through a variable
-    that it sets in this process only; here the variable is a constant.
-
-    Raises:
-        TypeError: one of them is not compiled.
-    """
-    order: dict[Any, None] = {}  # what is called comes first
+def _called(library: Any) -> list[Any]:
+    """A function and all that it calls; what is called comes first."""
+    order: dict[Any, None] = {}
 
     def visit(each: Any) -> None:
         entered.add(each)
@@ -173,7 +144,24 @@ def _linked(library: Any) -> Any:
 
     entered: set[Any] = {rtsys.library}  # whose functions are there where the code is loaded
     visit(library)
-    parts = [each._get_module_for_linking() for each in order]
+    return list(order)
+
+
+def objects_of(library: Any) -> dict[str, bytes]:
+    """The object code of all large functions of the library that a function calls, by name."""
+    return {name: code for each in _called(library) for name, code in each.objects.items()}
+
+
+def linked(library: Any) -> Any:
+    """The LLVM module of a function and of all that it calls.
+
+    Functions may call each other in a circle. Numba calls the one of them that is not compiled yet through a variable
+    that it sets in this process only; here the variable is a constant.
+
+    Raises:
+        TypeError: one of them is not compiled.
+    """
+    parts = [each._get_module_for_linking() for each in _called(library)]
     prefix, address = RuntimeLinker.PREFIX, ir.IntType(8).as_pointer()
     names = {each.name for part in parts for each in part.global_variables if each.name.startswith(prefix)}
     definitions = ir.Module()
@@ -199,7 +187,13 @@ def _refuse_shapes(source, target):
 overload(_refuse_shapes)(lambda source, target: _refuse_shapes)
 
 
-_COUNTS = "NRT_incref", "NRT_decref", "NRT_MemInfo_data_fast"
+def drop_shape_messages() -> None:
+    """Have Numba compile code that says only that shapes differ."""
+    arrays: Any = importlib.import_module("numba.np.arrayobj")  # a third of Numba's own import
+    arrays.raise_with_shape_context = _refuse_shapes
+
+
+COUNTS = "NRT_incref", "NRT_decref", "NRT_MemInfo_data_fast"
 _RESHAPE, _ALLOCATE = "numba_attempt_nocopy_reshape", "NRT_MemInfo_alloc_aligned"
 _HEAD = 6  # words of an array's memory before its numbers; the first counts its users, the fourth points at them
 
@@ -216,8 +210,8 @@ def _inlined() -> Any:
     word, info = ir.IntType(64), ir.IntType(8).as_pointer()
     takes = ir.FunctionType(ir.VoidType(), [info])
     free = ir.Function(module, takes, "NRT_MemInfo_call_dtor")
-    data = ir.Function(module, ir.FunctionType(info, [info]), _COUNTS[2])
-    counts = {ir.Function(module, takes, name): step for name, step in zip(_COUNTS[:2], (1, -1), strict=True)}
+    data = ir.Function(module, ir.FunctionType(info, [info]), COUNTS[2])
+    counts = {ir.Function(module, takes, name): step for name, step in zip(COUNTS[:2], (1, -1), strict=True)}
     for function in (data, *counts):
         function.linkage = "linkonce_odr"
         function.attributes.add("alwaysinline")
@@ -298,6 +292,9 @@ class _Whole(JITCodeLibrary):
     So their users are counted by plain additions. Numba's are atomic, and took a quarter of a gradient's time.
     """
 
+    def add_llvm_module(self, ll_module: binding.ModuleRef) -> None:
+        self._final_module.link_in(ll_module)
+
     def _optimize_final_module(self) -> None:
         codegen, module = self._codegen, self._final_module
 
@@ -310,43 +307,25 @@ class _Whole(JITCodeLibrary):
         run(loop_vectorize=codegen._loopvect, slp_vectorize=False, opt=codegen._opt_level, cost="cheap")
         module.link_in(binding.parse_assembly(str(_inlined())))
         for function in module.functions:
-            if function.name in (*_COUNTS, _RESHAPE, _ALLOCATE) and not function.is_declaration:
+            if function.name in (*COUNTS, _RESHAPE, _ALLOCATE) and not function.is_declaration:
                 function.linkage = "internal"
         run()
 
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        if self._dynamic_globals:
+            raise TypeError(f"{self.name} holds addresses of this process")
+        self._compiled_object = self._codegen._tm.emit_object(self._final_module)
+        self._finalized = True
+
 
 def whole_library(name: str, module: Any) -> Any:
-    """The machine code of an LLVM module; TypeError if it holds addresses of this process."""
+    """The library of an LLVM module, with its object code; TypeError if it holds addresses of this process."""
     library = _Whole(registry.cpu_target.target_context.codegen(), name)
     library.enable_object_caching()
     library.add_llvm_module(module)
     library.finalize()
-    if library.has_dynamic_globals:
-        raise TypeError(f"{name} holds addresses of this process")
     return library
-
-
-def compiled_whole(dispatcher: Any, signature: Any, cut: Callable[[Any], Any] = lambda module: module) -> Any:
-    """The `CompileResult` of a function together with all that it calls, in a process that runs none of them.
-
-    Numba would optimise each function, and make machine code of it, with all that it calls, and so again in each of
-    its callers. Here this is done once, which takes half of the time: of what `cut` leaves of the LLVM module.
-    """
-    context, standard = dispatcher.targetctx, JITCPUCodegen._library_class
-    prepare_loading(context)
-    arrays: Any = importlib.import_module("numba.np.arrayobj")  # a third of Numba's own import
-    arrays.raise_with_shape_context = _refuse_shapes
-    codegen = context.codegen()
-    with global_compiler_lock:
-        JITCPUCodegen._library_class = _Part
-        codegen.set_env = context.create_cfunc_wrapper = lambda *given, **named: None  # Python and C call no part
-        try:
-            dispatcher.compile(signature)
-        finally:
-            JITCPUCodegen._library_class = standard
-            del codegen.set_env, context.create_cfunc_wrapper
-        made = dispatcher.overloads[signature.args]
-        return made._replace(library=whole_library(f"{made.library.name}_whole", cut(_linked(made.library))))
 
 
 class MachineCodeCache(FunctionCache):
@@ -381,9 +360,11 @@ class MachineCodeCache(FunctionCache):
                 return self._impl.rebuild(target_context, pickle.loads(verified_content(name, kept)))
         return None
 
-    def save_overload(self, sig: object, data: object) -> None:
+    def save_overload(self, sig: object, data: Any) -> None:
         """Write the compiled code for these argument types to the cache, if possible."""
         name = self._file_name(sig)
+        if hasattr(data.library, "close"):
+            data.library.close(data)
         if name is not None and self._impl.check_cachable(data):
             with contextlib.suppress(OSError):
                 self._impl.locator.ensure_cache_path()

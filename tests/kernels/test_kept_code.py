@@ -235,12 +235,12 @@ def test_an_interrupted_compilation_leaves_the_kernel_usable(growth):
 
 WHOLE = """
 import numba
-from autobatch.kernels import disk_cache
+from autobatch.blocks.library_code import compiled_whole
 
 matrix = numba.types.Array(numba.float64, 2, "C")
 function = numba.njit(lambda x: (x + 1.0).reshape((-1,)))
-made = disk_cache.compiled_whole(function, numba.core.typing.signature(matrix.copy(ndim=1), matrix)).library
-print(*(line for line in made.get_llvm_str().splitlines() if "call" in line or "atomic" in line), sep="\\n")
+made, _ = compiled_whole(function, numba.core.typing.signature(matrix.copy(ndim=1), matrix))
+print(*(line for line in str(made.library._final_module).splitlines() if "call" in line or "atomic" in line), sep="\\n")
 """
 
 
