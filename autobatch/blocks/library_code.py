@@ -33,7 +33,7 @@ class _Part(JITCodeLibrary):
         for block in (block for each in ir_module.functions for block in each.blocks):
             self.size += len(block.instructions)
             calls = [each for each in block.instructions if isinstance(each, CallInstr)]
-            released = [each for each in calls if each.callee.name == COUNTS[1]]
+            released = [each for each in calls if getattr(each.callee, "name", "") == COUNTS[1]]
             # seldom, each guard of a long function returns so: half of its code, if that is inlined. It was a step's
             # twenty-fifth where the few arrays of short functions are, too.
             if isinstance(block.terminator, Ret) and len(released) > 3:

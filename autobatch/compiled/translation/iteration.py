@@ -96,7 +96,7 @@ def for_each(reader: Any, node: nf.Loop) -> None:
 #                                                    h = np.tanh(ahead[k] + h @ u)
 
 
-def row_products(reader: Any, loop: nf.Loop) -> dict[nf.Value, Sequence[nf.Call]]:
+def row_products(reader: Reader, loop: nf.Loop) -> dict[nf.Value, Sequence[nf.Call]]:
     """The products `x @ w` that each round makes of an item x and of what the loop does not bind, by x's iterable."""
     inside = list(nf.walk(loop.body))
     if any(isinstance(each, nf.Jump | nf.Return) for each in inside):
@@ -110,22 +110,22 @@ def row_products(reader: Any, loop: nf.Loop) -> dict[nf.Value, Sequence[nf.Call]
     return {over: [each for each, item in fixed if item == name] for name, over in items}
 
 
-def _named_items(reader: Any, target: nf.Target | None, over: Any) -> Iterator[tuple[str, nf.Value]]:
+def _named_items(reader: Reader, target: nf.Target | None, over: nf.Value) -> Iterator[tuple[str, nf.Value]]:
     """The names that a loop binds to items of an iterable, each with the iterable."""
-    over = reader.given.get(getattr(over, "id", None), over)
+    over = reader.given.get(getattr(over, "id", ""), over)
     called = over.function.id if isinstance(over, nf.Call) and isinstance(over.function, nf.Name) else ""
     if isinstance(target, str):
         yield target, over
     elif target is not None and called in ("zip", "enumerate"):
-        for each, own in zip(target.targets, [over.function, *over.args][called == "zip" :], strict=False):
+        for each, own in zip(target.targets, [*nf.values_of(over)][called == "zip" :], strict=False):
             yield from _named_items(reader, each, own)
 
 
-def made_ahead(reader: Any, rows: Value, products: Sequence[nf.Call]) -> dict[nf.Call, Value]:
+def made_ahead(reader: Reader, rows: Value, products: Sequence[nf.Call]) -> dict[nf.Call, Value]:
     """Write products of a matrix before its rows are taken, as far as nothing writes into the factors; their values."""
     out = {}
     for call in products if _is_kept(reader, rows) and rows.kind.ndim == 2 else ():
-        known = reader.env.get((nf.path_of(call.args[1]) or ("",))[0])
+        known = (reader.env or {}).get((nf.path_of(call.args[1]) or ("",))[0])
         if known is not None and not known.maybe_unbound and isinstance(known.kind, types.Array | types.Struct):
             factor = reader.held(reader.expr(call.args[1]))
             if _is_kept(reader, factor) and 0 < factor.kind.ndim < 3:
@@ -133,7 +133,7 @@ def made_ahead(reader: Any, rows: Value, products: Sequence[nf.Call]) -> dict[nf
     return out
 
 
-def _is_kept(reader: Any, value: Value) -> bool:
+def _is_kept(reader: Reader, value: Value) -> bool:
     """True for an array that nothing writes into, as far as the program is read; if that changes, it is read again."""
     kind, program = value.kind, reader.program
     if not isinstance(kind, types.Array):
@@ -311,7 +311,7 @@ def content(reader: Reader, kind: types.Type, place: int = 0) -> types.Type:
     return found
 
 
-def items_of_value(reader: Reader, value: Value, node: Any, any_order: bool = False) -> Iterated:
+def items_of_value(reader: Reader, value: Value, node: nf.Node, any_order: bool = False) -> Iterated:
     """The items of a list, tuple, string, array, range or dict; with `any_order` also of a set."""
     value = as_tuple(value)
     kind = value.kind

@@ -137,8 +137,8 @@ class Reader:
         self.given: dict[str, nf.Value] = {}  # the iterables of generators that are read in place
         self.yields: list[Callable[[Value], None]] = []  # what takes their items
         self.inside = 0  # how many functions are read in place around this point
-        self.row_products: dict[nf.Value, Any] = {}  # by the iterable of a loop
-        self.ahead: dict[nf.Value, tuple[Value, str]] = {}  # made before this loop: an array, and which item it is
+        self.row_products: dict[nf.Node, Sequence[nf.Call]] = {}  # by the iterable of a loop
+        self.ahead: dict[nf.Call, tuple[Value, str]] = {}  # made before this loop: an array, and which item it is
 
     # --- writing
 
