@@ -117,6 +117,51 @@ def of_another_item(xs, p):
     return h
 
 
+def of_what_a_function_binds(xs, p):
+    w = p["w"] * np.float32(1)
+    h = np.zeros(3, xs.dtype)
+
+    def halve():
+        nonlocal w
+        w = w * np.float32(0.5)
+
+    for x in xs:
+        h = h + x @ w
+        halve()
+    return h
+
+
+def of_what_another_function_binds(xs, p):
+    w = p["w"] * np.float32(1)
+
+    def halve():
+        nonlocal w
+        w = w * np.float32(0.5)
+
+    def run():
+        h = np.zeros(3, xs.dtype)
+        for x in xs:
+            h = h + x @ w
+            halve()
+        return h
+
+    return run()
+
+
+def of_what_a_function_made_in_each_round_binds(xs, p):
+    w = p["w"] * np.float32(1)
+    h = np.zeros(3, xs.dtype)
+    for x in xs:
+
+        def halve():
+            nonlocal w
+            w = w * np.float32(0.5)
+
+        h = h + x @ w
+        halve()
+    return h
+
+
 def scaled(w):
     w *= 0.5
     return w[0]
@@ -132,7 +177,8 @@ def of_what_a_helper_writes(xs, p):
 
 IN_PLACE = [
     that_stops, in_a_branch, of_what_is_bound, of_what_is_written, of_rows_that_are_written,
-    of_own_rows_that_are_written, of_another_item, of_what_a_helper_writes,
+    of_own_rows_that_are_written, of_another_item, of_what_a_helper_writes, of_what_a_function_binds,
+    of_what_another_function_binds, of_what_a_function_made_in_each_round_binds,
 ]  # fmt: skip
 
 

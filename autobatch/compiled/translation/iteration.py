@@ -88,8 +88,7 @@ def for_each(reader: Any, node: nf.Loop) -> None:
     first_of(reader, read_once, read_for_each, node)
 
 
-# Products with the rows that a loop runs over are made before it, which takes a fraction of the time and has one record
-# on a gradient's tape:
+# Products with the rows that a loop runs over are made before it, in a fraction of the time, with one record on a tape:
 #
 #     for x in rows:                             ahead = rows @ w
 #         h = np.tanh(x @ w + h @ u)       ->    for k in range(len(rows)):
@@ -104,7 +103,9 @@ def row_products(reader: Reader, loop: nf.Loop) -> dict[nf.Value, Sequence[nf.Ca
     always = [part for each in loop.body if isinstance(each, nf.Bind | nf.Write) for part in nf.walk(each)]
     products = [(each, nf.path_of(each.args[1])) for each in always if isinstance(each, nf.Call) and each.symbol == "@"]
     written = [nf.path_of(each.base) for each in inside if isinstance(each, nf.Write)]
-    changed = binds(loop) | {path[0] for path in written if path}
+    inner = [each.binds for each in reader.program.local_functions.values()]  # which the loop may call
+    inner += [each.outer for each in nf.closures(reader.form)]
+    changed = binds(loop).union(*inner, (path[0] for path in written if path))
     fixed = [(each, getattr(each.args[0], "id", "")) for each, path in products if path and path[0] not in changed]
     items = [each for each in _named_items(reader, loop.target, loop.over) if each[0] not in binds(loop.body)]
     return {over: [each for each, item in fixed if item == name] for name, over in items}
@@ -136,10 +137,9 @@ def made_ahead(reader: Reader, rows: Value, products: Sequence[nf.Call]) -> dict
 def _is_kept(reader: Reader, value: Value) -> bool:
     """True for an array that nothing writes into, as far as the program is read; if that changes, it is read again."""
     kind, program = value.kind, reader.program
-    if not isinstance(kind, types.Array):
-        return False
-    own = kind.given & types.OWN
-    return not program.may_change(kind) if own else bool(kind.given) or kind.dtype not in program.fills
+    if not isinstance(kind, types.Array) or kind.given & types.OWN:
+        return isinstance(kind, types.Array) and not program.may_change(kind)
+    return bool(kind.given) or kind.dtype not in program.fills
 
 
 def known_items(reader: Any, node: Any) -> Any:
