@@ -90,7 +90,7 @@ LATE_IMPORTS = {
 # Sizes. Lines by folder ("": the package's own modules) only fall: what is new in one makes room in it.
 MOST_LINES_A_FILE = 800
 MOST_FILES_A_FOLDER = 16
-MOST_FILES = 319
+MOST_FILES = 318
 MOST_LINES = {
     "": 406,
     "api": 2_325,
@@ -100,10 +100,10 @@ MOST_LINES = {
     "bridges": 990,
     "checkpoint": 2_646,
     "cli": 840,
-    "compiled": 11_821,
+    "compiled": 11_567,
     "core": 3_911,
     "facts": 1_100,
-    "kernels": 4_931,
+    "kernels": 4_928,
     "lazy": 11_585,
     "lockstep": 6_191,
     "nn": 518,

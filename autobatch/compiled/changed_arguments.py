@@ -14,7 +14,7 @@ import numpy as np
 from autobatch.compiled.compiled_call import ColumnPlace, CompiledCall, is_varying
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.source_program import SourceProgram
-from autobatch.compiled.value_layout import columns, leaves, split, state_of
+from autobatch.compiled.value_layout import columns, leaves, split
 from autobatch.errors import Unsupported
 
 
@@ -74,9 +74,7 @@ def changed_containers(program: SourceProgram, kinds: Sequence[types.Type], vary
 
 
 def _can_change(kind: types.Type) -> bool:
-    return any(
-        isinstance(each, types.RandomStream | types.Struct) or types.objects_in(each) for each in types.within(kind)
-    )
+    return any(isinstance(each, types.Struct) or types.objects_in(each) for each in types.within(kind))
 
 
 def check_independent(call: CompiledCall, program: SourceProgram, kinds: Sequence[types.Type]) -> None:
@@ -116,14 +114,12 @@ def check_independent(call: CompiledCall, program: SourceProgram, kinds: Sequenc
 
 
 def _objects(kind: types.Type, values: Sequence[Any]) -> Iterator[tuple[Any, types.Type]]:
-    """The arrays, generators and containers in values of a type, each with its own type."""
+    """The arrays and containers in values of a type, each with its own type."""
     match kind:
         case types.Array():
             yield from ((value, kind) for value in values)
         case types.LookedUp():
             yield from ((value.weights, kind.weights) for value in values)
-        case types.RandomStream():
-            yield from ((value.bit_generator, kind) for value in values)
         case types.List() | types.Set() | types.Dict():
             yield from ((value, kind) for value in values)
             inner = [each for value in values for each in (value.values() if isinstance(kind, types.Dict) else value)]
@@ -140,7 +136,7 @@ def writes_back(
     arrays: Iterator[np.ndarray],
     wanted: Sequence[bool],
 ) -> Iterator[tuple[Any, ...]]:
-    """The calls, as for `call_all`, that copy packed arrays into the arrays and generators of these values.
+    """The calls, as for `call_all`, that copy packed arrays into the arrays of these values.
 
     Args:
         arrays: those that `pack` gave for the values, in its order.
@@ -152,11 +148,6 @@ def writes_back(
             for value, part, is_wanted in zip(values, split(flat, [x.size for x in values]), wanted, strict=True):
                 if is_wanted and program.may_change(kind):
                     yield operator.setitem, value, ..., part.reshape(value.shape)
-        case types.RandomStream():
-            words = next(arrays).reshape(-1, 6)
-            for value, state, is_wanted in zip(values, words, wanted, strict=True):
-                if is_wanted and program.may_change(kind):
-                    yield setattr, value.bit_generator, "state", state_of(state)
         case types.Tuple() | types.Struct():
             for item, column in columns(kind, values):
                 yield from writes_back(program, item, column, arrays, wanted)

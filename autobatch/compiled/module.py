@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autobatch.compiled.changed_arguments import KernelChanges, argument_slots, changed_containers
-from autobatch.compiled.functions import builtin_calls, numpy_calls, random_calls
+from autobatch.compiled.functions import builtin_calls, numpy_calls, python_sources
 from autobatch.compiled.python_calls import PythonCall, call_in_python
 from autobatch.compiled.translation.exact_types import EITHER, INT, Array, Tuple, Type
 from autobatch.compiled.translation.expression_reader import read_function
@@ -20,7 +20,7 @@ from autobatch.compiled.translation.typed_text import code, rep
 from autobatch.compiled.value_layout import Loader, ResultWriter, check_aliases
 from autobatch.errors import Unsupported
 
-_TABLES = builtin_calls, numpy_calls, random_calls  # importing them fills `CALLS` and `METHODS`
+_TABLES = builtin_calls, numpy_calls, python_sources  # importing them fills `CALLS` and `METHODS`
 
 HEAD = """\
 import heapq
@@ -34,7 +34,6 @@ from autobatch.kernels.compiled_code.checked_arithmetic import *
 from autobatch.kernels.compiled_code.checked_array_calls import *
 from autobatch.kernels.compiled_code.products import *
 from autobatch.kernels.jit import jit
-from autobatch.compiled.random_streams import *
 
 INF = np.inf
 NAN = np.nan

@@ -89,10 +89,6 @@ def _type_of(
             if not isinstance(inner, types.Array):
                 raise Unsupported(f"a table of {inner}")
             out = types.join(out, types.LookedUp(inner))
-        elif cls is np.random.Generator:
-            if any(type(value.bit_generator) is not np.random.PCG64 for value in own):
-                raise Unsupported("a random generator other than PCG64")
-            out = types.join(out, types.RandomStream(given))
         elif cls is tuple:
             if len({len(value) for value in own}) > 1:
                 raise Unsupported("tuples of several lengths")
@@ -254,8 +250,6 @@ def _packed(kind: types.Type, values: Sequence[Any]) -> list[np.ndarray]:
             return _packed(kind.weights, [table.weights for table in values])
         case types.ObjectTree():
             return pack_trees(kind, values)
-        case types.RandomStream():
-            return [np.array([words_of(value) for value in values], np.uint64).reshape(-1)]
         case types.Text():
             codes = np.frombuffer("".join(values).encode("utf-32-le", "surrogatepass"), np.int32)
             return [codes, np.array(list(map(len, values)), np.int64)]
@@ -268,21 +262,6 @@ def leaves(kind: types.Type) -> list[str]:
 
 
 _WORD = (1 << 64) - 1  # the bits of a word
-
-
-def words_of(generator: np.random.Generator) -> list[int]:
-    """The position of a generator in its stream: the six words that compiled code uses (`random_streams`)."""
-    state: Any = generator.bit_generator.state
-    wide = state["state"]["state"], state["state"]["inc"]
-    words = [part for each in wide for part in (each >> 64, each & _WORD)]
-    return [*words, state["has_uint32"], state["uinteger"]]
-
-
-def state_of(words: Any) -> dict[str, Any]:
-    """The state of a generator's bit generator, from what `words_of` returned."""
-    a, b, c, d, has, left = map(int, words)
-    wide = {"state": a << 64 | b, "inc": c << 64 | d}
-    return {"bit_generator": "PCG64", "state": wide, "has_uint32": has, "uinteger": left}
 
 
 def count_steps(kind: types.Type) -> int:
@@ -355,9 +334,6 @@ class Loader:
                 leaf = self._leaf("int64")
                 lines.append(assigned(name, code("()", *held, item_text(f"in{leaf}", f"at{leaf}"))))
                 lines.append(f"at{leaf} += 1")
-            case types.RandomStream():
-                leaf = self._leaf("uint64")
-                lines += [f"{name} = in{leaf}[at{leaf}:at{leaf} + 6]", f"at{leaf} += 6"]
             case types.Text():
                 values, sizes = self._leaf("int32"), self._leaf("int64")
                 lines += [

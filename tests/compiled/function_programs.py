@@ -231,12 +231,6 @@ def times_one_number_or_another(x, either):
     return y, np.maximum(x, w), w > x, x * (2 if either else 0.5)
 
 
-@program(lambda rng: (int(rng.integers(99)), floats(rng, 1, 5)))
-def chosen(seed, x):
-    rng = np.random.default_rng(seed)
-    return rng.choice(5), rng.choice([1.5, 2.5], 4), rng.choice(x), rng.choice(7, size=(2, 2)), rng.permutation(4)
-
-
 @program(
     lambda rng: (rng.choice([0.0, -0.0, 1.5, -2.25]), np.float32(rng.normal()), rng.integers(-3, 4), rng.random() < 0.5)
 )

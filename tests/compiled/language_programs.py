@@ -384,33 +384,6 @@ def hanoi(n, k):
     return go(n, 0, 1, 2) ^ k
 
 
-@program(lambda rng: (int(rng.integers(0, 100)),))
-def gillespie(seed):
-    rng = np.random.default_rng(seed)
-    t, n = 0.0, 10
-    while t < 5 and n > 0:
-        rate = 0.5 * n + 1.0
-        t += rng.exponential(1.0 / rate)
-        if rng.uniform() * rate < 1.0:
-            n += 1
-        else:
-            n -= 1
-    return t, n
-
-
-@program(lambda rng: (int(rng.integers(0, 100)),))
-def metropolis(seed):
-    rng = np.random.default_rng(seed)
-    x, acc = 0.0, 0
-    steps = rng.normal(size=30)
-    for s in steps:
-        y = x + s
-        if np.log(rng.random()) < 0.5 * (x * x - y * y):
-            x = y
-            acc += 1
-    return x, acc
-
-
 @program(lambda rng: (ints(rng), ints(rng)))
 def set_ops(a, b):
     s, t = set(a.tolist()), set(b.tolist())
@@ -564,15 +537,6 @@ def itertools_pairs(pts):
     for i, j in itertools.product(range(3), range(2)):
         tot += i * j
     return best, tot, list(itertools.accumulate([1, 2, 3]))
-
-
-@program(lambda rng: (np.random.default_rng(int(rng.integers(0, 100))),))
-def given_rng(rng):
-    x = rng.normal(size=3)
-    k = rng.integers(0, 5, size=4)
-    p = rng.permutation(5)
-    rng.shuffle(x)
-    return x, k, p, rng.choice(p), rng.uniform(1.0, 2.0), rng.integers(3), rng.exponential(2.0)
 
 
 @program(lambda rng: (rng.normal(size=(3, 4)), floats(rng, 1, 5)))
@@ -734,19 +698,6 @@ def shortest_way(grid, goal):
                 best[x, y] = done + 1
                 heapq.heappush(heap, (done + 1 + abs(goal[0] - x) + abs(goal[1] - y), done + 1, (x, y)))
     return -1
-
-
-@program(lambda rng: (int(rng.integers(0, 99)), int(rng.integers(0, 4))))
-def draws(seed, n):
-    rng = np.random.default_rng(seed)
-    one = rng.normal(0.5, 2.0, n), rng.uniform(-1.0, 3.0, (n, 2)), rng.exponential(2.0, n), rng.random(n)
-    return (
-        one,
-        rng.integers(0, 9, n),
-        rng.standard_normal(n),
-        rng.choice(np.arange(5.0), n),
-        rng.standard_exponential(n),
-    )
 
 
 @program(lambda rng: (floats(rng, 1, 6), int(rng.integers(-2, 4))))

@@ -198,7 +198,6 @@ class TapeMemory:
         assert taped.module is not None
         self.taped, self.real = taped, np.dtype(taped.module.real)
         self.head = np.zeros(tape.HEAD_SIZE, np.int64)
-        self.head[tape.WRITES_PLACES] = taped.module.writes_places
         self.address = self.head.ctypes.data
         self.adjoints = self.turned = np.zeros(0, self.real)
         self.places = np.zeros(0, np.int64)

@@ -1,9 +1,11 @@
 """Gradients of compiled code: a pass over its lines writes the place on the tape of each number that may carry one.
 
 The lines that readers write consist of small steps whose meaning is known (`typed_text.Applied`). The pass keeps each
-step, so values, guards and errors are the same, and writes beside it what happens to the places. An item of an array
-has its place at the same index of an array of places; a list has a list of places, a tuple a tuple of them. Where
-numbers are computed with, a node with the partial derivatives is pushed (`kernels.compiled_code.gradient_tape`).
+step, so values, guards and errors are the same, and writes beside it what happens to the places. The places of an
+array are one number, the first, if they follow each other, as those of an operation's results and their parts do, or
+are all of constants. Else, as where items are written, an item of the array has its place at the same index of an
+array of places. A list has a list of places, a tuple a tuple of them. Where numbers are computed with, a node with the
+partial derivatives is pushed (`kernels.compiled_code.gradient_tape`).
 
     t5 = v_x_0[t4]                 t5_p = v_x_0_p[t4]
     t6 = t5 * v_w_1                t6_p = push_2(tape, t5_p, v_w_1, v_w_1_p, t5)
@@ -20,7 +22,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from networkx.utils import UnionFind
 
+from autobatch.compiled.taping.carried_types import ZERO, carries, held_type, in_memory, is_single, zero_places
 from autobatch.compiled.taping.derivatives import CONSTANT, is_constant, meaning_of, partials_of
 from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.translation.exact_types import FLOAT, INT, NONE
@@ -29,8 +33,7 @@ from autobatch.compiled.translation.typed_text import Applied, assigned, code, i
 from autobatch.errors import Unsupported
 from autobatch.ops.rules.dispatch import CONSTANT_SOURCES
 
-_ZERO = "int64(0)"
-_NOWHERE = "places_from(tape, int64(0), int64(0))"
+_NOWHERE = "operand_in_row(int64(0), 0)"
 _MOVED = frozenset({
     "[]", ".T!", ".copy", ".ravel", ".reshape", ".transpose", ".pop", "np.ascontiguousarray", "np.broadcast_to",
     "broadcast_aligned", "list_item", "reserve",
@@ -42,38 +45,9 @@ _FORM = frozenset({".shape!", ".size!"})
 SEED = "SEED"
 _ENDS = "ENDS"
 _MADE_PLACES = re.compile(r"(\w+_p) = (?:tape_\w+|taped_where)\(")
-_VIEW = re.compile(
-    r"(\w+_p) = (?:np\.ascontiguousarray\(|broadcast_places\()?(\w+_p)(?:, \w+)?\)?(?:\.(?:reshape|ravel)\(.*\))?"
-)
+_VIEW = re.compile(r"(\w+_p) = (?:operand_aligned\(tape, )?(\w+_p)(?:, .*)?")
+_RESULT = "return"  # stands for what a function returns, among the names of its variables
 _HEADERS = ("if ", "elif ", "while ", "return ")
-
-
-def carries(kind: Any) -> bool:
-    """True if a value of a type may carry a gradient."""
-    return any(map(_is_float, types.within(kind)))
-
-
-def _is_float(kind: Any) -> bool:
-    if isinstance(kind, types.LookedUp):
-        kind = kind.weights
-    if isinstance(kind, types.Scalar | types.Union):  # a variable that is a union may have held other numbers, too
-        return isinstance(kind, types.Union) or kind.kind == "f" or kind == NONE  # None: also of an unknown type
-    return np.dtype(kind.dtype).kind == "f" if isinstance(kind, types.Array) else kind is None
-
-
-def _is_single(kind: Any) -> bool:
-    """True unless a value of a type, itself, is of float64: Python's floats take the dtype of what they meet."""
-    if isinstance(kind, types.Union):
-        return all(map(_is_single, types.members(kind)))
-    if isinstance(kind, types.Scalar):
-        return kind.python or kind.name != "float64"
-    return kind is not None and getattr(kind, "dtype", "") != "float64"
-
-
-def in_memory(kind: Any) -> bool:
-    """True if two names of a value of a type share its memory, so that each sees what is written through the other."""
-    in_place = types.Array | types.List | types.Set | types.Dict | types.Object
-    return any(each is None or each == NONE or isinstance(each, in_place) for each in types.within(kind))
 
 
 def _codes(body: Lines) -> Iterator[Applied]:
@@ -90,6 +64,12 @@ def _root(text: str) -> str:
     while isinstance(text, Applied):
         text = text.operands[0]
     return text
+
+
+def _aligned(text: str) -> Applied | None:
+    """The part `broadcast_aligned(array, shape)` of a text that is one, or a vector of its elements; else None."""
+    inner = text.operands[0] if getattr(text, "head", "") == ".ravel" else text  # type: ignore[attr-defined]
+    return inner if isinstance(inner, Applied) and inner.head == "broadcast_aligned" else None
 
 
 def _names(text: str) -> set[str]:
@@ -121,14 +101,19 @@ class Shadows:
         self.kernel = _ShadowedFunction(self, kernel, frozenset(given))
         self.kernel.active |= {*inputs, *tables}
         self.tables = {name: number for number, name in enumerate(tables, 1)}
-        changed = True
-        while changed:
-            changed = self.kernel.spread()
-            for function in self.functions.values():
-                changed |= function.spread()
-        kinds = [each for function in (self.kernel, *self.functions.values()) for each in function.active_kinds()]
-        self.real = "float32" if all(map(_is_single, kinds)) else "float64"
-        self.writes_places = any(each.writes_places() for each in (self.kernel, *self.functions.values()))
+        functions = (self.kernel, *self.functions.values())
+        self.sharing = UnionFind()  # variables of functions that may share memory
+        written = [node for function in functions for node in function.share()]
+        self.written = {self.sharing[node] for node in written}
+        self.carrying: set[tuple[str, str]] = set()  # those of `sharing` of which one carries a gradient
+        while sum(function.spread() for function in functions):
+            pass
+        kinds = [each for function in functions for each in function.active_kinds()]
+        self.real = "float32" if all(map(is_single, kinds)) else "float64"
+        for function in functions:
+            function.start_rows()
+        while sum(function.keep_rows() for function in functions):
+            pass
 
     def seeds(self) -> list[str]:
         """The arrays of results that carry a gradient, in order."""
@@ -138,37 +123,11 @@ class Shadows:
         """The text of all functions but the kernel."""
         written = [function.written() for function in self.functions.values()]
         made = [
-            f"@jit\ndef {name}_p():\n    return [{zero_places(_held(kind))} for _ in range({_length(kind)})]\n"
+            f"@jit\ndef {name}_p():\n    return [{zero_places(held_type(kind))} for _ in range({count})]\n"
             for name, kind in self.containers.items()
+            for count in [int(isinstance(kind, types.Object))]  # an object is a list of one tuple
         ]
         return "\n".join([*made, *self.makers.values(), *written])
-
-
-def zero_places(kind: Any) -> str:
-    """The text of the places of a value without a gradient: all zero."""
-    if not carries(kind):
-        return _ZERO
-    match kind:
-        case types.Union():
-            return f"({_ZERO}, {_ZERO}, {_ZERO})"
-        case types.Array():
-            return f"np.zeros(({'0, ' * kind.ndim}), np.int64)"
-        case types.Tuple() | types.Struct():
-            return f"({''.join(zero_places(item) + ', ' for item in kind.items)})"
-        case types.Maybe():
-            return f"({_ZERO}, {zero_places(kind.inner)})"
-        case types.List() | types.Object():
-            return f"new_{rep(kind)}_p()"
-    return _ZERO
-
-
-def _length(kind: Any) -> int:
-    return int(isinstance(kind, types.Object))  # an object is a list of one tuple
-
-
-def _held(kind: Any) -> Any:
-    """The type of what a list holds, or the list that stands for an object."""
-    return types.Tuple((INT, *kind.site.find().items)) if isinstance(kind, types.Object) else kind.elem
 
 
 class _ShadowedFunction:
@@ -184,48 +143,11 @@ class _ShadowedFunction:
         self.ends: list[dict[str, str]] = []  # for each element-wise operation, the places of its operands
         self.filled: set[int] = set()  # the lines that make an array, and the array loops after them that fill it
         self.fills: set[int] = set()
+        self.rows: set[str] = set()  # arrays whose places are one number, the first
+        self.operands = self._find_operands()  # whose places are those of an operand
         self._find_fills(instance.body)
 
     # --- which variables carry a gradient
-
-    def writes_places(self) -> bool:
-        """True if places are written that the function may not have made as an array of their own."""
-        assigned_to: dict[str, list[str]] = {}
-        written: list[str] = []
-        for line in _codes(self.instance.body):
-            match line.head, line.operands:
-                case "=", (name, value) if not isinstance(name, Applied):
-                    assigned_to.setdefault(name, []).append("" if id(line) in self.filled else value)
-                case "for", (name, _):
-                    assigned_to.setdefault(name, []).append("")
-                case "call", (_, name, *_):
-                    assigned_to.setdefault(name, []).append("")
-                case "=" | "+=", (Applied() as target, _):
-                    written.append(target)
-                case "reorder", (holder, *_):
-                    written.append(holder)
-                case "fill_parts", (holder, *_):
-                    assigned_to.setdefault(holder, []).append("")
-                case head, (*_, out) if self._array_loop(head, line.operands) and id(line) not in self.fills:
-                    written.append(out)
-
-        def is_own(text: str, around: frozenset[str]) -> bool:
-            if isinstance(text, Applied):
-                head = text.head
-                return head in (*_MADE, "np.full", ".copy") or (head in _MOVED and is_own(text.operands[0], around))
-            if text in around or text.startswith("np.empty("):
-                return True
-            return text in assigned_to and all(is_own(each, around | {text}) for each in assigned_to[text])
-
-        for each in written:
-            root = _root(each)
-            if (
-                self.carries(root)
-                and isinstance(self.kinds.get(root), types.Array | None)
-                and not is_own(root, frozenset())
-            ):
-                return True
-        return False
 
     def active_kinds(self) -> list[Any]:
         """The types of what carries a gradient."""
@@ -247,76 +169,207 @@ class _ShadowedFunction:
                     self.fills.add(id(line))
             before = line
 
+    def _find_operands(self) -> set[str]:
+        """The arrays that `broadcast_aligned` makes of others, for element-wise operations that alone read them."""
+        found, others = dict[str, str](), set[str]()
+        for line in _codes(self.instance.body):
+            aligned = _aligned(line.operands[1]) if line.head == "=" else None
+            read = (self._array_loop(line.head, line.operands) or [])[1:]
+            if aligned is not None and not isinstance(line.operands[0], Applied):
+                found[line.operands[0]] = aligned.operands[1]
+            elif line.head == "=" and getattr(line.operands[1], "head", "") == "where_aligned":
+                parts = map(_aligned, line.operands[1].operands)  # type: ignore[attr-defined]
+                read = [each.operands[0] for each in parts if each and found.get(each.operands[0]) == each.operands[1]]
+            others |= _names(line) - {*read, line.operands[0]}
+        return found.keys() - others
+
     def spread(self) -> bool:
-        """Find more variables that carry a gradient, until there are no more; returns whether there were any."""
+        """Find more variables that carry a gradient; returns whether there were any."""
         before = len(self.active), self.result
-        size = -1
-        while size != len(self.active):
-            size = len(self.active)
-            for line in _codes(self.instance.body):
-                self._spread(line.head, *line.operands)
+        for line in _codes(self.instance.body):
+            self._spread(line.head, *line.operands)
+        for name in (*self.kinds, _RESULT):
+            if self.shadows.sharing[self._node(name)] in self.shadows.carrying:
+                self._activate(name)
         return (len(self.active), self.result) != before
 
     def _activate(self, name: str) -> None:
-        if carries(self.kinds.get(name)) and name not in self.given and name not in self.shadows.constant:
+        kind = self._kind(name)
+        if name == _RESULT:
+            self.result = True
+        elif carries(kind) and name not in self.given and name not in self.shadows.constant:
             self.active.add(name)
-
-    def _reach(self, text: str) -> None:
-        """Activate the variables that may share memory with a value."""
-        if isinstance(text, Applied):
-            for each in text.operands if text.head == "()" else text.operands[:1] if text.head in _MOVED else ():
-                self._reach(each)
-        elif text.isidentifier() and in_memory(self.kinds.get(text)):
-            self._activate(text)
+        else:
+            return
+        if in_memory(kind):
+            self.shadows.carrying.add(self.shadows.sharing[self._node(name)])
 
     def _spread(self, head: str, *operands: str) -> None:
         match head, operands:
-            case "=", (name, value) if not isinstance(name, Applied):
-                if self.carries(value):
-                    self._activate(name)
-                if name in self.active and in_memory(self.kinds.get(name)):
-                    self._reach(value)
-            case "=" | "+=", (Applied() as target, value):
-                self._put(target.operands[0], value)
+            case (("=" | "+=" | "for"), (target, value)) if self.carries(value):
+                self._activate(_root(target))
             case "call", (_, name, called, *given) if not self._is_constant(called):
                 callee = self.shadows.functions[called]
-                callee.take(self, given)
+                for parameter, argument in zip(callee.instance.parameters, given, strict=True):
+                    if self.carries(argument):
+                        callee._activate(parameter)
                 if callee.result:
                     self._activate(name)
-                if name in self.active and in_memory(self.kinds.get(name)):
-                    callee.result = True
-            case ".append" | ".insert" | "list_put" | "fill_parts", (holder, *_, value):
-                self._put(holder, value)
-            case "for", (name, items):
-                if self.carries(items):
-                    self._activate(name)
-                if name in self.active:
-                    self._reach(items)
-            case "return", (_, value) if not self.given:
-                if self.carries(value):
-                    self.result = True
-                if self.result and in_memory(self.instance.result):
-                    self._reach(value)
+            case ".append" | ".insert" | "list_put" | "fill_parts", (holder, *_, value) if self.carries(value):
+                self._activate(_root(holder))
+            case "return", (_, value) if not self.given and self.carries(value):
+                self._activate(_RESULT)
             case _, (*_, out) if (known := self._array_loop(head, operands)) is not None and not is_constant(known[0]):
-                for each in known[1:]:
-                    self._put(out, each)
+                if any(map(self.carries, known[1:])):
+                    self._activate(_root(out))
 
-    def take(self, caller: "_ShadowedFunction", given: Sequence[str]) -> None:
-        """Spread from the arguments of a call to the parameters, and back where they share memory."""
-        for name, argument in zip(self.instance.parameters, given, strict=True):
-            if caller.carries(argument):
-                self._activate(name)
-            if name in self.active and in_memory(self.kinds.get(name)):
-                caller._reach(argument)
+    # --- which arrays have places in a row
 
-    def _put(self, holder: str, value: str) -> None:
-        """Activate `holder` if `value`, stored in it, carries a gradient; and an item stored in an active list."""
-        if self.carries(value):
-            self._reach(holder)
-        holder = _root(holder)
-        kind = self.kinds.get(holder)
-        if holder in self.active and isinstance(kind, types.List | types.Object) and in_memory(_held(kind)):
-            self._reach(value)
+    def share(self) -> Iterator[tuple[str, str]]:
+        """Note which variables may share memory; yields those whose items are written where they are."""
+        for line in _codes(self.instance.body):
+            match line.head, line.operands:
+                case "=", (target, value) if not isinstance(target, Applied):
+                    self._share(self, target, value)
+                case "=" | "+=", (Applied() as target, value):
+                    yield self._node(_root(target))
+                    if not isinstance(self.kinds.get(_root(target)), types.Array):
+                        self._share(self, _root(target), value)
+                case "for", (name, items):
+                    self._share(self, name, items)
+                case ".append" | ".insert" | "list_put", (holder, *_, value):
+                    self._share(self, _root(holder), value)
+                case "call", (_, name, called, *given) if not self._is_constant(called):
+                    callee = self.shadows.functions[called]
+                    if in_memory(self.kinds.get(name)):
+                        self.shadows.sharing.union(self._node(name), callee._node(_RESULT))
+                    for parameter, argument in zip(callee.instance.parameters, given, strict=True):
+                        self._share(callee, parameter, argument)
+                case "return", (_, value) if not self.given:
+                    self._share(self, _RESULT, value)
+                case "reorder", (holder, *_):
+                    yield self._node(_root(holder))
+                case head, (*_, out) if self._array_loop(head, line.operands) and id(line) not in self.fills:
+                    yield self._node(_root(out))
+
+    def _node(self, name: str) -> tuple[str, str]:
+        return self.instance.name, name
+
+    def _share(self, other: "_ShadowedFunction", name: str, value: str) -> None:
+        """Note that a variable of the `other` function may share memory with a value."""
+        if isinstance(value, Applied):
+            for each in value.operands if value.head == "()" else value.operands[:1] if value.head in _MOVED else ():
+                self._share(other, name, each)
+        elif value.isidentifier() and in_memory(self.kinds.get(value)) and in_memory(other._kind(name)):
+            self.shadows.sharing.union(other._node(name), self._node(value))
+
+    def _kind(self, name: str) -> Any:
+        return self.instance.result if name == _RESULT else self.kinds.get(name)
+
+    def _is_written(self, name: str) -> bool:
+        """True if items of an array, or of one that may share its memory, are written where they are."""
+        return self.shadows.sharing[self._node(name)] in self.shadows.written
+
+    def start_rows(self) -> None:
+        """Take all arrays that are not written for `rows`."""
+        names = [name for name in self.active - self.operands if name not in self.given] + [_RESULT] * self.result
+        self.rows = {name for name in names if isinstance(self._kind(name), types.Array) and not self._is_written(name)}
+
+    def keep_rows(self) -> bool:
+        """Remove arrays from `rows`, and those of functions that are called; returns whether there were any."""
+        functions = self.shadows.functions
+        before = len(self.rows) + sum(len(each.rows) for each in functions.values())
+        for line in _codes(self.instance.body):
+            match line.head, line.operands:
+                case (("=" | "for"), (name, value)) if name in self.rows and id(line) not in self.filled:
+                    if self.row(value) is None:
+                        self.rows.remove(name)
+                case "call", (_, name, called, *given):
+                    callee = functions[called]
+                    if _RESULT not in callee.rows:
+                        self.rows.discard(name)
+                    for parameter, argument in zip(callee.instance.parameters, given, strict=True):
+                        if parameter in callee.rows and self.row(argument) is None:
+                            callee.rows.remove(parameter)
+                case "return", ("1", value) if _RESULT in self.rows and self.row(value) is None:
+                    self.rows.remove(_RESULT)
+        return len(self.rows) + sum(len(each.rows) for each in functions.values()) < before
+
+    def row(self, text: str) -> str | None:
+        """The text of the first place of an array, 0 for constants; None if its places may not be in a row."""
+        if text in self.rows:
+            return f"{text}_p"
+        if not self.carries(text):
+            return ZERO
+        match getattr(text, "head", ""), getattr(text, "operands", ()):
+            case "[]", (array, where):
+                found = self._part(array, where)
+                return found[0] if found and found[1] else None
+            case ".copy" | ".ravel" | ".reshape" | "np.ascontiguousarray" | ".astype", (array, *_):
+                return self.row(array)
+            case "table_rows", (table, ids):
+                return f"taped_rows(tape, {self.place(table)}, {ids}, {table}.shape[1])"
+            case "table_row", (table, k):
+                return f"taped_rows(tape, {self.place(table)}, np.full(1, {k}), {table}.shape[1])"
+            case "sum_rows", (rows,):
+                return f"taped_sum_rows(tape, {rows}.shape, {self._operand(rows)})"
+            case "reduced_rows", (address, _, rows, "0") if self._ufunc(address) is np.add:
+                return f"taped_sum_rows(tape, {rows}.shape, {self._operand(rows)})"
+            case "taken", (array, places):
+                first = self.row(array)
+                if first is not None:
+                    return f"taped_taken(tape, {first}, {array}.shape, {places})"
+                return f"row_of(tape, taken({self.place(array)}, {places}))"
+            case "np.concatenate", (Applied() as joined, *axis):
+                firsts = list(map(self.row, joined.operands)) if axis in ([], ["0"]) else [None]
+                if None not in firsts:
+                    sizes = (f"{each}.size" for each in joined.operands)
+                    return f"taped_joined(tape, ({', '.join(firsts)}, ), ({', '.join(sizes)}, ))"  # type: ignore[arg-type]
+                own = code("np.concatenate", code("()", *map(self._of_array, joined.operands)), *axis)
+                return f"row_of(tape, {own})"
+            case "where_aligned", (condition, *choices):
+                return f"taped_where(tape, {condition}, {', '.join(map(self._operand, choices))})"
+            case (("product_22" | "product_21" | "product_12"), (one, other, _)):
+                return self._product(text, one, other)  # type: ignore[arg-type]
+        return None
+
+    def _part(self, array: str, where: str) -> tuple[str, int] | None:
+        """For a part of an array with places in a row: the text of its first place, its rank; None if it is none."""
+        kind, (start, *rest) = self.kinds.get(array), where.split(", ")
+        if not isinstance(kind, types.Array) or array not in self.rows or len(rest) >= kind.ndim:
+            return None
+        first, *end = start.split(":")
+        if len(end) > 1 or set(rest) - {":"} or not re.fullmatch(r"\w*", first):
+            return None
+        if isinstance(self.kinds.get(first), types.Array):
+            return None
+        rank = kind.ndim - (not end)
+        return (f"row_from({array}_p, {first}, {array}.shape[0], {array}.size)" if first else f"{array}_p"), rank
+
+    def _operand(self, text: str) -> str:
+        """The text of an array as an operand of an operation."""
+        aligned, first = _aligned(text), self.row(text)
+        if first is not None:
+            return _NOWHERE if first == ZERO else f"operand_in_row({first}, {text}.size)"
+        if aligned is None:
+            return f"{text}_p" if text in self.operands else f"operand_at(tape, {self.place(text)})"
+        array, shape = aligned.operands
+        if array in self.operands:
+            return f"{array}_p"
+        first = self.row(array) or f"row_of(tape, {self.place(array)})"
+        return f"operand_aligned(tape, {first}, {array}.shape, {shape})"
+
+    def _product(self, text: Applied, one: str, other: str) -> str:
+        factors = []
+        for axis, each in enumerate((one, other)):
+            first = self.row(each)
+            if first is not None:
+                factors += [each, f"factor_in_row(tape, {first})"]
+            elif text.head[8 + axis] == "1":
+                factors += [each, f"factor_at(tape, np.expand_dims({self.place(each)}, {axis}), False)"]
+            else:
+                factors += [each, f"factor_at(tape, {self.place(each)}, {axis == 1})"]
+        return f"taped_{text.head}(tape, {', '.join(factors)})"
 
     def kind_of(self, text: str) -> Any:
         """The type of a variable or of a known part of it; None for anything else."""
@@ -414,7 +467,9 @@ class _ShadowedFunction:
                 name, items = line.operands
                 k = self._fresh()
                 out.append(f"for {k} in range(len({items})):")
-                start = [f"{name} = {items}[{k}]", f"{name}_p = {self.place(items)}[{k}]"]
+                found = self._part(items, k)
+                places = found[0] if found and (name in self.rows or not found[1]) else f"{self.place(items)}[{k}]"
+                start = [f"{name} = {items}[{k}]", f"{name}_p = {places}"]
             else:
                 out += self._line(line)
         return out
@@ -449,10 +504,12 @@ class _ShadowedFunction:
             case "call", (status, name, called, *given):
                 return self._user_call(self.shadows.functions[called], status, name, given)
             case "return", (status, value) if self.result:
+                if _RESULT in self.rows:
+                    return [f"{line}, {self.row(value) if status == '1' else ZERO}"]
                 if status != "1":
                     self._container(self.instance.result)
                     return [f"{line}, {zero_places(self.instance.result)}"]
-                return [f"{line}, {self.place(value, self.instance.result)}"]
+                return [f"{line}, {self.place(value, self.instance.result, own=self._is_written(_RESULT))}"]
             case "for" | "return", _:
                 return [line]
             case head, operands:
@@ -472,7 +529,7 @@ class _ShadowedFunction:
         match kind:
             case types.List() | types.Object():
                 self.shadows.containers[f"new_{rep(kind)}"] = kind
-                self._container(_held(kind))
+                self._container(held_type(kind))
             case types.Tuple() | types.Struct():
                 for each in kind.items:
                     self._container(each)
@@ -486,18 +543,23 @@ class _ShadowedFunction:
                 raise self.refuse(value, f"a {type(kind).__name__.lower()} of numbers that carry it")
             self._container(kind)
             return [line, f"{name}_p = {value.head}_p()"]
+        own, is_row = self._is_written(name), name in self.rows
+        if name in self.operands:
+            return [line, f"{name}_p = {self._operand(value)}"]
         if name in _names(value):
             held = self._fresh()
-            return [f"{held} = {self.place(value, kind)}", line, f"{name}_p = {held}"]
-        return [line, f"{name}_p = {self.place(value, kind, name)}"]
+            places = self.row(value) if is_row else self.place(value, kind, own=own)
+            return [f"{held} = {places}", line, f"{name}_p = {held}"]
+        return [line, f"{name}_p = {self.row(value) if is_row else self.place(value, kind, name, own)}"]
 
     def _user_call(self, callee: "_ShadowedFunction", status: str, name: str, given: Sequence[str]) -> Lines:
         parameters = callee.instance.parameters
         places = [
-            self.place(argument, callee.kinds.get(parameter))
+            self.row(argument) or "" if parameter in callee.rows
+            else self.place(argument, callee.kinds.get(parameter), own=callee._is_written(parameter))
             for parameter, argument in zip(parameters, given, strict=True)
             if parameter in callee.active
-        ]
+        ]  # fmt: skip
         more = ["tape", *places] if callee.active or callee.result else []
         targets = [status, name, *([f"{name}_p" if name in self.active else "_"] if callee.result else [])]
         called = f"{callee.instance.name}({', '.join(given)}@extra@{''.join(', ' + each for each in more)})"
@@ -515,9 +577,9 @@ class _ShadowedFunction:
             if head == "list_put":
                 return [line, f"list_put({self.place(holder)}, {given[0]}, {self._into(holder, given[1])})"]
             if head == "fill_parts":
-                places = self.place(holder)
-                filled = f"fill_parts({places}, {self.place(given[0])})"
-                return [line, filled, f"{places} = packed_places(tape, {places})"]
+                held = self._fresh()
+                filled = f"{held} = np.zeros({holder}.size, np.int64)", f"fill_parts({held}, {self.place(given[0])})"
+                return [line, *filled, self._made(holder, f"row_of(tape, {held})")]
             if head == "reorder":
                 return [line, f"reorder({self.place(holder)}, {given[0]})"]
             if isinstance(self.kind_of(holder), types.List):
@@ -533,7 +595,18 @@ class _ShadowedFunction:
     def _into(self, holder: str, value: str) -> str:
         """The text of the places of a value that is stored into a list or an array."""
         kind = self.kind_of(holder)
-        return self.place(value, _held(kind) if isinstance(kind, types.List | types.Object) else None)
+        if isinstance(kind, types.List | types.Object):
+            return self.place(value, held_type(kind), own=self._is_written(_root(holder)))
+        return self.place(value)
+
+    def _made(self, name: str, first: str) -> str:
+        """The line for the places of an array that an operation has made, from the first of them."""
+        return f"{name}_p = {first if name in self.rows else self._array(first, name, self._is_written(name))}"
+
+    def _array(self, first: str, like: str, own: bool = False) -> str:
+        """The text of an array of places in a row, for an array; if it is to be its own, they may be written into."""
+        places = f"places_of(tape, {first}, {like}.shape)"
+        return f"{places}.copy()" if own else places
 
     def _loop(self, ufunc: np.ufunc, operands: Sequence[str], out: str, fills: bool) -> str:
         """The line for an element-wise operation, one op of the tape: a call of the function written for its form.
@@ -549,23 +622,17 @@ class _ShadowedFunction:
         numbers = {x for x, kind in kinds.items() if isinstance(kind, types.Scalar) and kind != NONE}
         active = [x for x, each in given.items() if self.carries(each)]
         if not active:  # into an array that carries a gradient elsewhere
-            zeros = f"np.zeros({out}.size, np.int64)"
-            whole = _root(out)
-            return f"{whole}_p = {zeros}.reshape({whole}.shape)" if fills else f"put_places({self.place(out)}, {zeros})"
+            return self._made(_root(out), ZERO) if fills else f"put_places({self.place(out)}, {ZERO})"
         values = [x if x in numbers else f"{x}[k]" for x in given]
         partials = {x: text.format(*values, y="out[k]") for x, text in zip(given, found[0], strict=True) if x in active}
         wide = [x for x, text in partials.items() if "[k]" in text]
         read = [x for x in given if any(re.search(rf"\b{x}\b", text) for text in partials.values())]
-        sides = [
-            f"{_NOWHERE}, False" if x not in active
-            else f"{f'places_from(tape, {x}_p, int64(1))' if x in numbers else f'{x}_p'}, {x in wide}"
-            for x in "xy"
-        ]  # fmt: skip
+        sides = [f"{x}_p, {x in wide}" if x in active else f"{_NOWHERE}, False" for x in "xy"]
         name = f"tape_{ufunc.__name__}_{''.join('an'[x in numbers] for x in given)}_{''.join(active)}"
         body: Lines = [
             "out = made.ravel()",
             *(f"{x} = stretched({x}, out.size)" for x in read if x not in numbers),
-            f"places, to_x, to_y, of_x, of_y = push_elements(tape, out.size, {', '.join(sides)}, {found[1]}, ends)",
+            f"first, to_x, to_y, of_x, of_y = push_elements(tape, out.size, {', '.join(sides)}, {found[1]}, ends)",
         ]
         for x, partial in partials.items():
             power = _power_of(partial)
@@ -577,19 +644,23 @@ class _ShadowedFunction:
                 loop.append(f"to_{x}[k] = real(-INF) if to_{x}[k] < real({least}) else to_{x}[k]")
                 body.append(f"apply_1(table[{exp}], table[{exp + 1}], to_{x}, to_{x})")
             body.append(f"join(tape, of_{x}, to_{x})")
-        body.append("return places.reshape(made.shape)")
+        body.append("return first")
         head = f"def {name}({', '.join(['tape', 'table', 'made', *(f'{x}_p' for x in active), *read, 'ends'])}):"
         self.shadows.makers[name] = "\n".join(flat(["@jit", head, body, ""]))
         whole = _root(out) if fills else out
-        texts = [whole, *(self.place(given[x]) for x in active), *(given[x] for x in read)]
-        self.ends.append({x: self.place(given[x]) for x in active if x not in numbers})
-        call = f"{name}(tape, table, {', '.join(texts)}, {_ENDS}{len(self.ends) - 1})"
-        return f"{whole}_p = {call}" if fills else f"put_places({self.place(out)}, {call}.ravel())"
+        sources = [
+            f"operand_in_row({self.place(given[x])}, 1)" if x in numbers else self._operand(given[x]) for x in active
+        ]
+        self.ends.append({x: f"{given[x]}_p" for x in active if x not in numbers})
+        texts = [whole, *sources, *(given[x] for x in read), f"{_ENDS}{len(self.ends) - 1}"]
+        call = f"{name}(tape, table, {', '.join(texts)})"
+        return self._made(whole, call) if fills else f"put_places({self.place(out)}, {call})"
 
     def _reduced(self, ufunc: np.ufunc, values: str, start: str) -> str:
-        into, places = self.scalar(start), self._of_array(values)
+        into = self.scalar(start)
         if ufunc is np.add:
-            return f"taped_sum(tape, {into}, {places})"
+            return f"taped_sum(tape, {into}, {values}.size, {self._operand(values)})"
+        places = self._of_array(values)
         if ufunc is np.multiply:
             return f"taped_product(tape, {into}, {start}, {places}, {values})"
         if ufunc not in (np.maximum, np.minimum):
@@ -604,43 +675,47 @@ class _ShadowedFunction:
         values = [f"({each})" for each in operands]
         parts = []
         for partial, place in zip(found[0], map(self.scalar, operands), strict=True):
-            if place != _ZERO:
+            if place != ZERO:
                 parts += ["-" * found[1] + place, partial.format(*values, y=out or f"({text})")]
         if len(parts) == 2 and parts[1] == "real(1.0)":
             return parts[0]
-        parts += [_ZERO, "real(0.0)"] * (len(parts) == 2)
+        parts += [ZERO, "real(0.0)"] * (len(parts) == 2)
         return f"push_2(tape, {', '.join(parts)})"
 
     def scalar(self, text: str) -> str:
         """The text of the place of a number, which is zero if it carries no gradient."""
-        return self.place(text) if self.carries(text) else _ZERO
+        return self.place(text) if self.carries(text) else ZERO
 
-    def place(self, text: str, kind: Any = None, out: str = "") -> str:
-        """The text of the places of a value.
+    def place(self, text: str, kind: Any = None, out: str = "", own: bool = False) -> str:
+        """The text of the places of a value: of an array, an array.
 
         Args:
             kind: the type of the value, or of the variable that it goes into.
-            out: the variable that already holds the value, if any.
+            out: the variable that already holds the value, if any; own: its places may be written into.
         """
         head, operands = (text.head, text.operands) if isinstance(text, Applied) else ("", ())
         if head == "()":
             parts = kind.items if isinstance(kind, types.Tuple | types.Struct) else (None,) * len(operands)
-            places = [self.place(each, part) for each, part in zip(operands, parts, strict=True)]
+            places = [self.place(each, part, own=own) for each, part in zip(operands, parts, strict=True)]
             return f"({''.join(place + ', ' for place in places)})"
         if not self.carries(text):
             return self._constant(text, kind, out)
+        if text in self.rows:
+            return self._array(f"{text}_p", text, own)
         if text in self.active:
             return f"{text}_p"
         function = self._ufunc(operands[0]) if head in ("scalar_1", "scalar_2") else meaning_of(head, len(operands))
         if function is not None:
             return self._pushed(function, operands[2:-1] if head in ("scalar_1", "scalar_2") else operands, text, out)
+        part = self._part(*operands) if head == "[]" and len(operands) == 2 else None
+        if part is not None and not part[1]:
+            return part[0]
+        row = self.row(text)
+        if row is not None:
+            return self._array(row, out or text, own)
         if head in _MOVED:
             first, rest = self.place(operands[0]), operands[1:]
-            if head == "broadcast_aligned":
-                return f"broadcast_places({first}, {rest[0]})"
-            if head == ".ravel" and getattr(operands[0], "head", "") == "broadcast_aligned":
-                return first  # as its view says which places serve several elements
-            return str(code(head, first, *rest))
+            return str(code("np.broadcast_to" if head == "broadcast_aligned" else head, first, *rest))
         if head in _CASTS:
             return self.place(operands[0])
         match head, operands:
@@ -650,26 +725,12 @@ class _ShadowedFunction:
                 return f"select({condition}, {self.scalar(one)}, {self.scalar(other)})"
             case "np.full", (shape, number, _):
                 return f"np.full({shape}, {self.scalar(number)}, np.int64)"
-            case "table_rows", (table, ids):
-                return f"taped_rows(tape, {self.place(table)}, {ids}, {table}.shape[1])"
-            case "table_row", (table, k):
-                return f"taped_rows(tape, {self.place(table)}, np.full(1, {k}), {table}.shape[1])[0]"
-            case "sum_rows", (rows,):
-                return f"taped_sum_rows(tape, {self.place(rows)})"
-            case "reduced_rows", (address, _, rows, "0") if self._ufunc(address) is np.add:
-                return f"taped_sum_rows(tape, {self.place(rows)})"
             case ("extreme_rows", (rows, _)) | ("reduced_rows", (_, _, rows, "1")):
                 return f"taped_extreme_rows({self.place(rows)}, {rows}, {out or text})"
             case "array_of", (items, _):
-                return f"array_of({self.place(items)}, {_ZERO})"
-            case "np.concatenate", (Applied() as joined, *axis):
-                own = code("np.concatenate", code("()", *map(self._of_array, joined.operands)), *axis)
-                return f"packed_places(tape, {own})"
-            case "where_aligned", (condition, *choices):
-                return f"taped_where(tape, {condition}, {', '.join(map(self._of_array, choices))})"
-            case _, (one, other, _) if head.startswith("product_"):
-                both = [word for each in (one, other) for word in (each, self._of_array(each))]
-                return f"taped_{head}(tape, {', '.join(both)})"
+                return f"array_of({self.place(items)}, {ZERO})"
+            case "product_11", (one, other, _):
+                return self._product(text, one, other)  # type: ignore[arg-type]
             case ".astype", (array, _):
                 return f"{self.place(array)}.copy()"
             case _, (items, "1") if head.startswith("list_as_") and _is_list_of_numbers(kind):
@@ -697,7 +758,7 @@ class _ShadowedFunction:
             case types.Tuple() | types.Struct() if carries(kind):
                 return str(code("()", *(self._zeros(item_text(text, k), x) for k, x in enumerate(kind.items))))
             case types.Maybe() if carries(kind):
-                return f"({_ZERO}, {self._zeros(item_text(text, 1), kind.inner)})"
+                return f"({ZERO}, {self._zeros(item_text(text, 1), kind.inner)})"
             case types.List() if carries(kind):
                 if in_memory(kind.elem):
                     raise self.refuse(text, "a list of arrays meets one whose numbers carry it")

@@ -30,7 +30,6 @@ class TapedModule:
         leaves: the packed arrays whose elements are leaves, in the order of their places.
         shared: how many of these arrays belong to shared arguments; they come first.
         tables: the packed arrays that are the weights of differentiated tables, in the order of their numbers.
-        writes_places: the function may write into places that are views of those of the tape.
         real: the dtype of the tape: float32 if all numbers that carry a gradient are, else float64.
         seeded: the arrays of results that have cotangents; the others are constant.
         dtypes: of all arrays of results.
@@ -40,7 +39,6 @@ class TapedModule:
     leaves: tuple[int, ...]
     shared: int
     tables: tuple[int, ...]
-    writes_places: bool
     real: str
     seeded: tuple[int, ...]
     dtypes: tuple[str, ...]
@@ -102,9 +100,7 @@ def write_taped(module: Module, differentiated: Sequence[bool]) -> TapedModule:
     written = kernel.text(program, parameters, [*start, *shadows.kernel.body()])  # first: it finds containers to make
     text = f"{HEAD}{TAPE}\nreal = {real}\n\n{program.makers()}{shadows.text()}"
     dtypes = tuple(kernel.writer.dtypes)
-    return TapedModule(
-        text + written, own, len(leaves[0]), tuple(looked_up), shadows.writes_places, real, seeded, dtypes
-    )
+    return TapedModule(text + written, own, len(leaves[0]), tuple(looked_up), real, seeded, dtypes)
 
 
 def _leaves(module: Module, differentiated: Sequence[bool], tables: frozenset[int]) -> tuple[list[int], ...]:

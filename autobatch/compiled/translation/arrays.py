@@ -266,16 +266,28 @@ def taken(reader: Reader, holder: Value, index: ArrayIndex) -> Value:
         if not any(index.slices):
             raise reader.refuse("a new axis of a number")
         return reader.temp(item_text(holder.text, where), kind.view(rank))
-    k = reader.fresh("k")
+    k, before = reader.fresh("k"), sum(index.slices[: index.fancy[0]])
+    if len(index.fancy) == 1 and set(index.parts) - {index.parts[before]} <= {":"}:
+        return _along(reader, holder, index, before)
     out, view = _gathered(reader, holder, index, k)
     source = item_text(holder.text, ", ".join(index.parts).replace("@", k))
     reader.emit(f"for {k} in range({index.count}):", [assigned(view, source)])
-    before = sum(index.slices[: index.fancy[0]])
     if index.rank == 1:
         return out
     rest = [f"{out.text}.shape[{axis}]" for axis in range(out.kind.ndim)]
     rest[before : before + 1] = [f"{index.shape}[{axis}]" for axis in range(index.rank)]
     return reader.temp(code(".reshape", out.text, f"({', '.join(rest)})"), types.Array(kind.dtype, len(rest)))
+
+
+def _along(reader: Reader, holder: Value, index: ArrayIndex, axis: int) -> Value:
+    """What an index array selects along one axis."""
+    kind, sizes = holder.kind, [f"{holder.text}.shape[{k}]" for k in range(holder.kind.ndim)]
+    three = [" * ".join(sizes[:axis] or "1"), sizes[axis], " * ".join(sizes[axis + 1 :] or "1")]
+    whole = code(".reshape", code("np.ascontiguousarray", holder.text), code("()", *three))
+    of_parts = reader.temp(whole, types.Array(kind.dtype, 3)).text
+    made = reader.temp(code("taken", of_parts, index.parts[axis][:-3]), types.Array(kind.dtype, 3)).text
+    sizes[axis : axis + 1] = [f"{index.shape}[{k}]" for k in range(index.rank)]
+    return reader.temp(code(".reshape", made, code("()", *sizes)), types.Array(kind.dtype, len(sizes)))
 
 
 def _gathered(reader: Reader, holder: Value, index: ArrayIndex, k: str) -> tuple[Value, str]:

@@ -198,16 +198,6 @@ class TreeNodes:
         return f"list of nodes of a {self.tree}"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class RandomStream:
-    """An `np.random.Generator` of PCG64; `given` as in `Array`."""
-
-    given: int = 0
-
-    def __str__(self) -> str:
-        return "generator"
-
-
 @dataclasses.dataclass(frozen=True)
 class Static:
     """An object that is known while compiling: a function, a module, a class, a dtype."""
@@ -452,8 +442,6 @@ def join(a: Type, b: Type) -> Type:
     if isinstance(a, Array) and isinstance(b, Array) and (a.dtype, a.ndim) == (b.dtype, b.ndim):
         which = EITHER if a.given & b.given & OWN and (a.given ^ b.given) & PART else 0
         return Array(a.dtype, a.ndim, a.given | b.given | which)
-    if isinstance(a, RandomStream) and isinstance(b, RandomStream):
-        return RandomStream(a.given | b.given)
     if isinstance(a, Tuple) and isinstance(b, Tuple) and len(a.items) == len(b.items):
         return Tuple(tuple(map(join, a.items, b.items)))
     if isinstance(a, Struct) and isinstance(b, Struct) and (a.cls, a.names) == (b.cls, b.names):

@@ -140,9 +140,7 @@ class SourceProgram:
             self.changes[0] += 1
 
     def may_change(self, kind: types.Type) -> bool:
-        """True if arguments like this may be changed: arrays of its dtype, generators, containers of its site."""
-        if isinstance(kind, types.RandomStream):
-            return any(isinstance(each, types.RandomStream) for each in self.writes)
+        """True if arguments like this may be changed: arrays of its dtype, containers of its site."""
         if isinstance(kind, types.Array):
             return any(isinstance(each, types.Array) and each.dtype == kind.dtype for each in self.writes)
         return kind in self.writes

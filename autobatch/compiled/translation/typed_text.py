@@ -165,8 +165,6 @@ def rep(kind: types.Type) -> str:
             return rep(kind.weights)
         case types.Text():
             return "S"
-        case types.RandomStream():
-            return "A1uint64"
         case types.ObjectTree() | types.TreeNodes():
             tree = kind if isinstance(kind, types.ObjectTree) else kind.tree
             told = repr(([cls.__qualname__ for cls in tree.classes], tree.fields))
@@ -197,8 +195,6 @@ def dummy(kind: types.Type) -> str:
             return dummy(kind.weights)
         case types.Text():
             return "np.empty(0, np.int32)"
-        case types.RandomStream():
-            return "np.zeros(6, np.uint64)"
         case types.ObjectTree():
             return code("()", *(f"np.empty(0, np.{dtype})" for dtype in object_trees.dtypes_of(kind)), "int64(0)")
         case types.TreeNodes():

@@ -2,8 +2,13 @@
 
 A number that carries a gradient has a place, its index in the tape; constants have place 0. The leaves have the places
 from 1 on, and each operation takes the next ones. A scalar operation has a node with at most two parents. An array
-operation has a place for each element and one record, before which is the index of the one before. `tape_walk` goes
-back over both.
+operation has a place for each element, in a row, and one record, before which is the index of the one before.
+`tape_walk` goes back over both. What is called for an array operation returns the first place, 0 if all are constants.
+
+The places of an operand are in a row, too; others are copied to one by an operation of their own (`row_of`). An operand
+is (first place, spread), a factor of a product (where its places are, the first, whether by column). The spread says
+how many results the places serve: 0: one serves all; 1: each serves one; -n: each serves n results in a row; n + 1: n
+places serve n results, and the next n, and so on.
 
 A tape is (address of its head, a zero of its dtype): what is called with it gets two words, where arrays would be
 seventy. The dtype is float32 if all numbers that carry a gradient are, else float64. The head has the words named
@@ -16,8 +21,7 @@ below; the last of them are addresses of arrays:
   of a matrix, its first place and its shape, by how many rows it was multiplied, and where it is in `TURNED`.
 - For each row that was looked up in a table and that a cotangent reaches, `FOUND` has (the table's number, id,
   example), `FOUND_ROWS` the cotangent, in the order of the look-ups.
-- `PLACES[k]` is k: the places of a new array are a view of it, which costs nothing, and an array whose memory lies in
-  it has places in a row.
+- `PLACES[k]` is k: an array of places in a row is a view of it, which costs nothing.
 - `ADJOINTS` and `SEEN` (uint8) have an element for each place: its cotangent, and whether one has reached it.
 
 Sources: Wengert, A simple automatic derivative evaluation program (1964); the flat layout of CppAD and Stan.
@@ -46,7 +50,6 @@ from autobatch.kernels.jit import jit
     TURNED_USED,
     EXAMPLE,
     EPOCH,  # how many examples this tape has held, modulo a large number
-    WRITES_PLACES,  # 1 if the function may write into places that are views
     LATE,  # the last product whose cotangent of an argument is not added yet (-1: none)
     SKIPPED,  # 1 if no cotangent has reached a partial derivative that is not finite
     PARENTS,
@@ -62,9 +65,9 @@ from autobatch.kernels.jit import jit
     ADJOINTS,
     SEEN,
     HEAD_SIZE,
-) = range(33)
+) = range(32)
 ELEMENT_OP, ROOT_OP, SUM_OP, ROW_SUM_OP, PRODUCT_OP, LOOK_UP_OP, JOIN_OP = range(7)  # what an array operation is
-NOWHERE, GIVEN, LOOKED_UP, IN_A_ROW, LISTED = range(5)  # where the places of a factor of a product are
+NOWHERE, GIVEN, LOOKED_UP, IN_A_ROW = range(4)  # where the places of a factor of a product are
 
 
 @jit
@@ -193,140 +196,140 @@ def places_from(tape, first, count):
 
 
 @jit
-def new_places(tape, first, count):
-    """The places from `first` on, as an array."""
-    places = places_from(tape, first, count)
-    return places.copy() if head_of(tape)[WRITES_PLACES] else places
+def places_of(tape, first, shape):
+    """An array of the places of an array of this shape, of which `first` is the first; nobody writes into it."""
+    if first == 0:
+        return np.zeros(shape, np.int64)
+    count = np.int64(1)
+    for each in shape:
+        count *= each
+    return places_from(tape, first, count).reshape(shape)
 
 
 @jit
-def in_a_row(head, places):
-    """True if a vector of places is a view of all places."""
-    offset = places.ctypes.data - head[PLACES]
-    return 0 <= offset < 8 * head[NUM_PLACES] and (places.size < 2 or places.strides[0] == 8)
+def row_from(first, start, rows, size):
+    """The first place of a part of an array of `rows` rows, `size` elements, that begins with the row `start`."""
+    start = np.int64(start)
+    start = min(max(start + rows if start < 0 else start, 0), rows)
+    return first + start * (size // max(rows, 1)) if first else first
 
 
 @jit
-def place_list(head, places):
-    """Of a vector of places: the first one, and how many to store as a list, 0 if they are consecutive or all zero."""
-    if places.size == 0:
-        return np.int64(0), 0
-    if in_a_row(head, places):
-        return (places.ctypes.data - head[PLACES]) // 8, 0
-    first = places[0]
-    found, strays = np.int64(0), np.int64(first <= 0)
-    for k in range(places.size):
-        found |= places[k]
-        strays |= places[k] ^ (first + k)
-    return (first, places.size if strays and places.size > 1 else 0) if found else (np.int64(0), 0)
+def operand_in_row(first, count):
+    """An operand whose places, so many, follow each other, or are all of constants if the first is 0."""
+    return first, np.int64(count > 1)
 
 
 @jit
-def spread_of(places):
-    """How many results the places of an operand serve.
-
-    0: one place serves all; 1: each serves one; -n: each serves n results in a row; n + 1: n places serve n results,
-    and the next n, and so on. As a view with strides of zero, which `broadcast_places` makes, says.
-    """
-    if places.size < 2:
-        return 0
-    if places.ndim == 2:
-        if places.strides[0] == 0:
-            return places.shape[1] + 1 if places.strides[1] else 0
-        if places.strides[1] == 0:
-            return -places.shape[1]
-    return 1
+def operand_at(tape, places):
+    """An operand, of an array of places."""
+    return operand_in_row(row_of(tape, places), places.size)
 
 
 @jit
-def broadcast_places(places, shape):
-    """The places of an array that is broadcast to a shape."""
-    return np.broadcast_to(places, shape)
+def operand_aligned(tape, first, own, shape):
+    """An operand of an array of the shape `own`, with places in a row, that is broadcast to another shape."""
+    size, count, ahead, behind = np.int64(1), np.int64(1), np.int64(1), np.int64(1)
+    for each in own:
+        size *= each
+    for each in shape:
+        count *= each
+    if first == 0 or size == count or size == 1:
+        return first, np.int64(size == count and count > 1)
+    for k in range(len(own)):  # the axes at the end, then those at the start, that are not broadcast
+        if own[len(own) - 1 - k] != shape[len(shape) - 1 - k]:
+            break
+        behind *= own[len(own) - 1 - k]
+    for k in range(len(own) if len(own) == len(shape) else 0):
+        if own[k] != shape[k]:
+            break
+        ahead *= own[k]
+    if behind == size or ahead == size:
+        return first, size + 1 if behind == size else -(count // size)
+    return operand_at(tape, np.broadcast_to(places_of(tape, first, own), shape))
 
 
 @jit
-def own_places(places, spread):
-    """The places of an operand, as a vector in which none stands for another result, too."""
-    if places.ndim == 2:
-        first, count = places.ctypes.data, np.int64(min(places.size, 1) if spread == 0 else places.size)
-        is_view = places.strides[1] == 8 and places.strides[0] == 8 * places.shape[1]
-        if spread < 0:
-            count, is_view = np.int64(places.shape[0]), places.strides[0] == 8
-        elif spread != 1:
-            count, is_view = np.int64(max(spread - 1, 1)), spread == 0 or places.strides[1] == 8
-        if is_view:
-            return array_at(first, count, np.int64(0))
-        return (places[:, 0] if spread < 0 else places[0] if spread > 1 else places.ravel()).copy()
-    if places.ndim == 1 and places.strides[0] == 8:
-        return array_at(places.ctypes.data, np.int64(places.size), np.int64(0))
-    return places.ravel()
+def row_of(tape, places):
+    """The first place of an array of places: their own if they are in a row, else that of a row which copies them."""
+    head, flat, count = head_of(tape), places.ravel(), places.size
+    first = (flat.ctypes.data - head[PLACES]) // 8
+    if count and 0 <= first < head[NUM_PLACES]:
+        return first
+    parts, carry = np.int64(count > 0), np.int64(0)
+    for k in range(count):
+        carry |= flat[k]
+    for k in range(1, count):
+        parts += follows(flat[k - 1], flat[k]) == 0
+    if parts < 2 or carry == 0:
+        return flat[0] if carry else np.int64(0)
+    first, _, used = push_array_op(tape, JOIN_OP, count, 0, 2 * parts + 1)
+    if used >= 0:
+        records = records_of(tape)
+        records[used], records[used + 1], at, start = parts, flat[0], used + 1, 0
+        for k in range(1, count):
+            if not follows(flat[k - 1], flat[k]):
+                records[at + 1], records[at + 2], start = k - start, flat[k], k
+                at += 2
+        records[at + 1] = count - start
+    return first
 
 
 @jit
-def write_operand(tape, at, before, first, places, many, spread, numbers_at, wide):
-    """Write one operand of an element-wise operation: the indices of its places and its partial derivatives.
+def write_operand(tape, at, before, operand, numbers_at, wide):
+    """Write one operand of an element-wise operation.
 
-    Five words: the first place, or the index in the records of a list of places; what `spread_of` says; the index in
-    the values of the first partial derivative; its form; where the operation's operand `before` is written. The form is
-    1 if there is a partial derivative for each result, and more if the places are listed (2), if these derivatives
-    belong to another operand (4), or are to be negated (8). Returns where this operand is written.
+    Five words: the operand; the index in the values of the first partial derivative; its form; where the operation's
+    operand `before` is written. The form is 1 if there is a partial derivative for each result, and more if these
+    derivatives belong to another operand (4), or are to be negated (8). Returns where this operand is written.
     """
     records = records_of(tape)
-    records[at], records[at + 1] = at + 5 if many else first, spread
-    records[at + 2], records[at + 3], records[at + 4] = numbers_at, wide + 2 * (many > 0), before
-    if many:
-        copy_into(records[at + 5 : at + 5 + many], places)
+    records[at], records[at + 1] = operand
+    records[at + 2], records[at + 3], records[at + 4] = numbers_at, np.int64(wide), before
     return at
 
 
 @jit
 def push_elements(tape, count, a, a_wide, b, b_wide, is_root, ends):
-    """Record an element-wise operation with `count` results and operands at places a and b.
+    """Record an element-wise operation with `count` results and operands a and b; one without a gradient is zeros.
 
     Args:
-        a, b: places, as many as results, as `spread_of` describes, or (0,) for an operand without a gradient.
         a_wide, b_wide: True if there is one partial derivative for each element, False if one for all.
         ends: 1 if nothing else reads the places of a, 2 those of b, 3 both. If they are the results of the last
             operation, this one becomes a part of it: its partial derivatives are multiplied by `join`.
 
-    Returns the results' places, zeros if all operands are constants; where to write the partial derivatives of a and
-    of b: arrays of `count` numbers, or of one; empty ones if they are not needed; and what `join` needs for each.
+    Returns the first place; where to write the partial derivatives of a and of b: arrays of `count` numbers, or of one;
+    empty ones if they are not needed; and what `join` needs for each.
     """
     head, values, nowhere = head_of(tape), values_of(tape), np.int64(-1)
-    a_spread, b_spread = spread_of(a), spread_of(b)
-    a_own, b_own = own_places(a, a_spread), own_places(b, b_spread)
-    a_first, a_many = place_list(head, a_own)
-    b_first, b_many = place_list(head, b_own)
-    to_a, to_b = a_first != 0 or a_many > 0, b_first != 0 or b_many > 0
+    to_a, to_b = a[0] != 0, b[0] != 0
     if count == 0 or not (to_a or to_b):
-        return np.zeros(count, np.int64), values[:0], values[:0], nowhere, nowhere
+        return np.int64(0), values[:0], values[:0], nowhere, nowhere
     last, records, first = head[LAST], records_of(tape), head[NEXT]
     joins_a = joins_b = False
     if ends and last >= 0 and records[last] == ELEMENT_OP and records[last + 1] == count and not is_root:
         start = records[last + 2]
         if start + count == first:
-            joins_b = ends & 2 != 0 and b_spread == 1 and b_many == 0 and b_first == start
-            joins_a = ends & 1 != 0 and a_spread == 1 and a_many == 0 and a_first == start and not joins_b
-    numbers = (count if a_wide else 1) + (count if b_wide else 1)
-    words, before = 11 + a_many + b_many, nowhere
+            joins_b = ends & 2 != 0 and b[1] == 1 and b[0] == start
+            joins_a = ends & 1 != 0 and a[1] == 1 and a[0] == start and not joins_b
+    numbers, before = (count if a_wide else 1) + (count if b_wide else 1), nowhere
     if joins_a or joins_b:
         first, before = records[last + 2], records[last + 3]
-        at, used = reserve_in(tape, numbers, words)
+        at, used = reserve_in(tape, numbers, 11)
         used -= 1
     else:
-        first, at, used = push_array_op(tape, ROOT_OP if is_root else ELEMENT_OP, count, numbers, words)
+        first, at, used = push_array_op(tape, ROOT_OP if is_root else ELEMENT_OP, count, numbers, 11)
         last = used - 3
-    out = new_places(tape, first, count)
     if at < 0:
-        return out, values[:0], values[:0], nowhere, nowhere
+        return first, values[:0], values[:0], nowhere, nowhere
     b_at, newest = at + (count if a_wide else 1), before
     if to_a and not joins_a:
-        newest = write_operand(tape, used + 1, newest, a_first, a_own, a_many, a_spread, at, a_wide)
+        newest = write_operand(tape, used + 1, newest, a, at, a_wide)
     if to_b and not joins_b:
-        newest = write_operand(tape, used + 6 + a_many, newest, b_first, b_own, b_many, b_spread, b_at, b_wide)
+        newest = write_operand(tape, used + 6, newest, b, b_at, b_wide)
     records[last + 3] = newest
     of_a, of_b = values[at : b_at if to_a else at], values[b_at : at + numbers if to_b else b_at]
-    return out, of_a, of_b, before if joins_a else nowhere, before if joins_b else nowhere
+    return first, of_a, of_b, before if joins_a else nowhere, before if joins_b else nowhere
 
 
 @jit
@@ -373,10 +376,10 @@ def stretched(x, count):
 
 
 @jit
-def put_places(places, values):
-    """Write places into an array of them, in C order."""
+def put_places(places, first):
+    """Write the places from `first` on, or zeros if it is 0, into an array of them, in C order."""
     for k, index in enumerate(np.ndindex(places.shape)):
-        places[index] = values[k]
+        places[index] = first + k if first else 0
 
 
 @jit
@@ -394,27 +397,18 @@ def copy_into(out, values):
 
 
 @jit
-def write_places(tape, used, places):
-    """Write the places of an operand: whether they are a list, and the first place or the index of the list."""
-    records, (first, many) = records_of(tape), place_list(head_of(tape), places)
-    records[used], records[used + 1] = many, used + 2 if many else first
-    if many:
-        copy_into(records[used + 2 : used + 2 + many], places)
-
-
-@jit
 def taped_rows(tape, table, ids, width):
-    """The places, (ids, width), of rows that are looked up in a table; zeros for a table that is not differentiated."""
+    """The first place of rows, (ids, width), that are looked up in a table; 0 if that is not differentiated."""
     count = ids.size * width
     if table == 0 or count == 0:
-        return np.zeros((ids.size, width), np.int64)
+        return np.int64(0)
     first, _, used = push_array_op(tape, LOOK_UP_OP, count, 0, 3 + ids.size)
     if used >= 0:
         head, records = head_of(tape), records_of(tape)
         records[used], records[used + 1], records[used + 2], head[ROWS] = table, ids.size, head[ROWS], used - 3
         for k, each in enumerate(ids.flat):
             records[used + 3 + k] = each
-    return new_places(tape, first, count).reshape(ids.size, width)
+    return first
 
 
 @jit
@@ -435,33 +429,28 @@ def sign_of(x):
 
 
 @jit
-def taped_sum(tape, start, places):
-    """The place of a sum: the number at `start` plus the numbers at `places`."""
-    flat = places.ravel()
-    own, many = place_list(head_of(tape), flat)
-    if own == 0 and many == 0:
+def taped_sum(tape, start, count, operand):
+    """The place of a sum: the number at `start` plus `count` numbers."""
+    if operand[0] == 0 or count == 0:
         return start
-    first, _, used = push_array_op(tape, SUM_OP, 1, 0, 3 + many)
+    first, _, used = push_array_op(tape, SUM_OP, 1, 0, 2)
     if used >= 0:
-        records_of(tape)[used] = flat.size
-        write_places(tape, used + 1, flat)
+        records = records_of(tape)
+        records[used], records[used + 1] = count, operand[0]
     return first if start == 0 else push_2(tape, start, 1.0, first, 1.0)
 
 
 @jit
-def taped_sum_rows(tape, places):
+def taped_sum_rows(tape, shape, operand):
     """The places of the sums, over the second axis, of an array of three."""
-    before, rows, after = places.shape
-    flat, count = places.ravel(), before * after
-    own, many = place_list(head_of(tape), flat)
-    if own == 0 and many == 0:
-        return np.zeros((before, after), np.int64)
-    first, _, used = push_array_op(tape, ROW_SUM_OP, count, 0, 5 + many)
+    before, rows, after = shape
+    if operand[0] == 0 or before * after == 0:
+        return np.int64(0)
+    first, _, used = push_array_op(tape, ROW_SUM_OP, before * after, 0, 4)
     if used >= 0:
         records = records_of(tape)
-        records[used], records[used + 1], records[used + 2] = before, rows, after
-        write_places(tape, used + 3, flat)
-    return new_places(tape, first, count).reshape(before, after)
+        records[used], records[used + 1], records[used + 2], records[used + 3] = before, rows, after, operand[0]
+    return first
 
 
 @jit
@@ -500,62 +489,62 @@ def taped_extreme_rows(places, x, made):
 def taped_where(tape, condition, x, y):
     """The places of `np.where`; elements not chosen get a cotangent of zero."""
     chosen = condition.ravel()
-    out, one, two, _, _ = push_elements(tape, condition.size, x, True, y, True, False, 0)
+    first, one, two, _, _ = push_elements(tape, condition.size, x, True, y, True, False, 0)
     for k in range(one.size):
         one[k] = 1.0 if chosen[k] else 0.0
     for k in range(two.size):
         two[k] = 0.0 if chosen[k] else 1.0
-    return out.reshape(condition.shape)
+    return first
 
 
 @jit
-def where_places_are(tape, places, by_column):
-    """Where the places of a factor are, if those of a row, or of a column, follow each other."""
-    head, (rows, columns) = head_of(tape), places.shape
-    row, column = 1 if by_column else columns, rows if by_column else 1
-    first = (places.ctypes.data - head[PLACES]) // 8
-    follow = (rows == 1 or places.strides[0] == 8 * row) and (columns == 1 or places.strides[1] == 8 * column)
-    if follow and 0 <= first < head[NUM_PLACES]:
-        return GIVEN if first < head[FIRST] else LOOKED_UP if is_looked_up(tape, first) else IN_A_ROW
-    first = places[0, 0]
-    carries, strays = np.int64(0), np.int64(first <= 0)
-    for i in range(rows):
-        for j in range(columns):
-            carries |= places[i, j]
-            strays |= places[i, j] ^ (first + i * row + j * column)
-    return (LISTED if strays else IN_A_ROW) if carries else NOWHERE
+def where_row_is(tape, first):
+    """Where the places from a first one on are."""
+    if first < head_of(tape)[FIRST]:
+        return GIVEN if first else NOWHERE
+    return LOOKED_UP if is_looked_up(tape, first) else IN_A_ROW
 
 
 @jit
-def note_of(tape, where, places):
+def factor_in_row(tape, first):
+    """A factor of a product whose places follow each other, row by row."""
+    return np.int64(where_row_is(tape, first)), first, False
+
+
+@jit
+def factor_at(tape, places, may_turn):
+    """A factor of a product, of a matrix of places; if it may, those of a column follow each other, as in `keys.T`."""
+    by_column = may_turn and places.strides[0] < places.strides[1]
+    first = row_of(tape, places.T) if by_column else row_of(tape, places)
+    return np.int64(where_row_is(tape, first)), first, by_column
+
+
+@jit
+def note_of(tape, factor, count):
     """Two words of the first node of the results of an array operation, which has no use for them; empty if there are
-    none: where in the values the numbers at these places are kept, and how many of which example."""
-    head, first = head_of(tape), (places.ctypes.data - head_of(tape)[PLACES]) // 8
-    is_known = where in (LOOKED_UP, IN_A_ROW) and 0 <= first < head[NUM_PLACES] and places.size > 1
-    node = 2 * (first - head[FIRST])
-    return parents_of(tape)[node : node + 2] if is_known and node < 2 * head[NUM_NODES] else parents_of(tape)[:0]
+    none: where in the values the numbers of this factor are kept, and how many of which example."""
+    head, parents = head_of(tape), parents_of(tape)
+    node = 2 * (factor[1] - head[FIRST])
+    is_known = (factor[0] == LOOKED_UP or factor[0] == IN_A_ROW) and count > 1
+    return parents[node : node + 2] if is_known and 0 <= node < 2 * head[NUM_NODES] else parents[:0]
 
 
 @jit
-def write_factor(tape, at, where, by_column, x, places, used, numbers):
+def write_factor(tape, at, factor, by_column, x, numbers):
     """Write a factor, three words: where its places are, the first one, and its first number, of a leaf or a value.
 
     Args:
-        used: where in the records a list of places goes; numbers: where in the values x goes, -1 if it is kept already,
-            -2 if nobody reads it.
+        numbers: where in the values x goes, -1 if it is kept already, -2 if nobody reads it.
     """
     records, values = records_of(tape), values_of(tape)
     rows, columns = x.shape
     row, column = 1 if by_column else columns, rows if by_column else 1
-    records[at], records[at + 1] = where, used if where == LISTED else places[0, 0]
-    note = note_of(tape, where, places)
+    records[at], records[at + 1] = factor[0], factor[1]
+    note = note_of(tape, factor, x.size)
     if numbers >= 0 and note.size:
         note[0], note[1] = numbers, note_stamp(tape, x.size)
-    records[at + 2] = places[0, 0] if where == GIVEN else note[0] if numbers == -1 else numbers
-    for i in range(rows if where == LISTED else 0):
-        for j in range(columns):
-            records[used + i * row + j * column] = places[i, j]
-    if numbers < 0 or where == GIVEN:
+    records[at + 2] = factor[1] if factor[0] == GIVEN else note[0] if numbers == -1 else numbers
+    if numbers < 0 or factor[0] == GIVEN:
         return
     for i in range(rows):
         if column == 1:
@@ -572,33 +561,46 @@ def note_stamp(tape, count):
 
 
 @jit
-def is_kept(tape, where, places):
-    """True if the numbers at these places are kept."""
-    note = note_of(tape, where, places)
-    return note.size > 0 and note[1] == note_stamp(tape, places.size)
+def is_kept(tape, factor, count):
+    """True if the numbers of a factor are kept."""
+    note = note_of(tape, factor, count)
+    return note.size > 0 and note[1] == note_stamp(tape, count)
 
 
 @jit
-def packed_places(tape, places):
-    """The places of an array of parts of others, in a row: an operation that copies them; `places` if they are many."""
-    flat, count = places.ravel(), places.size
-    parts, carry = 1, np.int64(0)
-    for k in range(count):
-        carry |= flat[k]
-    for k in range(1, count):
-        parts += follows(flat[k - 1], flat[k]) == 0
-    if count < max(4 * parts, 32) or carry == 0:
-        return places
-    first, _, used = push_array_op(tape, JOIN_OP, count, 0, 2 * parts + 1)
+def taped_joined(tape, firsts, counts):
+    """The first place of arrays one after the other, each with its places in a row, so many from a first one on."""
+    total, carry = np.int64(0), np.int64(0)
+    for k in range(len(firsts)):
+        total += counts[k]
+        carry |= firsts[k]
+    if total == 0 or carry == 0:
+        return np.int64(0)
+    first, _, used = push_array_op(tape, JOIN_OP, total, 0, 2 * len(firsts) + 1)
     if used >= 0:
         records = records_of(tape)
-        records[used], records[used + 1], at, start = parts, flat[0], used + 1, 0
-        for k in range(1, count):
-            if not follows(flat[k - 1], flat[k]):
-                records[at + 1], records[at + 2], start = k - start, flat[k], k
+        records[used] = len(firsts)
+        for k in range(len(firsts)):
+            records[used + 1 + 2 * k], records[used + 2 + 2 * k] = firsts[k], counts[k]
+    return first
+
+
+@jit
+def taped_taken(tape, first, shape, places):
+    """The first place of what `taken` makes of an array of three axes with places in a row."""
+    before, rows, after = shape
+    parts = before * places.size
+    if first == 0 or parts * after == 0:
+        return np.int64(0)
+    out, _, used = push_array_op(tape, JOIN_OP, parts * after, 0, 2 * parts + 1)
+    if used >= 0:
+        records, at = records_of(tape), used + 1
+        records[used] = parts
+        for i in range(before):
+            for k in range(places.size):
+                records[at], records[at + 1] = first + (i * rows + places[k]) * after, after
                 at += 2
-        records[at + 1] = count - start
-    return new_places(tape, first, count).reshape(places.shape)
+    return out
 
 
 @jit
@@ -608,46 +610,42 @@ def follows(before, place):
 
 
 @jit
-def taped_product_22(tape, a, a_places, b, b_places):
-    """The places of the elements of a matrix product; zeros (constants) if no operand carries a gradient."""
+def taped_product_22(tape, a, of_a, b, of_b):
+    """The first place of a matrix product; 0 if no factor carries a gradient."""
     rows, inner, columns = a.shape[0], a.shape[1], b.shape[1]
     count = rows * columns
-    if count == 0 or inner == 0:
-        return np.zeros((rows, columns), np.int64)
-    by_column = columns == 1 or b_places.strides[0] < b_places.strides[1]  # as in `keys.T`
-    of_a, of_b = where_places_are(tape, a_places, False), where_places_are(tape, b_places, by_column)
-    if of_a == NOWHERE and of_b == NOWHERE:
-        return np.zeros((rows, columns), np.int64)
-    a_is_kept, b_is_kept = is_kept(tape, of_a, a_places), is_kept(tape, of_b, b_places)
-    a_numbers = 0 if a_is_kept or of_a == GIVEN or of_b == NOWHERE else a.size
-    b_numbers = 0 if b_is_kept or of_b == GIVEN or of_a == NOWHERE else b.size
-    a_list, b_list = a.size if of_a == LISTED else 0, b.size if of_b == LISTED else 0
-    late = count if of_b == GIVEN or (of_a == GIVEN and by_column) else 0
-    first, at, used = push_array_op(tape, PRODUCT_OP, count, a_numbers + b_numbers + late, 13 + a_list + b_list)
+    if count == 0 or inner == 0 or (of_a[0] == NOWHERE and of_b[0] == NOWHERE):
+        return np.int64(0)
+    by_column = of_b[2] or columns == 1
+    a_is_kept, b_is_kept = is_kept(tape, of_a, a.size), is_kept(tape, of_b, b.size)
+    a_numbers = 0 if a_is_kept or of_a[0] == GIVEN or of_b[0] == NOWHERE else a.size
+    b_numbers = 0 if b_is_kept or of_b[0] == GIVEN or of_a[0] == NOWHERE else b.size
+    late = count if of_b[0] == GIVEN or (of_a[0] == GIVEN and by_column) else 0
+    first, at, used = push_array_op(tape, PRODUCT_OP, count, a_numbers + b_numbers + late, 13)
     if used >= 0:
-        records, lists = records_of(tape), used + 13
+        records = records_of(tape)
         records[used + 10] = at + a_numbers + b_numbers if late else -1
         records[used], records[used + 1], records[used + 2], records[used + 3] = rows, inner, columns, by_column
-        a_at = at if a_numbers else -1 if a_is_kept and of_b != NOWHERE else -2
-        write_factor(tape, used + 4, of_a, False, a, a_places, lists, a_at)
-        b_at = at + a_numbers if b_numbers else -1 if b_is_kept and of_a != NOWHERE else -2
-        write_factor(tape, used + 7, of_b, by_column, b, b_places, lists + a_list, b_at)
-    return new_places(tape, first, count).reshape(rows, columns)
+        a_at = at if a_numbers else -1 if a_is_kept and of_b[0] != NOWHERE else -2
+        write_factor(tape, used + 4, of_a, False, a, a_at)
+        b_at = at + a_numbers if b_numbers else -1 if b_is_kept and of_a[0] != NOWHERE else -2
+        write_factor(tape, used + 7, of_b, by_column, b, b_at)
+    return first
 
 
 @jit
-def taped_product_11(tape, a, a_places, b, b_places):
+def taped_product_11(tape, a, of_a, b, of_b):
     """The place of the inner product of two vectors."""
-    return taped_product_21(tape, np.expand_dims(a, 0), np.expand_dims(a_places, 0), b, b_places)[0]
+    return taped_product_22(tape, np.expand_dims(a, 0), of_a, np.expand_dims(b, 1), of_b)
 
 
 @jit
-def taped_product_21(tape, a, a_places, b, b_places):
-    """The places of a matrix times a vector."""
-    return taped_product_22(tape, a, a_places, np.expand_dims(b, 1), np.expand_dims(b_places, 1)).reshape(a.shape[0])
+def taped_product_21(tape, a, of_a, b, of_b):
+    """The first place of a matrix times a vector."""
+    return taped_product_22(tape, a, of_a, np.expand_dims(b, 1), of_b)
 
 
 @jit
-def taped_product_12(tape, a, a_places, b, b_places):
-    """The places of a vector times a matrix."""
-    return taped_product_22(tape, np.expand_dims(a, 0), np.expand_dims(a_places, 0), b, b_places)[0]
+def taped_product_12(tape, a, of_a, b, of_b):
+    """The first place of a vector times a matrix."""
+    return taped_product_22(tape, np.expand_dims(a, 0), of_a, b, of_b)

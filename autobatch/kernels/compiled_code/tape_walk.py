@@ -18,7 +18,6 @@ from autobatch.kernels.compiled_code.gradient_tape import (
     LAST,
     LATE,
     LEAVES,
-    LISTED,
     LOOK_UP_OP,
     LOOKED_UP,
     NEXT,
@@ -77,7 +76,7 @@ def walk(tape):
             elif operation == JOIN_OP:
                 walk_joined(tape, at, cts)
             elif operation == SUM_OP:
-                give(tape, records[at + 5], records[at + 4] > 0, np.full(records[at + 3], cts[0]))
+                give(tape, records[at + 4], np.full(records[at + 3], cts[0]))
             else:
                 walk_elements(tape, at, cts)
             fill(cts, 0.0)
@@ -140,8 +139,8 @@ def walk_elements(tape, at, cts):
     while following >= 0:
         side, following = following, records[following + 4]
         start, spread, partial, form = records[side], records[side + 1], records[side + 2], records[side + 3]
-        factors, is_list = values[partial : partial + (count if form & 1 else 1)], form & 2 != 0
-        if spread == 1 and not is_list and not is_root:
+        factors = values[partial : partial + (count if form & 1 else 1)]
+        if spread == 1 and not is_root:
             fill(seen[start : start + count], 1)
             add_scaled(adjoints[start : start + count], cts, factors, form & 8)
             continue
@@ -165,7 +164,7 @@ def walk_elements(tape, at, cts):
         else:
             for k in range(0, count, size):
                 add_scaled(more, own[k : k + size], factors[k : k + size] if wide else factors, form & 8)
-        give(tape, start, is_list, more)
+        give(tape, start, more)
 
 
 @jit
@@ -193,32 +192,23 @@ def sum_of(values):
 
 
 @jit
-def give(tape, start, is_list, cts):
-    """Add cotangents at consecutive places from `start` on, or at those of a list that starts in the records."""
-    records, adjoints, seen = records_of(tape), adjoints_of(tape), seen_of(tape)
-    if not is_list:
-        own = adjoints[start : start + cts.size]
-        fill(seen[start : start + cts.size], 1)
-        for k in range(cts.size):
-            own[k] += cts[k]
-        return
+def give(tape, start, cts):
+    """Add cotangents at consecutive places from `start` on."""
+    own = adjoints_of(tape)[start : start + cts.size]
+    fill(seen_of(tape)[start : start + cts.size], 1)
     for k in range(cts.size):
-        place = records[start + k]
-        if place > 0:
-            adjoints[place] += cts[k]
-            seen[place] = 1
+        own[k] += cts[k]
 
 
 @jit
 def walk_row_sum(tape, at, cts):
     """Propagate the cotangents of sums of rows to the rows."""
     records = records_of(tape)
-    before, rows, after = records[at + 3], records[at + 4], records[at + 5]
-    many, start = records[at + 6], records[at + 7]
+    before, rows, after, start = records[at + 3], records[at + 4], records[at + 5], records[at + 6]
     for i in range(before):
         own = cts[i * after : (i + 1) * after] if after != 1 else np.full(rows, cts[i])
         for k in range(0, rows * after, max(own.size, 1)):
-            give(tape, start + k, many > 0, own)
+            give(tape, start + k, own)
         start += rows * after
 
 
@@ -276,11 +266,14 @@ def move_shared(tape, row):
 @jit
 def walk_joined(tape, at, cts):
     """Propagate the cotangents of an array of parts of others to these."""
-    records, start = records_of(tape), 0
+    records, adjoints, seen, start = records_of(tape), adjoints_of(tape), seen_of(tape), 0
     for k in range(records[at + 3]):
         first, count = records[at + 4 + 2 * k], records[at + 5 + 2 * k]
-        if first > 0:
-            give(tape, first, False, cts[start : start + count])
+        if first > 0 and count == 1:
+            adjoints[first] += cts[start]
+            seen[first] = 1
+        elif first > 0:
+            give(tape, first, cts[start : start + count])
         start += count
 
 
@@ -295,14 +288,12 @@ def numbers_of(tape, at, shape):
 
 @jit
 def cotangents_of(tape, at, shape):
-    """Where the cotangents of a factor are added up: in place, unless its places are listed."""
+    """Where the cotangents of a factor are added up."""
     records, adjoints = records_of(tape), adjoints_of(tape)
     where, first, count = records[at], records[at + 1], shape[0] * shape[1]
     if where in (LOOKED_UP, IN_A_ROW):
         fill(seen_of(tape)[first : first + count], 1)
-    if where in (GIVEN, LOOKED_UP, IN_A_ROW):
-        return adjoints[first : first + count].reshape(shape)
-    return np.zeros(shape if where == LISTED else (0, 0), adjoints.dtype)
+    return adjoints[first : first + count].reshape(shape) if where != NOWHERE else adjoints[:0].reshape(0, 0)
 
 
 @jit
@@ -329,10 +320,6 @@ def walk_product(tape, at, cts):
         add_product(cts.T, a, b_cts)
     elif to_b:
         add_product(a.T, cts, b_cts)
-    if records[one] == LISTED:
-        give(tape, records[one + 1], True, a_cts.ravel())
-    if records[two] == LISTED:
-        give(tape, records[two + 1], True, b_cts.ravel())
 
 
 @jit
@@ -408,7 +395,7 @@ def add_products(tape):
         at, used = own, 0
         while at >= 0:
             end = used + records[at + 3]
-            give(tape, records[at + 8], False, left[used:end].ravel())
+            give(tape, records[at + 8], left[used:end].ravel())
             at, used = records[at + 14], end
 
 
