@@ -1,5 +1,6 @@
 """Bad input gets a clear error, and leaves everything usable: after each test the library still works."""
 
+import contextlib
 import dataclasses
 import gc
 import signal
@@ -257,6 +258,17 @@ def test_an_option_that_does_not_exist():
         ab.options(way="on the fly")  # without being entered
     with pytest.raises(TypeError, match=r"unknown option sheduler; the options are blocks, "), ab.options(sheduler="x"):
         pass
+
+
+def test_a_statement_that_only_makes_options_warns():
+    with pytest.warns(UserWarning, match=r"^ab.options\(way='loop'\) has no effect; write `with ab") as found:
+        ab.options(way="loop")
+    assert [each.filename for each in found] == [__file__]
+    decorated = ab.options(way="loop")(lambda: ab.config.way)
+    assert [decorated(), decorated()] == ["loop", "loop"]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(ab.options(way="loop"))
+    del decorated, stack
 
 
 # Examples that raise.

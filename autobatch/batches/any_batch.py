@@ -182,7 +182,10 @@ class Batch(Exports):
         return refusal("len() of a batch: write .batch_size, or len(ab.Examples(batch))", f"len() of {self._varies}")
 
     def _no_iteration(self) -> UnsupportedError:
-        advice = ".examples() lists the examples, ab.sum(batch) adds; or decorate the function of one with @ab.batch"
+        advice = (
+            ".examples() lists the examples, np.concatenate(batch.examples()) joins them, ab.sum(batch) adds; or "
+            "decorate the function of one with @ab.batch"
+        )
         return refusal(f"iteration over a batch: {advice}", f"iteration over {self._varies}")
 
 

@@ -59,10 +59,6 @@ def _guarded(ufunc: np.ufunc) -> Callable[[Any, Any], Any]:
     return call
 
 
-def _truediv(x: Any, y: Any) -> Any:
-    return None if _has_zero(y) or not (_is_exact(x) and _is_exact(y)) else np.true_divide(x, y)
-
-
 def _has_zero(y: object) -> bool:
     return not y.all() if isinstance(y, np.ndarray) else y == 0
 
@@ -93,7 +89,10 @@ _FAST: dict[str, tuple[Any, Any]] = {
     "add": (_guarded(np.add), np.add),
     "sub": (_guarded(np.subtract), np.subtract),
     "mul": (_guarded(np.multiply), np.multiply),
-    "truediv": (_truediv, lambda x, y: None if _has_zero(y) else np.true_divide(x, y)),
+    "truediv": (
+        lambda x, y: None if _has_zero(y) or not (_is_exact(x) and _is_exact(y)) else np.true_divide(x, y),
+        lambda x, y: None if _has_zero(y) else np.true_divide(x, y),
+    ),
     "floordiv": (_int_division(np.floor_divide), _finite_only(np.floor_divide)),
     "mod": (_int_division(np.remainder), _finite_only(np.remainder)),
     "and": (np.bitwise_and, None),

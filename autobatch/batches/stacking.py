@@ -237,11 +237,6 @@ def loop_over_examples(function: Callable[..., Any], args: Sequence[Any], kwargs
     return linked(stack_results(at_users_line(per_lane, call, args, kwargs)))
 
 
-def _is_not_contiguous(part: object) -> bool:
-    """True if an array is not contiguous in C order: a function may return a part of an array that it made."""
-    return is_non_c_order(part) or (type(part) is np.ndarray and part.ndim > 1 and not part.flags.c_contiguous)
-
-
 def tracking_views(
     function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
@@ -253,7 +248,9 @@ def tracking_views(
     def call(*values: Any, **named: Any) -> Any:
         out = function(*values, **named)
         viewed[:] = viewed or _viewed_arrays(out, (*args, *kwargs.values()), (*values, *named.values()))
-        non_contiguous.update(place for place, part in enumerate(leaves(out)) if _is_not_contiguous(part))
+        for place, part in enumerate(leaves(out)):
+            if is_non_c_order(part) or (type(part) is np.ndarray and part.ndim > 1 and not part.flags.c_contiguous):
+                non_contiguous.add(place)  # it may be a part of an array that the function made
         return out
 
     def linked(out: Any) -> Any:

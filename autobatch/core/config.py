@@ -6,9 +6,11 @@ Options live in a context variable, so each thread and each fiber sees its own.
 import contextlib
 import contextvars
 import dataclasses
+import dis
 import numbers
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack, cast, get_args
 
@@ -125,12 +127,18 @@ def options(**changes: Unpack[OptionValues]) -> contextlib._GeneratorContextMana
     True
     """
     check_options(changes)
+    at: Any = sys._getframe(1)
+    while os.path.dirname(at.f_code.co_filename) == os.path.dirname(__file__):  # in `hiding_frames`
+        at = at.f_back
+    after = at.f_code.co_code[at.f_lasti + 2 :: 2]  # each instruction is followed by its caches, which are 0
+    if next(filter(None, after), 0) == dis.opmap["POP_TOP"]:  # the call is a statement
+        call, file = f"ab.options({', '.join(f'{k}={v!r}' for k, v in changes.items())})", at.f_code.co_filename
+        warnings.warn_explicit(f"{call} has no effect; write `with {call}: ...`", UserWarning, file, at.f_lineno)
     return _changed(changes)
 
 
 @contextlib.contextmanager
 def _changed(changes: Mapping[str, Any]) -> Iterator[Config]:
-    """What `options` returns; by then the names and values have been checked, also where no `with` follows."""
     before = _current.get()
     made, numbering = dataclasses.replace(before, **changes), before.numbering
     if "seed" in changes:
@@ -167,7 +175,8 @@ def with_options(call: Callable[[], Result], **changes: Unpack[OptionValues]) ->
     try:
         if not changes:
             return call()
-        with options(**changes):
+        check_options(changes)
+        with _changed(changes):
             return call()
     except BaseException:  # an interrupt may have come between the block and the code of `options`
         _current.set(before)

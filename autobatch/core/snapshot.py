@@ -330,7 +330,10 @@ class Snapshot:
                 self._visit_module(value, used)
             else:
                 read = lambda names=names, name=name: [names.get(name, _MISSING)]
-                self._add(names, [SavedState(read, functools.partial(_set_global, names, name), [value])])
+                write = lambda was, names=names, name=name: (
+                    names.pop(name, None) if was[0] is _MISSING else names.update({name: was[0]})
+                )
+                self._add(names, [SavedState(read, write, [value])])
                 self._wait(() if value is _MISSING else (value,), held=True)
 
     def _visit_module(self, module: object, used: set[str]) -> None:
@@ -455,10 +458,3 @@ def cell_value(cell: CellType, unbound: Any = None) -> Any:
         return cell.cell_contents
     except ValueError:
         return unbound
-
-
-def _set_global(names: dict[str, Any], name: str, was: list[Any]) -> None:
-    if was[0] is _MISSING:
-        names.pop(name, None)
-    else:
-        names[name] = was[0]

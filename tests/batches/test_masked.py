@@ -190,6 +190,8 @@ def test_what_no_single_value_can_say_is_refused():
         len(batch)
     with pytest.raises(UnsupportedError, match=r"iteration over a batch.*\.examples\(\) lists"):
         iter(batch)
+    with pytest.raises(UnsupportedError, match=r"iteration over a batch.*np.concatenate\(batch.examples\(\)\) joins"):
+        np.hstack(batch)
     with pytest.raises(UnsupportedError, match=r"a batch is not one array; \.examples\(\)"):
         np.asarray(batch)
     with pytest.raises(UnsupportedError, match="not hashable"):
