@@ -14,7 +14,6 @@ import numpy as np
 from autobatch.core.abstract_eval import check_operands, is_non_c_order
 from autobatch.core.cotangent import Contributions, SparseCotangent, are_finite
 from autobatch.core.current_region import clock
-from autobatch.core.diagnostics import at_users_line
 from autobatch.core.memory import SavedArrays, library_code
 from autobatch.core.op import Op, next_level
 from autobatch.core.pytree import leaves, leaves_of_kind, map_tree
@@ -24,6 +23,7 @@ from autobatch.facts.other_libraries import ARRAY, missing
 from autobatch.ops.array_protocols import PYTHON_OPERATORS, ArrayMixin
 from autobatch.ops.rules.aliasing import stand_in
 from autobatch.ops.rules.dispatch import CONSTANT, name_of
+from autobatch.ops.rules.op_kinds import words_of
 
 _scalar_p = Op("scalar", np.float64, vjp=lambda position, ct, out, args, params: ct)
 
@@ -351,7 +351,7 @@ class TapeArray(RecordedArray, ArrayMixin):
             out = PYTHON_OPERATORS[op.impl](*values)
             out = np.complex128(out) if type(out) is complex else out
         else:
-            out = at_users_line(op.impl, *values, **params)
+            out = words_of(op, values)(op.impl, *values, **params)
         if not parents:  # a view of a constant is a constant, too
             is_view = out.base is not None if type(out) is _ndarray else hasattr(out, "_ab_rank")
             return tape.constant(out) if is_view else out

@@ -16,6 +16,7 @@ from autobatch.core.op import Op
 from autobatch.errors import UnsupportedError
 from autobatch.ops.rules.aliasing import NON_C_ORDER, set_order
 from autobatch.ops.rules.dispatch import no_rule_message
+from autobatch.ops.rules.op_kinds import words_of
 
 if TYPE_CHECKING:  # to a type checker a batch is an array whose operators give batches
 
@@ -84,7 +85,7 @@ class ArrayBatch(Batch, _Mixin):
             if first is not None and not any(isinstance(arg, Packed) for arg in padded):
                 out = op(*padded, **params)
             else:
-                out = at_users_line(op.rule, op, padded, params)
+                out = words_of(op, padded)(op.rule, op, padded, params)
                 packed = isinstance(out, Packed)
                 out = FORMS["packed"].of(out.values, out.offsets) if packed else FORMS["masked"].of(out)
         return (

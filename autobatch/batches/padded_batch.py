@@ -33,6 +33,7 @@ from autobatch.facts.other_libraries import ARRAY, missing
 from autobatch.ops.numpy.contractions import matmul_p
 from autobatch.ops.numpy.indexing import rows_between
 from autobatch.ops.rules.aliasing import is_scalar, set_order, unclear_view, zero_d
+from autobatch.ops.rules.op_kinds import words_of
 from autobatch.ops.rules.padding import end_to_end, to_widths
 from autobatch.ops.rules.ragged_checks import as_ids
 from autobatch.ops.rules.row_gather import pad_rows
@@ -325,7 +326,7 @@ class MaskedBatch(Batched, ArrayBatch):
         elif op.kind == "elementwise":
             _warn_of_rows(args, size)
         try:
-            out = at_users_line(op.rule, op, args, params)
+            out = (words_of(op, args) if op.operator else at_users_line)(op.rule, op, args, params)
         except ValueError as error:
             raise_own(error, op, given or [self], params)
         self = object.__new__(MaskedBatch)

@@ -58,7 +58,8 @@ class _Layout:
 
     def take(self, x: Any) -> Any:
         """The (count, ...) rows inside the examples, of a (lanes, width, ...) array."""
-        return _taken(reshaped(x, (-1, *shape_of(x)[2:])), self.rows)
+        x = reshaped(x, (-1, *shape_of(x)[2:]))
+        return x.take(self.rows, axis=0) if type(x) is np.ndarray else rows_p(x, self.rows, unique=True)
 
 
 class Unpadded(StandIn):
@@ -151,10 +152,6 @@ def layout_of(lengths: Lengths, width: int) -> _Layout:
     if layout is None:
         layout = lengths.derived[width] = _Layout(lengths, width)
     return layout
-
-
-def _taken(x: object, rows: np.ndarray) -> Any:
-    return x.take(rows, axis=0) if type(x) is np.ndarray else rows_p(x, rows, unique=True)
 
 
 Moved = tuple[list[Any], dict[str, Any]] | None

@@ -20,6 +20,7 @@ from autobatch.core.batched import Batched, Lengths, Packed, recorded_lengths
 from autobatch.core.cotangent import SparseCotangent
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
+from autobatch.ops.rules.op_kinds import words_of
 from autobatch.ops.rules.sizes import padded_width
 
 B = Affine({EXAMPLES: 1})
@@ -170,13 +171,14 @@ def run_op(
         `Batched` rows; a plain value if no operand is `Batched` or `Packed`.
     """
     batch = next((x.batch_size for x in operands if isinstance(x, Batched | Packed)), None)
+    run = words_of(op, operands)
     if batch is None:
-        return op(*operands, **params)
+        return run(op, *operands, **params)
     if op.rule is None:
         why = "no batching rule"
     else:
         try:
-            out = op.rule(op, operands, params)
+            out = run(op.rule, op, operands, params)
         except UnsupportedError as error:
             why = str(error)
         else:

@@ -482,11 +482,8 @@ def _is_item(node: nf.Value) -> bool:
 
 def _is_slicing(index: nf.Value) -> bool:
     """True if an index contains a slice, an ellipsis or None (a new axis)."""
-    return any(
-        (isinstance(part, nf.Call) and part.symbol == "slice")
-        or (isinstance(part, nf.Constant) and part.value in (None, ...))
-        for part in nf.items_of(index)
-    )
+    wholes = [part.symbol == "slice" for part in nf.items_of(index) if isinstance(part, nf.Call)]
+    return any(wholes) or any(isinstance(p, nf.Constant) and p.value in (None, ...) for p in nf.items_of(index))
 
 
 def _is_look_up(node: nf.Value) -> bool:

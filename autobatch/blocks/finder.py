@@ -34,13 +34,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autobatch.blocks.block_expressions import (
-    LEAST,
-    METHODS,
-    BlockForm,
-    is_computed,
-    is_pure,
-)
+from autobatch.blocks.block_expressions import LEAST, METHODS, BlockForm, is_computed, is_pure
 from autobatch.core.diagnostics import is_library
 from autobatch.errors import Unsupported
 from autobatch.program import normal_form as nf

@@ -20,12 +20,14 @@ from autobatch.blocks.batched_program import Flat
 from autobatch.blocks.program import Step
 from autobatch.core.abstract_eval import EXAMPLES, Affine, Aval, aval_of, unknown_lengths
 from autobatch.core.cotangent import Product
+from autobatch.core.diagnostics import of_scalars
 from autobatch.core.op import Op
 from autobatch.ops.numpy.contractions import einsum_p, matmul_p
 from autobatch.ops.numpy.elementwise import UFUNCS
 from autobatch.ops.numpy.indexing import getitem_p, scatter_p
 from autobatch.ops.numpy.shaping import broadcast_to_p, transpose_p
 from autobatch.ops.rules.index_rule import FULL, build
+from autobatch.ops.rules.op_kinds import words_of
 from autobatch.ops.rules.sizes import reshape_p
 
 _add: Any = UFUNCS[np.add]
@@ -102,7 +104,6 @@ def backward_code(flat: Flat, saved: Sequence[int]) -> Code:
 
 
 def _simplified(code: Code) -> Code:
-    code.drop_dead()
     names = {}
     for step in code.steps:
         is_shape = step.op in (reshape_p, broadcast_to_p)
@@ -288,7 +289,12 @@ class NumpyWriter:
         out = f"v{step.out}"
         op, params = step.op, step.params
         if isinstance(op.impl, np.ufunc) and op.kind == "elementwise" and not params:
-            return f"{out} = {self.name(op.impl.__name__, op.impl)}({', '.join(args)})"
+            call = self.name(op.impl.__name__, op.impl)
+            kinds = [self.code.kinds[slot] for slot in step.args]
+            scalars = [kind.dtype.type(0) for kind in kinds if kind.scalar or kind.shape == (Affine({EXAMPLES: 1}),)]
+            if len(scalars) == len(kinds) and words_of(op, scalars) is of_scalars:
+                call, args = self.name("of_scalars", of_scalars), [call, *args]
+            return f"{out} = {call}({', '.join(args)})"
         if op is matmul_p and not params and all(len(self.code.kinds[slot].shape) == 2 for slot in step.args):
             return f"{out} = matmul({args[0]}, {args[1]})"
         if op is getitem_p and all(slot in self.code.constants for slot in step.args[1:]):

@@ -47,7 +47,6 @@ from autobatch.errors import (
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _warned: dict[tuple[str, int, str], Any] = {}  # (file, line, reason) -> the warning filters at the last warning
 _noted: contextvars.ContextVar[list[Reason] | None] = contextvars.ContextVar("autobatch_fallbacks", default=None)
@@ -94,8 +93,7 @@ def _user_frame() -> FrameType:
 
 def user_line() -> tuple[str, int]:
     """(file, line) of the innermost stack frame that is in neither this library nor NumPy."""
-    frame = _user_frame()
-    return frame.f_code.co_filename, frame.f_lineno
+    return (frame := _user_frame()).f_code.co_filename, frame.f_lineno
 
 
 def warn_as_numpy(message: str) -> None:
@@ -170,8 +168,7 @@ def warn_fallback(reason: str, where: tuple[str, int] | None = None, way: str = 
     if config.strict:
         other = "no loop over the examples" if way.startswith("as a loop") else "lock-step only"
         raise UnsupportedError(f"{reason.placed}; strict=True allows {other}{better}")
-    noted = _noted.get()
-    if noted is not None:
+    if (noted := _noted.get()) is not None:
         noted.append(reason)
         return
     if not config.warn:
@@ -235,67 +232,63 @@ else:
     handling = _extobj_contextvar.get  # returns the same object as long as no errstate is entered or left
 
 
-# What NumPy writes its messages to, where it is told to "log" in place of "warn".
-_log = SimpleNamespace(write=lambda text: warn_as_numpy(_of_one(text.removeprefix("Warning: ").rstrip())))
-_known: tuple[Any, Any, bool] = (None, None, False)  # the last result of `_error_state`
+def _write(prefix: str, text: str) -> None:
+    warn_as_numpy(re.sub(_OPERATORS, prefix, text.removeprefix("Warning: ").rstrip()))
 
 
-def _of_one(message: str) -> str:
-    """NumPy's message for one example: an operator between scalars says "scalar divide", a ufunc of arrays "divide"."""
-    frame, numbers, what = sys._getframe(1), False, r"\1"
-    while is_library_file(frame.f_code.co_filename) and frame.f_back is not None:
-        name, seen = frame.f_code.co_name, frame.f_locals
-        if name == "elementwise_rule":
-            xs = [x.data[0] if hasattr(x, "rank") and x.scalar is None else x for x in seen["operands"]]
-            xs = [x for x in xs if isinstance(x, np.ndarray | np.generic)]
-            numbers = bool(xs) and not any(x.ndim for x in xs) and np.result_type(*xs) in [x.dtype for x in xs]
-        elif name in ("_mean_rule", "_var_rule"):  # whose last step divides by a number, an intp
-            numbers = seen["sizes"] == () and seen["x"].data.dtype.char not in "efF" and message.endswith(" divide")
-        if numbers and (
-            name in ("forward", "reflected", "step_by_step", "_mean_rule", "_var_rule") or "divmod" in name
-        ):
-            what = "scalar divmod" if "divmod" in name else r"scalar \1"
-        frame = frame.f_back
-    return re.sub(r"(?<=encountered in )(add|subtract|multiply|divide|floor_divide|remainder|power)$", what, message)
+_OPERATORS = r"(?<=encountered in )(?=(add|subtract|multiply|divide|floor_divide|remainder|power|divmod)$)"
+# What NumPy writes its messages to, where it is told to "log" in place of "warn": of arrays, and of scalars.
+_logs = [SimpleNamespace(write=functools.partial(_write, prefix)) for prefix in ("", "scalar ")]
+_known: tuple[Any, ...] = (None, None, None, False)  # the last result of `_error_state`
 
 
-def _error_state() -> tuple[Any, Any, bool]:
-    """NumPy's error state in the user's code, that in which `_log` gives its warnings, and if underflow is ignored."""
+def _error_state() -> tuple[Any, ...]:
+    """NumPy's error state in the user's code, those in which `_logs` give its warnings, and if underflow is ignored."""
     global _known
     state, known = handling(), _known
-    if state is known[0] or state is known[1]:
+    if state in known[:3]:
         return known
     own = np.geterr()
     logged: Any = {name: "log" for name, how in own.items() if how == "warn"}
-    if not {"log", "call"}.isdisjoint(own.values()):  # these write to the user's object, or call it
-        logged = {}
-    with np.errstate(call=_log, **logged) if logged else contextlib.nullcontext():
-        _known = known = state, handling(), own["under"] == "ignore"
+    states = [state]
+    for log in _logs:
+        with np.errstate(call=log, **logged):  # "log" and "call" write to the user's object, or call it
+            states.append(handling() if logged and {"log", "call"}.isdisjoint(own.values()) else state)
+    _known = known = (*states, own["under"] == "ignore")
     return known
 
 
 def underflow_is_ignored() -> bool:
     """True if NumPy ignores floating-point underflow here, which is its default."""
-    return _error_state()[2]
+    return _error_state()[3]
 
 
 def user_errors() -> Any:
     """`np.geterr()` of the user's code, also inside `at_users_line`."""
     own = np.geterr()
-    return own if np.geterrcall() is not _log else {k: "warn" if how == "log" else how for k, how in own.items()}
+    return own if np.geterrcall() not in _logs else {k: "warn" if how == "log" else how for k, how in own.items()}
 
 
-def at_users_line(run: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """`run(*args, **kwargs)`, code of the library whose floating-point warnings are to name the user's line."""
-    state, known = handling(), _known
-    logs = known[1] if state is known[0] or state is known[1] else _error_state()[1]
-    if logs is state or _extobj_contextvar is None:
-        return run(*args, **kwargs)
-    token = _extobj_contextvar.set(logs)
-    try:
-        return run(*args, **kwargs)
-    finally:
-        _extobj_contextvar.reset(token)
+def _saying(words: int) -> Callable[..., Any]:
+    def logged(run: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+        state, known = handling(), _known
+        if state is not known[0] and state is not known[1]:
+            known = _error_state()
+        logs = known[words]
+        if logs is state or state is known[2] or _extobj_contextvar is None:  # within such a call, or not to be logged
+            return run(*args, **kwargs)
+        token = _extobj_contextvar.set(logs)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            _extobj_contextvar.reset(token)
+
+    return logged
+
+
+# `at_users_line(run, *args, **kwargs)` runs code of the library whose floating-point warnings are to name the user's
+# line; `of_scalars` also an operator between scalars, of which they say "scalar divide" for the ufunc's "divide".
+at_users_line, of_scalars = _saying(1), _saying(2)
 
 
 def catches_warnings(before: object) -> NeedsLoop | None:

@@ -59,6 +59,7 @@ class Op:
         each: of an op that takes any number of operands in any order, the vjp of each: `each(ct, out, operand)`.
         ufunc: of a reduction, the ufunc that it repeats; of a function of `math`, the ufunc that does the same.
         number: the function of Python's `math` that computes it for one number, and its name in compiled code.
+        operator: True if NumPy has code of its own for scalars, whose warnings say "scalar divide" for "divide".
 
     >>> twice = Op("twice", lambda x: x + x, vjp=lambda position, ct, out, args, params: ct + ct)
     >>> twice(21), twice
@@ -81,6 +82,7 @@ class Op:
     each: Callable[..., Any] | None = None
     ufunc: Any = None
     number: tuple[Callable[..., Any], str] | None = None
+    operator: bool = False
 
     def __call__(self, *args: Any, **params: Any) -> Any:
         top: Any = None

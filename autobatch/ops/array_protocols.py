@@ -37,7 +37,7 @@ from autobatch.ops.rules.dispatch import (
     refuse,
     top_box,
 )
-from autobatch.ops.rules.op_kinds import python_class
+from autobatch.ops.rules.op_kinds import as_called, python_class
 
 # NumPy's functions turn Python numbers into NumPy scalars; Python's operators keep them weak in dtype promotion.
 PYTHON_OPERATORS = {each.ufunc: each.function for each in (*ARITHMETIC, *COMPARISONS, *UNARY)} | {np.absolute: abs}
@@ -109,10 +109,6 @@ def _method(function: Callable[..., Any]) -> Callable[..., Any]:
     method.__name__ = method.__qualname__ = function.__name__
     method.__doc__ = f"As `{name_of(function)}` of the array."
     return method
-
-
-def _ndarray_view(x: Any, *args: Any, **kwargs: Any) -> Any:
-    return np.asarray(x).view(*args, **kwargs)
 
 
 def _op_of(ufunc: np.ufunc) -> Callable[..., Any]:
@@ -205,6 +201,11 @@ def _binary(which: Binary) -> tuple[Callable[..., Any], Callable[..., Any], Call
     return forward, reflected, inplace
 
 
+def _divmod(x: Any, y: Any) -> Any:
+    are_arrays = all(is_boxed(each) or isinstance(each, int | float | np.generic | np.ndarray) for each in (x, y))
+    return UFUNCS[np.divmod](x, y) if are_arrays and not (python_class(x) and python_class(y)) else (x // y, x % y)
+
+
 def _unary(ufunc: np.ufunc) -> Callable[[Any], Any]:
     op = _op_of(ufunc)
     return lambda self: op(self)
@@ -251,12 +252,15 @@ class ArrayMixin:
         try:
             if ufunc in _ORDERS and type(inputs[0]) is np.ndarray and not inputs[0].ndim:  # `scalar < x` makes it one
                 inputs = (inputs[0][()], *inputs[1:])
-            table = _OF_SCALAR if ufunc in _OF_SCALAR and issubclass(type(inputs[0]), np.generic) else UFUNCS
+            is_operator = issubclass(type(inputs[0]), np.generic)
+            table = _OF_SCALAR if is_operator and ufunc in _OF_SCALAR else UFUNCS
             op = table.get(ufunc) if method == "__call__" and not kwargs else None
             for x in inputs if method != "at" else ():  # where a tuple is an index
                 if type(x) is list or type(x) is tuple or (type(x) is np.ndarray and x.dtype.hasobject):
                     return _of_objects(ufunc, method, inputs, kwargs)
-            return self._of_ufunc(ufunc, method, inputs, kwargs) if op is None else op(*inputs)
+            if op is None:
+                return self._of_ufunc(ufunc, method, inputs, kwargs)
+            return (op if is_operator else as_called(op, inputs))(*inputs)
         except Exception as error:
             hide_frames(error)
             raise
@@ -301,10 +305,10 @@ class ArrayMixin:
     __abs__ = _unary(np.absolute)
 
     def __divmod__(self: Any, other: Any) -> Any:
-        return self // other, self % other
+        return _divmod(self, other)
 
     def __rdivmod__(self: Any, other: Any) -> Any:
-        return other // self, other % self
+        return _divmod(other, self)
 
     # methods and attributes of ndarray, by way of NumPy's functions
 
@@ -409,7 +413,8 @@ class ArrayMixin:
             return getitem(self, Ellipsis)
         if args and type(args[0]) is int:
             raise TypeError(f"Cannot interpret '{args[0]}' as a data type: write x.reshape(...)")
-        return refuse(_ndarray_view, (self, *args), kwargs, "ndarray.view of another dtype has no batching rule")
+        own = lambda x, *args, **kwargs: np.asarray(x).view(*args, **kwargs)
+        return refuse(own, (self, *args), kwargs, "ndarray.view of another dtype has no batching rule")
 
 
 for _name, _own in vars(np.ndarray).items():  # the other methods that are functions of NumPy, too

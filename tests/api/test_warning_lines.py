@@ -55,7 +55,10 @@ def test_every_mode_warns_of_the_line_of_which_the_loop_warns(f, way):
 OF_SCALARS = [
     lambda x: x[0] / x[1], lambda x: x[0] / np.float64(0), lambda x: 1 / x[1], lambda x: np.divide(x[0], x[1]),
     lambda x: x / x[1], lambda x: x[0] // 0, lambda x: x[0] % x[1], lambda x: divmod(x[0], x[1]),
-    lambda x: x[:1].std(ddof=1),
+    lambda x: x[:1].std(ddof=1), lambda x: np.int64(2) / x[1], lambda x: np.divide(x[0], x[1]) * x,
+    lambda x: (x[0] / x[1] + x.sum()) * x[0], lambda x: x[:0].std(), lambda x: x[:0].var(ddof=1),
+    lambda x: np.std(x[:0].reshape(1, 0), axis=1), lambda x: divmod(x, x[1]),
+    lambda x: x[:0].mean(dtype=np.float32), lambda x: x[:0].reshape(0, 2).mean(axis=0),
 ]  # fmt: skip
 
 
@@ -72,8 +75,20 @@ def test_every_mode_warns_in_the_words_of_the_loop(f, dtype, way):
     expected = words(lambda: [f(x) for x in xs])
     assert expected
     with ab.options(way=way, warn=False):
-        assert words(lambda: ab.batch(f)(ab.collate(xs))) == expected
-        assert words(lambda: ab.map(f, xs)) == expected
+        for _ in range(1 if way in ("auto", "loop") else 5):  # until blocks run as generated NumPy calls
+            assert words(lambda: ab.batch(f)(ab.collate(xs))) == expected
+            assert words(lambda: ab.map(f, xs)) == expected
+
+
+def test_the_variance_of_nothing_warns_in_numpys_order():
+    with warnings.catch_warnings(record=True) as found, ab.options(way="lockstep"):
+        warnings.simplefilter("always")
+        np.std(np.ones(0))
+        ab.batch(np.std)(ab.collate([np.ones(0), np.ones(0)]))
+        ab.batch(np.std)(ab.collate([np.ones(2), np.ones(0)]))
+    expected = ["Degrees of freedom <= 0 for slice"]
+    expected += [f"invalid value encountered in {words}" for words in ("divide", "scalar divide")]
+    assert [str(each.message) for each in found] == 3 * expected
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])

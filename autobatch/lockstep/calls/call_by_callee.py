@@ -37,18 +37,14 @@ from autobatch.lockstep.calls.builtin_functions import (
     unwrap,
 )
 from autobatch.lockstep.calls.calls_on_items import OF_ITEMS, source_of
-from autobatch.lockstep.lanes.region import (
-    current_root,
-    register_made,
-    require_made_here,
-    require_unaliased,
-)
+from autobatch.lockstep.lanes.region import current_root, register_made, require_made_here, require_unaliased
 from autobatch.lockstep.regions.items import as_lane_arrays, inplace_update, is_per_lane
 from autobatch.lockstep.values.lane_operators import convertible
 from autobatch.lockstep.values.lists import LaneList
 from autobatch.lockstep.values.sequences import LaneSequence
 from autobatch.ops.rules.aliasing import zero_d
 from autobatch.ops.rules.dispatch import UFUNCS, top_box
+from autobatch.ops.rules.op_kinds import as_called
 from autobatch.program.purity import only_computes
 
 _DISPATCHER = type(np.sum)
@@ -67,7 +63,7 @@ def call(f: Any, *args: Any, **kwargs: Any) -> Any:
         if kwargs or len(args) != f.nin or any(isinstance(arg, _OF_ITEMS) for arg in args):
             return _call_numpy(f, args, kwargs)
         op = UFUNCS.get(f)
-        return f(*args) if op is None else op(*args)
+        return f(*args) if op is None else as_called(op, args)(*args)
     if kind is MethodType:
         return _call_method(f, args, kwargs)
     if kind is FunctionType or kind is _DISPATCHER or kind is BuiltinFunctionType or kind is type:

@@ -109,12 +109,10 @@ def _below(shape: tuple[int, ...]) -> np.ndarray:
 _kept = lambda ct: np.where(_below(shape_of(ct)), ct, np.zeros((), dtype_of(ct)))
 # The last two dimensions are (query, key), and padding comes last in both, so the rule needs no padding mask.
 causal_mask_p = Op(
-    "causal_mask",
-    lambda scores, *, fill: np.where(_below(np.shape(scores)), scores, fill),
+    "causal_mask", lambda scores, *, fill: np.where(_below(np.shape(scores)), scores, fill),
     rule=lambda op, operands, params: Batched(op(operands[0].data, **params), operands[0].sizes),
-    vjp=lambda position, ct, out, args, params: unbroadcast(_kept(ct), args[0]),
-    kind="masking",
-)
+    vjp=lambda position, ct, out, args, params: unbroadcast(_kept(ct), args[0]), kind="masking",
+)  # fmt: skip
 
 
 @hiding_frames

@@ -57,12 +57,10 @@ def _picked(log_p: Any, labels: Any) -> Any:
     return -log_p.reshape(-1, log_p.shape[-1])[np.arange(labels.size), labels.reshape(-1)].reshape(labels.shape)
 
 
-def _picked_vjp(ct: Any, out: Any, log_p: Any, labels: Any) -> Any:
-    return np.where(labels[..., None] == np.arange(shape_of(log_p)[-1]), -ct[..., None], np.zeros((), dtype_of(ct)))
-
-
 # Minus the log-probability of each row's label. Labels must have been checked.
-_picked_p = Op("nll", _picked, vjp=vjp_columns([_picked_vjp, None]), kind="loss")
+_picked_p = Op("nll", _picked, kind="loss", vjp=vjp_columns([lambda ct, out, log_p, labels: (
+    np.where(labels[..., None] == np.arange(shape_of(log_p)[-1]), -ct[..., None], np.zeros((), dtype_of(ct)))
+), None]))  # fmt: skip
 
 
 def _cross_entropy(logits: Any, labels: Any) -> Any:

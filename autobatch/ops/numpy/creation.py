@@ -31,11 +31,9 @@ def _full_of_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
 
 
 full_of_p = Op(
-    "full",
-    lambda *sizes, shape, value, dtype: np.full(fill_template(shape, sizes), value, dtype),
-    rule=_full_of_rule,
-    kind="creation",
-)
+    "full", lambda *sizes, shape, value, dtype: np.full(fill_template(shape, sizes), value, dtype),
+    rule=_full_of_rule, kind="creation",
+)  # fmt: skip
 
 
 def _constant(shape: Any, value: Any, dtype: Any) -> Any:
@@ -82,12 +80,10 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C") -> An
 # It has a vjp, which returns None, so that the result is recorded on the operand's tape: values that carry gradients
 # can then be written into it.
 like_p = Op(
-    "full_like",
-    lambda a, fill_value, dtype: np.full_like(a, fill_value, dtype),
+    "full_like", lambda a, fill_value, dtype: np.full_like(a, fill_value, dtype),
     rule=lambda op, operands, params: Batched(np.full(shape_of(operands[0].data), **params), operands[0].sizes),
-    vjp=lambda position, ct, out, args, params: None,
-    kind="creation",
-)
+    vjp=lambda position, ct, out, args, params: None, kind="creation",
+)  # fmt: skip
 
 
 def _like(a: Any, value: Any, dtype: Any, shape: Any, order: Any) -> Any:
@@ -174,11 +170,8 @@ def arange(*bounds: Any, dtype: Any = None, **named: Any) -> Any:
         if dtype in (object, "O"):
             raise Unsupported("np.arange of objects, which keep their classes")
         return arange_p(*given, given=len(given), dtype=None if dtype is None else np.dtype(dtype))
-    return np.arange(*(_known(bound) for bound in given), dtype=dtype)
-
-
-def _known(bound: Any) -> Any:
-    return bound if not is_boxed(bound) else operator.index(bound) if dtype_of(bound).kind in "iu" else float(bound)
+    given = [float(x) if is_boxed(x) and dtype_of(x).kind not in "iu" else x for x in given]
+    return np.arange(*[operator.index(x) if is_boxed(x) else x for x in given], dtype=dtype)
 
 
 def eye(N: Any, M: Any = None, k: int = 0, dtype: Any = float, order: str = "C") -> Any:  # noqa: N803

@@ -57,12 +57,9 @@ def _accumulate_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], param
 
 # Params: ufunc, axis (non-negative), dtype.
 accumulate_p = Op(
-    "accumulate",
-    lambda x, *, ufunc, axis, dtype=None: ufunc.accumulate(x, axis=axis, dtype=dtype),
-    rule=_scan_rule,
-    vjp=_accumulate_vjp,
-    kind="scan",
-)
+    "accumulate", lambda x, *, ufunc, axis, dtype=None: ufunc.accumulate(x, axis=axis, dtype=dtype), rule=_scan_rule,
+    vjp=_accumulate_vjp, kind="scan",
+)  # fmt: skip
 
 
 def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None) -> Any:
@@ -98,11 +95,6 @@ def scattered_one(x, values, ufunc, places, columns=None):
 SCANS: dict[Any, np.ufunc] = {np.cumsum: np.add, np.cumprod: np.multiply}
 
 
-def _last(dtype: np.dtype) -> Any:
-    """The value that fills padding before a sort: it sorts last, and a stable sort leaves padding behind its equals."""
-    return np.nan if dtype.kind == "f" else highest(dtype)
-
-
 def _sort_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, axis, down = operands[0], params["axis"], _inside(params)
     if not isinstance(x.sizes[axis], Lengths):
@@ -111,7 +103,8 @@ def _sort_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batch
     stable = down.get("kind") in ("stable", "mergesort")
     if dtype.kind not in "biuf" or not dtype.isnative or (op is argsort_p and not stable):
         return run_by_length(op, operands, params, (axis,))  # the order of ties depends on the length
-    return Batched(mask_cotangent(op(fill(x, _last(dtype), (axis,)), **down), x.sizes), x.sizes)
+    last = np.nan if dtype.kind == "f" else highest(dtype)  # a stable sort leaves padding behind its equals
+    return Batched(mask_cotangent(op(fill(x, last, (axis,)), **down), x.sizes), x.sizes)
 
 
 def _sort_vjp(ct: Any, out: Any, x: Any, axis: int, kind: Any = None) -> Any:

@@ -27,19 +27,12 @@ _OBJECT = np.dtype(object)
 _LN10 = float(np.log(10.0))
 
 
-def _share(x: Any, y: Any) -> Any:
-    return x / np.where(x == 0, np.ones((), dtype_of(y)), y)
-
-
 # x / y, but 0 where x is 0, whatever y is; linear in x. So the gradient of a masked-out sqrt(0) is 0, not 0/0.
 share_p: Op = elementwise(
-    _share,
-    lambda ct, out, x, y: share_p(ct, y),
-    lambda ct, out, x, y: -share_p(share_p(where_or_zero((x != 0) | (y != 0), ct * x), y), y),
-    name="share",
-    pad=(None, 1.0),
-    fused={"text": "choose(equal({0}, fill({lanes}, 0.0)), {0}, divide({0}, {1}))", "keeps": False},
-)
+    lambda x, y: x / np.where(x == 0, np.ones((), dtype_of(y)), y), lambda ct, out, x, y: share_p(ct, y),
+    lambda ct, out, x, y: -share_p(share_p(where_or_zero((x != 0) | (y != 0), ct * x), y), y), name="share",
+    pad=(None, 1.0), fused={"text": "choose(equal({0}, fill({lanes}, 0.0)), {0}, divide({0}, {1}))", "keeps": False},
+)  # fmt: skip
 
 
 def _power_x(ct: Any, out: Any, x: Any, y: Any) -> Any:
@@ -234,7 +227,7 @@ def _clip_to_numbers(x: Any, low: Any, high: Any) -> Any:
 
 def _of_numbers(op: Op, impl: Callable[..., Any]) -> None:
     """Let `impl` compute an op where all operands but the first are one number in each example, not the same in all."""
-    own = Op(op.name, impl, rule=elementwise_rule, vjp=op.vjp, kind="elementwise", pad=op.pad)
+    own = Op(op.name, impl, rule=elementwise_rule, vjp=op.vjp, kind="elementwise", pad=op.pad, operator=op.operator)
 
     def rule(op: Op, operands: Any, params: dict[str, Any]) -> Batched:
         ranks = [x.rank if isinstance(x, Batched) else ndim_of(x) for x in operands[1:]]
@@ -262,7 +255,7 @@ def operator_of(ufunc: np.ufunc, function: Callable[..., Any], unclear: bool = F
         return op
     chars = difference.chars
     lanes = _of_scalars(ufunc, function, difference, unclear)
-    own = Op(f"scalar {op.name}", lanes, rule=elementwise_rule, vjp=op.vjp, kind="elementwise")
+    own = Op(f"scalar {op.name}", lanes, rule=elementwise_rule, vjp=op.vjp, kind="elementwise", operator=op.operator)
 
     def call(*operands: Any) -> Any:
         for x in operands:

@@ -45,6 +45,7 @@ from autobatch.ops.rules.sizes import (
     lane_count,
     reshaped,
     size_per_lane,
+    sizes_of,
     spread_out,
 )
 
@@ -132,7 +133,7 @@ def _setitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
     if basic is not None and not (carries and has_lengths(basic[1])):  # else its gradient would sum over padding
         data = _value_for(value, basic[1], tuple(shape_of(np.broadcast_to(np.int8(0), shape_of(x.data))[basic[0]])))
         return Batched(setitem_p(x.data, data, *index, spec=(FULL, *spec)), x.sizes)
-    if len(spec) == 1 and spec[0][0] == "b" and spec[0][1] == len(x.sizes) and _rank(value) == 0:
+    if len(spec) == 1 and spec[0][0] == "b" and spec[0][1] == len(x.sizes) and not sizes_of(value):
         mask = index[0]
         check_mask_sizes(mask, x.sizes)
         mask_data = to_widths(mask.data, shape_of(x.data)[1:]) if isinstance(mask, Batched) else mask
@@ -147,10 +148,6 @@ def _setitem_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Ba
     unique = all(entry[0] != "a" for entry in spec)
     flat = put_rows_p(x.data.reshape((math.prod(shape),)), np.broadcast_to(data, src.shape), src, unique=unique)
     return Batched(flat.reshape(shape), x.sizes)
-
-
-def _rank(value: Any) -> int:
-    return value.rank if isinstance(value, Batched) else ndim_of(value)
 
 
 def _value_for(value: Any, sizes: Sequence[Size], padded: Sequence[int]) -> Any:

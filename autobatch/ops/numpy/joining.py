@@ -178,11 +178,9 @@ def _stack_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batc
 
 # repeated(x, batch): (B, ...), the same value for each example of a batch whose number of examples is not known.
 repeated_p = Op(
-    "repeated",
-    lambda x, batch: np.broadcast_to(x, (len(batch), *np.shape(x))),
-    vjp=lambda position, ct, out, args, params: None if position else unbroadcast(ct, args[0]),
-    kind="padding",
-)
+    "repeated", lambda x, batch: np.broadcast_to(x, (len(batch), *np.shape(x))),
+    vjp=lambda position, ct, out, args, params: None if position else unbroadcast(ct, args[0]), kind="padding",
+)  # fmt: skip
 
 
 def _concatenate_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:

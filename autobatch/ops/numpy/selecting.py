@@ -135,13 +135,9 @@ argwhere_p = Op(
 
 # np.nonzero gives the columns of such an array in C order.
 nonzero_p = Op(
-    "nonzero",
-    lambda x: np.stack(np.nonzero(x), axis=1),
-    rule=_argwhere_rule,
-    data_dependent=True,
-    layout=lambda *_: False,
-    kind="select",
-)
+    "nonzero", lambda x: np.stack(np.nonzero(x), axis=1), rule=_argwhere_rule, data_dependent=True,
+    layout=lambda *_: False, kind="select",
+)  # fmt: skip
 
 
 @implements(np.argwhere)

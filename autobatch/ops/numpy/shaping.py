@@ -79,13 +79,11 @@ def _transpose_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> 
 
 
 transpose_p: Op = Op(
-    "transpose",
-    lambda x, *, axes: np.asarray(x).transpose(axes),
-    rule=_transpose_rule,
+    "transpose", lambda x, *, axes: np.asarray(x).transpose(axes), rule=_transpose_rule,
     vjp=lambda position, ct, out, args, params: transpose_p(ct, axes=_inverse(params["axes"])),
     layout=lambda params, non_c_order, rank: non_c_order or params["axes"] != tuple(range(len(params["axes"]))),
     kind="shape",
-)
+)  # fmt: skip
 
 
 @implements(np.swapaxes)
@@ -147,13 +145,10 @@ def _select_new(data: Any, x: Batched, target: Sequence[Size], missing: int) -> 
 
 # NumPy's copies in K order have axes that repeat elements innermost.
 broadcast_to_p = Op(
-    "broadcast_to",
-    lambda x, *sizes, shape: spread_out(x, fill_template(shape, sizes)),
-    rule=_broadcast_to_rule,
+    "broadcast_to", lambda x, *sizes, shape: spread_out(x, fill_template(shape, sizes)), rule=_broadcast_to_rule,
     vjp=lambda position, ct, out, args, params: unbroadcast(ct, args[0]) if position == 0 else None,
-    layout=lambda *_: True,
-    kind="shape",
-)
+    layout=lambda *_: True, kind="shape",
+)  # fmt: skip
 
 
 @implements(np.reshape)
@@ -184,7 +179,8 @@ def _shared(out: Any, a: Any, shares: bool | None, template: Template, operands:
         return unclear_view(out, a)
     if not shares:
         return zero_d(set_order(out, False))
-    return view(out, a, _reshaped, _restore_reshape, (template, tuple(operands)), contiguous=True)
+    reshaped = lambda base, template, operands: reshape_p(base, *operands, shape=template)
+    return view(out, a, reshaped, _restore_reshape, (template, tuple(operands)), contiguous=True)
 
 
 def flat_view(a: Any) -> Any:
@@ -259,10 +255,6 @@ def _shares(a: Any, shape: Any) -> bool | None:
         return True
     plain = stand_in(a)
     return None if plain is None else not plain.size or np.may_share_memory(plain.reshape(shape), plain)
-
-
-def _reshaped(base: Any, template: Template, operands: Sequence[Any]) -> Any:
-    return reshape_p(base, *operands, shape=template)
 
 
 def _restore_reshape(base: Any, new: Any, template: Template, operands: tuple[Any, ...]) -> Any:
@@ -472,11 +464,9 @@ def _is_one(size: Any) -> bool:
 
 
 _first_p = elementwise(
-    lambda x, y: np.broadcast_to(x, np.broadcast_shapes(np.shape(x), np.shape(y))),
-    lambda ct, out, x, y: ct,
-    None,
+    lambda x, y: np.broadcast_to(x, np.broadcast_shapes(np.shape(x), np.shape(y))), lambda ct, out, x, y: ct, None,
     name="broadcast_against",
-)
+)  # fmt: skip
 _first_p.layout = broadcast_to_p.layout
 
 

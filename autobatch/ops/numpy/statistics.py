@@ -1,6 +1,7 @@
 """Means, variances, order statistics, counts and histograms, and the functions that ignore NaN (nanmean etc.)."""
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 
 from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, padding_mask
-from autobatch.core.diagnostics import warn_as_numpy
+from autobatch.core.diagnostics import at_users_line, of_scalars, warn_as_numpy
 from autobatch.core.op import Op, is_boxed
 from autobatch.errors import Unsupported
 from autobatch.ops.numpy.creation import arange, zeros
@@ -46,15 +47,21 @@ def _total(x: Batched, axes: tuple[int, ...], keepdims: bool, working: np.dtype)
 def _mean_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, axes, keepdims = operands[0], params["axis"], params.get("keepdims", False)
     sizes = reduced_sizes(x.sizes, axes, keepdims)
-    if not any(isinstance(x.sizes[axis], Lengths) for axis in axes) and not has_lengths(sizes):
+    of_nothing = x.batch_size and reduces_nothing(x, axes)
+    if not (of_nothing or has_lengths(sizes) or any(isinstance(x.sizes[axis], Lengths) for axis in axes)):
         return Batched(op(x.data, **{**params, "axis": shifted(axes)}), sizes)
     dtype, given = dtype_of(x.data), params.get("dtype")
     working, result = _working(dtype, given), _result(dtype, given)
-    if reduces_nothing(x, axes) and x.batch_size:
+    if of_nothing:
         warn_as_numpy("Mean of empty slice" + "." * (np.lib.NumpyVersion(np.__version__) < "2.4.0"))
     total = _total(x, axes, keepdims, working)
-    mean = total / _divisor(x, axes, keepdims).astype(np.zeros(0, working).real.dtype)
+    mean = _divided(total, _divisor(x, axes, keepdims).astype(np.zeros(0, working).real.dtype), sizes)
     return Batched(cast(mean, result), sizes)
+
+
+def _divided(total: Any, by: Any, sizes: Sequence[Any]) -> Any:
+    """`total / by`, warning as NumPy does of an example's: of a number of 8 bytes or more it divides by an int64."""
+    return (at_users_line if sizes or dtype_of(total).char in "fF" else of_scalars)(operator.truediv, total, by)
 
 
 def _count_of(x: Any, axes: tuple[int, ...]) -> int:
@@ -73,22 +80,27 @@ mean_p = Op(
 def _var_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
     x, axes, keepdims = operands[0], params["axis"], params.get("keepdims", False)
     sizes = reduced_sizes(x.sizes, axes, keepdims)
-    if not has_lengths(x.sizes):
-        return Batched(op(x.data, **{**params, "axis": shifted(axes)}), sizes)
     ddof, given, dtype = params.get("ddof", 0), params.get("dtype"), dtype_of(x.data)
+    too_few = x.batch_size and np.any(np.asarray(counts(x.sizes, axes)) - ddof <= 0)
+    if not has_lengths(x.sizes) and not too_few:
+        return Batched(op(x.data, **{**params, "axis": shifted(axes)}), sizes)
     working = _working(dtype, given)
     result = np.zeros(0, _result(dtype, given)).real.dtype
     real = np.zeros(0, working).real.dtype
-    if np.any(np.asarray(counts(x.sizes, axes)) - ddof <= 0) and x.batch_size:
+    if too_few:
         warn_as_numpy("Degrees of freedom <= 0 for slice")
+    if x.rank and reduces_nothing(x, axes):
+        np.zeros(1, real) / 0  # warns as the mean of nothing does
     mask: Any = padding_mask(x.sizes, x.data.shape[1:])
-    data = fill_p(x.data, mask, value=0)
+    data = x.data if mask is None else fill_p(x.data, mask, value=0)
     data = data if dtype == working else data.astype(working)
     clean = Batched(data, x.sizes)
     n = np.maximum(_divisor(x, axes, True), 1).astype(real)
-    centered = fill_p(data - _total(clean, axes, True, working) / n, mask, value=0)
+    centered = data - _total(clean, axes, True, working) / n
+    centered = centered if mask is None else fill_p(centered, mask, value=0)
     squares = (centered * np.conjugate(centered)).real if working.kind == "c" else centered * centered
-    var = _total(Batched(squares, x.sizes), axes, keepdims, real) / _divisor(x, axes, keepdims, ddof).astype(real)
+    total = _total(Batched(squares, x.sizes), axes, keepdims, real)
+    var = _divided(total, _divisor(x, axes, keepdims, ddof).astype(real), sizes)
     return Batched(cast(var, result), sizes)
 
 

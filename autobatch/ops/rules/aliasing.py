@@ -129,11 +129,9 @@ def zero_d(out: Any) -> Any:
 
 # For results without dimensions that NumPy returns as 0-d arrays, not scalars: `x[..., 0]` of a vector.
 zero_d_p = Op(
-    "zero_d",
-    np.asarray,
-    rule=lambda op, operands, params: Batched(operands[0].data, operands[0].sizes),
+    "zero_d", np.asarray, rule=lambda op, operands, params: Batched(operands[0].data, operands[0].sizes),
     vjp=lambda position, ct, out, args, params: ct,
-)
+)  # fmt: skip
 
 
 def is_scalar(box: Any) -> bool:

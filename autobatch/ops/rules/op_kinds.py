@@ -3,17 +3,20 @@
 A batch of Python scalars is weak in NumPy's dtype promotion, as the scalar of a single example is (NEP 50).
 """
 
+import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from autobatch.core.abstract_eval import dtype_of, shape_of
+from autobatch.core.abstract_eval import dtype_of, ndim_of, shape_of
 from autobatch.core.batched import Batched, Lengths, Size, padding_mask
 from autobatch.core.cotangent import unbroadcast
+from autobatch.core.diagnostics import at_users_line, of_scalars
 from autobatch.core.op import BATCH_RANK, Op, is_boxed, rank_of
 from autobatch.errors import NeedsLoop, UnsupportedError, note_example
-from autobatch.facts.operators import COMPARISONS
+from autobatch.facts.operators import ARITHMETIC, COMPARISONS
 from autobatch.facts.types import NUMBERS
 from autobatch.ops.rules.dispatch import UFUNCS
 from autobatch.ops.rules.padding import align, end_to_end, expect_class, speculate, spread, to_widths
@@ -28,6 +31,8 @@ from autobatch.ops.rules.sizes import (
     padded_width,
     sizes_of,
 )
+
+_OPERATORS = {each.ufunc for each in ARITHMETIC[:7]}  # "+ - * / // % **"
 
 
 def vjp_columns(columns: Sequence[Callable[..., Any] | None]) -> Callable[..., Any] | None:
@@ -100,10 +105,39 @@ def elementwise(
         identity=identity if identity is None or callable(identity) else lambda dtype: identity,
         each=each,
         number=(number, f"math.{number.__name__}") if callable(number) else number,
+        operator=ufunc in _OPERATORS or name in ("divmod[0]", "divmod[1]"),
     )
     if name is None and isinstance(ufunc, np.ufunc):
         UFUNCS[ufunc] = op
     return op
+
+
+def words_of(op: Op, operands: Sequence[Any]) -> Callable[..., Any]:
+    """What runs an op so that its warnings say what they say of one example: `at_users_line` or `of_scalars`.
+
+    NumPy has code of its own for an operator between scalars, unless both have to be cast to a third dtype.
+    """
+    if not op.operator:
+        return at_users_line
+    dtypes = []
+    for x in operands:
+        if isinstance(x, Batched):
+            if x.sizes:
+                return at_users_line
+            dtypes += [] if x.scalar else [x.data.dtype]
+        elif isinstance(x, np.generic):
+            dtypes.append(x.dtype)
+        elif type(x) not in NUMBERS:
+            return at_users_line
+    return of_scalars if dtypes and np.result_type(*dtypes) in dtypes else at_users_line
+
+
+def as_called(op: Any, operands: Sequence[Any]) -> Any:
+    """An op, or between scalars the same without the operator's words: what a call of the ufunc by its name runs."""
+    return _called(op) if getattr(op, "operator", False) and not any(map(ndim_of, operands)) else op
+
+
+_called = functools.cache(lambda op: dataclasses.replace(op, operator=False))
 
 
 def elementwise_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:

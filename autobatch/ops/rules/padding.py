@@ -48,11 +48,9 @@ def _fill(x: Any, mask: Any, *, value: Any) -> Any:
 
 # fill_p(x, mask, value=): x where the mask is True, else value. The mask is a plain array of x's rank, broadcastable.
 fill_p: Op = Op(
-    "fill",
-    _fill,
-    vjp=lambda position, ct, out, args, params: None if position else fill_p(ct, args[1], value=0),
+    "fill", _fill, vjp=lambda position, ct, out, args, params: None if position else fill_p(ct, args[1], value=0),
     kind="padding",
-)
+)  # fmt: skip
 
 
 def expect_class(given: object, cls: type, what: str) -> None:

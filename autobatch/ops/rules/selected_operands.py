@@ -94,17 +94,11 @@ def _chosen_matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], pa
 
 # chosen(index, *values): values[index].
 chosen_p = Op(
-    "chosen",
-    lambda index, *values: values[int(index)],
-    rule=_rule,
-    vjp=lambda position, ct, out, args, params: ct if position == int(args[0]) + 1 else None,
-    kind="chosen",
-)
+    "chosen", lambda index, *values: values[int(index)], rule=_rule,
+    vjp=lambda position, ct, out, args, params: ct if position == int(args[0]) + 1 else None, kind="chosen",
+)  # fmt: skip
 # chosen_matmul(x, index, *matrices): x @ matrices[index].
 chosen_matmul_p = Op(
-    "chosen_matmul",
-    lambda x, index, *matrices: np.matmul(x, matrices[int(index)]),
-    rule=_matmul_rule,
-    vjp=_chosen_matmul_vjp,
-    kind="chosen",
-)
+    "chosen_matmul", lambda x, index, *matrices: np.matmul(x, matrices[int(index)]), rule=_matmul_rule,
+    vjp=_chosen_matmul_vjp, kind="chosen",
+)  # fmt: skip
