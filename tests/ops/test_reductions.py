@@ -172,6 +172,17 @@ def test_statistics_options():
         np.var(as_operands((x,))[0], ddof=1, correction=1)
 
 
+@pytest.mark.filterwarnings("ignore:overflow|invalid:RuntimeWarning")
+@pytest.mark.parametrize("f", [np.var, np.std, lambda x: np.var(x, where=x > -1), lambda x: np.var(x, dtype="f4")])
+def test_a_variance_of_float16_is_computed_in_float16(f):
+    """Squares of 300 overflow there, and so does a sum of 60000s, though not in a mean; counts above 2048 do not."""
+    columns = [300, -300, 0, 0, 0], [60000, 60000], [1, 2.5, 3], [0.1, 0.2, 0.7, 1.5], 7 + np.arange(2501) % 3
+    xs = [np.array(each, np.float16) for each in columns]
+    with ab.options(way="lockstep", warn=False):
+        found = ab.map(f, xs)
+    assert [(each.dtype, str(each)) for each in found] == [(f(x).dtype, str(f(x))) for x in xs]
+
+
 @pytest.mark.parametrize("name", ["max", "min", "argmax", "argmin", "sum", "mean", "sort", "argsort"])
 def test_special_values(name):
     f = getattr(np, name)

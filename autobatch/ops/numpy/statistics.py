@@ -33,6 +33,9 @@ def _result(dtype: np.dtype, given: Any) -> np.dtype:
     return np.dtype(given if given is not None else np.float64 if dtype.kind in "iub" else dtype)
 
 
+_exact = lambda dtype: np.dtype(np.float64) if dtype == np.float16 else dtype  # of a count that divides such numbers
+
+
 def _divisor(x: Batched, axes: Sequence[int], keepdims: bool, less: float = 0) -> Any:
     """The number of reduced elements of each lane less `less`, at least 0, shaped to divide the reduced data."""
     n = np.maximum(np.broadcast_to(counts(x.sizes, axes), (x.batch_size,)) - less, 0)
@@ -95,12 +98,12 @@ def _var_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batche
     data = x.data if mask is None else fill_p(x.data, mask, value=0)
     data = data if dtype == working else data.astype(working)
     clean = Batched(data, x.sizes)
-    n = np.maximum(_divisor(x, axes, True), 1).astype(real)
-    centered = data - _total(clean, axes, True, working) / n
+    n = np.maximum(_divisor(x, axes, True), 1).astype(_exact(real))
+    centered = data - cast(_total(clean, axes, True, working) / n, working)
     centered = centered if mask is None else fill_p(centered, mask, value=0)
-    squares = (centered * np.conjugate(centered)).real if working.kind == "c" else centered * centered
+    squares = (centered * np.conjugate(centered)).real if working.kind == "c" else np.square(centered)
     total = _total(Batched(squares, x.sizes), axes, keepdims, real)
-    var = _divided(total, _divisor(x, axes, keepdims, ddof).astype(real), sizes)
+    var = _divided(total, _divisor(x, axes, keepdims, ddof).astype(_exact(real)), sizes)
     return Batched(cast(var, result), sizes)
 
 
@@ -126,7 +129,7 @@ def _chosen_total(a: Any, axis: Any, dtype: Any, keepdims: Any, where: Any) -> t
     """The sum of the elements that `where` chooses, and how many there are, as real numbers of the sum's precision."""
     total = np.sum(a, axis=axis, dtype=_working(dtype_of(a), dtype), keepdims=keepdims, where=where)
     counted = np.sum(np.where(where, np.ones_like(a, dtype=np.int64), 0), axis=axis, keepdims=keepdims)
-    return total, counted.astype(total.real.dtype)
+    return total, counted.astype(_exact(total.real.dtype))
 
 
 @implements(np.mean)
@@ -152,9 +155,11 @@ def _np_var(
         if ddof != 0:
             raise ValueError("ddof and correction can't be provided simultaneously.")
         ddof = correction
+    dtype = dtype_of(a) if dtype is None and dtype_of(a) == np.float16 else dtype  # NumPy adds in it, but for a mean
     if where is not True:
         total, counted = _chosen_total(a, axis, dtype, True, where)
-        centered = np.where(where, cast(a, total.dtype) - total / np.maximum(counted, 1), np.zeros((), total.dtype))
+        own = total.dtype
+        centered = np.where(where, cast(a, own) - cast(total / np.maximum(counted, 1), own), np.zeros((), own))
         squares = np.sum((centered * np.conjugate(centered)).real, axis=axis, keepdims=True)
         var = squares / np.maximum(counted - ddof, 0)
         var = cast(var, np.zeros(0, _result(dtype_of(a), dtype)).real.dtype)
@@ -335,10 +340,6 @@ def percentile(a: Any, q: Any, axis: Any = None, keepdims: bool = False) -> Any:
     return quantile(a, q, axis, keepdims=keepdims)
 
 
-def _own_dtype(a: Any) -> np.dtype | None:
-    return dtype_of(a) if dtype_of(a).kind == "f" else None
-
-
 def _present(a: Any, axis: Any, keepdims: bool, ddof: Any = 0) -> Any:
     """Where the elements are numbers; Unsupported if they are no more than the degrees of freedom somewhere."""
     if dtype_of(a).kind != "f":
@@ -351,12 +352,13 @@ def _present(a: Any, axis: Any, keepdims: bool, ddof: Any = 0) -> Any:
 
 @implements(np.nanmean)
 def _nanmean(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
-    return np.mean(a, axis, _own_dtype(a), keepdims=keepdims, where=_present(a, axis, keepdims))
+    dtype = dtype_of(a) if dtype_of(a).kind == "f" else None
+    return np.mean(a, axis, dtype, keepdims=keepdims, where=_present(a, axis, keepdims))
 
 
 @implements(np.nanvar)
 def _nanvar(a: Any, axis: Any = None, ddof: Any = 0, keepdims: bool = False) -> Any:
-    return np.var(a, axis, _own_dtype(a), ddof=ddof, keepdims=keepdims, where=_present(a, axis, keepdims, ddof))
+    return np.var(a, axis, ddof=ddof, keepdims=keepdims, where=_present(a, axis, keepdims, ddof))
 
 
 implements(np.nanstd)(
