@@ -159,3 +159,28 @@ def test_other_wrong_arguments_are_named():
         message = rf"reduction of {re.escape(ufunc.__name__)} with identity=.*expected a ufunc of two numbers"
         with pytest.raises(UnsupportedError, match=message):
             ab.extend.reduction(ufunc, identity, name="r")
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32, np.int8, np.bool_])
+@pytest.mark.parametrize("value", [2.5, np.float64(2.5), np.array([[2.5], [1.5]]), 1j, 300, True, -1, np.int64(7)])
+def test_copyto_casts_what_numpy_casts(value, dtype):
+    """NumPy truncates a float that is written to an item of an integer array, and refuses it here."""
+
+    def f(x, value, only):
+        y = np.stack([x, x])
+        np.copyto(y, value, where=x > 0 if only else True)
+        return y
+
+    def outcome(call):
+        try:
+            return [(each.dtype, each.tolist()) for each in call()]
+        except (TypeError, OverflowError) as error:
+            return type(error), str(error)
+
+    xs = [np.array([0, 1], dtype), np.array([1, 0, 1], dtype)]
+    for only in (False, True):
+        expected = outcome(lambda only=only: [f(x, value, only) for x in xs])
+        for given in (value, ab.collate([value] * len(xs))):
+            with ab.options(way="lockstep", warn=False):
+                found = outcome(lambda given=given, only=only: ab.examples(ab.batch(f)(ab.collate(xs), given, only)))
+            assert found == expected

@@ -15,7 +15,7 @@ from autobatch.ops.numpy.shaping import flat_view
 from autobatch.ops.rules.aliasing import is_scalar, view, write_into
 from autobatch.ops.rules.dispatch import any_shorter, any_true, as_array, cast, check_cast, implements
 from autobatch.ops.rules.index_rule import nonzero_lanes, on_axis
-from autobatch.ops.rules.op_kinds import elementwise
+from autobatch.ops.rules.op_kinds import elementwise, python_class
 from autobatch.ops.rules.sizes import array_and_axis, axes_of, differ_somewhere
 
 
@@ -108,8 +108,10 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
         raise TypeError(f"copyto() argument 1 must be a numpy.ndarray, not numpy.{dtype_of(dst).name}")
     if src is dst:
         return
-    if type(src) not in (int, float, bool):
-        check_cast(dtype_of(src), dtype_of(dst), casting)
+    if casting != "unsafe":  # NumPy looks at the value of a Python number
+        like = np.zeros((1,) * ndim_of(src), dtype_of(src)) if is_boxed(src) else src
+        like = like.item() if is_boxed(src) and python_class(src) else like
+        np.copyto(np.zeros(shape_of(like), dtype_of(dst)), like, casting)  # type: ignore[arg-type]
     if where is not True:
         src = where_p(truth(where), _operand(src), dst).astype(dtype_of(dst))
     setitem(dst, Ellipsis, src)

@@ -32,8 +32,6 @@ from autobatch.ops.rules.sizes import (
     sizes_of,
 )
 
-_OPERATORS = {each.ufunc for each in ARITHMETIC[:7]}  # "+ - * / // % **"
-
 
 def vjp_columns(columns: Sequence[Callable[..., Any] | None]) -> Callable[..., Any] | None:
     """One vjp for an op, made from one function per argument: `column(ct, out, *args, **params)`.
@@ -105,7 +103,7 @@ def elementwise(
         identity=identity if identity is None or callable(identity) else lambda dtype: identity,
         each=each,
         number=(number, f"math.{number.__name__}") if callable(number) else number,
-        operator=ufunc in _OPERATORS or name in ("divmod[0]", "divmod[1]"),
+        operator=ufunc in [each.ufunc for each in ARITHMETIC[:7]] or name in ("divmod[0]", "divmod[1]"),
     )
     if name is None and isinstance(ufunc, np.ufunc):
         UFUNCS[ufunc] = op
