@@ -429,7 +429,7 @@ def products_of_stacks(a, b):
         return np.stack([a @ item for item in b])
     if len(a) != len(b):
         leave_to_python()
-    return np.stack([one @ other for one, other in zip(a, b, strict=True)])
+    return np.stack([one @ other for one, other in zip(a, b, strict=False)])
 
 
 matmul_p: Op = Op(
