@@ -67,7 +67,6 @@ class _Part(JITCodeLibrary):
                 each.linkage = "internal"
         self.objects = objects_of(self)
         if self.size > _LARGE:
-            module.get_function(name).linkage = "external"
             self.objects[name] = whole_library(name, module)._get_compiled_object()
             declared = ir.Module()
             made.target_context.declare_function(declared, made.fndesc)

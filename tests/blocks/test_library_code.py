@@ -68,6 +68,52 @@ def test_object_code_is_compiled_once_and_shared_by_kernels(tmp_path):
     check(two, second, 2.0)
 
 
+INNER = """
+from autobatch.kernels.jit import jit
+
+def adder(number):
+    @jit
+    def inner(x):
+        return x + number
+    return inner
+
+adds_one, adds_two = adder(1.0), adder(2.0)
+
+@jit
+def one(x):
+    return adds_one(x)
+
+@jit
+def two(x):
+    return adds_two(x)
+"""
+CALLS = """
+from numba import float64
+from autobatch.kernels.jit import jit
+from parts_of_a_test import one, two
+
+LANES = ()
+
+@jit
+def kernel(x):
+    return {result}
+
+SIGNATURE = float64(float64)
+"""
+
+
+def test_parts_of_two_processes_may_have_inner_functions_of_the_same_name(tmp_path, monkeypatch):
+    """Numba numbers functions anew in each process; without `internal`, both parts would add the same number."""
+    (tmp_path / "parts_of_a_test.py").write_text(INNER, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.getcwd()]))
+    for name in ("one", "two"):
+        compiled(CALLS.format(result=f"{name}(x)"), tmp_path)
+    text = CALLS.format(result="10.0 * one(x) + two(x)")
+    lanes, entry = kernel_cache._load(kernel_cache.name_of(text), text, compiled(text, tmp_path))
+    assert entry(*lanes, 3.0) == 45.0
+
+
 def test_damaged_object_code_is_compiled_again(tmp_path):
     text = TEXT.format(number=3.0)
     compiled(text, tmp_path)
