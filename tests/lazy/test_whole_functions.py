@@ -283,6 +283,31 @@ def test_the_length_of_a_shared_array():
     assert recorded(scaled, words, p=short) == len(words)
 
 
+def _on_a_diagonal(rows, w):
+    scale = np.diag(w)  # of a shared array, written into an array of each example's own
+    h = np.zeros(3, np.float32)
+    for row in rows:
+        h = np.tanh(h @ scale + row) @ scale.T
+    return h
+
+
+def _split_of_a_diagonal(rows, w):
+    left, right = np.split(np.diag(w), [1])
+    h = np.zeros(3, np.float32)
+    for row in rows:
+        h = np.tanh((left @ h)[0] * h + row @ right.T @ right)
+    return h
+
+
+@pytest.mark.parametrize("f", [_on_a_diagonal, _split_of_a_diagonal])
+def test_what_each_example_computes_of_shared_arrays_is_an_operand(f):
+    xs = [normal(i % 4, 3, seed=i) for i in range(20)]
+    for _ in range(3):
+        recorded(f, xs, w=normal(3, seed=3))
+    assert recorded(f, xs[:1], w=normal(3, seed=4)) in (0, 1)
+    ab.testing.assert_equivalent(f, xs, w=normal(3, seed=3))
+
+
 @pytest.mark.parametrize("factor", [2, np.float32(2), True, 1j, np.float64(2), -0.0, np.nan, "a", None, np.ones(6)])
 def test_a_number_of_another_type(factor):
     xs = forks(6)

@@ -64,10 +64,9 @@ class Constants:
             value = read(values, roots)
         except Exception as error:
             raise NeedsLoop from error
-        if value is MISSING:
+        if value is MISSING or (type(value) is LazyArray and not value.aval.shared):  # recorded for one example
             raise NeedsLoop
-        reached = roots[TRACE].reached
-        return roots[TRACE].shared(value) if id(value) in reached and value.ndim > 1 else value
+        return roots[TRACE].shared(value) if id(value) in roots[TRACE].reached and value.ndim > 1 else value
 
     def close(self) -> None:
         """Drop the values and roots: from now on the reads are only replayed."""

@@ -312,7 +312,8 @@ class LineWriter:
         if known is not None:
             quietly = any(type(each.value) is LazyArray for each in known)
             compute = constants.compute_without_warnings if quietly else constants.compute
-            return self.read(compute, (key, len(args), *named), called, *[each.number for each in known])
+            with contextlib.suppress(*[Unsupported] * quietly), trial(trace):
+                return self.read(compute, (key, len(args), *named), called, *[each.number for each in known])
         kinds = [each.kind for each in values]
         if all(isinstance(kind, rk.RecordedNode) or (isinstance(kind, rk.Const) and kind.is_scalar) for kind in kinds):
             with contextlib.suppress(Unsupported, TypeError, IndexError, ValueError):
