@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -92,19 +93,14 @@ class PackedBatch(Packed, ArrayBatch):
         self._set(rows, own_offsets(offsets, _count(rows)))
 
     def _set(self, values: Any, offsets: np.ndarray, size: Lengths | None = None) -> None:
-        self.values, self.offsets, self._size, self.region = values, offsets, size, current_region()
-
-    @property
-    def values(self) -> Any:
-        """The examples' values one after the other."""
-        if self._pending is not None:
-            self.values = self._pending.force()
-        return self._values
-
-    @values.setter
-    def values(self, values: Any) -> None:
-        self._values: Any = values
+        self._values, self.offsets, self._size, self.region = values, offsets, size, current_region()
         self._pending: Any = None
+
+    def _set_values(self, values: Any) -> None:
+        self._values, self._pending = values, None
+
+    # The examples' values one after the other, read without a call of Python: pending ones leave their slot unset.
+    values = property(operator.attrgetter("_values"), _set_values)
 
     @property
     def _kind(self) -> Any:  # has the dimensions and the dtype of the values
@@ -126,6 +122,7 @@ class PackedBatch(Packed, ArrayBatch):
                 reduces each example without computing them, or returns None.
         """
         self = cls.of(None, offsets, size)
+        del self._values
         self._pending = rows
         return self
 
@@ -456,6 +453,9 @@ class PackedBatch(Packed, ArrayBatch):
 
         @hiding_frames
         def __getattr__(self, name: str) -> Any:
+            if name == "_values" and self._pending is not None:
+                self.values = self._pending.force()
+                return self._values
             raise missing("'PackedBatch' object", name, ARRAY)
 
     def __repr__(self) -> str:

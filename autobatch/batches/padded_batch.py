@@ -204,7 +204,7 @@ class MaskedBatch(Batched, ArrayBatch):
 
     @property
     def batch_size(self) -> int:
-        return len(self.unguarded())
+        return len(self.data) if self._outside is None else len(self.unguarded())
 
     def unguarded(self) -> Any:
         """The plain padded data, without the warnings of `.data`; for code that handles the padding."""

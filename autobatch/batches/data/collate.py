@@ -60,10 +60,10 @@ def collate(data: Any, *, nulls: object = "raise") -> Any:
     >>> collate([[1, None], [2]], nulls="drop").examples()
     [array([1]), array([2])]
     """
-    columns = Columns(nulls)
-    out = columns.whole(_column(data, columns, DataPlace()))
-    listed = data if type(data) is list and type(out) is ObjectBatch else ()
-    if any(isinstance(x[0] if type(x) is list and x else x, str) for x in listed):
+    columns = _STRICT if type(nulls) is str and nulls == "raise" else Columns(nulls)
+    out = columns.whole(_column(data, columns, _WHOLE))
+    is_listed = type(data) is list and type(out) is ObjectBatch
+    if is_listed and any(isinstance(x[0] if type(x) is list and x else x, str) for x in data):
         warn_user(
             f"ab.collate got strings in {len(data)} examples, and no operation on strings runs batched: turn words "
             "into numbers by ab.Vocabulary or ab.hash_keys, or write ab.map(f, strings)"
@@ -292,15 +292,14 @@ def _packed(values: np.ndarray, lengths: np.ndarray) -> Column:
 def _arrays(arrays: Sequence[Any], place: DataPlace) -> Column:
     """Arrays, packed where they differ in their first dimension only."""
     arrays = as_arrays(arrays, place.path)
-    lengths = list(map(len, arrays)) if arrays and arrays[0].ndim else []  # they are of one rank
-    shapes = {(n,) for n in set(lengths)} if lengths and arrays[0].ndim == 1 else {x.shape for x in arrays}
+    shapes = {x.shape for x in arrays}  # of one rank
     if len(shapes) == 1 and not is_boxed(arrays[0]):
         shape = arrays[0].shape
         data = end_to_end([x.reshape(1) for x in arrays] if not shape else arrays).reshape(len(arrays), *shape)
         return Column(MaskedBatch.of_data(data, shape, None))
-    if len(shapes) > 1 and len({shape[1:] for shape in shapes}) == 1:
-        values = end_to_end(arrays)
-        return Column(PackedBatch.of(values, offsets_from(np.array(lengths))))
+    if len(shapes) > 1 and (arrays[0].ndim == 1 or len({shape[1:] for shape in shapes}) == 1):
+        lengths = np.fromiter(map(len, arrays), np.int64, len(arrays))
+        return Column(PackedBatch.of(end_to_end(arrays), offsets_from(lengths)))
     return Column(MaskedBatch.stacked(arrays))
 
 
@@ -405,6 +404,7 @@ def _csr(data: object) -> Column:
     return Column((batch, PackedBatch.of(entries, batch.offsets, batch.size_of_first)))
 
 
+_STRICT, _WHOLE = Columns("raise"), DataPlace()
 _READERS: dict[str, Callable[..., Any]] = {
     "awkward": _awkward,
     "pandas": _pandas,

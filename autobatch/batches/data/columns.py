@@ -130,7 +130,7 @@ class Columns:
         if items.valid is not None:
             kept = np.flatnonzero(items.valid)
             items = Column(take_examples(items.tree, kept))
-            offsets = offsets_from(items_before(kept, offsets))
+            offsets = offsets_from(np.diff(np.searchsorted(kept, offsets)))  # of the kept items
         size = Lengths(np.diff(offsets))
         return Column(map_tree(lambda leaf: _listed(leaf, offsets, size), items.tree), valid)
 
@@ -194,11 +194,6 @@ def size_of(tree: object) -> int:
         if isinstance(leaf, Batch):
             return leaf.batch_size
     raise UnsupportedError("records without fields have no values to batch")
-
-
-def items_before(kept: np.ndarray, offsets: np.ndarray) -> np.ndarray:
-    """The number of kept items in each list."""
-    return np.diff(np.searchsorted(kept, offsets))
 
 
 def take_examples(tree: object, index: np.ndarray) -> Any:

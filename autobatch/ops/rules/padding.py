@@ -155,7 +155,7 @@ def end_to_end(arrays: Sequence[Any], axis: int = 0) -> Any:
     >>> end_to_end([np.zeros(2, ">i4"), np.ones(1, ">i4")]).dtype
     dtype('>i4')
     """
-    dtype = dtype_of(arrays[0])
+    dtype = arrays[0].dtype
     return np.concatenate(arrays, axis) if dtype.isnative else np.concatenate(arrays, axis, dtype=dtype)
 
 

@@ -296,7 +296,7 @@ def segments_of(
 
 def offsets_from(lengths: Any) -> Any:
     """(n + 1,) offsets from (n,) lengths."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    return np.concatenate([np.zeros(1, np.int64), lengths.cumsum()])
 
 
 def segments_in(bounds: np.ndarray) -> np.ndarray:
