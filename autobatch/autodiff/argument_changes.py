@@ -37,11 +37,11 @@ class ArgumentChanges:
         cls = type(original)
         if copy is original or cls in pytree.PLAIN or (cls is not dict and cls is not list and is_array_like(original)):
             return
-        before = parts_of(copy)
+        before = dict(copy) if cls is dict else parts_of(copy)  # type: ignore[call-overload]
         if not isinstance(original, tuple):
             self._nodes.append((original, copy, before))
         for key, part in (original if cls is dict else parts_of(original)).items():
-            if type(part) is not np.ndarray and key in before:
+            if type(part) is not np.ndarray and key in before and not hasattr(type(before[key]), "_ab_rank"):
                 self._add(part, before[key])
 
     def carry(

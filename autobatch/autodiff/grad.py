@@ -89,7 +89,7 @@ def value_and_grad(
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         _check_call(f, positions, args)
         keep_freed_memory()
-        outer, tape = tapes.active_tape(), Tape()
+        tape = Tape()
         with collector_paused():
             boxed, inputs, structures = list(args), DifferentiatedInputs(tape), []
             for position in positions:
@@ -106,10 +106,10 @@ def value_and_grad(
                 if tape.refusals:
                     raise tape.refusals[0]
                 result, aux = _split_aux(result) if has_aux else (result, None)
-                result = forced(result, tape)
+                result = result if type(result) is TapeArray else forced(result, tape)
                 _check_result(result)
                 top = _recorded(result, tape)
-                gradients = iter(inputs.gradients([] if top is None else [(top, np.ones((), top.dtype))], free=True))
+                gradients = iter(inputs.gradients([] if top is None else [(top, np.array(1, top.dtype))], free=True))
                 trees = [pytree.unflatten(structure, gradients) for structure in structures]
                 value = unboxed(result, tape)
                 if has_aux:
@@ -121,7 +121,7 @@ def value_and_grad(
                         carry()
                 raise
             finally:
-                tapes.set_active(outer)
+                tapes.set_active(tape.outer)
                 tape.close()
             return value, trees[0] if single else tuple(trees)
 
@@ -135,9 +135,9 @@ def _carry(
 ) -> None:  # fmt: skip
     """Carry over to the caller's objects what the function has changed in its arguments."""
     given = list(zip(inputs.values, inputs.boxed, strict=True)) if positions else []
-    arrays = [pair for pair in given if type(pair[1]) is TapeArray and pair[1] is not pair[0]]
+    written = [pair for pair in given if type(pair[1]) is TapeArray and pair[1]._ab_value is not pair[0] is not pair[1]]
     changes.carry(
-        [(value, forced(box._ab_value, inputs.tape)) for value, box in arrays if box._ab_value is not value],
+        [(value, forced(box._ab_value, inputs.tape)) for value, box in written] if written else written,
         given,
         lambda: pytree.leaves([[arg for position, arg in enumerate(args) if position not in positions], kwargs]),
         lambda leaf: unboxed(forced(leaf, inputs.tape), inputs.tape),
@@ -200,9 +200,10 @@ class DifferentiatedInputs:
         return self.boxed[added:]
 
     def _other(self, value: Any, place: int) -> Any:
-        if isinstance(value, bool) or not (
-            isinstance(value, int | float | complex) or parameter_trees.is_array_like(value)
-        ):
+        cls = type(value)
+        if hasattr(cls, "_ab_gradient") and not hasattr(cls, "_ab_rank") and value.dtype.kind == "f":  # a table
+            return value if getattr(value, "trainable", True) is False else TapeArray(self.tape, place, value)
+        if cls is bool or not (isinstance(value, int | float | complex) or parameter_trees.is_array_like(value)):
             return value
         check_plain(value, "a differentiated argument")
         dtype = dtype_of(value)
@@ -409,7 +410,7 @@ def vjp(f: Callable[[list[Any]], Any], inputs: Sequence[Any]) -> tuple[Any, Pull
 
 def _recorded(leaf: object, tape: Tape) -> TapeArray | None:
     """The tape's array in a leaf of the result: the leaf itself or a batch's data; None if the leaf is constant."""
-    inner = batch_data(leaf) if rank_of(leaf) == BATCH_RANK and type(leaf).__name__ != "ObjectBatch" else leaf
+    inner = batch_data(leaf) if type(leaf) is not TapeArray and rank_of(leaf) == BATCH_RANK else leaf
     return inner if type(inner) is TapeArray and inner._ab_tape is tape and inner._ab_index >= 0 else None
 
 

@@ -52,7 +52,7 @@ _NEEDS = {  # method: (the plain value that it needs, what to write instead)
 _OF_VALUES = ("shape", "ndim", "dtype", "_ab_gradient", "_ab_ids")  # the last two of tables, of tables with keys
 _OF_FLOATS = {"shape": (), "ndim": 0, "dtype": np.dtype(np.float64)}
 _ndarray, _may_share = np.ndarray, np.may_share_memory
-_WEAK = frozenset((float, int, bool))
+_WEAK, _INDEX = frozenset((float, int, bool)), attrgetter("_ab_index")
 _PLAIN = frozenset((float, int, bool, np.float64, np.float32, np.int64, np.bool_))  # never recorded: skip the dispatch
 
 # A node is (op, out, args, params, parents) with parents as (position, index) pairs, or None for a leaf. If an op has
@@ -125,7 +125,7 @@ class Tape:
 
     def close(self) -> None:
         """Drop the recording. Values that are still referenced keep their data; further ops on them raise an error."""
-        for each in (self.nodes, self.timed, self.calls, self.asked_later, self.refusals, self.kept.large):
+        for each in (self.nodes, self.timed, self.calls, self.asked_later, self.refusals, self.kept):
             each.clear()  # the tracebacks of refusals hold what was recorded
         self.closed = True
 
@@ -149,8 +149,8 @@ class Tape:
         self, outputs: Sequence["TapeArray"], cts: Sequence[Any], *, places: Sequence[int], free: bool, until: int = 0
     ) -> list[Any]:
         """The cotangents after the walk back to node `until`: if those of `places` are not finite, by the loop."""
-        top = max(output._ab_index for output in outputs)
-        calls = [call for call in self.calls if call[0] >= until]
+        top = max(map(_INDEX, outputs))
+        calls = [call for call in self.calls if call[0] >= until] if until else [*self.calls]
         pending, free = _seeded(top + 1, outputs, cts), free and not calls
         for first, end, report in reversed(self.timed):
             if until <= first <= top:
@@ -161,7 +161,7 @@ class Tape:
                 top = first - 1
         self._walk(pending, top, until, free)
         known = len(pending)
-        places = [place for place in places if place < known]
+        places = places if max(places, default=0) < known else [place for place in places if place < known]
         for place in places if until else ():  # the walk has found the totals of those that it passed
             pending[place] = _total(pending[place])
         totals = map(pending.__getitem__, places)
@@ -188,8 +188,7 @@ class Tape:
 
     def read_in(self, given: Sequence[Any]) -> "list[tuple[TapeArray, int, Any]]":
         """The values of this tape in trees: each with its index and what it holds, which a write may change."""
-        found = [x for tree in given for x in leaves_of_kind(tree, TapeArray)]
-        return [(x, x._ab_index, x._ab_value) for x in found if x._ab_tape is self]
+        return [(x, x._ab_index, x._ab_value) for x in leaves_of_kind(given, TapeArray) if x._ab_tape is self]
 
     def recorded_again(
         self, record: Callable[[], Sequence[tuple[Any, Any]]], first: int, given: "Sequence[tuple[TapeArray, int, Any]]"
@@ -286,14 +285,14 @@ def _walk_joint(pending: list[Any], index: int, node: _Node) -> None:
     """Run the vjp of an op with several outputs; its outputs are the nodes that follow it."""
     op, outs, args, params, parents = node
     ahead = pending[index + 1 : index + 1 + len(outs)]
-    cts = list(map(_dense, ahead))
+    cts = [part if type(part) is _ndarray else _dense(part) for part in ahead]
     cts += [None] * (len(outs) - len(cts))
-    if all(ct is None for ct in cts):
+    if set(map(type, cts)) <= {type(None)}:
         return
     pending[index + 1 : index + 1 + len(ahead)] = [None] * len(ahead)
     found = op.joint([position for position, _ in parents], cts, outs, args, params)  # type: ignore[misc]
     for (_, parent), contribution in zip(parents, found, strict=True):
-        for part in contribution if type(contribution) is list else [contribution]:
+        for part in contribution if type(contribution) is list else (contribution,):
             _contribute(pending, parent, part)
 
 

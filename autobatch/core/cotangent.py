@@ -174,13 +174,15 @@ def are_finite(cts: Sequence[Any]) -> bool:
     """False if something in plain cotangents is NaN or infinite."""
     waiting = [*cts]
     for ct in waiting:  # the list grows during the loop
-        if type(ct) is not np.ndarray and isinstance(ct, SparseCotangent):
+        if type(ct) is np.ndarray and ct.dtype.kind in "fc":
+            flat = ct.reshape(-1)  # a product takes one pass, and warns of nothing; it may have overflowed, though
+            if not (cmath.isfinite(flat.dot(flat)) or np.isfinite(ct).all()):
+                return False
+        elif isinstance(ct, SparseCotangent):
             waiting += map(ct.__getattribute__, type(ct).__slots__)
-    plain = [ct for ct in waiting if type(ct) is np.ndarray and ct.dtype.kind in "fc"]
-    others = [ct for ct in waiting if type(ct) is not np.ndarray and isinstance(ct, np.ndarray | np.floating)]
-    # A product takes one pass, and warns of nothing; if it is infinite, it may have overflowed.
-    others += () if all(map(cmath.isfinite, map(np.vdot, plain, plain))) else plain
-    return all(bool(np.isfinite(ct).all()) for ct in others if ct.dtype.kind in "fc")
+        elif isinstance(ct, np.ndarray | np.floating) and ct.dtype.kind in "fc" and not np.isfinite(ct).all():
+            return False
+    return True
 
 
 def total(parts: Sequence[Any]) -> Any:

@@ -86,10 +86,10 @@ def library_code(call: F, is_library: bool = True) -> F:
     return run  # type: ignore[return-value]
 
 
-class SavedArrays:
+class SavedArrays(dict[int, tuple[np.ndarray, np.ndarray]]):
     """Returns values that later writes into the arrays do not affect: copies, if a write is possible.
 
-    A large array that is given again unchanged is copied only once.
+    A large array that is given again unchanged is copied only once: {its id: (the array, its copy)}.
 
     >>> buffer = np.zeros(2)
     >>> now = SavedArrays()(buffer)
@@ -98,10 +98,7 @@ class SavedArrays:
     array([0., 0.])
     """
 
-    __slots__ = ("large",)
-
-    def __init__(self) -> None:
-        self.large: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    __slots__ = ()
 
     def __call__(self, value: Any) -> Any:
         """The current value of a plain array, or of a handle of another interpreter."""
@@ -113,10 +110,10 @@ class SavedArrays:
             return value
         if value.nbytes < 8192:  # bytes; copying a smaller array is as fast as looking for an existing copy
             return value.copy()
-        _, known = self.large.get(id(value), (None, None))
+        _, known = self.get(id(value), (None, None))
         if known is None or not _same(value, known):
             known = value.copy("K")
-            self.large[id(value)] = value, known  # holds the array too, so that its id is not reused
+            self[id(value)] = value, known  # holds the array too, so that its id is not reused
         return known
 
 

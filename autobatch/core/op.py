@@ -15,12 +15,7 @@ from typing import Any
 
 BATCH_RANK = 1 << 60  # above the level of any tape or trace, which are counted from 0
 
-_levels = itertools.count(1)
-
-
-def next_level() -> int:
-    """A level above every interpreter opened so far (tapes and traces nest in the order they are opened)."""
-    return next(_levels)
+next_level = itertools.count(1).__next__  # a level above every interpreter opened so far
 
 
 def rank_of(value: Any) -> int:

@@ -7,6 +7,7 @@ object without a float array is static as a whole.
 
 import dataclasses
 import enum
+import functools
 import itertools
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ _OPAQUE = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType
 _NOT_REBUILT = frozenset(("deque", "set", "frozenset", "mappingproxy"))  # containers that cannot get new leaves
 
 
-def flatten(tree: object, name: Callable[[], str] = lambda: "params") -> tuple[list[Any], TreeDef]:
+def flatten(tree: Any, name: Callable[[], str] = lambda: "params") -> tuple[list[Any], TreeDef]:
     """The parameters of a tree, left to right, and its structure; `pytree.unflatten` is the inverse.
 
     Args:
@@ -39,6 +40,8 @@ def flatten(tree: object, name: Callable[[], str] = lambda: "params") -> tuple[l
     >>> values
     [array([1., 1.])]
     """
+    if type(tree) is dict and (found := _flat(tuple(tree), tuple(map(type, (*tree, *tree.values()))))) is not None:
+        return list(tree.values()), found
     reader = _ModelReader(name)
     structure = reader.read(tree, False)
     if reader.closed:
@@ -54,6 +57,13 @@ def flatten(tree: object, name: Callable[[], str] = lambda: "params") -> tuple[l
                 f"settings; make it an array, np.array({parts_of(tree)[numbers[0]]!r}), or make the class a dataclass"
             )
     return reader.values, structure
+
+
+@functools.lru_cache(maxsize=64)
+def _flat(names: tuple[Any, ...], kinds: tuple[type, ...]) -> TreeDef | None:
+    """The structure of a dict of these keys if they and, by their classes alone, all values are leaves; else None."""
+    known = all(cls in PLAIN or ({"dtype", "shape"} <= {*dir(cls)} and not library_of(cls)) for cls in kinds)
+    return node_def({}, names, (leaf_def,) * len(names)) if known and {*kinds[: len(names)]} <= {str} else None
 
 
 def as_dicts(structure: TreeDef) -> TreeDef:

@@ -149,7 +149,8 @@ def _build(structure: TreeDef, values: Any) -> Any:
     if structure.build is not None:
         return structure.build(children)
     if issubclass(kind, dict):
-        return _rebuild_dict(structure, dict(zip(structure.keys, children, strict=True)))
+        items = dict(zip(structure.keys, children, strict=True))
+        return items if kind is dict else _rebuild_dict(structure, items)
     if hasattr(kind, "_fields"):
         return kind(*children)
     if issubclass(kind, list | tuple):
@@ -170,8 +171,6 @@ def new_object(cls: Any, parts: dict[str, Any]) -> Any:
 
 def _rebuild_dict(structure: TreeDef, items: dict[Any, Any]) -> Any:
     kind: Any = structure.kind
-    if kind is dict:
-        return items
     if issubclass(kind, collections.defaultdict):
         return kind(structure.factory, items)
     try:

@@ -338,7 +338,9 @@ class Snapshot:
 
     def _visit_module(self, module: object, used: set[str]) -> None:
         """Visit the globals of a user's own module that a function may name, such as `helpers.counts`."""
-        if isinstance(module, ModuleType) and _is_user_module(module):
+        package, file = getattr(module, "__name__", "").partition(".")[0], getattr(module, "__file__", None) or ""
+        is_library = package in sys.stdlib_module_names or package == "autobatch" or "site-packages" in file
+        if isinstance(module, ModuleType) and not is_library:
             known = self._of_modules.setdefault(id(module), set())
             new = (used & vars(module).keys()) - known
             known |= new
@@ -394,12 +396,6 @@ def is_user_code(made: object) -> bool:
     if module.partition(".")[0] == "autobatch":  # a layer is treated like a user's class
         return module.startswith("autobatch.nn.")
     return module.partition(".")[0] not in ("numpy", "numba", "builtins")
-
-
-def _is_user_module(module: ModuleType) -> bool:
-    file = getattr(module, "__file__", None) or ""
-    package = module.__name__.partition(".")[0]
-    return package not in sys.stdlib_module_names and package != "autobatch" and "site-packages" not in file
 
 
 def _attributes(cls: type) -> list[tuple[str, Any]]:
