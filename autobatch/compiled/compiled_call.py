@@ -37,6 +37,10 @@ class ColumnPlace:
         self.column = column
 
 
+column_place = functools.lru_cache(maxsize=256)(ColumnPlace)  # the same one for each call
+_PACKED = frozenset((np.ndarray, float, int, bool, EmbeddingTable, ColumnPlace))  # what is packed as it is
+
+
 @dataclasses.dataclass
 class CompiledCall:
     """A call's data: its columns, and where they stand among the arguments of each example's call."""
@@ -153,22 +157,17 @@ def quick_key(call: "CompiledCall", value: Any, leaves: list[Any], levels: int =
     Appends to `leaves` the value's arrays, tables, numbers and places of columns, in packing order, each in a list of
     what is packed together; where a tape holds one of these, what it gave for it.
     """
-    cls = type(value)
-    if cls is TapeArray:
+    plain = value._ab_value if type(value) is TapeArray else value
+    cls = type(plain)
+    if cls in _PACKED:
         leaves.append([value])
-        value = value._ab_value
-        return (value.dtype, value.ndim) if type(value) is np.ndarray else quick_key(call, value, [], 0)
     if cls is np.ndarray:
-        leaves.append([value])
-        return value.dtype, value.ndim
+        return plain.dtype, plain.ndim
     if cls is float or cls is int or cls is bool:
-        leaves.append([value])
         return cls
     if cls is EmbeddingTable:
-        leaves.append([value])
-        return cls, value.weights.dtype, value.weights.ndim
+        return cls, plain.weights.dtype, plain.weights.ndim
     if cls is ColumnPlace:
-        leaves.append([value])
         column = call.columns[value.column]
         if type(column) is list:
             return _key_of_examples(column)
@@ -192,7 +191,14 @@ def quick_key(call: "CompiledCall", value: Any, leaves: list[Any], levels: int =
         return cls, keys[0]
     if cls is dict and not set(map(type, value)) <= {str}:
         return None
-    parts = [quick_key(call, each, leaves, levels - 1) for each in (value.values() if cls is dict else value)]
+    parts: list[Any] = []
+    for each in value.values() if cls is dict else value:
+        plain = each._ab_value if type(each) is TapeArray else each
+        if type(plain) is np.ndarray:  # nearly always
+            leaves.append([each])
+            parts.append((plain.dtype, plain.ndim))
+        else:
+            parts.append(quick_key(call, each, leaves, levels - 1))
     return None if None in parts else (cls, *(value if cls is dict else ()), *parts)
 
 
@@ -309,6 +315,8 @@ def _packed_leaves(leaves: Sequence[list[Any]]) -> list[np.ndarray]:
     """The packed arrays of a shared value, from what `quick_key` found in it; nothing writes into them."""
     out: list[np.ndarray] = []
     for own in leaves:
+        if TapeArray in map(type, own):
+            own = [own[0]._ab_value] if len(own) == 1 else [getattr(each, "_ab_value", each) for each in own]
         cls = type(own[0])
         if cls is np.ndarray or cls is EmbeddingTable:
             arrays = own if cls is np.ndarray else [table.weights for table in own]

@@ -23,7 +23,7 @@ from autobatch.batches.any_batch import Batch
 from autobatch.blocks.kernel_cache import CachedKernel, kernel_of
 from autobatch.compiled import compiled_call
 from autobatch.compiled.changed_arguments import check_independent, returned, writes_back
-from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall
+from autobatch.compiled.compiled_call import Arguments, ColumnPlace, CompiledCall, column_place
 from autobatch.compiled.module import Module, new_program, table_of, write
 from autobatch.compiled.python_calls import call_kernel
 from autobatch.compiled.translation.exact_types import Type
@@ -98,7 +98,7 @@ def _forms_of(function: FunctionType) -> "dict[Any, CompiledForm]":
 
     By the types of its arguments as text, and by what says these types sooner (`compiled_call.quick_key`).
     """
-    closure = tuple(id(cell_value(cell, _UNBOUND)) for cell in function.__closure__ or ())
+    closure = tuple([id(cell_value(cell, _UNBOUND)) for cell in function.__closure__]) if function.__closure__ else ()
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     key = (function.__code__, id(function.__globals__), closure, tuple(map(id, defaults)))
     if key not in _forms:
@@ -218,7 +218,7 @@ def call_of(
     counts = {column.batch_size if isinstance(column, Batch) else len(column) for column in columns}
     if len(counts) != 1:
         raise Unsupported("columns of several lengths, or none")
-    places: list[Any] = [ColumnPlace(column) for column in range(len(columns))]
+    places: list[Any] = list(map(column_place, range(len(columns))))
     given, named = (places, shared) if arguments_of is None else arguments_of(places, shared)
     values = compiled_call.bound_values(function, given, named)
     return CompiledCall(function, columns, shared, arguments_of, counts.pop(), first, values, [None] * len(columns))

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import operator
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -27,6 +28,7 @@ from autobatch.tables.sparse import SparseRows
 _ROWS = 1 << 10  # rows looked up in differentiated tables, for a form that has not run
 _LEAST, _MOST = 16, 64  # examples whose gradients are summed first, so that sums do not depend on the threads
 _ZERO = {name: np.zeros(1, name) for name in ("float32", "float64")}
+_SIZE, _DTYPE, _ROWS_OF = map(operator.attrgetter, ("size", "dtype", "rows"))
 _BYTES = 73  # of the tape for each node, at most
 
 
@@ -39,6 +41,7 @@ class TapedCode(KernelForm):
     rows: int = _ROWS
     has_checked_results: bool = False  # those of the function; `checked` is about gradients
     is_alike: bool = True  # the cotangents of the results of each call so far were all the same
+    gives_losses: bool = False  # the result of an example is one float, with a gradient
     seconds: float = 0.0  # per example, in the last run
     unused: "list[TapeMemory]" = dataclasses.field(default_factory=list)
 
@@ -52,7 +55,9 @@ def taped_form(form: CompiledForm, differentiated: Sequence[bool]) -> TapedCode:
         try:
             module = write_taped(form.module, key)
             table = np.append(table_of(form.module.program.ufuncs), 0)
-            form.taped[key] = TapedCode(kernel=kernel_of(module.text), table=table, module=module)
+            kind = form.module.result
+            is_loss = isinstance(kind, Scalar) and kind.kind == "f" and module.seeded == (0,)
+            form.taped[key] = TapedCode(kernel=kernel_of(module.text), table=table, module=module, gives_losses=is_loss)
         except (Unsupported, RuntimeError, RecursionError, SyntaxError) as error:
             form.taped[key] = TapedCode(reason_of(error))
     return form.taped[key]
@@ -131,11 +136,6 @@ class Backward:
     scale: float = 1.0
     inexact: Sequence[int] = ()
 
-    def is_finite(self) -> bool:
-        """True if all cotangents are finite."""
-        own = [each for each in self.leaves if each.base is not self.shared]
-        return are_finite([self.shared, *own, *[table.rows for table in self.tables]])
-
 
 def run_backward(
     call: CompiledCall, form: CompiledForm, taped: TapedCode, cotangents: Cotangents, first: int, last: int, rows: bool
@@ -199,16 +199,16 @@ class TapeMemory:
         self.taped, self.real = taped, np.dtype(taped.module.real)
         self.head = np.zeros(tape.HEAD_SIZE, np.int64)
         self.address = self.head.ctypes.data
-        self.adjoints = self.turned = np.zeros(0, self.real)
+        self.adjoints = self.turned = self.numbers = np.zeros(0, self.real)
         self.places = np.zeros(0, np.int64)
 
-    def hold(self, numbers: np.ndarray, width: int) -> None:
+    def hold(self, leaves: int, width: int) -> None:
         """Make room for the lengths that the form has learned.
 
         Args:
-            numbers: of the leaves, by place; width: of the widest table.
+            leaves: how many `numbers` of the leaves there are, by place; width: of the widest table.
         """
-        taped, head, leaves = self.taped, self.head, numbers.size
+        taped, head = self.taped, self.head
         if head[tape.NUM_NODES] != taped.nodes or self.adjoints.size < leaves + taped.nodes:
             many = head[tape.NUM_NODES] = head[tape.NUM_VALUES] = taped.nodes
             head[tape.NUM_RECORDS] = 2 * many
@@ -226,6 +226,9 @@ class TapeMemory:
             self.found_rows = np.empty((len(self.found), width), self.real)
             head[tape.NUM_ROWS] = len(self.found)
             head[tape.FOUND], head[tape.FOUND_ROWS] = self.found.ctypes.data, self.found_rows.ctypes.data
+        if self.numbers.size != leaves:
+            self.numbers = _aligned(np.empty, leaves, self.real)
+            head[tape.LEAVES] = self.numbers.ctypes.data
         if self.places.size != self.adjoints.size:
             self.places = _numbers_up_to(self.adjoints.size)
             head[tape.PLACES], head[tape.NUM_PLACES] = self.places.ctypes.data, self.places.size
@@ -234,7 +237,6 @@ class TapeMemory:
             head[tape.TURNED], head[tape.TURNS] = self.turned.ctypes.data, self.turns.ctypes.data
         self.turns[:] = head[tape.TURNED_USED] = 0
         head[tape.FIRST], head[tape.ROWS_FOUND], head[tape.SKIPPED] = leaves, 0, 0
-        self.numbers, head[tape.LEAVES] = numbers, numbers.ctypes.data
 
 
 def _part(
@@ -251,23 +253,21 @@ def _part(
     began = time.perf_counter()
     arrays, steps = packed_arguments(call, form.module.root.kinds, form.module.varying, first, last)
     count = last - first
-    tables = [arrays[leaf + 1] for leaf in module.tables]  # (rows, dim)
-    real = np.dtype(module.real)
-    sizes = [arrays[leaf].size for leaf in module.leaves]
-    ends = list(itertools.accumulate(sizes, initial=0))
+    widths = [int(arrays[leaf + 1][1]) for leaf in module.tables]
+    given = list(map(arrays.__getitem__, module.leaves))
+    ends = list(itertools.accumulate(map(_SIZE, given), initial=0))
     shared = ends[module.shared]
-    numbers = _aligned(np.empty, ends[-1] + 1, real)  # by place
-    np.concatenate([_ZERO[module.real], *[arrays[leaf] for leaf in module.leaves]], out=numbers)
-    for leaf, (a, b) in zip(module.leaves, itertools.pairwise(ends), strict=True):
-        if arrays[leaf].dtype == real:  # the same memory forward and back
-            arrays[leaf] = numbers[a + 1 : b + 1]
-    each_shared = np.zeros((count, shared if rows else 0), real)
+    each_shared = np.zeros((count, shared if rows else 0), memory.real)
     own = slice(first - start_of_all, last - start_of_all)
     seeds = [array for k in module.seeded for array in (cotangents.flat[k], cotangents.starts[k][own])]
-    width = max([weights[1] for weights in tables], default=0)
+    width = max(widths, default=0)
     while True:
         nodes = taped.nodes = min(taped.nodes, most)
-        memory.hold(numbers, width)
+        memory.hold(ends[-1] + 1, width)
+        np.concatenate([_ZERO[module.real], *given], out=memory.numbers)
+        for leaf, (a, b) in zip(module.leaves, itertools.pairwise(ends), strict=True):
+            if arrays[leaf].dtype == memory.real:  # the same memory forward and back
+                arrays[leaf] = memory.numbers[a + 1 : b + 1]
         status = np.zeros(count + 1, np.uint8)
         outs = call_kernel(
             entry, count, 1, taped.table, depth, status, *arrays, *steps, *captured,
@@ -287,10 +287,11 @@ def _part(
     taped.seconds = (time.perf_counter() - began) / count
     each = each_shared.T if rows else summed
     leaves = [each[a:b].T.ravel() for a, b in itertools.pairwise(ends[: module.shared + 1])] + own_leaves
-    like = [(arrays[leaf].dtype, int(dim)) for leaf, (_, dim) in zip(module.tables, tables, strict=True)]
-    looked_up = _looked_up(memory, first, like)
+    dtypes = map(_DTYPE, map(arrays.__getitem__, module.tables))
+    looked_up = _looked_up(memory, first, list(zip(dtypes, widths, strict=True))) if widths else []
     out = Backward(outs, (first + status[:count].nonzero()[0]).tolist(), leaves, summed, looked_up)
-    out.inexact = range(first, last) if memory.head[tape.SKIPPED] or not out.is_finite() else ()
+    is_finite = are_finite([each_shared, summed, *own_leaves, *map(_ROWS_OF, looked_up)])
+    out.inexact = range(first, last) if memory.head[tape.SKIPPED] or not is_finite else ()
     return out
 
 
@@ -317,8 +318,6 @@ _numbers = np.arange(0)  # another thread may see the old one, or make its own
 def _looked_up(memory: TapeMemory, first: int, like: Sequence[tuple[np.dtype, int]]) -> list[TableRows]:
     """What the tables, of these dtypes and widths, were asked for, from records which the kernel's next run changes."""
     many = int(memory.head[tape.ROWS_FOUND])
-    if not like:
-        return []
     numbers, ids, examples = memory.found[:many].T.copy()
     examples += first
     rows = memory.found_rows[:many]

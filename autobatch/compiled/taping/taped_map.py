@@ -28,6 +28,7 @@ from autobatch.compiled.translation import exact_types as types
 from autobatch.compiled.value_layout import columns, flattened, rows_of, split, unpack
 from autobatch.core.batched import Batched
 from autobatch.core.cotangent import SparseCotangent, total
+from autobatch.core.current_region import current_region
 from autobatch.core.op import Op, is_boxed
 from autobatch.core.pytree import is_node, leaves_of_kind, map_tree
 from autobatch.errors import Unsupported
@@ -52,7 +53,7 @@ class _TapedCall:
     Attributes:
         given: the call as it was made; plain: the same, each `TapeArray` replaced by what it holds.
         boxes: for each column that is a list of values, the `TapeArray`s in it.
-        parts: for each argument what `plain.leaves` has, with the tape's own values; None if that is not known.
+        parts: for each argument what `plain.leaves` has; None if that is not known.
         form, taped: the compiled forms, forward and for gradients; None if there is nothing to run or differentiate.
         kernels: those of these forms that run; that for gradients gives losses, too.
     """
@@ -63,17 +64,20 @@ class _TapedCall:
     ) -> None:  # fmt: skip
         tape = tapes.active_tape()
         assert tape is not None
-        self.tape = tape
+        self.tape, self.form_of = tape, form_of
         self.taped: TapedCode | None = None
+        self.parts: list[list[list[Any]]] | None = None
         self.kernels: list[CompiledForm | TapedCode] = []
-        call = call_of(function, columns, shared, arguments_of, first)
-        self.given = CompiledCall(
-            lambda *args, **named: form_of(function)(*args, **named),  # type: ignore[arg-type]  # made if it is needed
-            columns, shared, arguments_of, call.count, first, call.values, [None] * len(columns),
-        )  # fmt: skip
+        self.plain = self.call = call = call_of(function, columns, shared, arguments_of, first)
         self.form = known_form(call) if call.count else None
         if self.form is None or not self._read_at_a_glance(call, self.form) or self._compares(self.form):
             self._read_in_full(function)
+
+    @functools.cached_property
+    def given(self) -> CompiledCall:
+        call: Any = self.call
+        in_python = lambda *args, **named: self.form_of(call.function)(*args, **named)
+        return dataclasses.replace(call, function=in_python, lists=[None] * len(call.columns), leaves=None, packed=None)
 
     def _compares(self, form: CompiledForm) -> bool:
         """Set `taped` and `kernels`; true if results are to be compared with Python's, which runs on plain values."""
@@ -82,7 +86,7 @@ class _TapedCall:
             if form.module is None:
                 raise Unsupported(form.reason)
             taped = taped_form(form, self.differentiated)
-            if taped.is_alike and _is_loss(form, taped):
+            if taped.is_alike and taped.gives_losses:
                 self.taped, self.kernels = taped, [taped]
                 return not taped.has_checked_results
         self.taped, self.kernels = taped, [form] if taped is None else [taped, form]
@@ -90,21 +94,17 @@ class _TapedCall:
 
     def _read_at_a_glance(self, call: CompiledCall, form: CompiledForm) -> bool:
         """Set the attributes from what `known_form` found; False if that is not enough."""
-        if form.module is None:
+        if form.module is None or call.leaves is None:
             return False
-        assert call.leaves is not None
-        boxes = [[part for own in parts for part in own if type(part) is TapeArray] for parts in call.leaves]
-        for own, varies in zip(boxes, form.module.varying, strict=True):
-            if own and (varies or [each for each in own if each._ab_tape is not self.tape]):
-                return False
-        self.parts: list[list[list[Any]]] | None = call.leaves
-        self.read = [(each, each._ab_index, each._ab_value) for own in boxes for each in own]
-        self.differentiated = [bool([each for each in own if each._ab_index >= 0]) for own in boxes]
-        call.leaves = [
-            [[each._ab_value if type(each) is TapeArray else each for each in own] for own in parts] if given else parts
-            for parts, given in zip(call.leaves, boxes, strict=True)
-        ]
-        self.plain = call
+        read, differentiated = list[Any](), [False] * len(call.leaves)
+        for place, parts in enumerate(call.leaves):
+            for each in itertools.chain.from_iterable(parts):
+                if type(each) is TapeArray:
+                    if form.module.varying[place] or each._ab_tape is not self.tape:
+                        return False
+                    read.append((each, each._ab_index, each._ab_value))
+                    differentiated[place] = differentiated[place] or each._ab_index >= 0
+        self.read, self.differentiated, self.parts = read, differentiated, call.leaves
         return True
 
     def _read_in_full(self, function: Any) -> None:
@@ -164,14 +164,14 @@ class _TapedCall:
         shared: list[Sequence[Any]] = []
         own: list[Sequence[Any]] = []
         tables: list[Any] = []
-        for place, (value, kind) in enumerate(zip(self.given.values, module.root.kinds, strict=True)):
+        for place, (value, kind) in enumerate(zip(self.call.values, module.root.kinds, strict=True)):
             if not self.differentiated[place]:
                 continue
             if module.varying[place]:
                 own += self._objects(kind, value)
             elif self.parts is not None:
-                assert self.plain.leaves is not None
-                for (plain, *_), part in zip(self.plain.leaves[place], self.parts[place], strict=True):
+                for part in self.parts[place]:
+                    plain = part[0]._ab_value if type(part[0]) is TapeArray else part[0]
                     if type(plain) is EmbeddingTable:
                         tables += part
                     elif type(plain) is float or (type(plain) is np.ndarray and plain.dtype.kind == "f"):
@@ -359,14 +359,14 @@ def compiled_map_on_tape(
         if taped is None:
             done.finish(call.given.in_python)
             return values
-        if stacked and not failed and _is_loss(form, taped):
+        if stacked and not failed and taped.gives_losses:
             values = np.array(values, kind.name)
     held = call.leaves()
     parents = [(place, leaf.node) for place, leaf in enumerate(held)]
     if isinstance(values, np.ndarray):
         backward = _Backward(call, form, taped, held, values, None, ready, len(tape.nodes))
         tape.nodes.append((_compiled_p, [values], [], {"backward": backward}, parents))
-        return MaskedBatch.of(Batched(tape.leaf(values), (), float if kind.python else None))
+        return MaskedBatch.of_data(tape.leaf(values), (), current_region(), float if kind.python else None)
     bad = set(failed)
     good = [index for index in range(count) if index not in bad]
     assert taped is not None
@@ -384,13 +384,6 @@ def compiled_map_on_tape(
     for index in failed:
         values[index] = call.given.in_python(index)
     return values
-
-
-def _is_loss(form: CompiledForm, taped: TapedCode) -> bool:
-    """True if the result of an example is one float, with a gradient."""
-    assert form.module is not None
-    kind, module = form.module.result, taped.module
-    return isinstance(kind, types.Scalar) and kind.kind == "f" and module is not None and module.seeded == (0,)
 
 
 @functools.lru_cache(maxsize=64)
@@ -469,7 +462,7 @@ class _Backward:
             cts if isinstance(cts, np.ndarray) else np.array([np.nan if ct is None else ct for ct in cts], np.float64)
         )
         scale = given[0] if given.size else 0
-        if scale == 0 or not np.isfinite(scale) or (given != scale).any():
+        if scale == 0 or not np.isfinite(scale) or np.logical_or.reduce(given != scale):
             self.taped.is_alike = False
             return None
         if ready.inexact:
