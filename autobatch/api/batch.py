@@ -329,7 +329,7 @@ class BatchFunction(Generic[P, R_co]):
             refuse_foreign(args, kwargs)
             if self.strict or self.way is not None:
                 return with_options(lambda: engines().run_batch(function, args, kwargs, given), **pins(self))
-            begun = _small_call(function, args, kwargs, given)
+            begun = _small_call(function, args, kwargs, given) if active_tape() is None else None
             if begun is None or type(begun) is Begun:
                 return engines().run_batch(function, args, kwargs, given, begun)
             return begun

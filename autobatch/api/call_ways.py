@@ -23,7 +23,7 @@ from autobatch.api.batch import Begun, may_be_rows
 from autobatch.api.chooser import LOOP, History, Portion
 from autobatch.api.run_record import COMPILED, FLY, LOCKSTEP, by_line, note
 from autobatch.autodiff.grad import batch_data
-from autobatch.autodiff.tape import Tape, active_tape, off_tape
+from autobatch.autodiff.tape import Tape, TapeArray, active_tape, off_tape
 from autobatch.batches.any_batch import batches_in
 from autobatch.batches.objects import ObjectBatch
 from autobatch.batches.packed_batch import PackedBatch
@@ -103,8 +103,8 @@ def _run_batch(
         return _lockstep(function, args, kwargs)
     key: list[Any] = [LOCKSTEP, active_tape() is not None]
     batches = measured.read_call(args, kwargs, key)
-    size = batches[0].batch_size
-    if len(batches) > 1 and {each.batch_size for each in batches} != {size}:
+    size, *others = [each.batch_size for each in batches]
+    if others.count(size) < len(others):
         raise batch_size_error(function, args, kwargs)
     if not size:
         return _lockstep(function, args, kwargs)
@@ -118,7 +118,9 @@ def _run_batch(
         return _lockstep(function, args, kwargs, reason) if reason else call.result([piece], [size])
     if kind is None:
         return _lockstep(function, args, kwargs)
-    _settle_next_way(kind)
+    fly, refused = kind.costs[FLY], kind.costs[LOCKSTEP].refused
+    if not refused or fly.refused == NOT_NEEDED:  # tracing is refused while lock-step is not
+        fly.refused = "" if refused else NOT_NEEDED
     if regions.watched.get() is not None:
         return _run_observed(kind, LOCKSTEP, call.whole, lambda: _lockstep(function, args, kwargs), call, function)
     pieces, counts = _run_portions(kind, size, call.run, LOCKSTEP, begun)
@@ -128,6 +130,8 @@ def _run_batch(
 def _warn_of_rows(given: tuple[Any, ...], size: int) -> None:
     """Warn about an argument that is as long as the batch beside it: a row for each example may have been meant."""
     for at, arg in enumerate(given) if size > 1 else ():
+        if type(arg) is dict and TapeArray in map(type, arg.values()):
+            continue  # parameters, which are differentiated
         if type(arg) not in (MaskedBatch, PackedBatch) and may_be_rows(arg, size):
             listed = len(arg) if type(arg) is list else 0
             several = f"a {type(arg).__name__} of {listed or 'arrays'}"
@@ -208,13 +212,6 @@ def _arrays(out: Any) -> list[Any]:
     return [x for x in found if isinstance(x, np.ndarray | np.floating | float)]
 
 
-def _settle_next_way(kind: History) -> None:
-    """Refuse tracing for batched calls while lock-step is not refused."""
-    fly, refused = kind.costs[FLY], kind.costs[LOCKSTEP].refused
-    if not refused or fly.refused == NOT_NEEDED:
-        fly.refused = "" if refused else NOT_NEEDED
-
-
 def why_not_compiled(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any = None, seconds: float = 120.0
 ) -> str:
@@ -241,13 +238,13 @@ def _compiled(
     function: Any, columns: Sequence[Any], shared: dict[str, Any], arguments_of: Any, start: int, stacked: bool = False
 ) -> Any:
     """`compiled_map`, plain, on a tape or of a gradient; `Unsupported` also for errors that no example has raised."""
-    gradient = measured.gradient_of(function)
+    gradient, on_tape = measured.gradient_of(function), active_tape() is not None
     try:
         if gradient is not None:
-            if active_tape() is not None:
+            if on_tape:
                 raise Unsupported("a gradient within another one")
             return compiled_gradient_map(gradient, function, columns, shared, arguments_of, start)
-        if active_tape() is not None:
+        if on_tape:
             return compiled_map_on_tape(function, per_example_form, columns, shared, arguments_of, start, stacked)
         return compiled_map(function, columns, shared, arguments_of, start, stacked)
     except Exception as error:
@@ -541,12 +538,12 @@ def run_gradient(gradient: Callable[..., Any], args: tuple[Any, ...], kwargs: di
             compiled code what is differentiated.
     """
     what, options = measured.gradient_of(gradient), current()
-    inner = regions.in_example() or not (regions.current_region() is active_tape() is active_trace() is None)
-    if what is None or options.way not in ("auto", COMPILED) or options.strict or inner:
-        return gradient(*args, **kwargs)
-    code = measured.code_of(what.function)
+    code = None if what is None else measured.code_of(what.function)
     known = measured.functions.get(id(code))
-    if known is not None and not known.has_compiled_gradient:
+    if what is None or (known is not None and not known.has_compiled_gradient):
+        return gradient(*args, **kwargs)
+    inner = regions.in_example() or not (regions.current_region() is active_tape() is active_trace() is None)
+    if options.way not in ("auto", COMPILED) or options.strict or inner:
         return gradient(*args, **kwargs)
     key: list[Any] = ["gradient"]
     if measured.read_call((*args, *kwargs.values()), {}, key) or any(map(is_boxed, (*args, *kwargs.values()))):
@@ -589,7 +586,7 @@ def _run_portions(
         done: the first examples, which the loop has run already.
     """
     pending = pending_kernels()
-    if not pending or pending != kind.pending:
+    if pending != kind.pending:
         kind.compilation_ended(pending)
     turn, tape = kind.turn(count), active_tape()
     pieces, counts, refusals, start = list[Any](), list[int](), list[Reason](), 0

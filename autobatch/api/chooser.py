@@ -114,7 +114,7 @@ class Cost:
         self.stopped, self.stops = 0.0, 0
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True)
 class Portion:
     """The way that runs next, the number of examples it takes, the seconds after which to stop it (None: never), and
     whether to time it: reading the thread's clock is a system call, so most runs of a way in long use are not timed."""
@@ -180,7 +180,8 @@ class History:
         work: the loop's seconds for all calls so far; lost: the seconds that other ways took beyond that, less what
             they saved since, and not below 0.
         sleeps: no other way is considered before `work` reaches this.
-        pending: how many pieces of code were being compiled in the background, for all functions.
+        pending: how many pieces of code were being compiled in the background, for all functions; -1: none was, but a
+            way waits for its code, or ran without its kernels.
         last: the way that ran the last examples of the last call.
     """
 
@@ -264,8 +265,9 @@ class History:
         After all of it, a way that ran without its kernels, and is not in use, is tried again."""
         self.pending = pending
         for way, cost in self.costs.items():
-            if cost.waits_for_code:
+            if cost.pending and cost.waits_for_code:
                 cost.waits = self.sleeps = 0.0
+                self.pending = pending or -1
             if cost.cold and not pending and way != self.last:
                 anew = self.costs[way] = Cost(refused=cost.refused, is_set_up=cost.is_set_up)
                 anew.recent.extend(sorted(cost.recent)[:1])
@@ -298,7 +300,7 @@ class Turn:
         if self._loop is None or (kind.seen < FEW and kind.costs[LOOP].runs < 2):
             return Portion(LOOP, min(left, FEW))
         kind.count_small_calls(self._loop)
-        found = self._trial(self._loop)
+        found = None if kind.work + self._loop * left < kind.sleeps else self._trial(self._loop)
         if found is not None:
             self._trying = True
             self._tried.add(found.way)
@@ -325,7 +327,8 @@ class Turn:
         loop = count * (self._loop or 0.0)
         if way != LOOP:
             cost.cold = cold
-            kind.add_loss(seconds - loop)
+            kind.pending = -1 if cold and not kind.pending else kind.pending
+            kind.lost = max(0.0, kind.lost + seconds - loop)
             if not self._timed:
                 cost.runs += 1
             elif cost.is_set_up or seconds < loop:
@@ -339,7 +342,7 @@ class Turn:
         kind.work += loop
         kind.last = way
         self.left -= count
-        if not self.left:
+        if not self.left and kind.spent is not None:
             kind.rest()
 
     def stopped(self, way: str, seconds: float) -> None:
@@ -363,7 +366,7 @@ class Turn:
         cost = self._fail(way, seconds)
         if not cost.pending:
             self._kind.learned(way, seconds, False)
-        cost.pending = True
+        cost.pending, self._kind.pending = True, self._kind.pending or -1
         cost.waits = 2.0 * self._kind.work
 
     def _fail(self, way: str, seconds: float) -> Cost:
@@ -374,8 +377,6 @@ class Turn:
     def _trial(self, loop: float) -> Portion | None:
         """The most promising affordable try; None if there is none, and until one may be affordable."""
         kind, work = self._kind, self._kind.work + loop * self.left
-        if work < kind.sleeps:
-            return None
         gone = self._tried | self._failed
         ways = [each for each in kind.costs.items() if each[0] not in gone and not each[1].refused]
         tries = [self._try(way, cost, loop) for way, cost in ways if kind.work >= cost.waits]

@@ -346,10 +346,10 @@ def _marked(recorded: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, w
     """A gradient function marked with what it differentiates, so that it, and a map of it, can be compiled."""
     recorded._ab_differentiated = described = plain.Gradient.of(undecorated(f), argnums, has_aux, with_value)  # type: ignore[attr-defined]
 
-    @functools.wraps(f)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            out = with_options(lambda: engines().run_gradient(recorded, *unwrap_shared(args, kwargs)), **pins(f))
+            run = functools.partial(engines().run_gradient, recorded, *unwrap_shared(args, kwargs))
+            out = with_options(run, **pins(f)) if isinstance(f, BatchFunction) else run()
             _warn_of_outer_names(described, args, out[1] if with_value else out[0] if has_aux else out)
             return out
         except Exception as error:
@@ -358,7 +358,7 @@ def _marked(recorded: Callable[..., Any], f: Any, argnums: Any, has_aux: bool, w
         finally:
             _forget()
 
-    call.__name__ = getattr(f, "__name__", type(f).__name__)
+    functools.update_wrapper(call, f).__name__ = getattr(f, "__name__", type(f).__name__)
     call._ab_differentiated = described  # type: ignore[attr-defined]
     return call
 

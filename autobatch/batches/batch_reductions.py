@@ -23,6 +23,7 @@ from autobatch.core.op import Op, is_boxed
 from autobatch.errors import UnsupportedError
 from autobatch.ops.array_protocols import StandIn
 from autobatch.ops.numpy.reductions import REDUCTIONS
+from autobatch.ops.numpy.statistics import mean_p
 from autobatch.ops.rules.row_gather import rows_p
 from autobatch.ops.rules.sizes import reshaped
 
@@ -143,6 +144,9 @@ def count(x: Any, by: str = "element") -> Any:
 
 
 def _reduced(function: Callable[[Any], Any], x: object, by: str) -> Any:
+    if isinstance(x, Batched) and not x.sizes and type(by) is str and by == "element" and current_region() is None:
+        is_mean = function is np.mean and is_boxed(x.data)  # of losses: nearly always
+        return mean_p(x.data, axis=(0,), keepdims=False) if is_mean else function(x.data)
     _check_by(by)
     if _is_single(x):  # in lock-step: one of each example
         return function(x)
@@ -188,8 +192,6 @@ def _elements(x: Any) -> Any:
     """All elements of all examples, without padding, as a 1-d array."""
     if _is_single(x):
         return np.reshape(x, (-1,))
-    if isinstance(x, Batched) and not x.sizes:  # a number of each example
-        return x.data
     x = _merge_levels(x)
     if isinstance(x, Packed):
         return reshaped(x.values, (-1,))

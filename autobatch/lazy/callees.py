@@ -259,7 +259,7 @@ class Forms:
 def function_of(function: FunctionType, code: CodeType, given: dict[str, CellType]) -> FunctionType:
     """A copy of a function with other code, whose closure also has the cells in `given`."""
     cells = {**dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)), **given}
-    closure = tuple([cells[name] for name in code.co_freevars])
+    closure = tuple(map(cells.__getitem__, code.co_freevars))
     out = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
     out.__kwdefaults__ = function.__kwdefaults__
     out.__dict__.update(function.__dict__)

@@ -39,7 +39,7 @@ class ExampleColumns:
         self._mixed: set[str] = set()  # the keys of `shared` whose containers hold batches
         self.batches: list[Any] = []
         self.shared: dict[str, Any] = {}
-        is_known = known is not None and len(known) == len([each for each in args if isinstance(each, Batch)])
+        is_known = known is not None and len(known) == sum(map(isinstance, args, itertools.repeat(Batch)))
         for key, arg in (*enumerate(args), *kwargs.items()) if kwargs else enumerate(args):
             if isinstance(arg, Batch):
                 self._takes.append((key, self._column(arg)))

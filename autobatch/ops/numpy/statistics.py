@@ -68,14 +68,14 @@ def _divided(total: Any, by: Any, sizes: Sequence[Any]) -> Any:
 
 
 def _count_of(x: Any, axes: tuple[int, ...]) -> int:
-    return math.prod([shape_of(x)[axis] for axis in axes])
+    return math.prod(map(shape_of(x).__getitem__, axes))
 
 
 # Params: axis (sorted, non-negative), keepdims, dtype.
 mean_p = Op(
     "mean", np.mean, rule=_mean_rule, kind="reduction",
-    vjp=vjp_columns([lambda ct, out, x, axis, keepdims=False: (
-        stretched(expand(ct, axis, keepdims) / max(_count_of(x, axis), 1), shape_of(x))
+    vjp=vjp_columns([lambda ct, out, x, axis, keepdims=False: (  # of a mean of all, a number is stretched
+        stretched(expand(ct, axis, keepdims or len(axis) == ndim_of(x)) / max(_count_of(x, axis), 1), shape_of(x))
     )]),
 )  # fmt: skip
 
