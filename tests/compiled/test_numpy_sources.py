@@ -30,7 +30,23 @@ def rows_of_matrices(x):
     return np.vstack([row[None] for row in x])[0].sum() if len(x) else x.sum()
 
 
-FUNCTIONS = [vectors_above_each_other, matrices_above_each_other, written_out_above_each_other, rows_of_matrices]
+FUNCTIONS = [
+    vectors_above_each_other,
+    matrices_above_each_other,
+    written_out_above_each_other,
+    rows_of_matrices,
+    lambda x: np.einsum("ij,kj->ki", x, x),
+    lambda x: np.einsum("ti,tj->tij", x, x),
+    lambda x: np.einsum("ij,ij->", x, x),
+    lambda x: np.pad(x, ((1, 1), (0, 0))),
+    lambda x: np.pad(x[:, 0], (2, 1), mode="constant"),
+    lambda x: np.repeat(x, 2, axis=1),
+    lambda x: np.repeat(x, np.arange(len(x)), axis=0),
+    lambda x: np.take(x, [0, 2, 1], axis=1),
+    lambda x: np.cumsum(x, axis=0),
+    lambda x: np.maximum.accumulate(x, axis=1),
+    lambda x: np.diag(x[:, 0]),
+]
 
 
 def in_each_way(f, way):

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,15 @@ import numpy as np
 from autobatch.compiled.functions.builtin_calls import takes_nodes
 from autobatch.compiled.translation import arrays, containers
 from autobatch.compiled.translation import exact_types as types
-from autobatch.compiled.translation.calls import CALLS, calls, constant_of, methods, read_source, user_function
+from autobatch.compiled.translation.calls import (
+    CALLS,
+    call_values,
+    calls,
+    constant_of,
+    methods,
+    read_source,
+    user_function,
+)
 from autobatch.compiled.translation.exact_types import BOOL, FLOAT, INT, NONE
 from autobatch.compiled.translation.number_operators import cast, lift
 from autobatch.compiled.translation.statement_reader import Reader
@@ -26,6 +35,7 @@ from autobatch.compiled.translation.typed_text import (
 )
 from autobatch.core.op import Op
 from autobatch.errors import BUILD_ARRAYS, Unsupported
+from autobatch.ops.numpy.contractions import einsum_p, explicit_spec, product_plan, split_spec
 from autobatch.ops.numpy.creation import MADE_LIKE
 from autobatch.ops.numpy.creation import arange as arange_of_sizes
 from autobatch.ops.numpy.cumulative_and_sorting import SCANS, accumulate_one, scattered_one
@@ -221,10 +231,10 @@ def _stacked(reader: Reader, rows: list[Value], wanted: Value | None, node: nf.N
     return out
 
 
-@calls(np.concatenate, np.hstack)
+@calls(np.concatenate, np.hstack, np.vstack)
 @takes_nodes
 def concatenate(reader: Reader, node: nf.Call, axis: nf.Value | None = None) -> Value:
-    """`np.concatenate` and `np.hstack` of arrays in a list, or written out."""
+    """`np.concatenate`, `np.hstack` and `np.vstack` of arrays in a list, or written out."""
     given = node.args[1] if len(node.args) > 1 else axis
     along = 0 if given is None else constant_of(reader, reader.expr(given), 0, node, "an axis")
     written = _written_out(node.args[0])
@@ -235,10 +245,15 @@ def concatenate(reader: Reader, node: nf.Call, axis: nf.Value | None = None) -> 
     if not (of_list or value.parts):
         raise reader.refuse("the arrays to join are not written out as a list or tuple", node)
     parts = [] if of_list else [arrays.as_array(reader, part, node) for part in value.parts]
+    function = reader.expr(node.function).constant
+    if function is np.vstack and of_list and value.kind.elem.ndim == 1:
+        return user_function(reader, node, stacked_of_one, [value], {})
+    if function is np.vstack:
+        parts = [_called(reader, node, np.atleast_2d, part) for part in parts]
     ranks = {value.kind.elem.ndim} if of_list else {part.kind.ndim for part in parts}
     rank = max(ranks)
-    if reader.expr(node.function).constant is np.hstack:
-        along = int(rank > 1) if given is None else rank  # an axis is no argument of it
+    if function is not np.concatenate:
+        along = int(rank > 1 and function is np.hstack) if given is None else rank  # an axis is no argument of it
     if len(ranks) > 1 or along not in range(-rank, rank):
         raise reader.refuse("a concatenation of these values", node)
     along %= rank
@@ -263,13 +278,15 @@ def fill(reader: Reader, node: nf.Node, out: Value, parts: Value) -> Value:
 
 
 @calls(np.ufunc)
-def of_ufunc(reader: Reader, node: nf.Node, *args: Value, ufunc: Any = None, function: Any = None) -> Value:
+def of_ufunc(
+    reader: Reader, node: nf.Node, *args: Value, ufunc: Any = None, function: Any = None, **named: Value
+) -> Value:
     """A call of a ufunc that has an op, or of its `accumulate` or `at`."""
     if function is not ufunc and function.__name__ == "at":
         return scatter(reader, node, *args, ufunc=ufunc)
-    if function is not ufunc and len(args) == 1:
-        return scan(reader, node, *args, ufunc=ufunc, function=function)
-    if len(args) != ufunc.nin:
+    if function is not ufunc:
+        return scan(reader, node, *args, ufunc=ufunc, function=function, **named)
+    if len(args) != ufunc.nin or named:
         raise reader.refuse("with these arguments it is not compiled", node)
     return arrays.elementwise(reader, ufunc, [reader.once(arg) for arg in args], node)
 
@@ -427,13 +444,18 @@ for _function, _op in REDUCTIONS.items():
     _reduction(_function, _op)
 
 
-def scan(reader: Reader, node: nf.Node, value: Value, *, ufunc: np.ufunc, function: Any) -> Value:
-    """`ufunc.accumulate` of a vector, and the functions of NumPy that it is."""
+def scan(
+    reader: Reader, node: nf.Node, value: Value, axis: Value | None = None, *, ufunc: np.ufunc, function: Any
+) -> Value:
+    """`ufunc.accumulate` of a vector or a matrix, and the functions of NumPy that it is."""
     value = arrays.as_array(reader, value, node)
-    if value.kind.ndim != 1:
-        raise reader.refuse("of a matrix", node)
+    if axis is None and function in SCANS:
+        value = reshape(reader, node, value, reader.constant(-1, node))
+    along, rank = constant_of(reader, axis, 0, node, "an axis"), value.kind.ndim
+    if rank > 2 or along not in range(-rank, rank):
+        raise reader.refuse("with these arguments it is not compiled", node)
     start = astype_text(reader, value, types.of_dtype(function(np.ones(1, value.kind.dtype)).dtype).name)
-    return user_function(reader, node, accumulate_one, [start, reader.constant(ufunc, node)], {})
+    return user_function(reader, node, accumulate_one, [start, *(reader.constant(x, node) for x in (ufunc, along))], {})
 
 
 def scatter(
@@ -464,6 +486,63 @@ def dot(reader: Reader, node: nf.Node, a: Value, b: Value) -> Value:
     if max(getattr(each.kind, "ndim", 1) for each in (a, b)) > 2:
         raise reader.refuse("np.dot of more than two dimensions", node)
     return arrays.operator(reader, "MatMult", a, b, node)
+
+
+def _called(reader: Reader, node: nf.Node, function: Any, *args: Any) -> Value:
+    """A call of a function of NumPy, with values and constants."""
+    given = [each if isinstance(each, Value) else reader.constant(each, node) for each in args]
+    return reader.once(call_values(reader, node, function, given))
+
+
+@calls(getattr(np, einsum_p.name))
+def contraction(reader: Reader, node: nf.Node, subscripts: Value, *operands: Value) -> Value:
+    """`np.einsum` of floats, with subscripts that are known: two operands at a time."""
+    values = [arrays.as_array(reader, each, node) for each in operands]
+    given = constant_of(reader, subscripts, None, node, "subscripts")
+    try:
+        inputs, result = split_spec(explicit_spec(given, [each.kind.ndim for each in values]))
+    except (ValueError, AttributeError):
+        raise reader.refuse("such subscripts", node) from None
+    name = np.result_type(*(each.kind.dtype for each in values)).name
+    repeats = any(len(set(letters)) < len(letters) for letters in (*inputs, result))
+    if name not in ("float32", "float64") or repeats or not set(result) <= set("".join(inputs)):
+        raise reader.refuse("with arguments of these types it is not compiled", node)
+    reader.program.approximate = True
+    values = [reader.once(astype_text(reader, each, name)) for each in values]
+    while len(values) > 1:
+        both, later = inputs[0] + inputs[1], "".join([result, *inputs[2:]])
+        kept = "".join(letter for letter in dict.fromkeys(later) if letter in both)
+        values[:2] = [_contracted(reader, node, values[:2], inputs[:2], kept)]
+        inputs = [kept, *inputs[2:]]
+    return _summed(reader, node, values[0], inputs[0], result)
+
+
+def _summed(reader: Reader, node: nf.Node, x: Value, letters: str, kept: str) -> Value:
+    """The sum over the axes of other letters than those kept, which come in their order."""
+    order = [letters.index(letter) for letter in dict.fromkeys(kept + letters)]
+    x = _called(reader, node, np.transpose, x, tuple(order)) if order else x
+    return _called(reader, node, np.sum, x, tuple(range(len(kept), len(order)))) if len(order) > len(kept) else x
+
+
+def _contracted(reader: Reader, node: nf.Node, values: Sequence[Value], inputs: Sequence[str], kept: str) -> Value:
+    """`np.einsum` of two arrays: a product of matrices or of stacks of them, or products of elements and a sum."""
+    plan = product_plan(",".join(inputs) + "->" + kept)
+    if plan is not None:
+        _, *orders, (batch, rows, contracted), order = plan
+        counts = rows, contracted, len(orders[1]) - batch - contracted
+        if counts == (1, 1, 1) or (not batch and max(counts) == 1):
+            factors = [
+                _called(reader, node, np.transpose, x, tuple(own)) for x, own in zip(values, orders, strict=True)
+            ]
+            return _called(
+                reader, node, np.transpose, arrays.matmul(reader, factors[0], factors[1], node), tuple(order)
+            )
+    every, factors = "".join(dict.fromkeys(kept + "".join(inputs))), []
+    for each, letters in zip(values, inputs, strict=True):
+        made = _summed(reader, node, each, letters, "".join(letter for letter in every if letter in letters))
+        missing = tuple(axis for axis, letter in enumerate(every) if letter not in letters)
+        factors.append(_called(reader, node, np.expand_dims, made, missing) if missing else made)
+    return _summed(reader, node, _called(reader, node, np.multiply, *factors), every, kept)
 
 
 # --- order

@@ -134,3 +134,61 @@ def find(s, part, start=0):
 method(Array, "flatten")(lambda a: a.copy().reshape(-1))
 implements(np.ravel)(lambda a: np.asarray(a).reshape(-1))
 method(Array, "item")(lambda a: a.flatten()[0].item() if a.size == 1 else leave_to_python())
+
+
+# --- NumPy's, with gradients
+
+
+@source(np.take, of=(1, 2))
+def _taken_of_one(a, indices, axis=None):
+    places = np.add(indices, 0)  # bools are numbers here
+    if axis is None:
+        return a.reshape(-1)[places]
+    return a[places] if axis in (0, -np.ndim(a)) else np.moveaxis(a, axis, 1)[:, places]
+
+
+@source(np.repeat, of=(1, 2))
+def _repeated_of_one(a, repeats, axis=None):
+    x = a.reshape(-1) if axis is None else np.moveaxis(a, axis, 0)
+    counts = np.broadcast_to(repeats, (len(x),))
+    if (counts < 0).any():
+        raise ValueError
+    out = x[np.array([k for k in range(len(x)) for _ in range(counts[k])])]
+    return out if axis is None else np.moveaxis(out, 0, axis).copy()
+
+
+@source(np.pad, of=(1, 2))
+def _padded_of_one(array, pad_width, mode="constant", constant_values=0):
+    if mode != "constant":
+        leave_to_python()
+    if isinstance(pad_width, int):
+        pad_width = (pad_width, pad_width)
+    if len(pad_width) != 2 and (len(pad_width) != 1 or isinstance(pad_width[0], int)):
+        leave_to_python()
+    if isinstance(pad_width[0], int):
+        pad_width = (pad_width, pad_width)
+    elif np.ndim(array) == 1 and len(pad_width) == 2:
+        raise ValueError
+    (above, below), (left, right) = pad_width[0], pad_width[-1]
+    if min(above, below, left, right) < 0:
+        raise ValueError
+    x = array if np.ndim(array) == 2 else array[:, None]
+    if np.ndim(array) == 1:
+        left, right = 0, 0
+    out = np.full((above + len(x) + below, left + x.shape[1] + right), constant_values, array.dtype)
+    out[above : above + len(x), left : left + x.shape[1]] = x
+    return out if np.ndim(array) == 2 else out.reshape(-1)
+
+
+@source(np.diag, of=(1,))
+def _on_diagonal_of_one(v):
+    out = np.zeros((len(v), len(v)), v.dtype)
+    for i in range(len(v)):
+        out[i, i] = v[i]
+    return out
+
+
+@source(np.fill_diagonal, of=(2,))
+def _filled_diagonal(a, val):
+    for i in range(min(a.shape)):
+        a[i, i] = val

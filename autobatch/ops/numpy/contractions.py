@@ -42,7 +42,8 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 @functools.lru_cache(maxsize=4096)
-def _split(spec: str) -> tuple[list[str], str]:
+def split_spec(spec: str) -> tuple[list[str], str]:
+    """The letters of each operand, and those of the result."""
     inputs, out = spec.split("->")
     return inputs.split(","), out
 
@@ -50,19 +51,19 @@ def _split(spec: str) -> tuple[list[str], str]:
 @functools.lru_cache(maxsize=4096)
 def _batched_spec(spec: str, batched: tuple[bool, ...]) -> str:
     """The subscripts with a letter for the batch axis added to the batched operands and the result."""
-    inputs, result = _split(spec)
+    inputs, result = split_spec(spec)
     batch = next(letter for letter in _LETTERS if letter not in spec)
     return ",".join(batch * has + letters for letters, has in zip(inputs, batched, strict=True)) + f"->{batch}{result}"
 
 
 @functools.lru_cache(maxsize=4096)
-def _product_plan(spec: str) -> tuple[Any, ...] | None:
+def product_plan(spec: str) -> tuple[Any, ...] | None:
     """How to compute a contraction of two operands as one (stacked) matrix product; None if that is impossible.
 
     Returns (pairs of equal axes, order of the left axes, of the right axes, numbers of (batch, row, contracted)
     letters, order of the result's axes): left becomes (batch, rows, contracted), right (batch, contracted, columns).
     """
-    (left, right), out = _split(spec)
+    (left, right), out = split_spec(spec)
     if len(set(left)) < len(left) or len(set(right)) < len(right):
         return None
     shared = [letter for letter in left if letter in right]
@@ -85,7 +86,7 @@ def _product_plan(spec: str) -> tuple[Any, ...] | None:
 
 def _einsum(*operands: Any, spec: str) -> Any:
     """einsum; two float operands are multiplied by np.matmul (BLAS) if possible, everything else by np.einsum."""
-    plan = _product_plan(spec) if len(operands) == 2 else None
+    plan = product_plan(spec) if len(operands) == 2 else None
     if plan is None:
         return np.einsum(spec, *operands, optimize=len(operands) > 2)
     x, y = map(np.asarray, operands)
@@ -101,7 +102,7 @@ def _einsum(*operands: Any, spec: str) -> Any:
 
 def _einsum_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """The contraction with result and operand exchanged; if the operand repeats a letter, its gradient is diagonal."""
-    inputs, result = _split(params["spec"])
+    inputs, result = split_spec(params["spec"])
     own, x = inputs[position], args[position]
     shape = dict(zip(own, shape_of(x), strict=True))
     full: dict[str, int] = {}
@@ -144,9 +145,8 @@ def _on_diagonal(grad: Any, own: str, shape: dict[str, int]) -> Any:
 
 
 def _einsum_rule(op: Op, operands: Sequence[Any], params: dict[str, Any]) -> Batched:
-    inputs, result = _split(params["spec"])
-    sizes = _letter_sizes(inputs, operands)
-    used = set("".join(inputs))
+    inputs, result = split_spec(params["spec"])
+    sizes, used = _letter_sizes(inputs, operands), set("".join(inputs))
     spec = _batched_spec(params["spec"], tuple(isinstance(x, Batched) for x in operands))
     out_sizes = tuple(sizes[letter] for letter in result)
     if not has_lengths(tuple(sizes.values())):
@@ -253,17 +253,17 @@ def _prepare(x: Any, letters: str, sizes: dict[str, Size], to_fill: set[str]) ->
 
 def _einsum_layout(params: dict[str, Any], non_c_order: bool, rank: int) -> bool:
     """The result may not be in C order if an operand is not, or has its letters in another order than the result."""
-    inputs, result = _split(params["spec"])
+    inputs, result = split_spec(params["spec"])
     return non_c_order or any([c for c in result if c in own] != [c for c in own if c in result] for own in inputs)
 
 
 einsum_p = Op("einsum", _einsum, rule=_einsum_rule, vjp=_einsum_vjp, layout=_einsum_layout, kind="contraction")
 
 
-def _explicit(subscripts: str, ranks: Sequence[int]) -> str:
+def explicit_spec(subscripts: str, ranks: Sequence[int]) -> str:
     """Subscripts with the ellipsis replaced by letters and an explicit result.
 
-    >>> _explicit("...i,ij", [3, 2])
+    >>> explicit_spec("...i,ij", [3, 2])
     'abi,ij->abj'
     """
     subscripts = subscripts.replace(" ", "")
@@ -293,7 +293,7 @@ def _np_einsum(*operands: Any, optimize: Any = False) -> Any:
     if not isinstance(operands[0], str):
         raise Unsupported("np.einsum with subscripts as lists")
     arrays = _common(*operands[1:])
-    spec = _explicit(operands[0], [ndim_of(x) for x in arrays])
+    spec = explicit_spec(operands[0], [ndim_of(x) for x in arrays])
     own, result = spec.split("->")
     if len(arrays) > 1 or set(own) != set(result):
         return einsum_p(*arrays, spec=spec)
@@ -331,7 +331,7 @@ def _matmul_vjp(position: int, ct: Any, out: Any, args: Sequence[Any], params: d
             return unbroadcast(np.expand_dims(x, -1) * np.expand_dims(ct, -2), y)
         return unbroadcast(matmul_p(y, np.expand_dims(ct, -1))[..., 0], x)
     if position and y_rank < 3 and y_rank < x_rank and sum([type(size) is Affine for size in shape_of(ct)]) > 1:
-        (left, right), result = _split(matmul_spec(x_rank, y_rank))  # no reshape merges sizes that are not known
+        (left, right), result = split_spec(matmul_spec(x_rank, y_rank))  # no reshape merges sizes that are not known
         return unbroadcast(einsum_p(x, ct, spec=f"{left},{result}->{right}"), y)
     if y_rank == 1:
         if position:

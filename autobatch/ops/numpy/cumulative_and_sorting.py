@@ -73,11 +73,12 @@ def accumulate(ufunc: np.ufunc, array: Any, axis: Any = 0, dtype: Any = None) ->
 
 
 @source()
-def accumulate_one(x, ufunc):
-    """`ufunc.accumulate` of a vector of the result's dtype."""
+def accumulate_one(x, ufunc, axis):
+    """`ufunc.accumulate` of a vector, or a matrix, of the result's dtype."""
     out = x.copy()
-    for i in range(1, len(out)):
-        out[i] = ufunc(out[i - 1], out[i])
+    rows = out if np.ndim(x) == 1 else np.moveaxis(out, axis, 0)
+    for i in range(1, len(rows)):
+        rows[i] = ufunc(rows[i - 1], rows[i])
     return out
 
 

@@ -119,7 +119,6 @@ def stacked_of_one(parts):
 
 stacked_of_lists = source()(lambda rows: stacked_of_one([np.array(row) for row in rows]))
 source(np.column_stack)(lambda tup: np.stack(tup, 1) if tup[0].ndim == 1 else np.concatenate(tup, 1))
-source(np.vstack)(lambda tup: np.concatenate([np.atleast_2d(each) for each in tup]))
 
 
 @source()
