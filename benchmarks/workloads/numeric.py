@@ -55,8 +55,6 @@ def columns_of(name: str, count: int) -> list[Any]:
             return [numbers(lambda n: np.where(rng.random(n) < 0.3, np.nan, rng.normal(size=n)))]
         case "adaptive_runge_kutta":
             return [ab.MaskedBatch(rng.normal(size=(count, 2))), rng.uniform(0.5, 2, count).tolist()]
-        case "gillespie":
-            return [rng.integers(0, 10**6, count).tolist()]
         case "floyd":
             return [ab.MaskedBatch(np.where(rng.random((count, 12, 12)) < 0.5, np.inf, rng.random((count, 12, 12))))]
     raise KeyError(name)
@@ -65,7 +63,7 @@ def columns_of(name: str, count: int) -> list[Any]:
 _PROGRAMS = (
     "levenshtein", "levenshtein_table", "dtw", "smith_waterman", "longest_run", "best_pair", "isolation", "anti_kt",
     "longest_increasing",
-    "decision_tree", "viterbi", "kalman", "gillespie", "adaptive_runge_kutta", "floyd",
+    "decision_tree", "viterbi", "kalman", "adaptive_runge_kutta", "floyd",
 )  # fmt: skip
 
 
@@ -124,7 +122,6 @@ def _as_numba_takes_it(name: str, function: Callable[..., Any]) -> Callable[...,
 
 _NUMBERS = ("levenshtein", "levenshtein_table", "dtw", "longest_run", "longest_increasing", "decision_tree")
 """What gives a number, which goes into an array, as our batch of results is one."""
-_NOT_BY_HAND = ("gillespie",)  # Numba makes no generators
 
 
 def hand_written(case: Case) -> Runner:
@@ -163,6 +160,6 @@ WORKLOAD = Workload(
     ways=[
         Way(OURS, "benchmarks.workloads.numeric:ours"),
         Way(LOOP, "benchmarks.workloads.numeric:loop"),
-        Way(_HAND, "benchmarks.workloads.numeric:hand_written", serves=lambda case: case["name"] not in _NOT_BY_HAND),
+        Way(_HAND, "benchmarks.workloads.numeric:hand_written"),
     ],
 )

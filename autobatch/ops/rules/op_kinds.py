@@ -336,7 +336,7 @@ def detach(x: Any) -> np.ndarray:
 
 def python_class(x: Any) -> Any:
     """The class of the Python numbers that `x` is or stands for; None for others."""
-    found = getattr(x, "scalar", None) or getattr(getattr(x, "aval", None), "weak", None)
+    found = getattr(x, "scalar", None) or getattr(x.aval if hasattr(type(x), "aval") else None, "weak", None)
     return found or (type(x) if type(x) in (bool, int, float, complex) else None)
 
 
