@@ -12,7 +12,7 @@ RNG = np.random.default_rng(0)
 
 def parts_of_a_row(x, w):
     z = x @ w
-    return z[:2] * z[1:3], z[-2:] - z[:-2], z[1:1], z[2], z[-1] * z[::2], z[::-1]
+    return z[:2] * z[1:3], z[-2:] - z[:-2], z[1:1], z[-9:3] * z[1:9], z[2], z[-1] * z[::2], z[::-1]
 
 
 def parts_of_rows(x, w):
@@ -103,6 +103,30 @@ def written_by_a_function(x, w):
     return y, rest * rest
 
 
+def written_when_it_is_returned(x, w):
+    def tail(z):
+        return z[1:]
+
+    y = x * 2.0
+    rest = tail(y)
+    rest[0] = x[0] ** 2
+    return y, rest * y[:3]
+
+
+def written_row_by_row(x, w):
+    rows = np.outer(x, x)
+    for row in rows:
+        row[0] = row[1] * x[2]
+    return rows, rows[:, 0]
+
+
+def written_after_it_is_kept(x, w):
+    items, y = [], np.exp(x)
+    items.append(y)
+    items[0][1] = x[0] * x[0]
+    return y, items[0][:2]
+
+
 def written_in_a_list(x, w):
     items = [x * 2.0, np.zeros(4)]
     items[1][0] = x[3]
@@ -145,8 +169,9 @@ def through_functions(x, w):
 
 FUNCTIONS = [
     parts_of_a_row, parts_of_rows, other_orders, columns_and_scalars, broadcast_each_way, joined, taken,
-    views_that_are_written, results_that_are_written, written_by_a_function, written_in_a_list, written_in_a_branch,
-    carried_round_a_loop, through_functions,
+    views_that_are_written, results_that_are_written, written_by_a_function, written_when_it_is_returned,
+    written_row_by_row, written_after_it_is_kept, written_in_a_list, written_in_a_branch, carried_round_a_loop,
+    through_functions,
 ]  # fmt: skip
 
 

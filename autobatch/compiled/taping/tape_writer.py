@@ -144,7 +144,8 @@ class _ShadowedFunction:
         self.filled: set[int] = set()  # the lines that make an array, and the array loops after them that fill it
         self.fills: set[int] = set()
         self.rows: set[str] = set()  # arrays whose places are one number, the first
-        self.operands = self._find_operands()  # whose places are those of an operand
+        aligned = [line.operands for line in _codes(instance.body) if line.head == "=" and _aligned(line.operands[1])]
+        self.operands = {name for name, _ in aligned}  # that element-wise operations alone read: places of an operand
         self._find_fills(instance.body)
 
     # --- which variables carry a gradient
@@ -168,20 +169,6 @@ class _ShadowedFunction:
                     self.filled.add(id(before))
                     self.fills.add(id(line))
             before = line
-
-    def _find_operands(self) -> set[str]:
-        """The arrays that `broadcast_aligned` makes of others, for element-wise operations that alone read them."""
-        found, others = dict[str, str](), set[str]()
-        for line in _codes(self.instance.body):
-            aligned = _aligned(line.operands[1]) if line.head == "=" else None
-            read = (self._array_loop(line.head, line.operands) or [])[1:]
-            if aligned is not None and not isinstance(line.operands[0], Applied):
-                found[line.operands[0]] = aligned.operands[1]
-            elif line.head == "=" and getattr(line.operands[1], "head", "") == "where_aligned":
-                parts = map(_aligned, line.operands[1].operands)  # type: ignore[attr-defined]
-                read = [each.operands[0] for each in parts if each and found.get(each.operands[0]) == each.operands[1]]
-            others |= _names(line) - {*read, line.operands[0]}
-        return found.keys() - others
 
     def spread(self) -> bool:
         """Find more variables that carry a gradient; returns whether there were any."""

@@ -210,7 +210,7 @@ def places_of(tape, first, shape):
 def row_from(first, start, rows, size):
     """The first place of a part of an array of `rows` rows, `size` elements, that begins with the row `start`."""
     start = np.int64(start)
-    start = min(max(start + rows if start < 0 else start, 0), rows)
+    start = max(start + rows if start < 0 else start, 0)
     return first + start * (size // max(rows, 1)) if first else first
 
 
