@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import autobatch as ab
+from autobatch.compiled.compiled_map import KernelForm
 from autobatch.compiled.taping import taped_map
 from tests.compiled.interpreted import interpreted
 
@@ -192,14 +193,16 @@ def step(loss, xs, w, way):
 def test_gradients(f, monkeypatch):
     """As the loop's, of each part of the result by itself, every number of which has another cotangent."""
     xs, w = [RNG.normal(size=4) * sign for sign in (1, -1, 2)], RNG.normal(size=(4, 4))
-    runs, run = [], taped_map.run_backward
+    runs, run, refused, refuse = [], taped_map.run_backward, [], KernelForm.refuse
     monkeypatch.setattr(taped_map, "run_backward", lambda *args: runs.append(1) or run(*args))
+    monkeypatch.setattr(KernelForm, "refuse", lambda *args: refused.append(args) or refuse(*args))
     for place in range(len(f(xs[0], w))):
         loss = loss_of(f, place)
         runs.clear()
         with interpreted():
             value, (each, of_w) = step(loss, xs, w, "compiled")
         assert runs
+        assert not refused  # what differs from Python is given up
         plain, (each_plain, of_w_plain) = step(loss, xs, w, "loop")
         np.testing.assert_allclose(value, plain, rtol=1e-12)
         for ours, expected in zip([*each, of_w], [*each_plain, of_w_plain], strict=True):
