@@ -12,8 +12,8 @@ RNG = np.random.default_rng(0)
 
 
 def parts_of_a_row(x, w):
-    z = x @ w
-    return z[:2] * z[1:3], z[-2:] - z[:-2], z[1:1], z[-9:3] * z[1:9], z[2], z[-1] * z[::2], z[::-1]
+    z, before = x @ w, -len(x) - 2
+    return z[:2] * z[1:3], z[before:3] * z[1:], z[-2:] - z[:-2], z[1:1], z[-9:3] * z[1:9], z[2], z[-1] * z[::2], z[::-1]
 
 
 def parts_of_rows(x, w):
@@ -81,7 +81,7 @@ def views_that_are_written(x, w):
     h[3] = part[0] * 2.0
     same = h
     same[2] += x[1]
-    return h * h, part, same[1:]
+    return h * h, part * 2.0, same[1:] * 2.0
 
 
 def results_that_are_written(x, w):
@@ -101,7 +101,7 @@ def written_by_a_function(x, w):
     y = x * 2.0
     rest = put(y, x[0] * x[1])
     rest[1] = x[2] ** 2
-    return y, rest * rest
+    return y * y, rest * rest
 
 
 def written_when_it_is_returned(x, w):
@@ -111,21 +111,29 @@ def written_when_it_is_returned(x, w):
     y = x * 2.0
     rest = tail(y)
     rest[0] = x[0] ** 2
-    return y, rest * y[:3]
+    return y * y, rest * y[:3]
 
 
 def written_row_by_row(x, w):
     rows = np.outer(x, x)
     for row in rows:
         row[0] = row[1] * x[2]
-    return rows, rows[:, 0]
+    return rows * rows, rows[:, 0] * 2.0
+
+
+def written_item_by_item(x, w):
+    items = [x * 2.0, np.exp(x)]
+    first = items[0]
+    for item in items:
+        item[1] = x[0] * item[2]
+    return first * first, items[1] * first
 
 
 def written_after_it_is_kept(x, w):
     items, y = [], np.exp(x)
     items.append(y)
     items[0][1] = x[0] * x[0]
-    return y, items[0][:2]
+    return y * y, items[0][:2] * x[:2]
 
 
 def written_in_a_list(x, w):
@@ -171,8 +179,8 @@ def through_functions(x, w):
 FUNCTIONS = [
     parts_of_a_row, parts_of_rows, other_orders, columns_and_scalars, broadcast_each_way, joined, taken,
     views_that_are_written, results_that_are_written, written_by_a_function, written_when_it_is_returned,
-    written_row_by_row, written_after_it_is_kept, written_in_a_list, written_in_a_branch, carried_round_a_loop,
-    through_functions,
+    written_row_by_row, written_item_by_item, written_after_it_is_kept, written_in_a_list, written_in_a_branch,
+    carried_round_a_loop, through_functions,
 ]  # fmt: skip
 
 
