@@ -176,11 +176,22 @@ def through_functions(x, w):
     return one * two, whole @ w[0], three + four, halves(np.ones(4))[0] * x[0]
 
 
+def numbers_one_by_one(x, w):
+    """Their places follow each other, but they are no results of one operation, nor the numbers of these leaves."""
+    shifted, made, z = np.zeros(4), np.zeros(4), np.tanh(x @ w)
+    for k in range(4):
+        shifted[k] = x[k] + 1.0
+        made[k] = x[k] * x[k - 1]
+    later = np.array([z[0] + 1.0, z[1] + 2.0, z[2] - 1.0, z[3] + 3.0])
+    taken = shifted[np.array([0, 1, 2, 3])] + 0.0
+    return shifted @ w, w @ made, (z @ w) * (later @ w), shifted[np.array([0, 1, 2, 3])] @ w, taken @ made
+
+
 FUNCTIONS = [
     parts_of_a_row, parts_of_rows, other_orders, columns_and_scalars, broadcast_each_way, joined, taken,
     views_that_are_written, results_that_are_written, written_by_a_function, written_when_it_is_returned,
     written_row_by_row, written_item_by_item, written_after_it_is_kept, written_in_a_list, written_in_a_branch,
-    carried_round_a_loop, through_functions,
+    carried_round_a_loop, through_functions, numbers_one_by_one,
 ]  # fmt: skip
 
 

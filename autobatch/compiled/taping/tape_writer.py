@@ -306,14 +306,14 @@ class _ShadowedFunction:
                 first = self.row(array)
                 if first is not None:
                     return f"taped_taken(tape, {first}, {array}.shape, {places})"
-                return f"row_of(tape, taken({self.place(array)}, {places}))"
+                return f"row_of(tape, taken({self.place(array)}, {places}), True)"
             case "np.concatenate", (Applied() as joined, *axis):
                 firsts = list(map(self.row, joined.operands)) if axis in ([], ["0"]) else [None]
                 if None not in firsts:
                     sizes = (f"{each}.size" for each in joined.operands)
                     return f"taped_joined(tape, ({', '.join(firsts)}, ), ({', '.join(sizes)}, ))"  # type: ignore[arg-type]
                 own = code("np.concatenate", code("()", *map(self._of_array, joined.operands)), *axis)
-                return f"row_of(tape, {own})"
+                return f"row_of(tape, {own}, True)"
             case "where_aligned", (condition, *choices):
                 return f"taped_where(tape, {condition}, {', '.join(map(self._operand, choices))})"
             case (("product_22" | "product_21" | "product_12"), (one, other, _)):
@@ -343,7 +343,7 @@ class _ShadowedFunction:
         array, shape = aligned.operands
         if array in self.operands:
             return f"{array}_p"
-        first = self.row(array) or f"row_of(tape, {self.place(array)})"
+        first = self.row(array) or f"row_of(tape, {self.place(array)}, False)"
         return f"operand_aligned(tape, {first}, {array}.shape, {shape})"
 
     def _product(self, text: Applied, one: str, other: str) -> str:
@@ -566,7 +566,7 @@ class _ShadowedFunction:
             if head == "fill_parts":
                 held = self._fresh()
                 filled = f"{held} = np.zeros({holder}.size, np.int64)", f"fill_parts({held}, {self.place(given[0])})"
-                return [line, *filled, self._made(holder, f"row_of(tape, {held})")]
+                return [line, *filled, self._made(holder, f"row_of(tape, {held}, True)")]
             if head == "reorder":
                 return [line, f"reorder({self.place(holder)}, {given[0]})"]
             if isinstance(self.kind_of(holder), types.List):

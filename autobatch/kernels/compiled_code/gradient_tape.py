@@ -5,10 +5,10 @@ from 1 on, and each operation takes the next ones. A scalar operation has a node
 operation has a place for each element, in a row, and one record, before which is the index of the one before.
 `tape_walk` goes back over both. What is called for an array operation returns the first place, 0 if all are constants.
 
-The places of an operand are in a row, too; others are copied to one by an operation of their own (`row_of`). An operand
-is (first place, spread), a factor of a product (where its places are, the first, whether by column). The spread says
-how many results the places serve: 0: one serves all; 1: each serves one; -n: each serves n results in a row; n + 1: n
-places serve n results, and the next n, and so on.
+The places of an operand are in a row, too; others are copied to one by an operation of their own (`row_of`), as are
+those of several operations in a product, which knows numbers by place. An operand is (first place, spread), a factor
+(where its places are, the first, whether by column). The spread says how many results the places serve: 0: one serves
+all; 1: each serves one; -n: each serves n results in a row; n + 1: n places serve n results, and the next n, and so on.
 
 A tape is (address of its head, a zero of its dtype): what is called with it gets two words, where arrays would be
 seventy. The dtype is float32 if all numbers that carry a gradient are, else float64. The head has the words named
@@ -223,7 +223,7 @@ def operand_in_row(first, count):
 @jit
 def operand_at(tape, places):
     """An operand, of an array of places."""
-    return operand_in_row(row_of(tape, places), places.size)
+    return operand_in_row(row_of(tape, places, False), places.size)
 
 
 @jit
@@ -250,8 +250,8 @@ def operand_aligned(tape, first, own, shape):
 
 
 @jit
-def row_of(tape, places):
-    """The first place of an array of places: their own if they are in a row, else that of a row which copies them."""
+def row_of(tape, places, is_of_one):
+    """The first place of these if they are in a row, of one operation if `is_of_one`; else of one that copies them."""
     head, flat, count = head_of(tape), places.ravel(), places.size
     first = (flat.ctypes.data - head[PLACES]) // 8
     if count and 0 <= first < head[NUM_PLACES]:
@@ -261,7 +261,7 @@ def row_of(tape, places):
         carry |= flat[k]
     for k in range(1, count):
         parts += follows(flat[k - 1], flat[k]) == 0
-    if parts < 2 or carry == 0:
+    if carry == 0 or (parts < 2 and not is_of_one):
         return flat[0] if carry else np.int64(0)
     first, _, used = push_array_op(tape, JOIN_OP, count, 0, 2 * parts + 1)
     if used >= 0:
@@ -515,7 +515,7 @@ def factor_in_row(tape, first):
 def factor_at(tape, places, may_turn):
     """A factor of a product, of a matrix of places; if it may, those of a column follow each other, as in `keys.T`."""
     by_column = may_turn and places.strides[0] < places.strides[1]
-    first = row_of(tape, places.T) if by_column else row_of(tape, places)
+    first = row_of(tape, places.T, True) if by_column else row_of(tape, places, True)
     return np.int64(where_row_is(tape, first)), first, by_column
 
 
