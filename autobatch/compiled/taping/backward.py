@@ -213,7 +213,7 @@ class TapeMemory:
             many = head[tape.NUM_NODES] = head[tape.NUM_VALUES] = taped.nodes
             head[tape.NUM_RECORDS] = 2 * many
             self.adjoints, self.seen = _aligned(np.zeros, leaves + many, self.real), np.zeros(leaves + many, np.uint8)
-            self.parents, self.records = np.empty((2, 2 * many), np.int64)
+            self.parents, self.records = np.zeros((2, 2 * many), np.int64)  # no notes (`note_of`) of another tape
             self.partials, self.values = np.empty(2 * many, self.real), np.empty(many, self.real)
             for place, array in (
                 (tape.ADJOINTS, self.adjoints), (tape.SEEN, self.seen), (tape.PARENTS, self.parents),
