@@ -292,7 +292,7 @@ class _ShadowedFunction:
             case "[]", (array, where):
                 found = self._part(array, where)
                 return found[0] if found and found[1] else None
-            case ".copy" | ".ravel" | ".reshape" | "np.ascontiguousarray" | ".astype", (array, *_):
+            case ".copy" | ".ravel" | ".reshape" | "np.ascontiguousarray", (array, *_):  # the same numbers, too
                 return self.row(array)
             case "table_rows", (table, ids):
                 return f"taped_rows(tape, {self.place(table)}, {ids}, {table}.shape[1])"
